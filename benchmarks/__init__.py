@@ -1,6 +1,6 @@
-"""The papers' tables, run again (`davylamp reproduce`).
+"""Reproductions of tables from papers (`davylamp reproduce`).
 
-A table is one row, `PaperTable`; docs/add-a-paper-table.md shows one.
+A table is one `PaperTable`; docs/add-a-paper-table.md shows one.
 """
 
 from .shared.paper_table import Options, PaperTable

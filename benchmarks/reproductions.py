@@ -1,6 +1,6 @@
-"""Every table that `davylamp reproduce` knows: the papers' rows, those of other packages, and those of a user's file.
+"""All tables of `davylamp reproduce`: of the papers, of other packages, and of a user's file.
 
-Listing them loads neither torch nor an attack library.
+Listing them imports neither torch nor an attack library.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -26,20 +26,20 @@ _CHECKS = PaperTable(
 
 
 class Collection(NamedTuple):
-    """Tables by name, and by entry point why another package's were refused."""
+    """Tables by name, and the reasons why other packages' tables were refused, by entry point."""
 
     tables: dict[str, PaperTable]
     refused: dict[str, str]
 
 
 def list_tables() -> dict[str, PaperTable]:
-    """Davylamp's own tables by name, in the order of `davylamp reproduce`."""
+    """Return davylamp's own tables by name, in the order of `davylamp reproduce`."""
     modules = [import_module(f".{paper}.tables", __package__) for paper in PAPERS]
     return {table.name: table for table in (_CHECKS, *(table for module in modules for table in module.TABLES))}
 
 
 def collect_tables() -> Collection:
-    """Davylamp's own tables and those of other packages; one that cannot be used costs itself only."""
+    """Return davylamp's own tables and those of other packages; unusable ones are skipped."""
     tables, refused = list_tables(), {}
     for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name):
         try:
@@ -53,13 +53,13 @@ def collect_tables() -> Collection:
 
 
 def find_table(name: str) -> PaperTable:
-    """The table of a name, or "path/to/file.py:TABLE".
+    """Return the table of a name, or "path/to/file.py:TABLE".
 
     Raises:
-        UnknownName: if there is none.
-        Unavailable: if there is no such file.
-        ModelFailed: if the file fails.
-        InvalidInput: if what the file has under that name is no table.
+        UnknownName: If there is no such table.
+        Unavailable: If there is no such file.
+        ModelFailed: If the file fails.
+        InvalidInput: If the object in the file is not a table.
     """
     known = list_tables()
     if name in known:
@@ -70,7 +70,7 @@ def find_table(name: str) -> PaperTable:
     if name in known:
         return known[name]
     if name in refused:
-        raise InvalidInput(f"expected a usable table {name}, got one that was refused: {refused[name]}")
+        raise InvalidInput(f"the table {name} was refused: {refused[name]}")
     raise UnknownName("reproduction", name, [*known, "path/to/file.py:TABLE"])
 
 
@@ -83,7 +83,7 @@ def _tables_of(point: EntryPoint) -> Iterator[PaperTable]:
 
 
 def _table_of_file(name: str) -> PaperTable:
-    """A table of a user's file; its functions run with what lies beside the file, behind the wall."""
+    """Return a table of a user's file, whose functions run with the file's folder importable, in user code guards."""
     from ..adapters.paths import split_file_name
     from ..adapters.user_file import load_object  # loads torch
 
@@ -110,7 +110,7 @@ def _walled(function: Callable[..., Any], name: str, surroundings: AbstractConte
 
 
 def _shown(show: Callable[..., Any]) -> Callable[..., Any]:
-    """The same, past the wall, which keeps what user code prints from standard output."""
+    """Wrap `show` to print past the guard that removes user code's standard output."""
 
     @wraps(show)
     def print_result(result: Any, console: Any) -> None:

@@ -1,1 +1,1 @@
-"""One module for each group of commands; a command parses, calls one function, prints."""
+"""Commands, one module for each group. A command parses its options, calls one function and prints the result."""

@@ -1,4 +1,4 @@
-"""The commands about attacks: the catalogue, one attack through every library, the quickstart."""
+"""Commands for attacks: list the catalogue, and compare libraries."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -37,7 +37,7 @@ def list_attacks(
     view: TableOptions,
     as_json: Json = False,
 ) -> None:
-    """List the attacks and who has them; one attack with its parameters, defaults and known findings by library."""
+    """List the attacks and their libraries, or show one attack's parameters, defaults and known issues by library."""
     from ..report.text.catalogue import SHORT, catalogue_json, print_attacks, print_catalogue
 
     view.check("json" if as_json else "")
@@ -64,7 +64,7 @@ def list_attacks(
 
 
 def _list_attacks(libraries: list[str] | None) -> list[dict[str, Any]]:
-    """A record for each attack: what is known of it without a look into its libraries, nor torch."""
+    """Return a record for each attack, without importing its libraries or torch."""
     from ..adapters.catalogue.assemble import catalogue
 
     known_libraries = catalogue().libraries
@@ -88,17 +88,17 @@ def _say_refused() -> None:
     from ..report.text.console import print_error
 
     for name, reason in catalogue().refused.items():
-        print_error(f"the library {name} is left out: {reason}")
+        print_error(f"the library {name} is omitted: {reason}")
 
 
 @dataclass(frozen=True)
 class ParameterOptions:
-    """Frequent parameters of an attack, each an option of its own."""
+    """Options for frequent parameters of an attack."""
 
     steps: Annotated[int | None, typer.Option(rich_help_panel="Attacks", help="number of iterations")] = None
     step_size: Annotated[str | None, typer.Option(rich_help_panel="Attacks", help="length of a step: 1/255")] = None
     random_start: Annotated[
-        bool | None, typer.Option(rich_help_panel="Attacks", help="start at a random point of the ball")
+        bool | None, typer.Option(rich_help_panel="Attacks", help="start at a random point within the radius")
     ] = None
     restarts: Annotated[int | None, typer.Option(rich_help_panel="Attacks", help="number of independent runs")] = None
     confidence: Annotated[
@@ -132,7 +132,7 @@ def compare_libraries(
     latex_words: LatexWords = None,
     as_json: Json = False,
 ) -> None:
-    """Run one attack through every library that has it, with matched parameters, and judge each pair."""
+    """Run one attack through every library that implements it, with matched parameters, and compare each pair."""
     form = one_format({"csv": as_csv, "latex": as_latex, "json": as_json})
     style = latex_style(latex_words)
     view.check(form)
@@ -157,7 +157,7 @@ def compare_libraries(
 def _rows_to_compare(
     choice: dict[str, Any], beside: list[str], libraries: list[str] | None, *, repaired: bool
 ) -> list[Any]:
-    """The rows of an attack or a search, of these libraries, and those beside them, which come from any library."""
+    """Return the implementations of an attack or a search in these libraries, and additional ones from any library."""
     from ..engine.comparison.searches import is_search, search_rows
     from ..engine.plan.choices import threat_model_of
     from ..engine.plan.config_file import parse_attack_choice
@@ -170,20 +170,20 @@ def _rows_to_compare(
     rows = rows_of(choice["attack"], choice["norm"], libraries)
     if not beside:
         return rows
-    norm = threat_model_of(parse_attack_choice(choice), rows).norm  # which attacks best(auto) is, follows from it
+    norm = threat_model_of(parse_attack_choice(choice), rows).norm  # determines the attacks of best(auto)
     for name in beside:
         others = rows_of(name, norm, None)
         if not any(norm in row.classes for row in others):
             have = ", ".join(sorted({each for row in others for each in row.classes}))
             raise Unsupported(
-                f"--with {name} does not have norm {norm}; it has: {have}; name one that both have: --norm"
+                f"--with {name} does not support norm {norm}, only {have}; choose a norm that both support: --norm"
             )
         rows += others
     return rows
 
 
 def _run_comparison(config: Any, rows: list[Any]) -> tuple[Any, Any, dict[str, Any]]:
-    """Load the model and its images and compare the rows on them: the model, the comparison, what was chosen for it."""
+    """Load model and images, run the comparison, and return model, comparison and automatic choices."""
     from ..adapters.data.datasets import load_data_for
     from ..adapters.data.duplicates import note_fewer
     from ..adapters.models.zoo.load import load_model
@@ -227,7 +227,7 @@ def _run_comparison(config: Any, rows: list[Any]) -> tuple[Any, Any, dict[str, A
 
 
 def _print_in(form: str, comparison: Any, config: Any, chosen: dict[str, Any], style: Any, view: TableOptions) -> None:
-    """Print a comparison in the format that was asked for."""
+    """Print a comparison in the requested format."""
     from ..report.text.comparison import comparison_csv, comparison_json
 
     asked, model = config.attacks[0], config.models[0]
@@ -246,7 +246,7 @@ def _print_in(form: str, comparison: Any, config: Any, chosen: dict[str, Any], s
 
 
 def _say_hints(classifier: Any, comparison: Any, config: Any) -> None:
-    """Print what the verb's notes say of the model: how it was read, what gradients and draws prove, what was asked."""
+    """Print notes on the model: interpretation of its outputs, gradients and samples, and server queries."""
     from ..adapters.models.remote.server_usage import total_usage
     from ..adapters.models.sandbox.isolated import describe_isolated
     from ..adapters.result import UNSTEADY
@@ -263,7 +263,7 @@ def _say_hints(classifier: Any, comparison: Any, config: Any) -> None:
 
 
 def _check_request(choice: dict[str, Any], values: Given, settings: dict[str, Any], rows: list[Any]) -> Any:
-    """What a comparison is asked for as a checked config: what can be refused without a model is refused here."""
+    """Return a checked config of the comparison. Everything that can be refused without a model is refused here."""
     from ..adapters.catalogue.lookup import accepts_parameter, require_library
     from ..engine.comparison.searches import check_searches
     from ..engine.plan.choices import spread_parameters, threat_model_of
@@ -282,7 +282,7 @@ def _check_request(choice: dict[str, Any], values: Given, settings: dict[str, An
 
 
 def _say_chosen(comparison: Any, chosen: dict[str, Any], config: Any, given: set[str]) -> None:
-    """Print that the model is not steady, before any number, and what the program chose, on standard error."""
+    """Print on standard error whether the model is unsteady, before any number, and the automatic choices."""
     from ..adapters.result import UNSTEADY
     from ..engine.plan.choices import chosen_text, join_chosen, settings_texts
     from ..report.text.console import print_error

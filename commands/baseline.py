@@ -1,4 +1,4 @@
-"""`davylamp evaluate --models NEW --against BASELINE`: new models attacked as those of a folder were, and placed."""
+"""`davylamp evaluate --models NEW --against BASELINE`: attacks new models as the baseline's were, and ranks them."""
 
 import json
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _PANEL = "New models among evaluated ones"
 
 @dataclass(frozen=True)
 class BaselineOptions:
-    """The baseline that new models are placed in, and the images they are asked about."""
+    """Options that select the baseline and the images used for placement."""
 
     against: Annotated[
         Path | None,
@@ -50,38 +50,38 @@ class BaselineOptions:
 
     @property
     def is_given(self) -> bool:
-        """Whether a baseline was given; InvalidInput for the other options without one."""
+        """Whether a baseline was given. Raises InvalidInput if only its dependent options were given."""
         given = {"--adaptive": self.adaptive, "--width": self.width is not None, "--batch": self.batch is not None}
         names = [name for name, value in given.items() if value]
         if names and self.against is None:
-            raise InvalidInput(f"expected --against BASELINE with {', '.join(names)}")
+            raise InvalidInput(f"{', '.join(names)} needs --against BASELINE")
         return self.against is not None
 
 
 def place_newcomers(
     given: Given, seen: InputOptions, against: BaselineOptions, out: Path, run: Any, *, as_json: bool
 ) -> int:
-    """Evaluate and place; 0, or 1 if something of it failed.
+    """Evaluate and place new models; 0, or 1 if some runs failed.
 
     Args:
-        given: the other options, by argument of the verb `evaluate`.
-        seen: how models are shown images.
-        against: the baseline and how many images.
-        out: the results folder.
-        run: where and how, see `ExecutionOptions`.
-        as_json: one JSON document instead of tables.
+        given: other options, by argument of `evaluate`.
+        seen: options for model inputs and outputs.
+        against: the baseline, and options for the number of images.
+        out: results folder.
+        run: execution options, see `ExecutionOptions`.
+        as_json: print one JSON document instead of tables.
     """
     from ..api.baseline_placement import place
     from ..report.text.console import print_error
     from ..report.text.ranking import PlacementOutput
 
     if run.part is not None:
-        raise InvalidInput("expected --against without --part, got both: a new model is placed in one run")
+        raise InvalidInput("--against and --part cannot be combined, because placing a new model takes a single run")
     if seen.is_given:
-        raise InvalidInput("expected MODEL+input:crop=224,... or MODEL+outputs:labels with --against, got options")
+        raise InvalidInput("with --against, use MODEL+input:crop=224,... or MODEL+outputs:labels instead of options")
     settings = loading_settings({name: value for name, value in given.items() if value not in (None, ())})
     if "models" not in settings:
-        raise InvalidInput("expected --models with --against, got none: the model that is new")
+        raise InvalidInput("--against needs --models: name the new model")
 
     def tell(name: str, step: Any) -> None:
         where = f"ranks {step.rank_low} to {step.rank_high}, ability {step.low:.2f} to {step.high:.2f}"

@@ -1,4 +1,4 @@
-"""The command that certifies a smoothed model: the radius within which each prediction provably stays."""
+"""Command that certifies a smoothed model: certified l2 radius of each prediction."""
 
 import json
 from typing import Annotated, Any
@@ -33,7 +33,7 @@ def certify_smoothed(
     latex_words: LatexWords = None,
     as_json: Json = False,
 ) -> None:
-    """Certify a model behind randomized smoothing (Cohen et al. 2019): prediction and l2 radius of each image."""
+    """Certify a model with randomised smoothing (Cohen et al. 2019): prediction and l2 radius of each image."""
     from ..api.measuring import certify
 
     form, style = one_format({"latex": as_latex, "json": as_json}), latex_style(latex_words)

@@ -1,4 +1,4 @@
-"""The command that evaluates a defence by attacks that adapt to it."""
+"""Command that evaluates a defence with adaptive attacks."""
 
 import json
 from pathlib import Path
@@ -30,10 +30,11 @@ def challenge_defence(
     queries: Annotated[int | None, typer.Option(min=1, help="queries of each black-box attack (default: 1000)")] = None,
     eot: Annotated[
         int | None,
-        typer.Option(min=1, help="randomised models: gradients are averaged over this many draws (default: 10)"),
+        typer.Option(min=1, help="randomised models: gradients are averaged over this many samples (default: 10)"),
     ] = None,
     draws: Annotated[
-        int | None, typer.Option(min=1, help="randomised models: an example is judged by this many draws (default: 20)")
+        int | None,
+        typer.Option(min=1, help="randomised models: an example is judged on this many samples (default: 20)"),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="random seed")] = 0,
     device: Annotated[str, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = "cpu",
@@ -46,7 +47,7 @@ def challenge_defence(
     latex_words: LatexWords = None,
     as_json: Json = False,
 ) -> None:
-    """Evaluate a defence with attacks that adapt to it; ends with a verdict and a page."""
+    """Evaluate a defence with adaptive attacks, and write a verdict and a page."""
     from ..adapters.paths import expand_path
     from ..api.measuring import challenge
     from ..report.page.build import build_report, write_file

@@ -1,4 +1,4 @@
-"""The command about trust: the failure indicators of a results folder."""
+"""Command that runs failure indicators on a results folder."""
 
 from pathlib import Path
 from typing import Annotated
@@ -16,16 +16,16 @@ from .table_options import TableOptions
 def check_results(
     *,
     folder: Annotated[Path, typer.Argument(help="a results folder of `davylamp evaluate`")],
-    run: Annotated[bool, typer.Option("--run", help="also rerun each cell on a few images")] = False,
+    run: Annotated[bool, typer.Option("--run", help="also repeat each run on a few images")] = False,
     model: Annotated[list[str] | None, typer.Option(help="only this model (repeatable)")] = None,
-    limit: Annotated[int, typer.Option("--limit", "--images", min=1, help="images per cell with --run")] = 8,
+    limit: Annotated[int, typer.Option("--limit", "--images", min=1, help="images per run with --run")] = 8,
     device: Annotated[str, typer.Option(help="device for --run: cpu, cuda, cuda:1, mps")] = "cpu",
     how: Annotated[Given, LOADING],
     strict: Annotated[bool, typer.Option("--strict", help="exit with code 2 if an indicator fails")] = False,
     view: TableOptions,
     as_json: Json = False,
 ) -> None:
-    """Run failure indicators on a results folder: masked gradients, weak or broken attacks, wrong models."""
+    """Run failure indicators on a results folder: gradient masking, weak or broken attacks, wrong models."""
     import json
 
     from ..api.folders import check
@@ -41,6 +41,6 @@ def check_results(
         with view.open() as console:
             print_checks(findings, str(folder), done.notes, console)
     if probed is not None and probed.notes and not probed.done + probed.kept:
-        raise Unavailable(f"expected cells that can be run again, got none: {probed.notes[0]}")
+        raise Unavailable(f"no run can be repeated: {probed.notes[0]}")
     if strict and done.document["counts"]["fail"]:
         raise typer.Exit(2)

@@ -1,4 +1,4 @@
-"""The names that a shell completes: attacks, libraries, metrics, presets, defences, models, data; without torch."""
+"""Shell completion for attacks, libraries, metrics, presets, defences, models and data, without importing torch."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -36,7 +36,7 @@ DATA = (
 
 
 def attacks() -> list[str]:
-    """Attacks, and each library's version of them."""
+    """Return attacks and implementations."""
     from ..adapters.catalogue.assemble import catalogue
 
     known = catalogue()
@@ -44,48 +44,48 @@ def attacks() -> list[str]:
 
 
 def libraries() -> list[str]:
-    """Attack libraries."""
+    """Return attack libraries."""
     from ..adapters.catalogue.assemble import catalogue
 
     return list(catalogue().libraries)
 
 
 def parameters() -> list[str]:
-    """Parameters of attacks, as `name=`."""
+    """Return attack parameters, as `name=`."""
     from ..adapters.parameters import PARAMETERS
 
     return [f"{name}=" for name in PARAMETERS]
 
 
 def defences() -> list[str]:
-    """Defences in front of a model."""
+    """Return defences."""
     from ..adapters.models.defences.names import known_defences
 
     return list(known_defences())
 
 
 def metrics() -> list[str]:
-    """Symbols of metrics, read from the source: their functions need torch."""
+    """Return symbols of metrics, parsed from the source, because importing their functions needs torch."""
     texts = [path.read_text(encoding="utf-8") for path in sorted((_ROOT / "metrics").glob("*.py"))]
     return list(dict.fromkeys(symbol for text in texts for symbol in re.findall(r'\bsymbol="(.+?)"', text)))
 
 
 def presets() -> list[str]:
-    """Settings of papers."""
+    """Return presets."""
     from ..engine.plan.presets import PRESETS
 
     return list(PRESETS)
 
 
 def corruptions() -> list[str]:
-    """Common corruptions."""
+    """Return common corruptions."""
     from ..adapters.data.corruptions.published import CORRUPTIONS
 
     return list(CORRUPTIONS)
 
 
 def completer_of(parameter: str) -> Callable[[str], list[str]] | None:
-    """What completes the values of a parameter; None: the shell's own completion of files."""
+    """Return the completion function of a parameter; None for the shell's completion of files."""
     names = COMPLETED.get(parameter)
     if names is None:
         return None
@@ -101,7 +101,7 @@ def _fixed(names: Iterable[str]) -> Callable[[], list[str]]:
     return lambda: list(names)
 
 
-# Parameter of a command -> the names that it takes.
+# Parameter of a command -> its possible names.
 COMPLETED: dict[str, Callable[[], list[str]]] = {
     **dict.fromkeys(("attack", "attacks", "names", "rows", "beside"), attacks),
     **dict.fromkeys(("library", "libraries"), libraries),

@@ -1,7 +1,7 @@
-"""Options that are fields of `Config` or `AttackChoice`, options in groups, and how the help shows an option.
+"""Command-line options from the fields of `Config` and `AttackChoice`, option groups, and their help.
 
-Name, type, range, default and help of such an option stand in the record alone, which a TOML file and the verbs use,
-too; its values are checked there, and an error names the option that was typed instead of the key.
+Name, type, range, default and help of such an option are defined in the dataclass only, which TOML files and the API
+also use. Values are checked there; error messages name the option instead of the key.
 """
 
 import copy
@@ -29,7 +29,7 @@ from .completion import completer_of
 from .options import split_list, split_names
 
 Given = dict[str, Any]
-# Panels of the help after the first, which has what most people need; a field that is in none stands in that.
+# Panels of the help after the first. Fields that are in none of them are in the first.
 _PANELS = {
     "Attacks": (
         *("target", "parameters", "defaults", "libraries", "repaired", "max_queries", "surrogate", "transfer"),
@@ -40,29 +40,29 @@ _PANELS = {
     "Remote models": ("rate", "cost", "token", "timeout", "request_size", "no_answers"),
 }
 _PANEL_OF = {name: panel for panel, names in _PANELS.items() for name in names}
-_OF_FILES = ("models", "surrogate", "measures")  # names with files in them, which may have commas
+_OF_FILES = ("models", "surrogate", "measures")  # may contain file names, which may have commas
 _NUMBER = re.compile(r"[+-]?[0-9]{1,30}")
 _METAVARS = {int: "N", float: "X", Path: "PATH"}
-_TYPED: ContextVar[Mapping[str, str]] = ContextVar("typed")  # options of the running command, by keyword
-# Of a message a keyword in backticks, alone or with a value, or with a quoted value; no other text, such as a path.
+_TYPED: ContextVar[Mapping[str, str]] = ContextVar("typed")  # options of the current command, by keyword
+# A keyword in backticks in a message, alone or with a value or a quoted value, but no other text, such as a path.
 _KEYWORD = re.compile(r"`(\w+)(?:=([^`]*))?`|(?<![\w/.:-])(\w+)=('[\w-]*')")
 
 
 @dataclass(frozen=True)
 class Keyword:
-    """Marks an option that the verb's keyword has another name than."""
+    """Marks an option whose keyword in the API has a different name."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class FromConfig:
-    """Marks a parameter that stands for options of a record: it gets the values that were given, by field.
+    """Marks a parameter that stands for options of a dataclass and receives the given values by field.
 
     Args:
-        names: the fields; empty: all that no other parameter of the command has.
+        names: fields; empty for all that no other parameter of the command has.
         record: `Config`, or `AttackChoice` for norm, radius, target and parameters.
-        several: fields that may be given more than once here.
+        several: fields that may be given repeatedly.
     """
 
     names: tuple[str, ...] = ()
@@ -71,10 +71,10 @@ class FromConfig:
 
 
 class Command(TyperCommand):
-    """A command whose error about a value that is not among the possible ones says which of them is near."""
+    """A command that suggests similar values if a choice is invalid."""
 
     def make_context(self, *arguments: Any, **more: Any) -> Any:
-        """The context of the command."""
+        """Return the context of the command."""
         try:
             return super().make_context(*arguments, **more)
         except typer.BadParameter as error:
@@ -83,7 +83,7 @@ class Command(TyperCommand):
 
 
 def suggest_choice(message: str) -> str:
-    """Typer's message about a value that is not among the possible ones, with the close matches."""
+    """Add close matches to Typer's message about an invalid choice."""
     text = message.removeprefix("Value error, ")
     match = re.fullmatch(r"'(.*)' is not one of (.*)\.", text)
     if match is None:
@@ -93,10 +93,10 @@ def suggest_choice(message: str) -> str:
 
 
 def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as Typer can register it: with an option in its signature for each field of its groups.
+    """Return the function with a signature for Typer: an option for each field of its groups.
 
-    A parameter marked `FromConfig` gets a dict of the values that were given; one whose type is a dataclass of options
-    gets an instance of it.
+    A parameter marked `FromConfig` receives a dict of the given values; one whose type is a dataclass of options
+    receives an instance of it.
     """
     declared = inspect.signature(function).parameters
     marks = {name: _mark_of(parameter.annotation) for name, parameter in declared.items()}
@@ -131,7 +131,7 @@ def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def read_given(values: Given, record: type = Config) -> Given:
-    """The values of options that were given, by field: lists split at commas, numbers as numbers; not checked."""
+    """Return the given values by field: lists split at commas, numbers converted, nothing checked."""
     given = {}
     for name, value in values.items():
         if value is None or value is False:
@@ -146,25 +146,25 @@ def read_given(values: Given, record: type = Config) -> Given:
 
 
 def keywords_of(options: Any, given: Collection[str]) -> Given:
-    """The values of a dataclass of options that were given, by the verb's keyword.
+    """Return the given values of a dataclass of options, by keyword of the API.
 
     Args:
-        options: the options.
-        given: names of the fields that were given.
+        options: options dataclass.
+        given: fields that were given.
     """
     hints = get_type_hints(type(options), include_extras=True)
     return {_keyword_of(name, hints[name]): value for name, value in vars(options).items() if name in given}
 
 
 def option_of(name: str) -> str:
-    """The option of a field: "--seed" of "seeds"."""
+    """Return the option of a field: "--seed" for "seeds"."""
     option = next((each for record in (Config, AttackChoice) if (each := _options(record).get(name))), None)
     return f"--{option.name if option is not None and option.name else _dashed(name)}"
 
 
 @contextmanager
 def named_by_option(typed: Mapping[str, str]) -> Iterator[None]:
-    """What is wrong with a value is said of the option that was typed, not of the key in a file or a verb's keyword.
+    """Rewrite errors raised inside the block to name the option instead of the config key or keyword.
 
     Args:
         typed: options of the command, by keyword.
@@ -173,7 +173,9 @@ def named_by_option(typed: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except DavylampError as error:
-        if error.path and str(error).startswith((error.path, f"unknown {error.path}")):  # not behind a file's name
+        if error.path and str(error).startswith(
+            (error.path, f"unknown {error.path}")
+        ):  # not in messages that start with a file name
             key = error.path.partition("[")[0].partition(".")[0]
             option = _option_typed(key) or option_of(key)
             shown = option.removeprefix("--") if isinstance(error, UnknownName) else option
@@ -185,7 +187,7 @@ def named_by_option(typed: Mapping[str, str]) -> Iterator[None]:
 
 
 def in_options(message: str) -> str:
-    """A message with the keywords of verbs in it as options of the command that runs: "--epsilon" for "`budget`"."""
+    """Replace API keywords in a message by the command's options: "--epsilon" for "`budget`"."""
 
     def option(match: re.Match[str]) -> str:
         name, value = match[1] or match[3], (match[2] or match[4] or "").strip("'")
@@ -200,18 +202,18 @@ def in_options(message: str) -> str:
 
 
 def _option_typed(name: str) -> str | None:
-    """The option of the running command for a keyword; one that may be given several times is called as one of them."""
+    """Return the current command's option for a keyword, in the singular if repeatable."""
     typed = _TYPED.get({})
     return typed.get(name) or typed.get(name.removesuffix("s"))
 
 
 def _typed(name: str, parameter: inspect.Parameter) -> tuple[str, str]:
-    """The keyword of a parameter, and how it is typed."""
+    """Return the keyword and the option of a parameter."""
     marks, keyword = getattr(parameter.annotation, "__metadata__", ()), _keyword_of(name, parameter.annotation)
     info = next((mark for mark in marks if isinstance(mark, OptionInfo)), None)
     if info is None:
         return keyword, name.upper()
-    names = (info.default, *(info.param_decls or ()))  # Typer takes the first for a default until it registers it
+    names = (info.default, *(info.param_decls or ()))  # Typer treats the first as the default until registration
     return keyword, next((str(each) for each in names if str(each).startswith("--")), f"--{_dashed(name)}")
 
 
@@ -231,13 +233,13 @@ def _hints(record: type) -> dict[str, Any]:
 
 @cache
 def _options(record: type) -> dict[str, Option]:
-    """The options of a record by field."""
+    """Return the options of a dataclass by field."""
     marked = {name: option_of_field(hint) for name, hint in _hints(record).items()}
     return {name: option for name, option in marked.items() if option is not None}
 
 
 def _options_of(mark: FromConfig, taken: set[str]) -> dict[str, inspect.Parameter]:
-    """Parameters for the fields of a mark; without names for those that are not taken."""
+    """Return parameters for the fields of a mark, or for all fields that are not `taken`."""
     known, shown = _options(mark.record), {}
     for name in mark.names or [each for each in known if each not in taken]:
         option, kind = known[name], _plain_type(_hints(mark.record)[name])
@@ -255,14 +257,14 @@ def _options_of(mark: FromConfig, taken: set[str]) -> dict[str, inspect.Paramete
 
 
 def _number_in(hint: Any) -> Any:
-    """The kind of the numbers that a field holds, one or a list; None if it holds none."""
+    """Return the number type of a field, plain or in a list; None if it is not numeric."""
     kind = _plain_type(hint)
     inside = [_plain_type(each) for each in get_args(kind)] if get_origin(kind) is tuple else [kind]
     return inside[0] if inside[0] in (int, float) else None
 
 
 def _number(text: Any, kind: Any) -> Any:
-    """A text that is a number of the kind as one; what is none stays, and is refused by the record."""
+    """Convert a text to a number; other texts are returned unchanged and refused by the dataclass."""
     if kind is None or not isinstance(text, str):
         return text
     if _NUMBER.fullmatch(text.strip()):
@@ -274,7 +276,7 @@ def _number(text: Any, kind: Any) -> Any:
 
 
 def _shown(name: str, parameter: inspect.Parameter) -> inspect.Parameter:
-    """A parameter as the help shows it: a short name of its value, the possible values, and what completes it."""
+    """Return a parameter with its help: short value name, possible values and completion."""
     marks = getattr(parameter.annotation, "__metadata__", ())
     info = next((copy.copy(mark) for mark in marks if isinstance(mark, (OptionInfo, ArgumentInfo))), None)
     if info is None:
@@ -293,7 +295,7 @@ def _shown(name: str, parameter: inspect.Parameter) -> inspect.Parameter:
 
 
 def _choices(kind: Any) -> tuple[str, ...]:
-    """The possible values of a closed set."""
+    """Return the possible values of a closed set."""
     if isinstance(kind, type) and issubclass(kind, Enum):
         return tuple(str(each.value) for each in kind)
     return get_args(kind) if get_origin(kind) is Literal else ()
@@ -304,7 +306,7 @@ def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
 
 
 def _mark_of(annotation: Any) -> Any:
-    """What makes a parameter a group: its `FromConfig`, or the dataclass that it is of; None: it is an option."""
+    """Return the `FromConfig` or options dataclass of a group parameter; None for an option."""
     marks = [mark for mark in getattr(annotation, "__metadata__", ()) if isinstance(mark, FromConfig)]
     return marks[0] if marks else annotation if is_dataclass(annotation) else None
 
@@ -314,7 +316,7 @@ def _is_mapping(kind: Any) -> bool:
 
 
 def _plain_type(hint: Any) -> Any:
-    """A type hint without its limits and without None."""
+    """Return a type hint without limits and None."""
     while get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
     if get_origin(hint) in (Union, UnionType):

@@ -1,4 +1,4 @@
-"""The command for contributors: does a row report what is so, on models that are planted to make it lie?"""
+"""Command for contributors: runs implementations on deliberately misbehaving models."""
 
 import json
 from typing import Annotated, Any
@@ -16,7 +16,7 @@ def check_rows(
         list[str] | None, typer.Argument(help="attacks or implementations: pgd, foolbox:pgd (default: all)")
     ] = None,
     library: Libraries = None,
-    plant: Annotated[list[str] | None, typer.Option(help="only this planted model (repeatable)")] = None,
+    plant: Annotated[list[str] | None, typer.Option(help="only this misbehaving model (repeatable)")] = None,
     first_norm: Annotated[
         bool, typer.Option("--first-norm", help="test one norm of each implementation instead of all")
     ] = False,

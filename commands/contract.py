@@ -1,4 +1,4 @@
-"""The command for contributors: what an attack promises, keeps and breaks."""
+"""Command for contributors: tests attacks against their contract."""
 
 import json
 from typing import Annotated, Any
@@ -25,7 +25,7 @@ def check_promises(
 ) -> None:
     """Test attacks against their contract, on a model with a known optimum and on deliberately misbehaving models.
 
-    Exit code 1 if a promise is broken or a false result comes.
+    Exit code 1 if a contract check is broken or a false result occurs.
     """
     from ..adapters import LIBRARIES
     from ..adapters.contract.contract_checks import ContractCheck, run_contract_checks
@@ -57,7 +57,7 @@ def check_promises(
             idle = {each.norm for each in checked if (each.promise, each.state) == ("runs", "broken")}
             promises += checked
             for lapse in [] if quick else run_misbehaving_model_checks([row], norms=norms, parameters=parameters):
-                if lapse.norm in idle and not lapse.complaint:  # what does not run tells no lie, and no truth
+                if lapse.norm in idle and not lapse.complaint:  # implementations that do not run cannot be tested
                     continue
                 state = "broken" if lapse.complaint else "kept"
                 detail = lapse.complaint or lapse.outcome

@@ -1,4 +1,4 @@
-"""The commands about corruptions: the list of them, and how models bear them."""
+"""Commands for corruptions: list them, and measure robustness to them."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ def list_corruptions(
     view: TableOptions,
     as_json: Json = False,
 ) -> None:
-    """List every corruption: DATA+NAME:severity is the data with it; severities are 1 to 5. Then the sequences."""
+    """List every corruption (DATA+NAME:severity applies it; severities 1 to 5) and the perturbation sequences."""
     from ..adapters.data.corruptions.published import CORRUPTIONS, find_corruption
     from ..adapters.data.corruptions.sequences import SEQUENCES
 
@@ -43,10 +43,10 @@ def _print_listed(rows: list[Any], sequences: list[Any], console: Any) -> None:
 
     lines = [[row.name, row.title, row.kind, row.alexnet, "no" if row.coloured else "yes"] for row in rows]
     print_table("", ("corruption", "title", "kind", "AlexNet's error", "grey images"), lines, console)
-    text = "AlexNet's error: published, top-1 on ImageNet-C, mean of the five severities; -: no part of the mean"
+    text = "AlexNet's error: published, top-1 on ImageNet-C, mean of the five severities; -: not in the mean"
     console.print(text, highlight=False, markup=False)
     if sequences:
-        shown = [[each.name, each.frames, "the first" if each.noise else "the one before"] for each in sequences]
+        shown = [[each.name, each.frames, "the first" if each.noise else "the previous"] for each in sequences]
         print_table("Sequences (corrupt-table --sequence)", ("sequence", "frames", "compared with"), shown, console)
     for each in sequences:
         if each.finding:
@@ -84,7 +84,7 @@ def tabulate_corruptions(
     as_latex: Annotated[bool, typer.Option("--latex", help="print a LaTeX table (booktabs) with caption")] = False,
     as_json: Json = False,
 ) -> None:
-    """Measure robustness to corruptions: errors by severity, CE, mCE, RmCE, FP and mFR, into a folder."""
+    """Measure robustness to corruptions: errors by severity, CE, mCE, RmCE, FP and mFR."""
     from ..api.corrupting import corrupt_table
     from ..engine.plan.config import Config
     from ..engine.plan.config_file import expand_models

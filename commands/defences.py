@@ -1,4 +1,4 @@
-"""The command that lists the defences which have a name."""
+"""Command that lists the named defences and training methods."""
 
 import json
 from typing import Annotated, Any
@@ -15,7 +15,7 @@ def list_defences(
     view: TableOptions,
     as_json: Json = False,
 ) -> None:
-    """List every defence in front of a model (MODEL+NAME:key=value), and every method of `davylamp harden`."""
+    """List every defence (MODEL+NAME:key=value) and every training method of `davylamp harden`."""
     from ..adapters.models.defences.catalogue import LEFT_OUT, ROWS
     from ..adapters.models.defences.names import known_defences
     from ..engine.training.methods import METHODS, describe_method
@@ -34,11 +34,11 @@ def list_defences(
     with view.open() as console:
         _print_defences(rows, methods, console, chosen=chosen if defence else [])
         for name, reason in {} if defence is not None else LEFT_OUT.items():
-            console.print(f"not here: {name}: {reason}", highlight=False, markup=False)
+            console.print(f"not available: {name}: {reason}", highlight=False, markup=False)
 
 
 def _print_defences(rows: list[Any], methods: list[Any], console: Any, *, chosen: list[Any]) -> None:
-    """Defences and methods of training; the chosen ones with their parameters explained."""
+    """Print defences and training methods; chosen ones with explained parameters."""
     from ..report.text.console import print_table
 
     if rows:
@@ -49,14 +49,14 @@ def _print_defences(rows: list[Any], methods: list[Any], console: Any, *, chosen
         print_methods(methods, console, explained=bool(chosen) or not rows)
     for row in rows:
         for finding in row["findings"]:
-            console.print(f"{row['defence']}: finding: {finding}", highlight=False, markup=False)
+            console.print(f"{row['defence']}: known issue: {finding}", highlight=False, markup=False)
     if chosen:
         meanings = {name: parameter.meaning for row in chosen for name, (parameter, _) in row.params.items()}
         print_table("Parameters", ("name", "meaning"), list(meanings.items()), console)
 
 
 def print_methods(methods: list[dict[str, Any]], console: Any, *, explained: bool) -> None:
-    """Methods of training; the numbers that all of them have are those of the first."""
+    """Print training methods, with the common numbers once."""
     from ..engine.training.methods import describe_parameter
     from ..engine.training.settings import LOOP
     from ..report.text.console import print_table
@@ -69,7 +69,7 @@ def print_methods(methods: list[dict[str, Any]], console: Any, *, explained: boo
         "davylamp harden MODEL --with METHOD", ("method", "title", "defaults", "norms", "source"), rows, console
     )
     shared = ", ".join(f"{word} {value}" for word, value in LOOP.items())
-    console.print(f"all of them: {shared}", highlight=False, markup=False)
+    console.print(f"common defaults: {shared}", highlight=False, markup=False)
     if explained:
         words = {word: describe_parameter(word) for method in methods for word in method["defaults"]}
         print_table("Parameters", ("name", "meaning"), list(words.items()), console)

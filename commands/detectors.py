@@ -1,4 +1,4 @@
-"""The commands about detectors: which there are, train one beside a model, measure it on a results folder."""
+"""Commands for detectors: list them, train one for a model, measure detectors on a results folder."""
 
 import json
 import math
@@ -31,7 +31,7 @@ def list_detectors(
     view: TableOptions,
     as_json: Json = False,
 ) -> None:
-    """List every detector of adversarial images: what it learns, its defaults, whether an attack can go around it."""
+    """List every detector: training data, defaults, and whether it is differentiable for attacks."""
     from ..adapters.models.detectors.detector_rows import LEFT_OUT, ROWS, find_detector
 
     view.check("json" if as_json else "")
@@ -43,11 +43,11 @@ def list_detectors(
     with view.open() as console:
         _print_detectors(rows, list(chosen) if detector is not None else [], console)
         for name, reason in {} if detector is not None else LEFT_OUT.items():
-            console.print(f"not here: {name}: {reason}", highlight=False, markup=False)
+            console.print(f"not available: {name}: {reason}", highlight=False, markup=False)
 
 
 def _print_detectors(rows: list[Any], chosen: list[Any], console: Any) -> None:
-    """Detectors; the chosen one with its parameters explained."""
+    """Print detectors; a chosen one with explained parameters."""
     from ..report.text.console import print_table
 
     shown = ("detector", "title", "learns", "defaults", "differentiable", "source")
@@ -62,7 +62,7 @@ def _print_detectors(rows: list[Any], chosen: list[Any], console: Any) -> None:
 def train_beside(
     *,
     what: Annotated[
-        str, typer.Argument(help="a detector from `davylamp detectors`, or an attack that is trained once (uap)")
+        str, typer.Argument(help="a detector from `davylamp detectors`, or an attack that is fitted in advance (uap)")
     ],
     model: Model = "demo:efficientnet-lite0",
     seen: InputOptions,
@@ -95,9 +95,9 @@ def train_beside(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Train a detector for a model (a file for `davylamp detect`), or an attack that is trained once (a folder).
+    """Train a detector for a model (a file for `davylamp detect`), or fit an attack in advance (a folder).
 
-    What an attack learned is used by `davylamp evaluate --fit-data` with the same settings, into that folder.
+    `davylamp evaluate --fit-data` uses a fitted attack if it writes to the same folder with the same settings.
     """
     from ..api.training import train
     from ..report.text.console import make_console
@@ -123,7 +123,7 @@ def train_beside(
     else:
         more = []
         if file := done.document.get("file"):
-            again = f"davylamp detect FOLDER --detector {shlex.quote(file)}: on examples of other images, kept by"
+            again = f"davylamp detect FOLDER --detector {shlex.quote(file)}: on other images, evaluated with"
             more = [f"- {again} --keep-images"]
         for line in (*done.headline.splitlines(), *more):
             make_console().print(line, highlight=False, markup=False, soft_wrap=True)
@@ -147,7 +147,7 @@ def detect_examples(
     latex_words: LatexWords = None,
     as_json: Json = False,
 ) -> None:
-    """Measure detectors on kept examples: ROC AUC, detection at given false-positive rates, undetected successes."""
+    """Measure detectors on stored examples: ROC AUC, detection at given false-positive rates, undetected successes."""
     from ..api.folders import detect
 
     form, style = one_format({"latex": as_latex, "json": as_json}), latex_style(latex_words)
@@ -166,7 +166,7 @@ def detect_examples(
 
 
 def print_detections(measured: Any, console: Any = None) -> None:
-    """What detectors came to, as a table and notes."""
+    """Print measurements of detectors as a table and notes."""
     from ..report.text.console import make_console, print_table
 
     console = console or make_console()
@@ -174,7 +174,7 @@ def print_detections(measured: Any, console: Any = None) -> None:
     columns = ("detector", "model", "attack", "AUC", "rate", "detected", "false alarms", "fooled, not detected")
     order = ("AUC", "rate", "detected", "false alarms", "fooled, not detected")
     print_table("Detectors; value [95 % interval] (images)", columns, lines, console, keys=3, order=order, rest="stack")
-    unknowing = "the attacks here did not know the detector: MODEL+detector:FILE is attacked together with it"
+    unknowing = "these attacks did not know the detector; use MODEL+detector:FILE to attack both together"
     for note in (*measured.document()["notes"], unknowing):
         console.print(f"- {note}", highlight=False, markup=False)
 
@@ -193,7 +193,7 @@ def _describe(row: Any) -> dict[str, Any]:
 
 
 def _lines(row: Any) -> list[list[Any]]:
-    """A line for each rate of false alarms."""
+    """Return a row for each false-positive rate."""
     interval = "" if math.isnan(row.area.low) else f" [{row.area.low:.3f}, {row.area.high:.3f}]"
     area = f"{row.area.value:.3f}{interval} ({row.fooled})"
     head = [f"{row.name} ({row.detector})", row.cell.subject.name, row.cell.title, area]

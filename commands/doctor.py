@@ -1,4 +1,4 @@
-"""The command that says what of davylamp can be used on this machine."""
+"""Command that reports which parts of davylamp are usable on this machine."""
 
 import json
 import re
@@ -10,7 +10,7 @@ import typer
 from .options import Json
 from .table_options import TableOptions
 
-# What the extras of davylamp are for that are not attack libraries.
+# Purposes of the extras that are not attack libraries.
 EXTRAS = {
     "demo": "embedded models and images",
     "timm": "models of timm",
@@ -26,18 +26,20 @@ EXTRAS = {
     "server": "the server of a lab",
     "ray": "evaluations on several machines",
 }
-_CORRUPTIONS = 'pip install --no-deps "imagecorruptions-imaug>=1.1.5,<1.2"'  # beside the extra: see docs/install.md
+_CORRUPTIONS = (
+    'pip install --no-deps "imagecorruptions-imaug>=1.1.5,<1.2"'  # in addition to the extra, see docs/install.md
+)
 
 
 class Availability(NamedTuple):
     """A library or an extra on this machine.
 
     Args:
-        name: of it.
-        version: of the library that is installed; "" of an extra.
-        what: its attacks, or what it is for.
-        problem: why it cannot be used; "": it can.
-        command: that installs it; "": nothing is to be installed.
+        name: name of the library or extra.
+        version: installed version of a library; "" for an extra.
+        what: number of attacks, or purpose.
+        problem: why it is unusable; "" if usable.
+        command: command that installs it; "" if nothing needs to be installed.
     """
 
     name: str
@@ -48,7 +50,7 @@ class Availability(NamedTuple):
 
 
 def examine(view: TableOptions, as_json: Json = False) -> None:
-    """Say which attack libraries and extras can be used here, and the command that installs each of the others."""
+    """Report which attack libraries and extras are usable here, with the command that installs each of the others."""
     from ..report.text.console import print_table
 
     view.check("json" if as_json else "")
@@ -72,9 +74,9 @@ def examine(view: TableOptions, as_json: Json = False) -> None:
             f"extras: {', '.join(there) or 'none'}",
             f"devices: {', '.join(devices)}",
             f"models and attacks from files run in: {sandbox}",
-            *(f"not here: {state.name} ({state.what}): {state.command}" for state in extras if state.problem),
+            *(f"not installed: {state.name} ({state.what}): {state.command}" for state in extras if state.problem),
             *(f"{state.name}: {state.command}" for state in libraries if state.command),
-            f"{len(usable)} of {len(libraries)} attack libraries can be used",
+            f"{len(usable)} of {len(libraries)} attack libraries are usable",
         ]
         for line in lines:
             console.print(line, highlight=False, markup=False)
@@ -83,7 +85,7 @@ def examine(view: TableOptions, as_json: Json = False) -> None:
 
 
 def examine_libraries() -> list[Availability]:
-    """The attack libraries; one can be used if the class of each of its attacks can be imported."""
+    """Examine the attack libraries; one is usable if the class of each of its attacks can be imported."""
     from ..adapters.catalogue.lookup import LIBRARIES, load_class
     from ..errors import DavylampError, MissingLibrary
 
@@ -107,7 +109,7 @@ def examine_libraries() -> list[Availability]:
 
 
 def examine_extras() -> list[Availability]:
-    """The extras that are not attack libraries; one can be used if all that it requires is installed."""
+    """Examine the extras that are not attack libraries; one is usable if all its requirements are installed."""
     required = distribution("davylamp").requires or ()
     states = []
     for name, what in EXTRAS.items():
@@ -121,7 +123,7 @@ def examine_extras() -> list[Availability]:
 
 
 def _applies(requirement: str) -> bool:
-    """Whether a requirement is one of this system: those of davylamp depend on nothing but the platform and Python."""
+    """Whether a requirement applies to this system. Those of davylamp depend on platform and Python only."""
     import sys
 
     if "sys_platform" in requirement:
@@ -149,4 +151,4 @@ def _sandbox() -> str:
     from ..adapters.models.sandbox.bubblewrap import find_sandbox
 
     sandbox = find_sandbox()
-    return "a sandbox (bubblewrap)" if sandbox.program else f"a process of their own, no sandbox: {sandbox.explained}"
+    return "a sandbox (bubblewrap)" if sandbox.program else f"a separate process without a sandbox: {sandbox.explained}"

@@ -1,4 +1,4 @@
-"""How a command ends when something goes wrong: one line on standard error, and an exit code that says what it was."""
+"""Error handling of commands: one line on standard error, and an exit code by kind of error."""
 
 import errno
 import io
@@ -14,49 +14,49 @@ _FULL = {errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EDQUOT, errno.EBADF}
 
 
 def open_output() -> None:
-    """Prepare the standard streams: a letter that the output's encoding lacks is escaped and costs no result."""
+    """Prepare the standard streams: characters that the output encoding lacks are escaped."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if stream is None:  # closed by whoever started us
+        if stream is None:  # closed by the parent process
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 - it stays open
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def protected() -> AbstractContextManager[None]:
-    """While a command runs, user code can end neither it nor its output; imported late, as few commands run any."""
+    """Prevent user code from ending the process or its output while a command runs. Imported late for speed."""
     from ..adapters.user_code_guard import process_protected
 
     return process_protected()
 
 
 def refuse_empty(arguments: Sequence[str]) -> None:
-    """Raise InvalidInput for an argument without text, as an unset variable of a shell leaves it."""
+    """Raise InvalidInput for an empty argument, such as an unset shell variable."""
     for place, text in enumerate(arguments):
         option, equals, value = text.partition("=") if text.startswith("--") else ("", "=", text)
         if equals and not value.strip():
             before = arguments[place - 1] if place and arguments[place - 1].startswith("-") else ""
             name = option or before or f"argument {place + 1}"
-            raise InvalidInput(f"expected a value for {name}, got an empty text; is a variable of the shell not set?")
+            raise InvalidInput(f"expected a value for {name}, got an empty text; check for an unset shell variable")
 
 
 def print_interrupted(folder: object, otherwise: str = "") -> None:
-    """Say what is left of an interrupted run: the finished results in a folder, or `otherwise` if there is none."""
+    """Report that a run was interrupted: how to resume from `folder`, or `otherwise` if there is no folder."""
     from ..report.text.console import print_error
 
-    kept = f"{folder} keeps what is finished, the same command goes on from there"
-    print_error(f"davylamp: interrupted; {kept if folder else f'nothing is kept; {otherwise}'}")
+    kept = f"finished results are stored in {folder}; run the same command again to resume"
+    print_error(f"davylamp: interrupted; {kept if folder else f'no results are stored; {otherwise}'}")
 
 
 def explain(error: BaseException) -> int:
-    """Say in one line what went wrong; the exit code."""
+    """Report an error in one line, and return the exit code."""
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
     if os.environ.get("DAVYLAMP_DEBUG"):
         import traceback
 
         traceback.print_exception(error)
-    if isinstance(error, BrokenPipeError):  # `davylamp table results | head`: nobody reads on
+    if isinstance(error, BrokenPipeError):  # `davylamp table results | head` closes the pipe
         return FAILED
     from ..report.text.console import print_error
 
@@ -67,7 +67,7 @@ def explain(error: BaseException) -> int:
         print_error(f"davylamp: could not write the output ({error.strerror})")
         return FAILED
     if isinstance(error, MemoryError) or "allocate memory" in str(error) or "out of memory" in str(error):
-        print_error("davylamp: out of memory; take fewer images (--limit) or smaller batches (--batch-size)")
+        print_error("davylamp: out of memory; use fewer images (--limit) or smaller batches (--batch-size)")
         return FAILED
     message = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
     print_error(f"davylamp: {message}; this is a bug; run with DAVYLAMP_DEBUG=1 for the traceback")
@@ -75,13 +75,13 @@ def explain(error: BaseException) -> int:
 
 
 def close_output() -> int:
-    """Write out what is left; 0, or 1 if it could not be written."""
+    """Flush the output; 0, or 1 if it could not be written."""
     try:
         sys.stdout.flush()
     except OSError as error:
-        # What is left in the buffer would be tried again, with a traceback, when Python ends.
+        # Python would retry to flush the buffer at exit, with a traceback.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return explain(error)
-    except ValueError:  # closed meanwhile
+    except ValueError:  # closed in the meantime
         return FAILED
     return 0

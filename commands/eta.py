@@ -1,11 +1,11 @@
-"""How long something will still take: by what an image of each attack has cost, not by images as such."""
+"""Remaining time, estimated from the measured cost per image of each attack."""
 
 import time
 from collections.abc import Callable, Mapping
 
 
 class _Part:
-    """What is known of the images of one name: how many are left, and what those that are done have cost."""
+    """Progress of the images of one name: number left, and cost of the finished ones."""
 
     def __init__(self, left: int, passes: float):
         self.left, self.expected = left, passes
@@ -13,70 +13,70 @@ class _Part:
 
     @property
     def passes(self) -> float:
-        """Passes of an image: as measured, else as expected."""
+        """Passes per image: measured, otherwise expected."""
         return self.asked / self.done if self.done and self.asked else self.expected
 
     @property
     def partly(self) -> float | None:
-        """Images that the passes for unfinished ones amount to; None: as many as `passes` says."""
+        """Number of images that correspond to the passes for unfinished images; None to use `passes`."""
         return None
 
     def begin(self) -> None:
-        """Note that a task begins."""
+        """Start a task."""
 
     def ask(self, passes: int) -> None:
-        """Note passes for images that are not done yet."""
+        """Count passes for unfinished images."""
 
 
 class _PartInTurn(_Part):
-    """The same of a worst case, whose images are done as soon as one attack fools them.
+    """Progress of a worst case, whose images are finished as soon as one attack fools them.
 
-    Those that are left are the ones that nothing has fooled: in the running task each of them still has all the attacks
-    that are left, however few passes the others took. Later tasks cost what finished ones did.
+    Remaining images have not been fooled: in the running task, each still faces all remaining attacks, whatever the
+    passes used on the others. Later tasks are expected to cost the same as finished ones.
     """
 
     def __init__(self, left: int, passes: float):
         super().__init__(left, passes)
-        self._task = left  # images of a task
-        self._before, self._asked_before = 0, 0  # images and passes of the tasks that are finished
-        self._each = 0.0  # passes of each image that is left in the running task
+        self._task = left  # images of the task
+        self._before, self._asked_before = 0, 0  # images and passes of finished tasks
+        self._each = 0.0  # passes per remaining image of the running task
 
     @property
     def partly(self) -> float:
-        """Images that the passes for unfinished ones amount to."""
+        """Number of images that correspond to the passes for unfinished images."""
         return self._running * min(self._each / max(self.expected, 1e-9), 0.99)
 
     @property
     def _running(self) -> int:
-        """Images of the running task that are left."""
+        """Remaining images of the running task."""
         return max(min(self.left, self._task - (self.done - self._before)), 0)
 
     def begin(self) -> None:
-        """Note that a task begins."""
+        """Start a task."""
         if self.done > self._before:
             self._task = self.done - self._before
         self._before, self._asked_before, self._each = self.done, self.asked, 0.0
 
     def ask(self, passes: int) -> None:
-        """Note passes for images that are not done yet."""
+        """Count passes for unfinished images."""
         self._each += passes / max(self._running, 1)
 
     def passes_left(self) -> float:
-        """Passes that the images that are left will take."""
+        """Passes that the remaining images will take."""
         later = self._asked_before / self._before if self._before else self.expected
         return self._running * max(self.expected - self._each, 0.0) + (self.left - self._running) * later
 
 
 class TimeLeft:
-    """Images that are done and left, by name, and the seconds that the rest will take.
+    """Finished and remaining images by name, and the remaining time in seconds.
 
-    An attack of 1000 queries and a clean prediction are an image each: seconds are measured for each name apart. What
-    has not begun is expected to cost its passes, at the seconds of a pass that were measured so far.
+    Seconds are measured per name, because images differ in cost: an attack may need 1000 queries, a clean
+    prediction one. Names that have not started are expected to cost their passes, at the measured seconds per pass.
 
     Args:
-        total: images, those that are there already included.
-        work: name -> its images and the passes that one of them is expected to cost.
-        clock: seconds since some moment.
+        total: number of images, including finished ones.
+        work: name -> number of images and expected passes per image.
+        clock: monotonic clock in seconds.
     """
 
     def __init__(
@@ -85,10 +85,10 @@ class TimeLeft:
         self.total, self.done = total, 0
         self._clock, self._last = clock, clock()
         self._parts = {name: _part(name, images, passes) for name, (images, passes) in work.items()}
-        self._now, self._asked = "", 0  # the name that runs, and its passes for images that are not done yet
+        self._now, self._asked = "", 0  # running name, and its passes for unfinished images
 
     def add(self, name: str, images: int) -> None:
-        """Note images that are done; none: work on this name begins."""
+        """Count finished images; 0 to start work on this name."""
         now, part = self._clock(), self._part(name)
         if images:
             part.seconds += now - self._last
@@ -103,13 +103,13 @@ class TimeLeft:
         self._now = name
 
     def skip(self, name: str, images: int) -> None:
-        """Note images that need not be done."""
+        """Count images that need not be done."""
         self.total -= images
         if name in self._parts:
             self._parts[name].left = max(self._parts[name].left - images, 0)
 
     def add_queries(self, name: str, passes: int) -> None:
-        """Note passes for images that are not done yet."""
+        """Count passes for unfinished images."""
         if name != self._now:
             self.add(name, 0)
         self._asked += passes
@@ -117,7 +117,7 @@ class TimeLeft:
 
     @property
     def partly(self) -> float:
-        """How many images the passes since the last finished one amount to."""
+        """Return the number of images that correspond to the passes since the last finished image."""
         part = self._parts.get(self._now)
         if part is not None and part.partly is not None:
             return part.partly
@@ -127,7 +127,7 @@ class TimeLeft:
 
     @property
     def seconds_left(self) -> float | None:
-        """What the rest will take; None: nothing was measured yet."""
+        """Return the remaining time in seconds; None before the first measurement."""
         pass_seconds = self._pass_seconds()
         seconds, unnamed = 0.0, self.total - self.done
         for part in self._parts.values():
@@ -150,7 +150,7 @@ class TimeLeft:
         return self._parts.setdefault(name, _part(name, 0, 1.0))
 
     def _seconds_of(self, part: _Part, pass_seconds: float | None) -> float | None:
-        """What the images of a name that are left will take; None: nothing was measured yet."""
+        """Return the seconds for the remaining images of a name; None before the first measurement."""
         if not isinstance(part, _PartInTurn):
             each = self._image_seconds(part, pass_seconds)
             return None if each is None else part.left * each
@@ -161,7 +161,7 @@ class TimeLeft:
         return None if speed is None else speed * part.passes_left()
 
     def _pass_seconds(self) -> float | None:
-        """Seconds of a pass, over all that was measured; that of what runs now counts, too."""
+        """Return the seconds per pass over all measurements, including the running name."""
         seconds = sum(part.seconds for part in self._parts.values())
         passes = sum(part.done * part.passes for part in self._parts.values())
         if self._asked:
@@ -184,7 +184,7 @@ def _part(name: str, images: int, passes: float) -> _Part:
 
 
 def duration(seconds: float) -> str:
-    """A time to two digits: "45 s", "12 min", "3.5 h"."""
+    """Format a duration with two digits: "45 s", "12 min", "3.5 h"."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

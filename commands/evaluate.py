@@ -1,4 +1,4 @@
-"""The command that runs an evaluation, or places new models among those of an evaluated folder."""
+"""Command that runs an evaluation, or places new models among those of an evaluated folder."""
 
 import json
 import shlex
@@ -30,7 +30,7 @@ _THREAT = FromConfig(("norm", "epsilon", "target", "parameters", "defaults"), At
 
 @dataclass(frozen=True)
 class ExecutionOptions:
-    """Where an evaluation runs, and what of an earlier one it keeps."""
+    """Options for execution and for reuse of earlier results."""
 
     executor: Annotated[str, typer.Option(rich_help_panel="Execution", help="local or ray")] = "local"
     workers: Annotated[int, typer.Option(rich_help_panel="Execution", help="number of processes on this machine")] = 1
@@ -42,11 +42,11 @@ class ExecutionOptions:
         typer.Option(
             rich_help_panel="Execution",
             metavar="K/N",
-            help="run part K of N only (job arrays): each part runs its share of the work",
+            help="run part K of N only (job arrays); the work is divided evenly",
         ),
     ] = None
     retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", rich_help_panel="Execution", help="rerun failed cells")
+        bool, typer.Option("--retry-failed", rich_help_panel="Execution", help="repeat failed runs")
     ] = False
     trust_unknown: Annotated[
         bool,
@@ -59,7 +59,7 @@ class ExecutionOptions:
 
     @property
     def given(self) -> Given:
-        """The arguments of the verb."""
+        """Arguments for `evaluate`."""
         return {**vars(self), "part": self.part or ""}
 
 
@@ -90,14 +90,14 @@ def evaluate_models(
         ),
     ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", rich_help_panel=OUTPUT, help="exit with code 2 if a cell failed")
+        bool, typer.Option("--strict", rich_help_panel=OUTPUT, help="exit with code 2 if a run failed")
     ] = False,
     print_config: Annotated[
         bool, typer.Option("--print-config", rich_help_panel=OUTPUT, help="print the settings as TOML and exit")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Run models x attacks x libraries on one data set into a folder; finished cells are skipped."""
+    """Run models x attacks x libraries on one data set into a folder; finished runs are reused."""
     given = {**which, **how, **threat, "config": config, "defences": defence or (), "detectors": detector or ()}
     if against.is_given:
         code = place_newcomers(given, seen, against, out, run, as_json=as_json)
@@ -121,7 +121,7 @@ def evaluate_models(
 
 
 def _complete(given: Given, seen: InputOptions) -> Given:
-    """The arguments of the verb: metrics are added to those of the file, files run in a process of their own."""
+    """Return the arguments for `evaluate`: metrics add to those of the file; files run in a separate process."""
     from ..engine.plan.config_file import base_config, expand_models
 
     base, stated = base_config(given["config"], given.get("preset"))
@@ -143,12 +143,12 @@ def _print_config(given: Given) -> None:
     from ..engine.plan.config_file import write_config
 
     if given.pop("detectors"):
-        raise InvalidInput("expected --print-config without --detector, which no TOML file has: give it with the file")
+        raise InvalidInput("--print-config and --detector cannot be combined: pass --detector when you run the file")
     print(write_config(configure(**given)), end="")  # noqa: T201 - standard output is the product
 
 
 def _begin(evaluation: "Evaluation") -> AbstractContextManager[Any]:
-    """Print what was chosen and what a reader should know before it runs, then the progress."""
+    """Print automatic choices and notes before the run, then show progress."""
     from ..engine.query_estimates import expected_work
     from ..report.text.console import print_error
 
@@ -159,7 +159,7 @@ def _begin(evaluation: "Evaluation") -> AbstractContextManager[Any]:
 
 
 def _print_json(done: "Evaluation") -> None:
-    """Print how it went as one JSON document."""
+    """Print the outcome as one JSON document."""
     summary: Any = done.summary
     plan: Any = done.plan
     document = {
@@ -176,7 +176,7 @@ def _print_json(done: "Evaluation") -> None:
 
 
 def _print(done: "Evaluation", out: Path) -> None:
-    """Print how it went, and the result."""
+    """Print the outcome and the result."""
     from ..engine.store.store import ResultsStore
     from ..report.text.console import print_error
 
@@ -191,7 +191,7 @@ def _print(done: "Evaluation", out: Path) -> None:
 
 
 def _print_hints(done: "Evaluation") -> None:
-    """Print the radii that attacks at saturation were run at, and how outputs were read."""
+    """Print the saturation radii that were used, and how outputs were interpreted."""
     from ..report.text.console import print_error
 
     for line in (*done.radii, *done.hints):
@@ -199,19 +199,19 @@ def _print_hints(done: "Evaluation") -> None:
 
 
 def _say_next(summary: Any, plan: Any, store: Any, out: Path) -> None:
-    """Print the result, or of a part that others have yet to complete how to look at it."""
+    """Print the result, or for an unfinished part how to view it."""
     from ..report.text.console import make_console
 
     if plan.part is not None and not _is_whole(plan, store):
         folder = shlex.quote(str(out))
-        text = f"next, when every part is done: davylamp status {folder}; davylamp table {folder}"
+        text = f"when every part is finished: davylamp status {folder}; davylamp table {folder}"
         make_console().print(text, highlight=False, markup=False, soft_wrap=True)
     elif len(summary.failed) < len(plan.cells):
         print_summary(plan, store, out)
 
 
 def _is_whole(plan: Any, store: Any) -> bool:
-    """Whether every cell of a plan is there, whichever part made it."""
+    """Whether every run of a plan is finished, in any part."""
     return set(store.keys("cells")).issuperset(cell.key for cell in plan.cells)
 
 
@@ -221,27 +221,27 @@ def _print_summary(summary: Any, plan: Any, out: Path) -> None:
     from ..report.text.console import make_console
 
     console = make_console()
-    kept = f", {summary.kept} kept" if summary.kept else ""
+    kept = f", {summary.kept} reused" if summary.kept else ""
     part = "" if plan.part is None else f", part {plan.part}"
-    waiting = f", {summary.unfinished} wait for pieces of other parts" if summary.unfinished else ""
+    waiting = f", {summary.unfinished} waiting for shards of other parts" if summary.unfinished else ""
     cells = "cell" if summary.done == 1 else "cells"
     counts = f"{summary.done} {cells} run{kept}, {len(summary.failed)} failed{waiting}"
     console.print(f"{out}{part}: {counts}, {summary.seconds:.0f} s", highlight=False)
     if not summary.cells:
-        console.print(f"- part {plan.part} has nothing to do: there are fewer pieces than parts", highlight=False)
+        console.print(f"- nothing to do in part {plan.part}: there are fewer shards than parts", highlight=False)
     if summary.traffic:
         console.print(f"- {summary.traffic.line}", highlight=False, markup=False)
     for line in format_usage(expand_path(out)):
         console.print(f"- {line}", highlight=False, markup=False)
     for name, reason in plan.failed.items():
-        console.print(f"- left out: {name}: {reason}", highlight=False, markup=False)
+        console.print(f"- omitted: {name}: {reason}", highlight=False, markup=False)
     names = {cell.key: f"{cell.title} on {cell.subject.model}" for cell in plan.cells}
     for key, reason in summary.failed.items():
         console.print(f"- failed: {names[key]}: {reason}", highlight=False, markup=False)
     for line in summary.damaged:
-        console.print(f"- computed again: {line}", highlight=False, markup=False)
+        console.print(f"- recomputed: {line}", highlight=False, markup=False)
     for name, reason in summary.unmeasured.items():
         console.print(f"- not measured: {name}: {reason}", highlight=False, markup=False)
     for name, reason in summary.unknown.items():
-        message = f"- identity unknown: {name}: {reason}; its cells are run again each time, but for --trust-unknown"
+        message = f"- cannot identify {name} ({reason}); its runs are repeated every time without --trust-unknown"
         console.print(message, highlight=False, markup=False)

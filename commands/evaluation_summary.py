@@ -1,4 +1,4 @@
-"""What `davylamp evaluate` ends with: for each model what is left and what took it; what to look at next."""
+"""Summary at the end of `davylamp evaluate`: robust accuracy and strongest attack of each model, next commands."""
 
 import math
 from collections import Counter
@@ -12,35 +12,35 @@ _ALIKE = ("model", "norm", "epsilon", "targeted")
 
 
 class _SummaryWording(NamedTuple):
-    """How a line says what a model keeps and what became of the other images."""
+    """Phrases for robust accuracy and for the outcome of the other images."""
 
     kept: str
-    none: str  # of so many images
+    none: str  # formatted with the number of images
     most: str
-    also: str  # other attacks, as many
+    also: str  # for other attacks with the same number
 
 
 _UNTARGETED = _SummaryWording(
     "robust accuracy", "no attack fooled any of {} images", "most fooled by", "fooled as many"
 )
 _TARGETED = _SummaryWording(
-    "right and not driven to the target",
-    "no attack drove any of {} images to the target",
-    "most driven to the target by",
-    "drove as many",
+    "correct and not classified as the target",
+    "no attack reached the target on any of {} images",
+    "target reached most often by",
+    "reached it as often",
 )
 SHOWN = 5  # models
-_NAMED = 2  # attacks some of whose results prove nothing
-MANY = 400  # cells; reading more of them again would keep the user waiting
+_NAMED = 2  # most attacks named with invalid results
+MANY = 400  # most runs; reading more of them would take too long
 
 
 def print_summary(plan: Any, store: Any, out: Path) -> None:
     """Print the result of an evaluation: a line for each of at most five models and threat models.
 
     Args:
-        plan: what was evaluated.
-        store: where the records are.
-        out: the folder, as the user named it.
+        plan: plan of the evaluation.
+        store: results folder.
+        out: path of the folder as given by the user.
     """
     from ..report.text.console import make_console
 
@@ -52,16 +52,18 @@ def print_summary(plan: Any, store: Any, out: Path) -> None:
 
 
 def result_lines(plan: Any, store: Any) -> list[str]:
-    """For each model and threat model what is left in the worst case and the strongest attack; then the indicators."""
+    """Return the worst-case accuracy and strongest attack per model and threat model, then failure indicators."""
     from ..engine.checks.check_folder import check_folder
     from ..engine.store.results import read_outcomes
     from ..engine.tables.groups import group_cells, worst_case_bias_note
     from ..engine.tables.table import build_table
 
-    alone = len(store.keys("cells")) == len(plan.cells)  # then all that is there is about these models
+    alone = len(store.keys("cells")) == len(plan.cells)  # then the folder contains only these models
     about = () if alone else {cell.subject.model for cell in plan.cells}
     outcomes = read_outcomes(store.folder, ["OTR", "RA"], models=about)
-    models = {(cell.subject.model, cell.subject.model_digest) for cell in plan.cells}  # of fewer images or of more
+    models = {
+        (cell.subject.model, cell.subject.model_digest) for cell in plan.cells
+    }  # regardless of the number of images
     subjects = [each.cell.subject for each in outcomes.done]
     names = {subject.name for subject in subjects if (subject.model, subject.model_digest) in models}
     if not names:
@@ -83,7 +85,7 @@ def result_lines(plan: Any, store: Any) -> list[str]:
 
 
 def _gave_up(outcomes: Any, names: set[str]) -> list[str]:
-    """A line for each attack of the user that returned clean images, which only some may do where they fail."""
+    """Return a hint for each user attack that returned clean images, which is valid only for declared failures."""
     from ..engine.checks.verdicts import paired_outcomes
 
     counts: Counter[str] = Counter()
@@ -91,7 +93,7 @@ def _gave_up(outcomes: Any, names: set[str]) -> list[str]:
         if each.cell.subject.name in names and each.cell.row.is_user_attack:
             counts[each.cell.attack] += sum("unchanged" in kinds for kinds in paired_outcomes(each).violations)
     return [
-        f"- {name} returned {count} clean images, which proves nothing: if it does so where it fails, say so by "
+        f"- {name} returned {count} unchanged images, which are invalid; if it does so when it fails, declare "
         f'{name.rpartition(":")[2].rstrip(")")}.failure = "input" (docs/my-attack.md)'
         for name, count in counts.items()
         if count
@@ -99,13 +101,13 @@ def _gave_up(outcomes: Any, names: set[str]) -> list[str]:
 
 
 def _model_line(row: Any, pairs: Sequence[Any]) -> str:
-    """What is left of a model in the worst case, and the attack that fooled most, or nearest."""
+    """Describe a model's worst case, and the attack that fooled most, or at the smallest distance."""
     from ..adapters.display_text import format_threat_labels
     from ..engine.checks.standings import place_attacks
     from ..report.text.console import KEPT, interval_text
 
     def shown(*estimate: float) -> str:
-        """An estimate with its interval, which stays on a line."""
+        """Format an estimate with its interval, without line breaks."""
         return interval_text(*estimate).replace(" ", KEPT)
 
     labels, worst, has_radius = row.labels, row.metrics["RA"], _has_radius(row.labels)
@@ -131,16 +133,16 @@ def _model_line(row: Any, pairs: Sequence[Any]) -> str:
 
 
 def _has_radius(labels: Any) -> bool:
-    """Whether a row has a worst case: one over attacks without a radius says nothing."""
+    """Whether a row has a worst case. It is meaningless over attacks without a radius."""
     return labels["norm"] == "unrestricted" or not math.isnan(labels["epsilon"])
 
 
 def _undecided(pairs: Sequence[Any]) -> str:
-    """The attacks of which some results prove nothing, and how many."""
+    """Describe invalid results, by attack."""
     broken: Counter[str] = Counter()
     for pair in pairs:
         if pair.labels["violations"]:
             broken[pair.labels["implementation"]] += pair.labels["violations"]
     if len(broken) > _NAMED:
-        return f"; {broken.total()} results of {len(broken)} attacks prove nothing"
-    return "".join(f"; {count} results of {name} prove nothing" for name, count in broken.items())
+        return f"; {broken.total()} results of {len(broken)} attacks are invalid"
+    return "".join(f"; {count} results of {name} are invalid" for name, count in broken.items())

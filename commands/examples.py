@@ -1,4 +1,4 @@
-"""What stands under the help of each command: lines that can be copied."""
+"""Examples in the help of each command."""
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "attacks": ("davylamp attacks", "davylamp attacks pgd", "davylamp attacks --library foolbox,art --wide"),
@@ -66,6 +66,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 
 
 def epilog_of(command: str) -> str | None:
-    """The examples of a command as the end of its help; None: it has none."""
+    """Return the examples of a command for its help; None if it has none."""
     lines = EXAMPLES.get(command)
     return None if lines is None else "\n\n".join(("Examples:", *(f"  {line}" for line in lines)))

@@ -1,4 +1,4 @@
-"""The command that trains a model to be robust."""
+"""Command that trains a robust model."""
 
 import json
 import shlex
@@ -13,9 +13,7 @@ from .config_options import Keyword
 from .input_options import InputOptions
 from .options import Data, Epsilon, Json, split_settings
 
-_MODEL = (
-    "demo:efficientnet-lite0|1|2, torchvision:NAME, timm:NAME, FILE.py:FACTORY, WEIGHTS.pt: where the training begins"
-)
+_MODEL = "demo:efficientnet-lite0|1|2, torchvision:NAME, timm:NAME, FILE.py:FACTORY, WEIGHTS.pt: initial model"
 
 
 def harden_model(
@@ -28,9 +26,9 @@ def harden_model(
     seen: InputOptions,
     data: Data = "demo:imagenet",
     validation: Annotated[
-        str | None, typer.Option(help="validation data for the model card (default: a share of --data)")
+        str | None, typer.Option(help="validation data for the model card (default: a part of --data)")
     ] = None,
-    held_out: Annotated[float, typer.Option(help="share of --data held out for validation")] = 0.1,
+    held_out: Annotated[float, typer.Option(help="proportion of --data held out for validation")] = 0.1,
     limit: Annotated[int | None, typer.Option(help="use the first N images of --data")] = None,
     norm: Annotated[str, typer.Option(help="norm of the perturbation: linf or l2")] = "linf",
     epsilon: Epsilon = None,
@@ -49,11 +47,11 @@ def harden_model(
     ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="start from random weights instead of the model's")] = False,
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="file for the weights; the model card is written beside it")
+        Path, typer.Option("--out", "-o", help="file for the weights; the model card is written next to it")
     ] = Path("weights.pt"),
     as_json: Json = False,
 ) -> None:
-    """Train a robust model: weights that MODEL+WEIGHTS.pt loads, and a model card."""
+    """Train a robust model, and write weights for MODEL+WEIGHTS.pt with a model card."""
     from ..api.training import harden
     from ..report.text.console import print_error
 
@@ -66,7 +64,7 @@ def harden_model(
     try:
         made = harden(seen.of(model), data, method, out=out, begin=partial(_begin, out), **where, **how, **given)
     except KeyboardInterrupt:
-        print_error(f"davylamp: interrupted; {out}.partial keeps what was trained, the same command goes on from there")
+        print_error(f"davylamp: interrupted; the checkpoint is {out}.partial; run the same command again to resume")
         raise
     if as_json:
         print(json.dumps({"file": str(out), **made.card}, indent=2))  # noqa: T201 - the product
@@ -75,14 +73,14 @@ def harden_model(
 
 
 def _begin(out: Path, prepared: Any, total: int) -> AbstractContextManager[Any]:
-    """Print what was chosen, and whether an interrupted training goes on."""
+    """Print automatic choices, and whether an interrupted training resumes."""
     from ..report.text.console import print_error
     from .progress import show_progress
 
     if prepared.chosen:
         print_error(f"chosen: {prepared.chosen}")
     if Path(f"{out}.partial").exists():
-        print_error(f"- going on from {out}.partial")
+        print_error(f"- resuming from {out}.partial")
     return show_progress(total)
 
 
@@ -96,8 +94,10 @@ def _print_card(card: dict[str, Any], out: Path) -> None:
     lines = [f"{out}: {card['base']} trained with {what}"]
     lines += [f"- {when}: {describe_measured(card[when])}" for when in ("before", "after")]
     attack = card["after"]["attack"]
-    lines.append(f"- PGD is {attack}" if attack else "- no library with PGD is installed: robustness was not measured")
+    lines.append(
+        f"- PGD is {attack}" if attack else "- robustness was not measured, because no library with PGD is installed"
+    )
     again = f"davylamp evaluate --models {shlex.quote(str(out))} --attacks best --epsilon ..."
-    lines.append(f"- one attack is no proof; {again} tries several")
+    lines.append(f"- one attack does not show robustness; {again} runs several")
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)

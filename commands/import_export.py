@@ -1,4 +1,4 @@
-"""The commands between davylamp and others: results handed on as one file, other programs' results and formats."""
+"""Commands that import results and export them as one file or in other programs' formats."""
 
 import json
 import shlex
@@ -27,7 +27,7 @@ def import_results(
     data: DataAgain = None,
     as_json: Json = False,
 ) -> None:
-    """Read a bundle into a folder, or add other programs' results for comparison; they are not judged."""
+    """Import a bundle, or results of other programs for comparison, which davylamp does not verify."""
     from ..api.folders import FORMATS
     from ..api.folders import import_results as read_results
     from ..report.text.console import make_console, print_error, print_table
@@ -38,7 +38,7 @@ def import_results(
             raise InvalidInput(f"expected BUNDLE.zip alone, or one of {named} with a path, got {what!r} and more")
         done = read_results(what, out)
     elif path is None:
-        raise InvalidInput(f"expected the files of {what}: davylamp import {what} PATH -o FOLDER")
+        raise InvalidInput(f"{what} needs a path: davylamp import {what} PATH -o FOLDER")
     else:
         done = read_results(path, out, form=what, model=model, data=data)
     if as_json:
@@ -73,13 +73,13 @@ def export_results(
     terms: dict[str, Any] = {"licence": licence, "creator": creator, "name": name, "description": description}
     if what == "attackbench":
         if out is None:
-            raise InvalidInput(f"expected -o with a format: davylamp export {what} FOLDER -o FILES")
+            raise InvalidInput(f"{what} needs -o: davylamp export {what} FOLDER -o FILES")
         done = export(open_results_arguments(context, [where]), out, form=what, images=images, data=data, **terms)
     else:
         if out is not None and not Path(what).exists():
             raise UnknownName("format", what, ("attackbench",))
         if out is not None or data is not None:
-            raise InvalidInput("expected davylamp export FOLDER BUNDLE.zip without -o and --data")
+            raise InvalidInput("-o and --data cannot be used with davylamp export FOLDER BUNDLE.zip")
         done = export(open_results_arguments(context, [Path(what)]), where, images=images, **terms)
     console = make_console()
     for file in done.document.get("files", ()):
@@ -93,6 +93,6 @@ def _print_notes(done: Any, folder: Path) -> None:
     from ..report.text.console import make_console
 
     for line in done.notes:
-        if not line.startswith("refused: "):  # which stand on standard error
+        if not line.startswith("refused: "):  # printed on standard error
             text = in_options(line).replace("FOLDER", shlex.quote(str(folder)))
             make_console().print(f"- {text}", highlight=False, markup=False, soft_wrap=True)

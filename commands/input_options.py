@@ -1,4 +1,4 @@
-"""The options that say what models want and give: a part of their names, so that a folder remembers it."""
+"""Options for model inputs and outputs, which become part of the model's name and so of the records."""
 
 from dataclasses import dataclass, fields
 from typing import Annotated
@@ -10,7 +10,7 @@ _PANEL = "Model input and output"
 
 @dataclass(frozen=True)
 class InputOptions:
-    """In place of what the models were published with."""
+    """Overrides of a model's published input and output settings."""
 
     resize: Annotated[
         str | None,
@@ -54,18 +54,19 @@ class InputOptions:
     model_version: Annotated[
         str | None,
         typer.Option(
-            rich_help_panel=_PANEL, help="version of the model: change it with what cannot be seen, and results are new"
+            rich_help_panel=_PANEL,
+            help="version of the model; change it when the model changes undetectably, to start new runs",
         ),
     ] = None
 
     @property
     def is_given(self) -> bool:
-        """Whether any of it was said."""
+        """Whether any option was given."""
         return any(getattr(self, field.name) is not None for field in fields(self))
 
     @property
     def settings(self) -> dict[str, str]:
-        """What was given of what models want of an image."""
+        """Given input settings."""
         given = {
             field.name: getattr(self, field.name)
             for field in fields(self)
@@ -74,7 +75,7 @@ class InputOptions:
         return {name: value for name, value in given.items() if value is not None}
 
     def of(self, model: str) -> str:
-        """The name of a model that is shown images and answers so; itself, if nothing was given."""
+        """Return the model name with these settings; unchanged if no option was given."""
         from ..adapters.models.zoo.load import add_input, add_outputs, add_version
 
         return add_version(add_outputs(add_input(model, self.settings), self.outputs), self.model_version or "")

@@ -1,4 +1,4 @@
-"""How the models that a command names are asked and kept apart: its options, and what they come to."""
+"""Options for loading models: isolation, and queries to servers."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -8,22 +8,24 @@ from .config_options import FromConfig, Given, in_options
 _APART = ("isolate", "time_limit", "memory_limit")
 _ASKING = ("cost", "token", "timeout", "request_size")
 LOADING = FromConfig((*_APART, "rate", *_ASKING))
-LOADING_AT_FULL_RATE = FromConfig((*_APART, *_ASKING))  # where --rate is another rate
+LOADING_AT_FULL_RATE = FromConfig((*_APART, *_ASKING))  # for commands whose --rate is something else
 APART = FromConfig(_APART)
 _DEFAULT_ISOLATE = "auto"
 
 
 def default_isolate() -> Any:
-    """`--isolate` of every command, unless it is said: files' models run in a process of their own."""
+    """Return the default of `--isolate`: models from files run in a separate process."""
     return _DEFAULT_ISOLATE
 
 
 def set_attack_isolation(values: Given, stated: Any = None) -> None:
-    """Say where attacks of files run, before any of them is looked for; what is wrong is said where it is read.
+    """Set the isolation of attacks from files, before they are loaded.
+
+    Invalid values are reported later, when the options are read.
 
     Args:
-        values: of the options.
-        stated: a config that options win over.
+        values: values of the options.
+        stated: config with lower priority than the options.
     """
     from ..adapters.models.sandbox.attack_isolation import set_attack_isolation
     from ..adapters.models.sandbox.isolation import Isolation
@@ -35,29 +37,29 @@ def set_attack_isolation(values: Given, stated: Any = None) -> None:
 
 
 def loading_settings(values: Given) -> Given:
-    """Fields of `Config`, as the options say; files' models run in a process of their own unless they say otherwise."""
+    """Return fields of `Config` from options; models from files run in a separate process by default."""
     set_attack_isolation(values)
     return {**values, "isolate": values.get("isolate") or default_isolate()}
 
 
 def loading_keywords(values: Given) -> Given:
-    """Keywords of the verbs that load models by name; which run in a process of their own, is said on standard error.
+    """Return keywords for API functions that load models by name; isolated models are reported on standard error.
 
     Args:
-        values: of the options, by field of `Config`.
+        values: values of the options, by field of `Config`.
     """
     return {**loading_settings(values), "tell": tell}
 
 
 def tell(line: str) -> None:
-    """Print, on standard error, what is worth knowing before a run."""
+    """Print a note before a run on standard error."""
     from ..report.text.console import print_error
 
     print_error(line if line.startswith("chosen: ") else f"- {in_options(line)}")
 
 
 def prestart_processes(isolation: Any, models: Iterable[str]) -> None:
-    """Begin to start what isolated models need, and say on standard error which they are, and how they are run."""
+    """Start the processes of isolated models in the background, and report them on standard error."""
     from ..adapters.models.sandbox.isolated import describe_isolated, prestart_processes
     from ..report.text.console import print_error
 

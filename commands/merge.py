@@ -1,4 +1,4 @@
-"""The command that puts results folders together, and how others read several of them, or bundles, as one."""
+"""Command that merges results folders, and helpers to read several folders or bundles as one."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ ManyResults = Annotated[list[Path], typer.Argument(help="results folders or BUND
 
 
 def open_results_arguments(context: typer.Context, sources: Sequence[Path]) -> Path:
-    """The folder to read: the one that was given, or a temporary one, which goes when the command ends."""
+    """Return the given folder, or a temporary merged one, deleted when the command ends."""
     from ..engine.sharing.open_results import open_results
 
     return context.with_resource(open_results(*sources))
@@ -24,7 +24,7 @@ def open_results_arguments(context: typer.Context, sources: Sequence[Path]) -> P
 def open_named(
     context: typer.Context, results: Sequence[Path], against: str | None
 ) -> tuple[Path, str | None, Callable[[str], str]]:
-    """The folder to read where bundles or several were given, and a title's text with what was given in its place."""
+    """Return the folder to read, the baseline, and a function that restores the given names in titles."""
     from ..engine.sharing.open_results import is_bundle
 
     tables = [str(path) for path in results if path.suffix == ".csv"]
@@ -54,7 +54,7 @@ def merge_results(
     link: Annotated[bool, typer.Option("--link", help="hard-link files instead of copying them")] = False,
     as_json: Json = False,
 ) -> None:
-    """Merge results folders into a new one, all or nothing; every disagreement is reported."""
+    """Merge results folders into a new one atomically; every conflict is reported."""
     from ..engine.sharing.merge import merge_folders
     from ..report.text.console import make_console
 

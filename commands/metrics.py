@@ -1,4 +1,4 @@
-"""The command that says what a metric is."""
+"""Command that describes metrics."""
 
 from typing import Annotated
 
@@ -15,7 +15,7 @@ def list_metrics(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """List every metric: names, meaning, direction, range, unit; with NAME its formula, source and command, too."""
+    """List every metric with names, meaning, direction, range and unit; with NAME also formula, source and command."""
     from ..engine.metric_names import find_metrics
     from ..metrics import METRICS
     from ..report.text.metrics import metrics_json, print_metrics

@@ -1,4 +1,4 @@
-"""What the commands share: the types of their options, lists, rows, parameters from text."""
+"""Shared options of commands, and conversion of their values: lists, implementations, parameters."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,9 +27,7 @@ Data = Annotated[
     ),
 ]
 Libraries = Annotated[list[str] | None, typer.Option("--library", "--libraries", help="only this library (repeatable)")]
-Epsilon = Annotated[
-    str | None, typer.Option("--epsilon", "--eps", help="radius of the ball, for pixels in [0, 1]: 4/255")
-]
+Epsilon = Annotated[str | None, typer.Option("--epsilon", "--eps", help="radius, for pixels in [0, 1]: 4/255")]
 Latex = Annotated[
     bool, typer.Option("--latex", rich_help_panel=OUTPUT, help="print a LaTeX table (booktabs) with caption")
 ]
@@ -44,17 +42,17 @@ LatexWords = Annotated[
 Json = Annotated[bool, typer.Option("--json", rich_help_panel=OUTPUT, help="print one JSON document")]
 
 
-# What an attack knows of the model; black-box: score, decision, or transfer from a surrogate.
+# Attacker knowledge; black-box: score, decision, or transfer from a surrogate.
 Knowledge = Literal["white-box", "black-box", "score", "decision", "transfer"]
 _SETTING = re.compile(r"[a-z_]+=")
 _COMMA = re.compile(r",(?![^()]*\))")  # not inside best(...)
 
 
 def split_list(option: str, values: Sequence[str] | None) -> list[str] | None:
-    """The values of a repeatable option, each of which may be a list with commas: "pgd,fgsm".
+    """Split the values of a repeatable option at commas: "pgd,fgsm".
 
     Raises:
-        InvalidInput: if there is nothing between two commas.
+        InvalidInput: If there is nothing between two commas.
     """
     if not values:
         return None
@@ -65,9 +63,9 @@ def split_list(option: str, values: Sequence[str] | None) -> list[str] | None:
 
 
 def split_names(option: str, values: Sequence[str]) -> list[str]:
-    """As `split_list`; a file that there is, as in "FILE.py:NAME", may have a comma in its name, and so do settings.
+    """Split as `split_list`, except at commas in names of existing files, as in "FILE.py:NAME", and in settings.
 
-    Settings stay with what they are of: "+jpeg:quality=50,gradients=none", "boundary:directions=2,spacing=42".
+    Settings stay with their name: "+jpeg:quality=50,gradients=none", "boundary:directions=2,spacing=42".
     """
     names: list[str] = []
     for value in values:
@@ -82,19 +80,19 @@ def split_names(option: str, values: Sequence[str]) -> list[str]:
 
 
 def split_models(values: Sequence[str] | None) -> list[str] | None:
-    """As `split_names`; None of nothing."""
+    """Split as `split_names`; None if there are no values."""
     return split_names("--models", values) if values else None
 
 
 def latex_style(words: str | None) -> Any:
-    """How a LaTeX table is set, from the words of `--latex-style`."""
+    """Parse `--latex-style`."""
     from ..report.text.latex import LatexStyle
 
     return LatexStyle.of(words)
 
 
 def versions_of(folder: Path) -> dict[str, str]:
-    """Of davylamp, torch and the attack libraries that made the results of a folder, for a caption."""
+    """Return the versions of davylamp, torch and the attack libraries that made a folder's results."""
     from ..adapters.catalogue.lookup import LIBRARIES
     from ..engine.store.plan_records import list_cells
     from ..report.citations.usage import libraries_of
@@ -107,7 +105,7 @@ def versions_of(folder: Path) -> dict[str, str]:
 
 
 def read_whole(option: str, texts: Sequence[str] | None) -> list[int] | None:
-    """Whole numbers from texts; the caller checks their range."""
+    """Convert texts to whole numbers; the caller checks their range."""
     numbers = []
     for text in split_list(option, texts) or []:
         if not re.fullmatch(r"[+-]?[0-9]{1,30}", text):
@@ -117,10 +115,10 @@ def read_whole(option: str, texts: Sequence[str] | None) -> list[int] | None:
 
 
 def one_format(wanted: Mapping[str, bool]) -> str:
-    """The name of the format that was asked for; "" for none of them.
+    """Return the requested format; "" for none.
 
     Raises:
-        InvalidInput: if it is more than one.
+        InvalidInput: If more than one was requested.
     """
     formats = [name for name, asked in wanted.items() if asked]
     if len(formats) > 1:
@@ -129,7 +127,7 @@ def one_format(wanted: Mapping[str, bool]) -> str:
 
 
 def choose_rows(attack: str | None, libraries: list[str] | None, *, repaired: bool) -> list[Any]:
-    """The rows of an attack (None: of all), of the named libraries, in the catalogue's order."""
+    """Return the implementations of an attack (None for all) in the named libraries, in the catalogue's order."""
     from ..adapters import IMPLEMENTATIONS, find_implementation, implementations_of
     from ..adapters.catalogue.lookup import find_library
     from ..engine.plan.choices import no_library
@@ -147,7 +145,7 @@ def choose_rows(attack: str | None, libraries: list[str] | None, *, repaired: bo
 
 
 def read_parameters(options: dict[str, Any], texts: list[str], attacks: Sequence[str] = ()) -> dict[str, Any]:
-    """Parameters from options that were given and from texts `name=value`, of the vocabulary or of users' attacks."""
+    """Return attack parameters from options and from texts `name=value`, canonical or of user attacks."""
     from ..engine.plan.config_file import parameters_of, parse_text, read_parameter
 
     more = parameters_of(attacks)
@@ -162,14 +160,14 @@ def read_parameters(options: dict[str, Any], texts: list[str], attacks: Sequence
 
 
 def split_settings(texts: Iterable[str], given: Mapping[str, Any] = MappingProxyType({})) -> dict[str, str]:
-    """Values by name, from texts `name=value`.
+    """Return values by name, from texts `name=value`.
 
     Args:
-        texts: of `--param`.
-        given: what was given by options of their own.
+        texts: values of `--param`.
+        given: values given by separate options.
 
     Raises:
-        InvalidInput: for a text of another form, or a second value of one name.
+        InvalidInput: If a text has a different form, or a name has two values.
     """
     settings: dict[str, str] = {}
     for text in texts:
@@ -184,13 +182,13 @@ def split_settings(texts: Iterable[str], given: Mapping[str, Any] = MappingProxy
 
 
 def given_options(context: typer.Context) -> set[str]:
-    """The names of the parameters that the user gave, as the command's function calls them."""
+    """Return the parameters that the user gave, by name in the command's function."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
     return {name for name, source in sources.items() if source is not None and source.name != "DEFAULT"}
 
 
 def say_defaults(context: typer.Context, names: Sequence[str]) -> None:
-    """Print the values of these options that the user left open, in one line on standard error."""
+    """Print the values of these options that the user did not give, in one line on standard error."""
     from ..report.text.console import print_error
 
     given = given_options(context)
@@ -202,12 +200,12 @@ def say_defaults(context: typer.Context, names: Sequence[str]) -> None:
 
 
 def all_failed(reasons: Sequence[str], total: int, what: str) -> bool:
-    """Whether all of a command's rows or cells failed; says so in a line on standard error.
+    """Whether all implementations or runs of a command failed. If so, print the most frequent reason on standard error.
 
     Args:
-        reasons: why each failed.
-        total: how many there were.
-        what: their name, in the plural.
+        reasons: reason for each failure.
+        total: total number.
+        what: name of the items, in the plural.
     """
     from collections import Counter
 
@@ -222,7 +220,7 @@ def all_failed(reasons: Sequence[str], total: int, what: str) -> bool:
 
 
 def say_assumed(rows: Iterable[Any]) -> None:
-    """Print what was taken for granted of users' attacks, a line each on standard error."""
+    """Print the assumptions made about users' attacks to standard error."""
     from ..report.text.console import print_error
 
     for name, assumed in dict.fromkeys((row.name, row.assumed) for row in rows if row.assumed):

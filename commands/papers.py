@@ -1,4 +1,4 @@
-"""The commands for papers: BibTeX of what was used, and figures in the width of a column."""
+"""Commands for papers: BibTeX, and figures at column width."""
 
 import json
 from enum import Enum
@@ -15,7 +15,7 @@ Out = Annotated[Path | None, typer.Option("--out", "-o", help="file to write, re
 
 
 class Kind(str, Enum):
-    """What is drawn."""
+    """Kinds of figures."""
 
     accuracy = "accuracy"
     passes = "passes"
@@ -25,14 +25,14 @@ class Kind(str, Enum):
 
 
 class FontFamily(str, Enum):
-    """Of the letters."""
+    """Font families of figures."""
 
     sans = "sans"
     serif = "serif"
 
 
 class RankedKind(str, Enum):
-    """What a ranking is of."""
+    """Kinds of ranked subjects."""
 
     models = "models"
     attacks = "attacks"
@@ -59,7 +59,7 @@ def draw_figures(
     model: Annotated[list[str] | None, typer.Option(help="accuracy, passes: only this model (repeatable)")] = None,
     subjects: Annotated[RankedKind, typer.Option(help="ranking: what to rank")] = RankedKind.models,
 ) -> None:
-    """Draw figures for a paper, with intervals, embedded fonts and colours that stay legible in grey."""
+    """Draw figures for a paper, with intervals, embedded fonts and colours that are legible in greyscale."""
     from ..report.figures.figure import write_figures
     from ..report.text.console import make_console, print_error
 
@@ -71,7 +71,7 @@ def draw_figures(
     for path in written:
         make_console().print(str(path), highlight=False, markup=False, soft_wrap=True)
     for kind, why in missing.items():
-        print_error(f"- no figure of {kind}: {why}")
+        print_error(f"- no {kind} figure: {why}")
 
 
 def cite_sources(
@@ -85,7 +85,7 @@ def cite_sources(
     keys: Annotated[bool, typer.Option("--keys", help="print a table of the citation keys")] = False,
     as_json: Json = False,
 ) -> None:
-    """Write BibTeX of every attack, library, metric, data set, defence and model of a folder, or of names."""
+    """Write BibTeX for every attack, library, metric, data set, defence and model of a folder, or for names."""
     from ..report.citations.cite import cite
     from ..report.text.console import make_console, print_error, print_table
 

@@ -1,4 +1,4 @@
-"""How far a command is, on standard error: a bar on a terminal, now and then a line where that is a file or a pipe."""
+"""Progress on standard error: a bar on a terminal, occasional lines in a file or pipe."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -8,19 +8,21 @@ from typing import Any
 from .eta import TimeLeft, duration
 
 _EVERY = 60.0  # seconds between two lines
-_OFTEN = 0.1  # seconds between two looks at the bar
-_EARLY = 2.0  # seconds in which the first passes, slowed by warming up, say little about the rest
+_OFTEN = 0.1  # seconds between updates of the bar
+_EARLY = 2.0  # seconds of warm-up, whose speed is not representative
 _BAR = 16  # columns of the bar
 _BESIDE = 54  # columns for the bar, the images, the time so far and the time left
 
 
 @contextmanager
 def show_progress(total: int, work: Mapping[str, tuple[int, float]] | None = None) -> Iterator["Advance"]:
-    """Yield what to call with a name and the images just done; without a name they were there already.
+    """Yield a progress callback, called with a name and the number of images just finished.
+
+    An empty name means that the images were finished before.
 
     Args:
-        total: images, those that are there included.
-        work: name -> its images and the passes that one of them is expected to cost; None: every image costs the same.
+        total: number of images, including finished ones.
+        work: name -> number of images and expected passes per image. None if every image costs the same.
     """
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -56,23 +58,23 @@ def show_progress(total: int, work: Mapping[str, tuple[int, float]] | None = Non
 
 
 def _cut(name: str, width: int) -> str:
-    """A name that leaves room for what stands beside it."""
+    """Shorten a name to fit the line."""
     return name if len(name) <= max(width, 12) else f"{name[: max(width, 12) - 1]}…"
 
 
 class Advance:
-    """What a command reports to: called with a name and the images just done, 0 where it begins with something.
+    """Progress callback: called with a name and the images just finished, 0 when work on a name starts.
 
     Args:
-        pace: what is known of the speed.
-        look: called with the name whenever something has changed.
+        pace: measured speed.
+        look: called with the name after each change.
     """
 
     def __init__(self, pace: TimeLeft, look: Callable[[str], object]):
         self._pace, self._look = pace, look
 
     def __call__(self, name: str, images: int) -> None:
-        """Note images that are done; without a name they need not be."""
+        """Count finished images; without a name they need not be done."""
         if name:
             self._pace.add(name, images)
         else:
@@ -80,22 +82,22 @@ class Advance:
         self._look(name)
 
     def skip(self, name: str, images: int) -> None:
-        """Note images of a name that need not be done: they say nothing about the speed."""
+        """Count images that need not be done and do not affect the measured speed."""
         self._pace.skip(name, images)
 
     def asked(self, name: str, passes: int) -> None:
-        """Note passes that were just made for the images that are next of this name."""
+        """Count passes for the next images of a name."""
         self._pace.add_queries(name, passes)
         self._look(name)
 
 
 class ProgressLines:
-    """A line a minute, if there is something new to say.
+    """Progress as lines, at most one per minute, if there is progress.
 
     Args:
-        pace: what is known of the speed.
+        pace: measured speed.
         write: called with each line.
-        clock: seconds since some moment.
+        clock: monotonic clock in seconds.
     """
 
     def __init__(self, pace: TimeLeft, write: Callable[[str], object], clock: Callable[[], float] = time.monotonic):
@@ -104,7 +106,7 @@ class ProgressLines:
         self._said = 0.0
 
     def look(self, name: str) -> None:
-        """Say how far it is, if that is worth a line."""
+        """Write a progress line if it is due."""
         pace, now = self._pace, self._clock()
         so_far = pace.done + pace.partly
         if not name or now - self._last < _EVERY or so_far <= self._said:

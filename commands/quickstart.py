@@ -1,4 +1,4 @@
-"""`davylamp quickstart`: what davylamp is for, on embedded models and images, in about half a minute, offline."""
+"""`davylamp quickstart`: an offline tour of davylamp on embedded models and images, in about half a minute."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ DEFENDED = f"{PLAIN}+bit-depth:bits=3"
 MASKED = f"{DEFENDED},gradients=none"
 LIBRARIES = ("art", "cleverhans", "foolbox", "torchattack", "torchattacks")
 EPSILON = 0.1
-SAME = {"steps": 20, "step_size": 0.0125, "random_start": False}  # parameters of every library, for the second look
+SAME = {"steps": 20, "step_size": 0.0125, "random_start": False}  # matched parameters for all libraries
 
 
 def quickstart(
@@ -26,7 +26,7 @@ def quickstart(
     ),
     verbose: Verbose = False,
 ) -> None:
-    """PGD of five libraries on two small models: which agree, which model is more robust, which only looks robust."""
+    """Run PGD from five libraries on two small models: agreement, robustness, and a defence that only looks robust."""
     from ..api.evaluation import evaluate
     from ..report.text.console import open_page
 
@@ -62,20 +62,20 @@ def quickstart(
 
 
 def _begin(evaluation: Any) -> Any:
-    """Show progress, if nothing but an earlier quickstart of this seed is in the folder: tables would mix the two."""
+    """Show progress. The folder must be empty or from a quickstart with this seed, because tables would mix results."""
     from ..engine import ResultsStore
     from ..errors import InvalidInput
     from .progress import show_progress
 
     kept = set(ResultsStore(evaluation.folder).keys("cells"))
     if kept - {cell.key for cell in evaluation.plan.cells}:
-        expected = "expected a new folder for --out, or that of a quickstart with the same seed"
-        raise InvalidInput(f"{expected}, got other results in {evaluation.folder}")
+        expected = "expected a new folder for --out, or one from a quickstart with the same seed"
+        raise InvalidInput(f"{expected}, got different results in {evaluation.folder}")
     return show_progress(evaluation.plan.images)
 
 
 def _print_libraries(evaluation: Any, console: Any) -> None:
-    """What each library's version fools by its defaults, the weakest first, and which cannot reach the radius."""
+    """Print the fooling rates with each library's defaults, the weakest first, and warnings about unreachable radii."""
     from ..adapters.catalogue.lookup import IMPLEMENTATIONS, library_defaults
     from ..report.text.console import print_table
 
@@ -85,7 +85,7 @@ def _print_libraries(evaluation: Any, console: Any) -> None:
         name, share = row.labels["implementation"], row.metrics["MR"]
         if row.labels["model"] == PLAIN and share.n:
             defaults = library_defaults(IMPLEMENTATIONS[name], "linf")
-            chosen = [defaults.get(word, "-") for word in ("steps", "step_size")]  # "-": davylamp's own are used
+            chosen = [defaults.get(word, "-") for word in ("steps", "step_size")]  # "-": davylamp's defaults are used
             rows.append((share.value, [name, _shown(share), *chosen, int(passes[name])]))
     columns = ["implementation", "fooled [95 %]", "steps", "step size", "passes"]
     print_table("", columns, [cells for _, cells in sorted(rows, key=lambda each: each[0])], console)
@@ -94,7 +94,7 @@ def _print_libraries(evaluation: Any, console: Any) -> None:
 
 
 def _matched(seed: int, device: str) -> Iterator[str]:
-    """The same attack with the same parameters in every library."""
+    """Compare the attack with matched parameters in every library."""
     from ..adapters.data.datasets import load_data
     from ..adapters.models.zoo.load import load_model
     from ..api.verbs import compare
@@ -111,21 +111,21 @@ def _matched(seed: int, device: str) -> Iterator[str]:
 
 
 def _models(evaluation: Any) -> Iterator[str]:
-    """Clean and robust accuracy of the undefended and of the adversarially trained model, and whether they differ."""
+    """Describe clean and robust accuracy of both models, and whether they differ."""
     rows = {row.labels["model"]: row.metrics for row in evaluation.table("models", metrics=["CA", "RA"]).rows}
-    yield "2. Which model is more robust? Images still right after every attack"
+    yield "2. Which model is more robust? Robust accuracy"
     for name in (PLAIN, ROBUST):
         yield f"{name + ':':24}{_shown(rows[name]['RA'])}, without an attack {_shown(rows[name]['CA'])}"
     apart = rows[ROBUST]["RA"].low > rows[PLAIN]["RA"].high
     yield (
-        "The second was adversarially trained and is more robust: the intervals are apart"
+        "The second was adversarially trained and is more robust: the intervals do not overlap"
         if apart
         else "The two intervals overlap: more images are needed"
     )
 
 
 def _masked(evaluation: Any) -> Iterator[str]:
-    """A defence that lets no gradient through, and the same one attacked as if it did."""
+    """Describe a defence without gradients, and the same defence under BPDA."""
     from ..engine.checks.check_folder import check_folder
 
     rows = {row.labels["model"]: row for row in evaluation.table("models", metrics=["RA", "MR"]).rows}
@@ -133,10 +133,10 @@ def _masked(evaluation: Any) -> Iterator[str]:
     invalid, worst, fooled = masked.labels["violations"], masked.metrics["RA"], masked.metrics["MR"]
     failed = [check for check in check_folder(evaluation.folder, models=[MASKED]) if check.state == "fail"]
     yield f"3. A defence that only looks robust: {DEFENDED}"
-    yield f"No gradient passes it, and PGD fools {fooled.value:.2f}, but {invalid} results prove nothing:"
+    yield f"No gradient passes it, and PGD fools {fooled.value:.2f}, but {invalid} results are invalid:"
     yield f"robust accuracy is between {worst.low:.2f} and {worst.high:.2f}"
     yield f"Failure indicators: {', '.join(dict.fromkeys(check.title for check in failed)) or 'none failed'}"
-    yield f"With gradients that go round it (BPDA): {_shown(attacked)}"
+    yield f"With approximated gradients (BPDA): {_shown(attacked)}"
 
 
 def _shown(share: Any) -> str:

@@ -1,4 +1,4 @@
-"""The command that ranks: a results folder, or a table of metrics, into scores with their uncertainty."""
+"""Command that ranks subjects from a results folder or a table of metrics, with uncertainty."""
 
 import json
 from dataclasses import dataclass, replace
@@ -26,13 +26,13 @@ from .table_options import TableOptions
 
 @dataclass(frozen=True)
 class RankOptions:
-    """What is ranked, against what, and how the scores are computed."""
+    """Options for subjects, baseline and scoring method."""
 
     against: Annotated[
         str | None,
         typer.Option(help="place new subjects among those of a folder, bundle, CSV or published:canary-table9"),
     ] = None
-    adaptive: Annotated[bool, typer.Option("--adaptive", help="--against: how few images would have been enough")] = (
+    adaptive: Annotated[bool, typer.Option("--adaptive", help="--against: find how few images would have sufficed")] = (
         False
     )
     width: Annotated[
@@ -71,7 +71,7 @@ class RankOptions:
         typer.Option(help="one item per attack (the strongest of its libraries) or per implementation"),
     ] = "attack"
     unequal: Annotated[
-        Literal["common", "keep"], typer.Option(help="items that some subjects lack: leave out, or treat as missing")
+        Literal["common", "keep"], typer.Option(help="items that some subjects lack: omit, or treat as missing")
     ] = "common"
     original: Annotated[str | None, typer.Option(help="defences: the undefended model")] = None
     examples: Annotated[
@@ -113,7 +113,7 @@ def rank_subjects(
     latex_words: LatexWords = None,
     as_json: Json = False,
 ) -> None:
-    """Rank models, attacks or implementations: ability, rank intervals, groups without significant differences."""
+    """Rank models, attacks or implementations: ability, rank intervals, tie groups."""
     from ..api.rankings import rank_in_detail
     from ..report.text.ranking import rankings_document, rankings_frame
 
@@ -122,9 +122,11 @@ def rank_subjects(
     given = given_options(context)
     unprinted = ", ".join(f"--{name}" for name in ("library", "sensitivity", "items") if name in given)
     if as_csv and unprinted:
-        raise InvalidInput(f"expected --json or a table with {unprinted}: CSV is the ranking alone")
+        raise InvalidInput(
+            f"{unprinted} cannot be combined with --csv, which contains the ranking only; use --json or a table"
+        )
     if as_latex and options.against is not None:
-        raise InvalidInput("expected --against without --latex: placements are no table of a ranking")
+        raise InvalidInput("--against and --latex cannot be combined")
     folder, against, titles = open_named(context, results, options.against)
     asked = keywords_of(replace(options, against=against), given)
     details: dict[str, Any] = {
@@ -155,7 +157,7 @@ def rank_subjects(
 
 
 def _say_defaults(context: typer.Context, options: RankOptions, folder: Path) -> None:
-    """Print what was chosen of the options that count here."""
+    """Print the automatic choices among the relevant options."""
     of_table, of_canary = folder.suffix == ".csv", options.method == "canary"
     each = options.subjects == "implementations" or (options.subjects == "defences" and of_canary)
     unused = {"method", "per"} if of_table else {"per"} if each else set[str]()

@@ -1,4 +1,4 @@
-"""The commands that show results: one HTML file, two folders side by side, a page that is served."""
+"""Commands that present results: an HTML report, a comparison of two folders, a served page."""
 
 from pathlib import Path
 from typing import Annotated
@@ -39,7 +39,7 @@ def report_results(
         text = build_differences(*(open_results_arguments(context, [folder]) for folder in folders))
     path = write_file(text, out)
     size = len(text.encode()) / 1e6
-    make_console().print(f"{path}: {size:.1f} MB; it opens in a browser, without a network", highlight=False)
+    make_console().print(f"{path}: {size:.1f} MB; open it in a browser, no network needed", highlight=False)
 
 
 def serve_results(
@@ -51,24 +51,24 @@ def serve_results(
     port: Annotated[int, typer.Option(min=0, max=65535, help="port; 0 for any free one")] = 8000,
     allow_host: Annotated[list[str] | None, typer.Option(help="also accept this host name (repeatable)")] = None,
     tasks: Annotated[
-        bool, typer.Option("--tasks", help="a lab's server, with accounts, components, tasks and leaderboards")
+        bool, typer.Option("--tasks", help="run a server for a lab, with accounts, components, tasks and leaderboards")
     ] = False,
     workers: Annotated[int, typer.Option(min=0, help="--tasks: tasks run in parallel on this machine")] = 1,
     database: Annotated[str, typer.Option(help="--tasks: postgresql://... (default: SQLite in the folder)")] = "",
     trust: Annotated[bool, typer.Option("--trust", help="--tasks: run users' files without a sandbox")] = False,
     proxy: Annotated[
         bool,
-        typer.Option("--proxy", help="--tasks: a reverse proxy on this machine says in X-Forwarded-For who asks"),
+        typer.Option("--proxy", help="--tasks: behind a reverse proxy on this machine, which sets X-Forwarded-For"),
     ] = False,
 ) -> None:
-    """Serve the report on this machine, read-only, up to date at each reload; or, with --tasks, a lab's server."""
+    """Serve the report on this machine, read-only and current at each reload; or, with --tasks, a lab's server."""
     if tasks:
         from .server import start_server
 
         start_server(folder, host, port, allow_host, workers, database, trust=trust, proxy=proxy)
         return
     if workers != 1 or database or trust or proxy:
-        raise InvalidInput("expected --tasks beside --workers, --database, --trust or --proxy, got none")
+        raise InvalidInput("--workers, --database, --trust and --proxy need --tasks")
     from ..report.page.served import serve
     from ..report.text.console import make_console
 

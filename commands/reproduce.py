@@ -1,4 +1,4 @@
-"""The command that reproduces published tables: a name, a row of `benchmarks`, ours beside theirs."""
+"""Command that reproduces published tables and compares ours with the published numbers."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ from .table_options import TableOptions
 def reproduce(
     *,
     name: Annotated[str | None, typer.Argument(help="a table, or FILE.py:TABLE; without it, list them")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="a small part, to see that it runs")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="a small part, as a smoke test")] = False,
     full: Annotated[bool, typer.Option("--full", help="the paper's budgets and number of images")] = False,
     models: Annotated[list[str] | None, typer.Option(help="models instead of the default ones (repeatable)")] = None,
     data: Annotated[str | None, typer.Option(help="data instead of the default images; digits: scikit-learn's")] = None,
@@ -47,7 +47,7 @@ def reproduce(
         try:
             done = recompute(name, **given, **more)  # type: ignore[arg-type]
         except KeyboardInterrupt:
-            print_interrupted(out, "-o FOLDER keeps what is finished, to go on from there")
+            print_interrupted(out, "use -o FOLDER to store finished results and resume from them")
             raise
     result, table = done.document, done.made
     if form == "latex":
@@ -55,9 +55,7 @@ def reproduce(
 
         text = reproduction_latex(result, style)
         if not text:
-            raise InvalidInput(
-                f"expected {name} without --latex, got it: it has no rows of ours beside theirs; see --json"
-            )
+            raise InvalidInput(f"{name} has no rows of ours next to published numbers for --latex; use --json")
         print(text, end="")  # noqa: T201
     elif form == "json":
         print(json.dumps(done.document, indent=1, allow_nan=False))  # noqa: T201
@@ -66,7 +64,7 @@ def reproduce(
             table.print(result, console)
     failed = [note for note in result.get("notes", ()) if str(note).startswith("failed")]
     if failed and not result.get("lines"):
-        raise Unavailable(f"expected results of {name}, got none: {failed[0]}")
+        raise Unavailable(f"no results of {name}: {failed[0]}")
 
 
 def _list_tables(as_json: bool, view: TableOptions) -> None:
@@ -80,4 +78,4 @@ def _list_tables(as_json: bool, view: TableOptions) -> None:
         with view.open() as console:
             print_table("", ("name", "what"), list(titles.items()), console)
     for package, reason in refused.items():
-        make_console(stderr=True).print(f"left out: {package}: {reason}", highlight=False, markup=False)
+        make_console(stderr=True).print(f"omitted: {package}: {reason}", highlight=False, markup=False)

@@ -1,4 +1,4 @@
-"""The commands about results: tables of a folder, curves of a folder."""
+"""Commands for results: tables and curves of a folder."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,16 +42,16 @@ def show_table(
         bool, typer.Option("--transfer", help="transfer matrix of each attack: made on x tested on")
     ] = False,
     defence: Annotated[tuple[str, str] | None, typer.Option(help="compare the original and the defended model")] = None,
-    pooled: Annotated[bool, typer.Option("--pooled", help="average over images instead of over cells")] = False,
+    pooled: Annotated[bool, typer.Option("--pooled", help="average over images instead of over runs")] = False,
     knowledge: Annotated[Knowledge | None, typer.Option(help="only these attacks")] = None,
     mixed: Annotated[
         bool, typer.Option("--mixed", help="--by models: one row per model over all threat models")
     ] = False,
     references: Annotated[
-        bool, typer.Option("--references", help="show imported rows and their envelope beside ours")
+        bool, typer.Option("--references", help="also show imported rows and their envelope")
     ] = False,
     published: Annotated[
-        bool, typer.Option("--published", help="show published rows, as RobustBench's, beside ours")
+        bool, typer.Option("--published", help="also show published rows, such as RobustBench's")
     ] = False,
     bootstrap: Bootstrap = 1000,
     seed: Seed = 0,
@@ -78,9 +78,11 @@ def show_table(
         first, *rest = chosen_sides
         others = f" and {rest[0]}" if rest else ""
         options = "--by, --metric, --pooled, --knowledge, --mixed, --defence"
-        raise InvalidInput(f"expected {first} without {options}{others}")
+        raise InvalidInput(f"{first} cannot be combined with {options}{others}")
     if published and as_latex:
-        raise InvalidInput("expected --published without --latex: the best of rows over other images is no best")
+        raise InvalidInput(
+            "--published and --latex cannot be combined: rows over different images have no common best value"
+        )
     folder = open_results_arguments(context, folders)
     if published:
         from ..engine.tables.imported_table import build_published
@@ -121,7 +123,7 @@ def show_curves(
     folders: ManyResults,
     against: Annotated[
         Literal["epsilon", "grey-levels", "queries", "passes"],
-        typer.Option(help="budget on the x axis; passes: median distance after so many passes"),
+        typer.Option(help="budget on the x axis; passes: median distance by number of passes"),
     ] = "epsilon",
     norm: Annotated[str | None, typer.Option(help="only this norm: linf, l2, l1, l0 or unrestricted")] = None,
     model: Annotated[list[str] | None, typer.Option(help="only this model (repeatable)")] = None,
@@ -168,21 +170,21 @@ def _build(
     **drawing: Any,
 ) -> Any:
     if chosen["mixed"] and by != "models":
-        raise InvalidInput(f"expected --mixed with --by models, got --by {by}")
+        raise InvalidInput(f"--mixed needs --by models, got --by {by}")
     if defence is None:
         from ..engine.tables.table import build_table
 
         return build_table(folder, by=by, metrics=metric, **chosen, **drawing)
     if any(chosen.values()) or by != "attacks":
         options = "--by, --pooled, --knowledge and --mixed"
-        raise InvalidInput(f"expected --defence without {options}: its rows are the attacks on both models")
+        raise InvalidInput(f"--defence cannot be combined with {options}: its rows are the attacks on both models")
     from ..engine.tables.defence_table import build_defence
 
     return build_defence(folder, *defence, metrics=metric, **drawing)
 
 
 def _warn(notes: Sequence[str]) -> None:
-    """Say on standard error what a document has no place for."""
+    """Print notes of a document without room for them on standard error."""
     from ..report.text.console import print_error
 
     for line in notes:

@@ -1,4 +1,4 @@
-"""The command for the one number that people come for: accuracy under AutoAttack."""
+"""Command that measures accuracy under AutoAttack."""
 
 import json
 from pathlib import Path
@@ -30,11 +30,11 @@ def measure_model(
     how: Annotated[Given, LOADING],
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="keep the results in this folder; a killed run resumes there"),
+        typer.Option("--out", "-o", help="store the results in this folder; an interrupted run resumes there"),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure robust accuracy with AutoAttack: one number with its interval, and what makes it doubtful."""
+    """Measure robust accuracy with AutoAttack: one number with its interval, and warnings."""
     from ..api.measuring import robust_accuracy
     from ..engine.query_estimates import expected_work
     from ..report.text.console import make_console
@@ -54,7 +54,7 @@ def measure_model(
             **loading_keywords(how),
         )
     except KeyboardInterrupt:
-        print_interrupted(out or "", "with -o FOLDER the same command goes on")
+        print_interrupted(out or "", "use -o FOLDER to resume later")
         raise
     if as_json:
         print(json.dumps(done.to_dict(), indent=2, allow_nan=False))  # noqa: T201 - standard output is the product

@@ -1,4 +1,4 @@
-"""The command that finds the budget at which an attack is to be evaluated: where its success stops growing."""
+"""Command that finds the saturation radius of an attack."""
 
 import json
 from typing import Annotated, Any
@@ -90,20 +90,22 @@ def _print(done: Any, console: Any) -> None:
     norm, lines, notes = done.document["norm"], done.rows, []
     for line in lines:
         if line["epsilon"] is None:
-            why = "nothing was fooled" if not any(line["ratios"]) else "it still grows at the largest radius"
-            notes.append(f"{line['implementation']}: no budget: {why}")
+            why = "no image was fooled" if not any(line["ratios"]) else "success still grows at the largest radius"
+            notes.append(f"{line['implementation']}: no saturation radius: {why}")
         counts = zip(line["budgets"], line["violations"], strict=True)
         if where := ", ".join(f"{count} at {format_radius(norm, budget)}" for budget, count in counts if count):
-            notes.append(f"{line['implementation']}: results that prove nothing count as not fooled: {where}")
+            notes.append(f"{line['implementation']}: invalid results count as not fooled: {where}")
     print_notes(notes, console)
     columns = ("implementation", "n", "at", *(format_radius(norm, budget) for budget in lines[0]["budgets"]))
     rows = []
     for line in lines:
         at = "-" if line["epsilon"] is None else format_radius(norm, line["epsilon"])
         rows.append([line["implementation"], line["attacked"], at, *(f"{ratio:.3f}" for ratio in line["ratios"])])
-    print_table(f"{done.headline}: share fooled at each {norm} radius", columns, rows, console, rest="stack")
+    print_table(f"{done.headline}: fooling rate at each {norm} radius", columns, rows, console, rest="stack")
     n = lines[0]["attacked"]
     low, high = proportion_interval(n, n)
-    console.print(f"with {n} images a share of 1 is {low:.2f} to {high:.2f}")
+    console.print(f"with {n} images a rate of 1 has a 95 % interval of {low:.2f} to {high:.2f}")
     saturated = ", ".join(f"{name} {at}" for name, _, at, *_ in rows if at != "-")
-    console.print(f"at: the smallest radius that loses nothing against the best one: {saturated or 'none was found'}")
+    console.print(
+        f"at: the smallest radius with a rate within the threshold of the highest: {saturated or 'none was found'}"
+    )

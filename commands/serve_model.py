@@ -1,4 +1,4 @@
-"""The command that offers a model to other programs."""
+"""Command that serves a model to other programs."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""The commands of a server that does work: more workers, users, and the verbs for whoever uses it from elsewhere."""
+"""Commands for a server: workers, users, backup, and client commands."""
 
 import json
 import shlex
@@ -47,9 +47,9 @@ def start_server(
     def started(address: str, admin: bool) -> None:
         console.print(f"{address}   (stop with Ctrl-C)", highlight=False)
         if not admin:
-            print_error(f"- nobody is an admin yet: davylamp users add NAME {shlex.quote(str(folder))} --admin")
+            print_error(f"- there is no admin yet; run davylamp users add NAME {shlex.quote(str(folder))} --admin")
         if trust:
-            print_error("- files of users are run and read unprotected (--trust)")
+            print_error("- users' files run without a sandbox (--trust)")
 
     processes = WorkerProcesses(command, workers, {"DAVYLAMP_DATABASE": database} if database else {})
     serve_tasks(
@@ -81,7 +81,7 @@ def work(
     trust: Trust = False,
     until_closed: Annotated[bool, typer.Option("--until-closed", help="exit when standard input is closed")] = False,
 ) -> None:
-    """Work on a server's tasks; several workers may run at once, also on other machines that share the folder."""
+    """Run a server's tasks. Several workers may run simultaneously, also on other machines with the same folder."""
     import signal
 
     from ..server.folder import ServerFolder, Settings
@@ -112,7 +112,7 @@ def change_users(
     ] = None,
     database: DatabaseOption = "",
 ) -> None:
-    """Add users of a server, the first admin too, and change their passwords; a generated one is printed once."""
+    """Add users of a server, including the first admin, and change passwords; a generated one is printed once."""
     from ..report.text.console import make_console
     from ..server.accounts.audit import Origin, note
     from ..server.accounts.users import add_user, change_password, find_user, generate_password, set_active, set_hours
@@ -156,19 +156,19 @@ def back_up(
     from ..server.tasks.backup import back_up
 
     written = back_up(ServerFolder(folder, database, create=False), out)
-    _say(f"{written}: {written.stat().st_size / 1e6:.1f} MB; keep it secret, the server's keys are in it")
+    _say(f"{written}: {written.stat().st_size / 1e6:.1f} MB; keep it secret, because it contains the server's keys")
 
 
 def restore(
     file: Annotated[Path, typer.Argument(help="a file of `davylamp backup`")],
-    folder: Annotated[Path, typer.Argument(help="the server's folder: empty, or not there yet")],
+    folder: Annotated[Path, typer.Argument(help="the server's folder: empty or new")],
     database: Annotated[str, typer.Option(help="an empty one, postgresql://... (default: SQLite in the folder)")] = "",
 ) -> None:
-    """Make a server's folder of a backup; the database may be another kind than it was."""
+    """Restore a server's folder from a backup; the kind of database may differ."""
     from ..server.tasks.backup import restore
 
     restored = restore(file, folder, database)
-    _say(f"{restored.path}: restored; davylamp serve {shlex.quote(str(folder))} --tasks goes on with it")
+    _say(f"{restored.path}: restored; davylamp serve {shlex.quote(str(folder))} --tasks serves it")
 
 
 def submit(
@@ -182,11 +182,11 @@ def submit(
     version: Annotated[str, typer.Option(help="version of the component")] = "1",
     licence: Annotated[str, typer.Option(help="licence of the component")] = "",
     description: Annotated[str, typer.Option(help="description of the component")] = "",
-    public: Annotated[bool, typer.Option("--public", help="make it visible to everybody")] = False,
+    public: Annotated[bool, typer.Option("--public", help="make it visible to all users")] = False,
     server: Address = "",
     as_json: Json = False,
 ) -> None:
-    """Send a component, or a task, to a server."""
+    """Send a component or a task to a server."""
     from ..server.client.http_client import ServerClient
 
     client, seen = ServerClient(server), "public" if public else "private"
@@ -194,7 +194,7 @@ def submit(
         from ..engine.plan.config_file import read_toml
 
         if file is None:
-            raise InvalidInput("expected a TOML file with models, attacks and data (numbers of components), got none")
+            raise InvalidInput("a task needs a TOML file with models, attacks and data (numbers of components)")
         body = {"title": name, "visibility": seen, **read_toml(file)}
         answer = client.ask("POST", "/tasks", body)
     elif what in _FORMS:
@@ -202,7 +202,7 @@ def submit(
         fields = {"kind": what, "form": form, "entry": entry, "name": name or (file.stem.lower() if file else "")}
         fields |= {"version": version, "licence": licence, "description": description, "visibility": seen}
         if file is not None and not file.is_file():
-            raise InvalidInput(f"expected a file, found none at {file}")
+            raise InvalidInput(f"no such file: {file}")
         answer = client.send_file("/components", fields, file)
     else:
         raise InvalidInput(f"expected task, {', '.join(_FORMS)}, got {what!r}")
@@ -228,7 +228,7 @@ def list_tasks(
     client = ServerClient(server)
     if cancel:
         if number is None:
-            raise InvalidInput("expected the number of a task with --cancel, got none")
+            raise InvalidInput("--cancel needs the number of a task")
         client.ask("POST", f"/tasks/{number}/cancel")
     tasks = [client.ask("GET", f"/tasks/{number}")] if number else client.ask("GET", "/tasks", state=state)
     if as_json:
@@ -244,7 +244,7 @@ def fetch(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="file to write")] = None,
     server: Address = "",
 ) -> None:
-    """Fetch a finished task with all of its results, a component's file or a cell's record from a server."""
+    """Fetch a finished task with all its results, a component's file, or a run's record from a server."""
     from ..adapters.paths import check_output_path
     from ..server.client.http_client import ServerClient
 
@@ -267,20 +267,20 @@ def verify(
     key: Annotated[str, typer.Option(help="public key of the server, 64 hexadecimal digits (from `/api/v1/me`)")] = "",
     as_json: Json = False,
 ) -> None:
-    """Verify the signature of a fetched task: every file, every cell. Without --key anybody may have signed: exit 2."""
+    """Verify the signature of a fetched task: every file and record. Without --key, any key is accepted: exit 2."""
     from ..server.tasks.signing import verify_export
 
     manifest = verify_export(file, key)
     if as_json:
         print(json.dumps(manifest, indent=2))  # noqa: T201
     else:
-        by = manifest["signed_by"] + ("" if key else ", perhaps anybody's key: give --key, the server's")
-        _say(f"{file}: {len(manifest['cells'])} cells, {len(manifest['files'])} files as signed by {by}")
+        by = manifest["signed_by"] + ("" if key else ", a key that was not checked; pass the server's key with --key")
+        _say(f"{file}: {len(manifest['cells'])} runs, {len(manifest['files'])} files as signed by {by}")
     if not key:
         raise typer.Exit(2)
 
 
-# By kind the call, and how the file is called by itself.
+# By kind: path of the request, and default suffix of the file.
 _FETCHED = {
     "task": ("/tasks/{}/export", ".zip"),
     "component": ("/components/{}/file", ""),

@@ -1,4 +1,4 @@
-"""The command that says how an evaluation stands."""
+"""Command that shows the state of an evaluation."""
 
 import json
 from typing import Annotated, Any
@@ -14,12 +14,12 @@ def show_status(
     *,
     folder: Folder,
     verify: Annotated[
-        bool, typer.Option("--verify", help="read every byte: without it what each file says of itself counts")
+        bool, typer.Option("--verify", help="verify the checksum of every file (default: read the headers only)")
     ] = False,
     view: TableOptions,
     as_json: Json = False,
 ) -> None:
-    """Show the cells of a results folder: done, failed (with the reason), running or waiting; and damaged files."""
+    """Show the runs of a results folder: done, failed (with reason), running or waiting; and damaged files."""
     from collections import Counter
 
     from ..adapters.models.remote.answer_cache import format_usage
@@ -42,25 +42,25 @@ def show_status(
     with view.open() as console:
         _print_cells(rows, console)
         lines = _lines_of_parts(parts)
-        lines += [f"left out: {name}: {reason}" for name, reason in left_out.items()]
+        lines += [f"omitted: {name}: {reason}" for name, reason in left_out.items()]
         lines += [*format_usage(expand_path(folder)), *(f"{line}{repair_hint(line)}" for line in damaged)]
         print_notes(lines, console)
-        counted = ", ".join(f"{number} {status}" for status, number in sorted(counts.items())) or "no cells"
+        counted = ", ".join(f"{number} {status}" for status, number in sorted(counts.items())) or "no runs"
         console.print(f"{folder}: {counted}")
 
 
 def _lines_of_parts(parts: list[Any]) -> list[str]:
-    """A line for each part of an evaluation that lacks pieces."""
+    """Return a line for each part of an evaluation with missing shards."""
     return [
-        f"part {part.number}/{part.of}: {part.missing} of {part.pieces} pieces missing"
-        f"{f', {part.running} at work' if part.running else '; its command resumes it'}"
+        f"part {part.number}/{part.of}: {part.missing} of {part.pieces} shards missing"
+        f"{f', {part.running} running' if part.running else '; run its command again to resume'}"
         for part in parts
         if part.missing
     ]
 
 
 def _status_row(state: Any) -> dict[str, Any]:
-    """A cell and how it stands, as JSON types."""
+    """Return a run and its state as JSON types."""
     cell = state.cell
     return {
         "cell": state.key,
@@ -77,7 +77,7 @@ def _status_row(state: Any) -> dict[str, Any]:
 
 
 def _print_cells(rows: list[dict[str, Any]], console: Any) -> None:
-    """How cells stand, those that are done last; why one failed in a line of its own."""
+    """Print the states of runs, finished ones last, and the reasons for failures."""
     from ..adapters.display_text import format_radius
     from ..report.text.console import print_notes, print_table
 

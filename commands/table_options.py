@@ -1,4 +1,4 @@
-"""The options of every command that prints tables: how much of them."""
+"""Options for the amount of output of commands that print tables."""
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Verbose = Annotated[
 
 @dataclass(frozen=True)
 class TableOptions:
-    """How much of a command's output is printed."""
+    """Amount of a command's output."""
 
     columns: Annotated[list[str] | None, typer.Option(rich_help_panel=OUTPUT, help="show only these columns: A,B")] = (
         None
@@ -28,22 +28,22 @@ class TableOptions:
     verbose: Verbose = False
 
     def open(self) -> AbstractContextManager[Any]:
-        """A console for the output; what did not fit is said at its end."""
+        """Open the output console; omitted columns are listed at its end."""
         from ..report.text.console import open_page
 
         return open_page(self.chosen, wide=self.wide, verbose=self.verbose)
 
     def check(self, form: str) -> None:
-        """Refuse these options beside another format, which has every column.
+        """Refuse these options together with a format that always has every column.
 
         Raises:
-            InvalidInput: if there are both.
+            InvalidInput: If both are given.
         """
         if form and (self.columns or self.wide):
             option = "--columns" if self.columns else "--wide"
-            raise InvalidInput(f"expected --{form} without {option}: it has every column")
+            raise InvalidInput(f"--{form} and {option} cannot be combined: --{form} has every column")
 
     @property
     def chosen(self) -> tuple[str, ...]:
-        """The names of the columns; none: those that fit."""
+        """Names of the columns; empty for those that fit."""
         return tuple(split_list("--columns", self.columns) or ())

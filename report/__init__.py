@@ -1,6 +1,6 @@
-"""What a person sees: tables on a terminal, plain text in a pipe, documents for programs.
+"""Command output: tables for terminals, plain text for pipes, and documents for programs.
 
-`davylamp.report` is this package and a verb: `davylamp.report("results", "report.html")` writes the report of a folder.
+`davylamp.report` is both this package and a function: `davylamp.report("results", "report.html")` writes the report.
 """
 
 import sys
@@ -9,14 +9,14 @@ from types import ModuleType
 
 
 class _Verb(ModuleType):
-    """A package that can be called: its name is that of the verb."""
+    """Make the package callable, because it shares its name with the function."""
 
     def __call__(self, folder: str | Path, path: str | Path = "report.html") -> Path:
-        """Write the report of a results folder, one HTML file that needs nothing else; its path.
+        """Write the report of a results folder as one self-contained HTML file, and return its path.
 
         Raises:
-            Unavailable: if there is no finished cell in the folder, or the file cannot be written.
-            MissingLibrary: without Matplotlib.
+            Unavailable: If the folder has no finished run, or the file cannot be written.
+            MissingLibrary: If Matplotlib is not installed.
         """
         from .page.build import build_report, write_file
 

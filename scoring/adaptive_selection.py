@@ -1,4 +1,4 @@
-"""Which images tell most about a newcomer: chosen in batches until its rank is known as closely as asked."""
+"""Adaptive selection of the most informative images for a new subject, until its rank is known closely enough."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -12,13 +12,13 @@ from .irt import IRTFit
 from .response_model import TINY
 from .significance import design_effect
 
-BATCH = 8  # images that are asked for at once
-_NUMBERS = 2e7  # in the table of chances, which limits the draws
-_FEWEST = 25  # draws
+BATCH = 8  # images per batch
+_NUMBERS = 2e7  # most numbers in the table of probabilities, which limits the draws
+_FEWEST = 25  # fewest draws
 
 
 class Step(NamedTuple):
-    """Where a newcomer stands after some images: its ability and rank, each with the ends of its 95 % interval."""
+    """Ability and rank of a new subject after some images, with their 95 % intervals."""
 
     images: int
     responses: int
@@ -35,14 +35,14 @@ class Step(NamedTuple):
 
 
 class SelectionResult(NamedTuple):
-    """Images in the order in which they were chosen, and where the newcomer stood after each batch.
+    """Selected images in order, and the new subject's rank after each batch.
 
     Attributes:
-        images: those that were asked for.
-        steps: one for each batch.
-        enough: whether the last interval is as narrow as asked.
-        width: what was asked, worst minus best rank.
-        further: images that would tell most next, of those that could not be asked for.
+        images: selected images.
+        steps: result after each batch.
+        enough: whether the last interval is narrow enough.
+        width: requested width, worst minus best rank.
+        further: next most informative images among those not available.
     """
 
     images: tuple[str, ...]
@@ -53,27 +53,28 @@ class SelectionResult(NamedTuple):
 
 
 class ImageSelector:
-    """The expected Fisher information of images about a newcomer's ability, given what it has answered.
+    """Selects images by expected Fisher information about a new subject's ability, given its responses.
 
-    The information of a response with chance P is P'^2 / (P (1 - P)), averaged over the posterior of the newcomer's
-    ability and over draws of the baseline (van der Linden and Pashley 2000); P is a mean over what is open about the
-    item, so that an item of which little is known tells little. That of an image is the sum over its items.
+    The information of a response with probability P is P'^2 / (P (1 - P)), averaged over the posterior of the new
+    subject's ability and over draws of the baseline (van der Linden and Pashley 2000). P is averaged over the
+    uncertainty of the item, so poorly known items are less informative. The information of an image is the sum over its
+    items.
 
     Args:
-        fit: of the baseline, with outcomes.
-        responses: of the baseline, shape (N, M); NaN is missing.
-        clusters: the image of each item, length M.
+        fit: fit of the baseline, with binary responses.
+        responses: responses of the baseline, shape (N, M); NaN is missing.
+        clusters: image of each item, length M.
         seed: random seed of every draw.
 
     Raises:
-        ValueError: if the responses are no outcomes.
+        ValueError: If the responses are not binary.
     """
 
     def __init__(self, fit: IRTFit, responses: np.ndarray, clusters: Sequence[str], *, seed: int = 0):
         from .anchor import Anchor
 
         if fit.model.response != "bernoulli":
-            raise ValueError("expected outcomes 0 and 1 to choose images by, got scores between")
+            raise ValueError("expected responses 0 and 1 for choosing images, got scores in between")
         self.clusters = np.asarray(clusters)
         self.effect = design_effect(fit, responses, list(clusters))
         _, first, self._pattern = np.unique(
@@ -92,7 +93,7 @@ class ImageSelector:
         self.images, self._image = np.unique(self.clusters, return_inverse=True)
 
     def log_likelihood(self, newcomer: np.ndarray) -> Tensor:
-        """As `Anchor.log_likelihood`, from the table of chances."""
+        """Return `Anchor.log_likelihood`, computed from the table of probabilities."""
         log = torch.zeros(self.anchor.prior.numel())
         for value, curves in enumerate(self._log):
             log += (
@@ -101,10 +102,10 @@ class ImageSelector:
         return log.view_as(self.anchor.prior)
 
     def information(self, log: Tensor) -> np.ndarray:
-        """Expected information of each of `images`.
+        """Return the expected information of each of `images`.
 
         Args:
-            log: log-likelihood of the newcomer, shape (D, T).
+            log: log-likelihood of the new subject, shape (D, T).
 
         Returns:
             Shape (images,), for ability on the scale of the fit.
@@ -115,12 +116,12 @@ class ImageSelector:
         return np.bincount(self._image, of_pattern[self._pattern], len(self.images))
 
     def next_images(self, newcomer: np.ndarray, asked: Sequence[str], count: int = BATCH) -> list[str]:
-        """The images that tell most, the best first.
+        """Return the most informative images, the best first.
 
         Args:
-            newcomer: its responses so far, shape (M,); NaN is missing.
-            asked: images that are not to be asked for again.
-            count: how many.
+            newcomer: responses of the new subject so far, shape (M,); NaN is missing.
+            asked: images to skip.
+            count: number of images.
         """
         information = self.information(self.log_likelihood(newcomer))
         information[np.isin(self.images, list(asked))] = -1
@@ -128,7 +129,7 @@ class ImageSelector:
         return [str(self.images[each]) for each in order if information[each] >= 0]
 
     def current_rank(self, newcomer: np.ndarray) -> Step:
-        """Where the newcomer stands by its responses so far, shape (M,)."""
+        """Return ability and rank of the new subject from its responses so far, shape (M,)."""
         from .anchor import joint_draws, partial_design_effect
 
         seen = ~np.isnan(newcomer)
@@ -152,21 +153,22 @@ def choose_images(
     among: Sequence[str] | None = None,
     tell: Callable[[Step], object] = lambda _: None,
 ) -> SelectionResult:
-    """Ask a newcomer about the images that tell most, until its rank interval is as narrow as asked.
+    """Evaluate a new subject on the most informative images, until its rank interval is narrow enough.
 
-    The first batch is the best for a newcomer of which nothing is known. The posterior is what it is whenever one
-    stops: it hangs on the responses, not on why no more were asked for.
+    The first batch is optimal without any knowledge of the new subject. Stopping early does not bias the posterior,
+    because it depends on the responses only.
 
     Args:
-        chooser: of the baseline.
-        answer: the newcomer's responses, shape (M,), once all of these images were asked for; NaN is missing.
-        width: worst minus best rank of the interval, at most; 0: a single rank.
-        batch: images that are asked for at once.
-        among: images that can be asked for; None: all.
-        tell: called with where it stands after each batch.
+        chooser: selector of the baseline.
+        answer: returns the new subject's responses, shape (M,), after all of these images were evaluated; NaN is
+            missing.
+        width: largest worst minus best rank of the interval; 0 for a single rank.
+        batch: images per batch.
+        among: available images. None for all.
+        tell: called with the result after each batch.
 
     Returns:
-        What was chosen; all images, if they are not enough.
+        The selected images; all images if they are not enough.
     """
     asked: list[str] = []
     steps: list[Step] = []
@@ -188,14 +190,14 @@ def choose_images(
 def replay_selection(
     fit: IRTFit, values: np.ndarray, clusters: Sequence[str], width: int | None, batch: int, seed: int = 0
 ) -> SelectionResult:
-    """Which of the images that a newcomer was asked about would have been enough.
+    """Find which of a new subject's evaluated images would have sufficed.
 
     Args:
-        fit: of the baseline.
-        values: of the baseline and, last, the newcomer, shape (N + 1, M); NaN is missing.
-        clusters: the image of each item, length M.
-        width: see `choose_images`; None: that of the interval by all of its images.
-        batch: see there.
+        fit: fit of the baseline.
+        values: responses of the baseline and, last, the new subject, shape (N + 1, M); NaN is missing.
+        clusters: image of each item, length M.
+        width: see `choose_images`. None for the width with all its images.
+        batch: see `choose_images`.
         seed: random seed of every draw.
     """
     chooser, newcomer, images = ImageSelector(fit, values[:-1], clusters, seed=seed), values[-1], np.asarray(clusters)

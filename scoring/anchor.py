@@ -1,4 +1,4 @@
-"""A fitted baseline that places new subjects: draws of its abilities, and each item integrated given them."""
+"""A fitted baseline for placing new subjects: draws of its abilities, with each item integrated out."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,23 +12,23 @@ from .irt import IRTFit
 from .ranking import widen_by_design_effect
 from .response_model import observe, statistics
 
-DRAWS = 4000  # of a new subject and the baseline together, about
-FINEST = 400  # items: for more of them the grid of a new subject's ability is no finer
-_BLOCK = 2e7  # numbers in a table at once
+DRAWS = 4000  # approximate number of joint draws of new subject and baseline
+FINEST = 400  # items beyond which the ability grid gets no finer
+_BLOCK = 2e7  # most numbers in a table
 
 
 class Anchor:
-    """A fitted baseline: draws of its abilities, and of each item what its responses leave open given such a draw.
+    """A fitted baseline: draws of its abilities, and the posterior of each item given a draw.
 
-    Given the abilities of the baseline and the priors the items are independent, and each has a posterior on the grid
-    of the sampler. The chance of a response is its mean over that posterior: no item is taken for known, and a response
-    to one says less, the less is known of it. What its responses say of the abilities of the baseline is left
-    out: the draws are not weighted by its likelihood (a cut posterior, Plummer 2015).
+    Given the baseline's abilities and the priors, items are independent, and each has a posterior on the sampler's
+    grid. The probability of a response is its mean over that posterior, so items are not treated as known, and
+    responses to poorly known items count less. The new responses do not change the baseline: the draws are not weighted
+    by their likelihood (a cut posterior, Plummer 2015).
 
     Args:
-        fit: of the baseline.
-        responses: that were fitted, shape (N, M); NaN is missing.
-        draws: of the fit that are taken, evenly; None: all D that hold the items.
+        fit: fit of the baseline.
+        responses: fitted responses, shape (N, M); NaN is missing.
+        draws: number of draws of the fit to use, evenly spaced. None for all D that include the items.
         seed: random seed of every draw.
     """
 
@@ -54,17 +54,17 @@ class Anchor:
         self.prior: Tensor = self._tables.ability_prior.points[self._state.where]  # (D, T)
 
     def log_likelihood(self, newcomer: np.ndarray) -> Tensor:
-        """Of a newcomer's responses, at each ability of the grid and for each draw.
+        """Return the log-likelihood of a new subject's responses, at each grid ability and for each draw.
 
         Args:
-            newcomer: shape (M,), in [0, 1]; NaN is missing.
+            newcomer: responses, shape (M,), in [0, 1]; NaN is missing.
 
         Returns:
             Shape (D, T).
         """
         seen = np.flatnonzero(~np.isnan(newcomer))
         value = observe(newcomer[None], self.fit.model.response, len(self.responses)).values[0].numpy()
-        # Items that the baseline and the newcomer answered alike are alike in all that follows.
+        # Items with the same responses of baseline and new subject are equivalent below.
         columns = np.vstack([np.nan_to_num(self.responses[:, seen], nan=2.0), value[seen]])
         _, first, count = np.unique(columns, axis=1, return_index=True, return_counts=True)
         log = torch.zeros(self.prior.shape)
@@ -76,10 +76,10 @@ class Anchor:
         return log
 
     def response_probabilities(self, items: Sequence[int] | np.ndarray) -> Tensor:
-        """Probability of a response 1 to items, at each ability of the grid and for each draw.
+        """Return the probability of response 1 to items, at each grid ability and for each draw.
 
         Args:
-            items: their places.
+            items: positions of the items.
 
         Returns:
             Shape (items, D, T).
@@ -87,11 +87,11 @@ class Anchor:
         return torch.cat([curves for _, curves in self._curves(np.asarray(items), 1.0)], 1)
 
     def draw(self, log: Tensor, count: int) -> np.ndarray:
-        """Abilities of a newcomer on the scale of the fit, one in each of as many equal parts of each posterior.
+        """Draw abilities of a new subject on the scale of the fit, stratified over each posterior.
 
         Args:
             log: log-likelihood, shape (D, T).
-            count: for each draw of the baseline.
+            count: number of draws for each draw of the baseline.
 
         Returns:
             Shape (D, count).
@@ -107,15 +107,15 @@ class Anchor:
         return np.take_along_axis(self.ability, place.numpy(), 1) + step * inside.numpy()
 
     def posterior(self, log: Tensor) -> Tensor:
-        """Posterior of a newcomer's ability on the grid for each draw, shape (D, T), from its log-likelihood."""
+        """Return the posterior of a new subject's ability on the grid per draw, (D, T), from its log-likelihood."""
         return (log + self.prior).double().softmax(1)
 
     def expect(self, log: Tensor) -> float:
-        """Posterior mean of a newcomer's ability on the scale of the fit, from its log-likelihood."""
+        """Return the posterior mean of a new subject's ability on the scale of the fit, from its log-likelihood."""
         return float((self.posterior(log).numpy() * self.ability).sum(1).mean())
 
     def _curves(self, items: np.ndarray, value: float) -> Iterator[tuple[slice, Tensor]]:
-        """Chance, or density, of a response to items, (items, C, T), for C draws after the other."""
+        """Yield the probability or density of a response to items, (items, C, T), for blocks of C draws."""
         tables, response = self._tables, self.fit.model.response
         observed = observe(self.responses[:, items], response)
         data = torch.where(observed.seen, statistics(observed.values, response), 0.0).float()
@@ -129,16 +129,16 @@ class Anchor:
 
 
 def joint_draws(anchor: Anchor, log: Tensor, effect: float, effect_of_newcomer: float) -> np.ndarray:
-    """Abilities of the baseline and of a new subject, stretched about their means by the root of a design effect.
+    """Draw abilities of the baseline and a new subject, widened by the root of a design effect.
 
     Args:
-        anchor: of N subjects.
-        log: log-likelihood of the newcomer, shape (D, T).
-        effect: of the baseline.
-        effect_of_newcomer: by as many items of an image as it answered.
+        anchor: baseline with N subjects.
+        log: log-likelihood of the new subject, shape (D, T).
+        effect: design effect of the baseline.
+        effect_of_newcomer: design effect for the new subject's number of items per image.
 
     Returns:
-        Shape (about `DRAWS`, N + 1), the newcomer last.
+        Shape (about `DRAWS`, N + 1), the new subject last.
     """
     count = max(1, DRAWS // len(log))
     baseline, drawn = anchor.baseline.repeat(count, 0), anchor.draw(log, count).reshape(-1, 1)
@@ -146,20 +146,22 @@ def joint_draws(anchor: Anchor, log: Tensor, effect: float, effect_of_newcomer: 
 
 
 def partial_design_effect(effect: float, clusters: np.ndarray, some: np.ndarray) -> float:
-    """The design effect where fewer items of an image were answered: 1 + (m - 1) times the same correlation (Kish).
+    """Return the design effect with fewer items per image: 1 + (m - 1) times the same correlation (Kish).
 
     Args:
-        effect: of all items.
-        clusters: the image of each item.
-        some: the images of the items that were answered.
+        effect: design effect of all items.
+        clusters: image of each item.
+        some: image of each item with a response.
     """
     counts = (np.unique(images, return_counts=True)[1] for images in (clusters, some))
-    size, fewer = (float((count**2).sum() / count.sum()) for count in counts)  # items of an image, as an item sees it
+    size, fewer = (
+        float((count**2).sum() / count.sum()) for count in counts
+    )  # mean number of items per image, weighted by items
     return 1 + (effect - 1) * (fewer - 1) / (size - 1) if size > 1 else 1.0
 
 
 def _nearest(grid: Tensor, values: np.ndarray) -> Tensor:
-    """Places of values on an even grid."""
+    """Return positions of values on an even grid."""
     step = float(grid[1] - grid[0]) if len(grid) > 1 else 1.0
     place = torch.from_numpy(np.rint((values - float(grid[0])) / step).astype(int))
     return place.clamp(0, len(grid) - 1)

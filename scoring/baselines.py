@@ -1,4 +1,4 @@
-"""Rankings without a model: mean, Borda count, bootstrap over images, agreement of two rankings."""
+"""Rankings without a model: mean, Borda count, bootstrap over images, agreement of rankings."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -6,11 +6,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from scipy.stats import kendalltau, rankdata
 
-FEWEST = 5  # images that are resampled
+FEWEST = 5  # fewest images to resample
 
 
 def mean_response(responses: np.ndarray) -> np.ndarray:
-    """Mean response of each subject, over the items that it has.
+    """Return the mean response of each subject, over the items with a response.
 
     Args:
         responses: shape (N, M); NaN is missing.
@@ -24,10 +24,10 @@ def mean_response(responses: np.ndarray) -> np.ndarray:
 
 
 def borda(responses: np.ndarray) -> np.ndarray:
-    """Borda count: how often a subject's response is above another's to the same item, a tie counting half.
+    """Return the Borda count: how often a subject's response exceeds another's on the same item; ties count half.
 
     Args:
-        responses: shape (N, M); NaN is missing, and an item counts for the pairs that have it.
+        responses: shape (N, M); NaN is missing, and an item counts for pairs with two responses.
 
     Returns:
         Mean over the other subjects, in [0, 1], shape (N,); NaN for a subject that shares no item.
@@ -45,40 +45,40 @@ def borda(responses: np.ndarray) -> np.ndarray:
 
 
 def borda_parts(responses: np.ndarray) -> np.ndarray:
-    """What each item adds to `borda`: the share of the other subjects' responses to it that a subject's is above.
+    """Return the contribution of each item to `borda`: the rate of other subjects' responses below a subject's.
 
     Args:
-        responses: shape (N, M); NaN is missing, and counts for nobody.
+        responses: shape (N, M); NaN is missing and not counted.
 
     Returns:
-        Shape (N, M); NaN where it is missing or nobody else has it. Without gaps the mean over the items is `borda`.
+        Shape (N, M); NaN if missing or if no other subject has the item. Without gaps the mean over items is `borda`.
     """
     seen = ~np.isnan(responses)
     parts = np.full(responses.shape, np.nan)
     rivals = seen.sum(0) - 1
     for one, values in enumerate(responses):
         with np.errstate(invalid="ignore"):
-            won = ((values > responses) + 0.5 * (values == responses)).sum(0) - 0.5  # all but the tie with itself
+            won = ((values > responses) + 0.5 * (values == responses)).sum(0) - 0.5  # without the tie with itself
             parts[one] = np.where(seen[one] & (rivals > 0), won / rivals, np.nan)
     return parts
 
 
 def expected_borda(shares: np.ndarray) -> np.ndarray:
-    """The Borda count that is expected where each response is 1 with the probability of its share, independently.
+    """Return the expected Borda count if each response is 1 with a given probability, independently.
 
-    Of two responses p and q the first is above with p (1 - q), both are equal with p q + (1 - p) (1 - q): the first
-    wins 1/2 + (p - q) / 2. Were shares compared as numbers, a model that withstands in 99 of 100 draws would lose
-    every image to one that withstands in all. Where all are 0 or 1 it is `borda`.
+    For probabilities p and q, the first exceeds with p (1 - q), and both are equal with p q + (1 - p) (1 - q), so the
+    first wins with 1/2 + (p - q) / 2. If the probabilities were compared directly, a model robust in 99 of 100 samples
+    would lose every image to one robust in all. For probabilities 0 and 1 it equals `borda`.
 
     Args:
-        shares: probabilities, shape (N, M); NaN is missing, and an item counts for the pairs that have it.
+        shares: probabilities, shape (N, M); NaN is missing, and an item counts for pairs with two values.
 
     Returns:
         As `borda`.
     """
     seen = (~np.isnan(shares)).astype(float)
     values = np.where(seen > 0, shares, 0.0)
-    both, sums = seen @ seen.T, values @ seen.T  # of i's shares over the items that j has, too
+    both, sums = seen @ seen.T, values @ seen.T  # sums of i's probabilities over items shared with j
     with np.errstate(invalid="ignore"):
         won = 0.5 + (sums - sums.T) / (2 * both)
     np.fill_diagonal(won, np.nan)
@@ -93,18 +93,18 @@ def bootstrap(
     replicates: int = 1000,
     seed: int = 0,
 ) -> np.ndarray:
-    """Scores of resampled images: the uncertainty that comes from which images were taken.
+    """Return scores on resampled images, for the uncertainty due to the choice of images.
 
     Args:
-        score: of each subject, from a matrix as `responses`.
+        score: function from a matrix like `responses` to the score of each subject.
         responses: shape (N, M); NaN is missing.
-        clusters: what is resampled as a whole, the name of the image of each item, length M.
-        replicates: number of resamplings.
+        clusters: image of each item, length M; images are resampled as a whole.
+        replicates: number of bootstrap replicates.
         seed: random seed of the resampling.
 
     Returns:
-        Shape (replicates, N); NaN where a resampling left a subject no response, and everywhere if there are fewer
-        than `FEWEST` images: so few are too alike when drawn again to say anything about others.
+        Shape (replicates, N); NaN if a replicate has no response of a subject, and everywhere for fewer than `FEWEST`
+        images, whose resamples are too similar to be informative.
     """
     names, cluster = np.unique(np.asarray(clusters), return_inverse=True)
     if len(names) < FEWEST:
@@ -118,7 +118,7 @@ def bootstrap(
 
 
 def _resampled_means(responses: np.ndarray, cluster: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """Plain means of the chosen clusters, by how often each was chosen: no resampled matrix is made."""
+    """Return plain means of the chosen clusters, by their counts, without building resampled matrices."""
     seen = ~np.isnan(responses)
     times = np.stack([np.bincount(row, minlength=chosen.shape[1]) for row in chosen])
     sums, counts = np.zeros((2, chosen.shape[1], len(responses)))
@@ -129,12 +129,12 @@ def _resampled_means(responses: np.ndarray, cluster: np.ndarray, chosen: np.ndar
 
 
 class LeaveOneOut(NamedTuple):
-    """What leaving something out does to a ranking.
+    """Effect of omitting one subject or item on a ranking.
 
     Attributes:
-        name: of what is left out.
-        tau: Kendall's tau-b of the rankings with and without it, of the subjects that both have; NaN if one ties all.
-        moved: largest change of a rank among them; NaN if nothing is left to rank by.
+        name: omitted subject or item.
+        tau: Kendall's tau-b of the rankings with and without it, over common subjects; NaN if one ties all.
+        moved: largest rank change among them; NaN if the rest cannot be ranked.
     """
 
     name: str
@@ -145,16 +145,16 @@ class LeaveOneOut(NamedTuple):
 def leave_one_out(
     score: Callable[[np.ndarray], np.ndarray], names: Sequence[str], *, axis: Literal["subjects", "items"]
 ) -> list[LeaveOneOut]:
-    """Rank again without each subject, or without each item (or metric), in turn.
+    """Rank again without each subject, or each item (or metric), in turn.
 
     Args:
-        score: of each subject that is kept, from the places in `names` that are kept; a ValueError says that there is
-            nothing to rank by.
-        names: of the subjects or items.
-        axis: which of the two they are.
+        score: function from the remaining positions in `names` to the scores of the remaining subjects; raises
+            ValueError if they cannot be ranked.
+        names: names of the subjects or items.
+        axis: whether `names` are subjects or items.
 
     Returns:
-        One record for each name, the most influential first; last those without which nothing can be ranked.
+        One record for each name, the most influential first; those without which nothing can be ranked are last.
     """
     everything = np.arange(len(names))
     full = score(everything)
@@ -172,14 +172,14 @@ def leave_one_out(
 
 
 def agreement(score: np.ndarray, others: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """Kendall's tau-b of a ranking with others.
+    """Return Kendall's tau-b of a ranking with others.
 
     Args:
         score: higher is better, shape (N,).
-        others: scores of the same subjects by name, as plain mean or optimality; NaN is left out.
+        others: scores of the same subjects by name, such as the plain mean; NaN is excluded.
 
     Returns:
-        In [-1, 1] by name; NaN where fewer than two subjects remain or all are tied.
+        Values in [-1, 1] by name; NaN if fewer than two subjects remain or all are tied.
     """
     result = {}
     for name, other in others.items():

@@ -1,6 +1,6 @@
 """CANARY's ranking of a table of metrics (Sun et al. 2023, section 3.3): Tables 7 and 8 to Table 9.
 
-Two layers of item response models: an ability for each category of metrics, then one over those abilities.
+It has two layers of item response models: an ability for each category of metrics, and one over those abilities.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,8 +22,8 @@ from .responses import Subjects
 View = Literal["model", "attack", "defence"]
 CHAINS, WARMUP, DRAWS = 32, 50, 300
 IMPUTATIONS = 16
-ANCHORS = 400  # draws of the baseline that a newcomer is placed by
-ROUNDING = 1e-4  # by which a metric may be beyond its range
+ANCHORS = 400  # draws of the baseline for placing a new subject
+ROUNDING = 1e-4  # tolerance for metrics outside their range
 
 
 VIEWS: dict[Subjects, View] = {
@@ -35,13 +35,13 @@ VIEWS: dict[Subjects, View] = {
 
 
 class Rule(NamedTuple):
-    """How a metric becomes a response.
+    """Conversion of a metric to a response.
 
     Attributes:
-        category: that it belongs to.
-        scale: maps it into [0, 1].
-        complement: the views that take 1 minus that.
-        between: least and largest possible value of the metric.
+        category: category of the metric.
+        scale: function that maps it into [0, 1].
+        complement: views that use 1 minus that.
+        between: smallest and largest possible value of the metric.
     """
 
     category: str
@@ -70,7 +70,7 @@ OF_VIEW: dict[View, tuple[str, ...]] = {
     "attack": (EFFECTS, DISTURBANCE, COMPUTING),
     "defence": (DEFENCE,),
 }
-OTR = ("OTR", "model")  # in no view of models: the program has it for attacks alone
+OTR = ("OTR", "model")  # not for models: the published program has it for attacks only
 RULES: dict[str, Rule] = {
     **{symbol: Rule(CAPABILITY, _as_is, ()) for symbol in ("CA", "CF", "CC")},
     **{symbol: Rule(EFFECTS, _as_is, ("model",)) for symbol in ("MR", "OTR")},
@@ -94,13 +94,13 @@ RULES: dict[str, Rule] = {
 
 
 def metrics_of(view: View) -> tuple[str, ...]:
-    """The metrics that a view is ranked by.
+    """Return the metrics of a view.
 
     Args:
-        view: of models, of attacks or of defences.
+        view: view of models, attacks or defences.
 
     Returns:
-        Symbols of `RULES`. OTR and the computing cost are about attacks alone.
+        Symbols from `RULES`. OTR and the computing cost are about attacks only.
     """
     return tuple(symbol for symbol, rule in RULES.items() if rule.category in OF_VIEW[view] and (symbol, view) != OTR)
 
@@ -112,12 +112,12 @@ def rank_metrics(
 
     Args:
         frame: a row for each subject, by name, and a column for each metric.
-        subjects: what the rows are.
+        subjects: kind of the rows.
         propagate: see `rank_table`.
-        seed: see there.
+        seed: see `rank_table`.
 
     Raises:
-        ValueError: see there.
+        ValueError: As `rank_table`.
     """
     names, metrics = list(map(str, frame.index)), list(map(str, frame.columns))
     return rank_table(frame.to_numpy(), names, metrics, view=VIEWS[subjects], propagate=propagate, seed=seed)
@@ -133,37 +133,37 @@ def rank_table(
     propagate: bool = False,
     seed: int = 0,
 ) -> Ranking:
-    """Rank models, attacks or defences by a table of metrics, as CANARY does, and say how sure that is.
+    """Rank models, attacks or defences by a table of metrics, as CANARY does, with uncertainty.
 
     3PL with theta ~ N(0, 1), log a ~ N(0, 1), b ~ N(0, 1), c ~ Beta(5, 17), fractional Bernoulli likelihood. Metrics
-    are brought to [0, 1] by `RULES`, then max-min normalised and rounded to two decimals; one that is the same for
-    every subject stays as it is. A category in which no two subjects differ, or whose metrics cancel out, is left out,
-    with a note. The abilities of each category are max-min normalised, but not rounded as in the
-    published program: that would make of a noise of 0.001 one of 0.01. The posterior is that of the published program,
-    which draws from it by Metropolis steps; here every conditional draw is exact.
+    are mapped to [0, 1] by `RULES`, then max-min normalised and rounded to two decimals; one that is the same for every
+    subject is unchanged. A category in which no two subjects differ, or whose metrics cancel out, is omitted with a
+    note. The abilities of each category are max-min normalised, but not rounded as in the published program, because
+    rounding would turn noise of 0.001 into 0.01. The posterior is that of the published program, which samples it by
+    Metropolis steps; here every conditional draw is exact.
 
-    Two departures: the program turns the levels of time round twice, so that slow attacks score higher; here fast ones
-    do, as the text has it. It has no rules for defences; the text puts all their metrics into one category (section
-    3.1.4), so that there is one layer, and they are max-min normalised in the direction that it gives them.
+    There are two departures. The published program inverts the time levels twice, so that slow attacks score higher;
+    here fast ones do, as in the text. It has no rules for defences; the text puts all their metrics into one category
+    (section 3.1.4), so there is one layer, and they are max-min normalised in the direction given there.
 
     Args:
         values: shape (N, M); NaN is missing.
         subjects: names, length N.
-        metrics: symbols of `RULES`, length M; QN is the number of queries, half of forward plus backward passes (the
-            forward ones where there are no others), CTC the level of time, 0 the fastest of five.
-        view: whose strength is scored: of models, of attacks (without CA, CF, CC), or of defences.
-        curve: "intercept" as the published program has it, "paper" as its text.
-        propagate: let the uncertainty of the categories' abilities into the intervals; as published, only their
-            means enter the second layer.
+        metrics: symbols from `RULES`, length M. QN is the number of queries, half of forward plus backward passes
+            (forward passes if there are no others). CTC is the time level, 0 for the fastest of five.
+        view: subjects to score: models, attacks (without CA, CF, CC), or defences.
+        curve: "intercept" as in the published program, "paper" as in its text.
+        propagate: include the uncertainty of the categories' abilities in the intervals. As published, only their means
+            enter the second layer.
         seed: the same seed gives the same ranking.
 
     Returns:
-        Scores in [0, 1], max-min normalised posterior means; the intervals are those of the draws on the same scale,
-        and the bootstrap is over the metrics.
+        Scores in [0, 1], max-min normalised posterior means. The intervals come from the draws on the same scale, and
+        the bootstrap is over the metrics.
 
     Raises:
-        ValueError: if a metric has no rule or is out of its range, or the table cannot be ranked: one subject, or none
-            that differ.
+        ValueError: If a metric has no rule or is out of range, or the table cannot be ranked: one subject, or no
+            differences.
     """
     values = np.asarray(values, dtype=float)
     if values.shape != (len(subjects), len(metrics)) or len(set(metrics)) < len(metrics):
@@ -195,52 +195,52 @@ def rank_table(
 def _fit_layers(
     responses: np.ndarray, subjects: Sequence[str], metrics: Sequence[str], view: View, model: ResponseModel, seed: int
 ) -> tuple[list[IRTFit], list[list[bool]], list[str]]:
-    """The fits of both layers, the last one the second, if there are two; the metrics of each in the first; notes.
+    """Return the fits of both layers (the second last), the metrics of each first-layer fit, and notes.
 
-    The first layer has the categories that tell subjects apart; notes are on those that do not or are absent.
-    Max-min normalised, abilities that are equal up to the error of their simulation would fill [0, 1] with that error.
+    The first layer has the categories in which subjects differ; notes list the others and absent ones. Otherwise,
+    max-min normalisation would scale abilities that are equal up to simulation error to [0, 1].
     """
     about = [RULES[metric].category for metric in metrics]
     layers, kept, notes = [], [], []
     absent = [name for name in OF_VIEW[view] if name not in about]
     if absent:
         notes.append(
-            f"no metric of {' or '.join(absent)}: the scores are of {' and '.join(dict.fromkeys(about))} alone"
+            f"no metric of {' or '.join(absent)}: the scores are based on {' and '.join(dict.fromkeys(about))} only"
         )
     for place, name in enumerate(dict.fromkeys(about)):
         columns = [category == name for category in about]
         chosen = responses[:, columns]
         for subject in np.flatnonzero(np.isnan(chosen).all(1)).tolist():
             which = ", ".join(metric for metric, column in zip(metrics, columns, strict=True) if column)
-            raise ValueError(f"expected a value of {subjects[subject]} in {name} ({which}), got none")
+            raise ValueError(f"{subjects[subject]} has no value in {name} ({which})")
         if (np.nanmax(chosen, 0) == np.nanmin(chosen, 0)).all():
-            notes.append(f"left out: {name}: no two subjects differ in it")
+            notes.append(f"omitted: {name} is the same for all subjects")
             continue
         layer = _fit(chosen, model, seed + place)
         if _differs(layer):
             layers.append(layer)
             kept.append(columns)
         else:
-            notes.append(f"left out: {name}: what some of its metrics say for one subject others say for another")
+            notes.append(f"omitted: {name}: its metrics contradict one another")
     if not layers:
-        raise ValueError(f"expected a category of metrics that tells subjects apart, got none: {'; '.join(notes)}")
+        raise ValueError(f"the subjects differ in no category of metrics: {'; '.join(notes)}")
     if len(layers) > 1:
         layers.append(_fit(_second(layers), model, seed + len(layers)))
     if not _differs(layers[-1]):
         raise ValueError(
-            "expected subjects whose abilities differ by more than the error of their simulation, got none: what some "
-            "metrics say for one others say for another"
+            "the subjects cannot be ranked, because the metrics contradict one another and the scores differ by "
+            "less than the simulation error"
         )
     return layers, kept, notes
 
 
 def _second(layers: Sequence[IRTFit]) -> np.ndarray:
-    """The responses of the second layer: the abilities of the first, max-min normalised."""
+    """Return the responses of the second layer: the abilities of the first, max-min normalised."""
     return np.stack([_normalised(layer.expected, digits=15) for layer in layers], 1)
 
 
 def _differs(fit: IRTFit) -> bool:
-    """Whether the largest difference of two abilities is beyond three standard errors of its simulation."""
+    """Whether the largest difference of two abilities exceeds three standard errors of its simulation."""
     first, last = np.argmin(fit.expected), np.argmax(fit.expected)
     by_chain = (fit.ability[:, :, last] - fit.ability[:, :, first]).mean(1)
     return fit.expected[last] - fit.expected[first] > 3 * by_chain.std(ddof=1) / np.sqrt(len(by_chain))
@@ -257,33 +257,33 @@ def place_row(  # noqa: PLR0913 - the data by position, the choices by keyword
     curve: Curve = "intercept",
     seed: int = 0,
 ) -> Placement:
-    """Place a newcomer among the subjects of a table of metrics, as `rank_table` ranks them.
+    """Place a new subject among the subjects of a table of metrics, as ranked by `rank_table`.
 
-    Both layers are fitted to the table alone (`Anchor`). A metric of the newcomer is brought to the range that the
-    table gives it, an ability of a category to that of the table's subjects; beyond it counts as its end, and a note
-    says so. A metric that the newcomer lacks is missing, and so is a category of which it has none.
+    Both layers are fitted to the table only (`Anchor`). A metric of the new subject is scaled to the range of the
+    table, the ability of a category to that of the table's subjects; values beyond the range are clipped, with a note.
+    Missing metrics of the new subject are missing responses, as are categories without any metric.
 
     Args:
-        values: of the baseline, shape (N, M); NaN is missing.
+        values: metrics of the baseline, shape (N, M); NaN is missing.
         subjects: names, length N.
-        metrics: symbols of `RULES`, length M.
-        newcomer: shape (M,); NaN is missing.
-        name: of the newcomer.
+        metrics: symbols from `RULES`, length M.
+        newcomer: metrics of the new subject, shape (M,); NaN is missing.
+        name: name of the new subject.
         view: see `rank_table`.
-        curve: see there.
-        seed: see there.
+        curve: see `rank_table`.
+        seed: see `rank_table`.
 
     Returns:
-        Scores on the scale of `rank_table`, on which the newcomer may lie outside [0, 1].
+        Scores on the scale of `rank_table`; the new subject's may lie outside [0, 1].
 
     Raises:
-        ValueError: as `rank_table`, or if the newcomer has none of the metrics.
+        ValueError: As `rank_table`, or if the new subject has none of the metrics.
     """
     from .anchor import Anchor, joint_draws
 
     values, row = np.asarray(values, dtype=float), np.asarray(newcomer, dtype=float)
     if row.shape != (len(metrics),) or np.isnan(row).all() or name in subjects:
-        raise ValueError(f"expected another subject with some of {', '.join(metrics)}, got {name}: {row!r:.60}")
+        raise ValueError(f"expected a new subject with some of {', '.join(metrics)}, got {name}: {row!r:.60}")
     responses = normalise_metrics(values, metrics, view)
     table = _directed(np.vstack([values, row]), metrics, view)
     answers = np.array([_normalised(column[-1:], among=column[:-1])[0] for column in table.T])
@@ -305,7 +305,7 @@ def place_row(  # noqa: PLR0913 - the data by position, the choices by keyword
         pairs = zip(expected, layers[:-1], strict=True)
         last = np.array([_normalised(np.array([one]), 15, layer.expected)[0] for one, layer in pairs])
     if np.isnan(last).all():
-        raise ValueError(f"expected a metric of {name} that tells the subjects of the baseline apart, got none")
+        raise ValueError(f"{name} has no metric in which the subjects of the baseline differ")
     anchor = Anchor(final, given, draws=ANCHORS, seed=seed)
     log = anchor.log_likelihood(last)
     low, high = final.expected.min(), final.expected.max()
@@ -313,7 +313,7 @@ def place_row(  # noqa: PLR0913 - the data by position, the choices by keyword
     both = np.vstack([responses, answers])[:, seen]
     notes = (*about, f"{seen.sum()} of {len(metrics)} metrics")
     if beyond:
-        notes += (f"beyond all subjects of the baseline, counted as its end: {', '.join(beyond)}",)
+        notes += (f"outside the range of the baseline and clipped: {', '.join(beyond)}",)
     ranking = make_ranking(
         f"CANARY, {curve} curve, items anchored",
         (*subjects, name),
@@ -329,18 +329,18 @@ def place_row(  # noqa: PLR0913 - the data by position, the choices by keyword
 
 
 def normalise_metrics(values: np.ndarray, metrics: Sequence[str], view: View) -> np.ndarray:
-    """Metrics as responses: scaled by `RULES`, max-min normalised and rounded to two decimals.
+    """Convert metrics to responses: scaled by `RULES`, max-min normalised and rounded to two decimals.
 
     Args:
         values: shape (N, M); NaN is missing.
         metrics: symbols, length M.
-        view: of models, attacks or defences.
+        view: view of models, attacks or defences.
 
     Returns:
         Shape (N, M), in [0, 1].
 
     Raises:
-        ValueError: if a metric has no rule, is not about what is to be scored, or has a value outside its range.
+        ValueError: If a metric has no rule, does not belong to the view, or is out of range.
     """
     unknown = [metric for metric in metrics if metric not in RULES]
     if unknown:
@@ -348,20 +348,22 @@ def normalise_metrics(values: np.ndarray, metrics: Sequence[str], view: View) ->
     foreign = [metric for metric in metrics if RULES[metric].category not in OF_VIEW[view]]
     if foreign:
         about = ", ".join(dict.fromkeys(RULES[metric].category for metric in foreign))
-        raise ValueError(f"expected no {', '.join(foreign)} in the view of {view}s: they are about {about}")
+        raise ValueError(f"{', '.join(foreign)} cannot be used in the view of {view}s: they are about {about}")
     return np.stack([_normalised(column) for column in _directed(np.asarray(values, dtype=float), metrics, view).T], 1)
 
 
 def _directed(values: np.ndarray, metrics: Sequence[str], view: View) -> np.ndarray:
-    """Metrics scaled by `RULES`, more being better for the view, shape (N, M)."""
+    """Return metrics scaled by `RULES`, higher being better for the view, shape (N, M)."""
     columns = []
     for metric, column in zip(metrics, values.T, strict=True):
         low, high = RULES[metric].between
         wrong = column[(column < low - ROUNDING) | (column > high + ROUNDING)]
         if len(wrong):
-            raise ValueError(f"expected {metric} from {low:g} to {high:g}, got {wrong[0]:g} (a share is no percentage)")
+            raise ValueError(
+                f"expected {metric} from {low:g} to {high:g}, got {wrong[0]:g} (use proportions, not percentages)"
+            )
         response = RULES[metric].scale(column)
-        if metric.startswith("ACAMC"):  # both hang on the map of the adversarial label
+        if metric.startswith("ACAMC"):  # both depend on the map of the adversarial label
             map_moved = values[:, list(metrics).index("ACAMC_A")] if "ACAMC_A" in metrics else column
             response = np.where(map_moved <= 0.5, 0.0, response)
         columns.append(1 - response if view in RULES[metric].complement else response)
@@ -369,19 +371,19 @@ def _directed(values: np.ndarray, metrics: Sequence[str], view: View) -> np.ndar
 
 
 def _normalised(value: np.ndarray, digits: int = 2, among: np.ndarray | None = None) -> np.ndarray:
-    """Max-min normalised and rounded; as it is where constant; inside [0, 1]. The range is that `among` others."""
+    """Max-min normalise over `among` and round; constant values are unchanged; the result is clipped to [0, 1]."""
     known = value if among is None else among
     low, high = np.nanmin(known), np.nanmax(known)
     return np.clip(value if low == high else np.round((value - low) / (high - low), digits), 0, 1)
 
 
 def _fit(responses: np.ndarray, model: ResponseModel, seed: int) -> IRTFit:
-    """One layer: many short chains, which the exact draws of few items allow."""
+    """Fit one layer with many short chains, which exact draws of few items allow."""
     return fit_irt(responses, model, method="fast", chains=CHAINS, warmup=WARMUP, draws=DRAWS, seed=seed)
 
 
 def _propagated(layers: list[IRTFit], model: ResponseModel, seed: int) -> np.ndarray:
-    """Abilities of the second layer over draws of the first, pooled: multiple imputation (Rubin 1987)."""
+    """Return second-layer abilities over draws of the first layer, pooled: multiple imputation (Rubin 1987)."""
     generator = np.random.default_rng(seed)
     pools = [layer.ability.reshape(-1, layer.ability.shape[2]) for layer in layers]
     pooled = []
@@ -393,7 +395,7 @@ def _propagated(layers: list[IRTFit], model: ResponseModel, seed: int) -> np.nda
 
 
 def _worst(fits: list[IRTFit]) -> Diagnostics:
-    """The worst of every number over the layers; the time of all together."""
+    """Return the worst of every number over the layers, and the total time."""
     each = [fit.diagnostics for fit in fits]
     return replace(
         each[0],

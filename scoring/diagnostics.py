@@ -1,12 +1,12 @@
-"""Have the chains converged, and how many independent draws are they worth? After Vehtari et al. 2021."""
+"""Convergence diagnostics and effective sample size of the chains (Vehtari et al. 2021)."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.stats import norm, rankdata
 
-RHAT, ESS = 1.01, 400.0  # the limits that the paper recommends
-STEP = 0.1  # posterior deviations: a last step as small changes no interval
+RHAT, ESS = 1.01, 400.0  # limits recommended in the paper
+STEP = 0.1  # posterior deviations: a smaller last step changes no interval
 
 
 @dataclass(frozen=True)
@@ -14,15 +14,15 @@ class Diagnostics:
     """Quality of a fit, the worst over the subjects.
 
     Attributes:
-        sampler: what drew.
-        chains: independent chains.
-        draws: of each chain.
+        sampler: sampling method.
+        chains: number of independent chains.
+        draws: draws per chain.
         rhat: rank-normalised split R-hat, at best 1.
         bulk_ess: effective draws for the middle of the distribution.
         tail_ess: effective draws for the 5 % and 95 % quantiles.
-        divergences: of NUTS; 0 for a sampler that has none.
-        seconds: of the fit.
-        step: the last one of an optimisation, in posterior standard deviations, the largest; 0 for a sampler.
+        divergences: divergent steps of NUTS; 0 for other samplers.
+        seconds: time of the fit.
+        step: last step of an optimisation, in posterior standard deviations, the largest; 0 for a sampler.
     """
 
     sampler: str
@@ -37,7 +37,7 @@ class Diagnostics:
 
     @property
     def problem(self) -> str | None:
-        """What keeps the fit from being trusted, in a line; None: nothing does."""
+        """Why the fit cannot be trusted, in one line. None if it can."""
         problems = []
         if not self.rhat <= RHAT:
             problems.append(f"R-hat {self.rhat:.3f} above {RHAT}")
@@ -47,18 +47,18 @@ class Diagnostics:
             problems.append(f"{self.divergences} divergent steps")
         if not self.step <= STEP:
             problems.append(f"the optimisation still moved by {self.step:.2g} posterior deviations")
-        remedy = "fit it by another method (fast)" if self.sampler == "svi" else "run more draws"
+        remedy = "use a different method (fast)" if self.sampler == "svi" else "run more draws"
         return f"the fit has not converged: {', '.join(problems)}; {remedy}" if problems else None
 
 
 def diagnose(ability: np.ndarray, sampler: str, divergences: int, seconds: float) -> Diagnostics:
-    """Judge the draws of every subject.
+    """Compute the diagnostics of the draws, over all subjects.
 
     Args:
         ability: shape (chains, draws, N), at least 4 draws.
-        sampler: what drew.
-        divergences: that it met.
-        seconds: that it took.
+        sampler: sampling method.
+        divergences: number of divergent steps.
+        seconds: time of the fit.
 
     Returns:
         The worst over the subjects.
@@ -76,7 +76,7 @@ def diagnose(ability: np.ndarray, sampler: str, divergences: int, seconds: float
 
 
 def rank_normalised_rhat(draws: np.ndarray) -> float:
-    """Largest of the split R-hats of the ranks and of the ranks of the distances from the median.
+    """Return the larger of the split R-hats of the ranks and of the ranks of the distances from the median.
 
     Args:
         draws: shape (chains, draws).
@@ -89,7 +89,7 @@ def rank_normalised_rhat(draws: np.ndarray) -> float:
 
 
 def bulk_ess(draws: np.ndarray) -> float:
-    """Effective number of draws for the middle of the distribution.
+    """Return the effective number of draws for the middle of the distribution.
 
     Args:
         draws: shape (chains, draws).
@@ -101,7 +101,7 @@ def bulk_ess(draws: np.ndarray) -> float:
 
 
 def tail_ess(draws: np.ndarray) -> float:
-    """Effective number of draws for the 5 % and the 95 % quantile, the smaller of the two.
+    """Return the effective number of draws for the 5 % and the 95 % quantile, the smaller of the two.
 
     Args:
         draws: shape (chains, draws).
@@ -114,7 +114,7 @@ def tail_ess(draws: np.ndarray) -> float:
 
 
 def effective_draws(draws: np.ndarray) -> float:
-    """Effective number of draws for the mean, by Geyer's initial monotone sequence.
+    """Return the effective number of draws for the mean, by Geyer's initial monotone sequence.
 
     Args:
         draws: shape (chains, draws).
@@ -138,19 +138,19 @@ def effective_draws(draws: np.ndarray) -> float:
 
 
 def _split(draws: np.ndarray) -> np.ndarray:
-    """The first and the second half of each chain as separate chains."""
+    """Split each chain into its first and second half as separate chains."""
     half = draws.shape[1] // 2
     return np.concatenate([draws[:, :half], draws[:, -half:]])
 
 
 def _normal_scores(draws: np.ndarray) -> np.ndarray:
-    """Normal quantiles of the ranks."""
+    """Return normal quantiles of the ranks."""
     rank = rankdata(draws).reshape(draws.shape)
     return norm.ppf((rank - 0.375) / (draws.size + 0.25))
 
 
 def _rhat(draws: np.ndarray) -> float:
-    """Ratio of the spread of all draws to that inside the chains."""
+    """Return the ratio of the spread of all draws to that within the chains."""
     length = draws.shape[1]
     within = draws.var(1, ddof=1).mean()
     return float(np.sqrt((length - 1) / length + draws.mean(1).var(ddof=1) / within)) if within > 0 else float("nan")

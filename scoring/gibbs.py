@@ -1,8 +1,8 @@
 """Gibbs sampling of an item response model on a grid, as a kernel of Pyro's MCMC.
 
-Every conditional distribution is a table, read off the Pyro program and drawn from exactly: given the items the
-abilities are independent of each other, and the items given the abilities. A sweep is two look-ups and two categorical
-draws, for all chains at once. Nothing is tuned and no proposal is rejected.
+Every conditional distribution is a table, evaluated from the Pyro program and sampled exactly: given the items,
+abilities are independent, and vice versa. A sweep is two look-ups and two categorical draws for all chains in parallel.
+There is no tuning and no rejection.
 """
 
 import logging
@@ -17,11 +17,11 @@ from .grid import Prior, Tables, make_tables
 from .irt_model import item_response
 from .response_model import ITEM_SITES, statistics
 
-SAVED = 20_000  # items of all chains: Pyro is given the draws of more to throw away
+SAVED = 20_000  # items over all chains, above which Pyro discards their draws
 
 
 class State(NamedTuple):
-    """Where the chains are, as places in the tables.
+    """State of the chains, as positions in the tables.
 
     Attributes:
         ability: shape (chains, N).
@@ -39,15 +39,15 @@ class State(NamedTuple):
 
 
 class GridGibbs(MCMCKernel):
-    """Draws from the posterior of `item_response` on a grid; run it by `VectorizedMCMC`.
+    """Samples the posterior of `item_response` on a grid; run it with `VectorizedMCMC`.
 
     Its sites are those of the program, with the chains as first dimension, and two generated quantities:
     "ability_expected", the mean of the abilities given everything else in the draw, shape (chains, N, 1), which has the
     same mean as the abilities with far less Monte Carlo noise; and "steepness", the mean log discrimination, (chains,).
 
     Args:
-        chains: moved at once, each started from a separate draw of the prior.
-        seed: random seed; no global state is touched.
+        chains: number of chains, advanced together, each started from a separate draw of the prior.
+        seed: random seed; global state is not changed.
     """
 
     model = staticmethod(item_response)
@@ -57,11 +57,11 @@ class GridGibbs(MCMCKernel):
         self._generator = torch.Generator().manual_seed(seed)
 
     def setup(self, warmup_steps: int, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002 - the interface's
-        """Lay the tables.
+        """Build the tables.
 
         Args:
-            warmup_steps: are not needed: nothing adapts.
-            args: of `item_response`: model, values and seen.
+            warmup_steps: ignored, because nothing adapts.
+            args: arguments of `item_response`: model, values and seen.
             kwargs: none.
         """
         self._model, values, seen = args
@@ -75,18 +75,18 @@ class GridGibbs(MCMCKernel):
 
     @property
     def initial_params(self) -> dict[str, Tensor]:
-        """Every site, at the draws of the prior that the chains start from."""
+        """The value of every site at the chains' initial draws from the prior."""
         return self._values(self._state, self._tables.ability[self._state.ability])
 
     def diagnostics(self) -> dict[str, Any]:
-        """No step can diverge; the key is there for what reads every kernel's."""
+        """Return diagnostics in the form of other kernels; no step can diverge."""
         return {"divergences": []}
 
     def sample(self, params: dict[str, Tensor]) -> dict[str, Tensor]:  # noqa: ARG002 - the state holds their places
-        """One sweep: items given abilities, abilities given items, priors given both.
+        """Run one sweep: items given abilities, abilities given items, priors given both.
 
         Args:
-            params: of the last sweep.
+            params: values of the last sweep.
 
         Returns:
             The sites, each with the chains as first dimension.
@@ -103,7 +103,7 @@ class GridGibbs(MCMCKernel):
         return self._values(self._state, weight @ tables.ability / weight.sum(-1))
 
     def _first(self, items: int) -> State:
-        """Priors' settings drawn from their weights, abilities from the priors; items are drawn first in a sweep."""
+        """Draw prior settings from their weights and abilities from the priors; items are drawn first in a sweep."""
         priors = _priors(self._tables)
         settings = [_draw(prior.weight.repeat(self.chains, 1), self._generator) for prior in priors]
         first = priors[0].points[settings[0]][:, None].repeat(1, self._data.shape[1], 1)
@@ -111,7 +111,7 @@ class GridGibbs(MCMCKernel):
         return State(_draw(first, self._generator), nowhere, *settings)
 
     def _values(self, state: State, expected: Tensor) -> dict[str, Tensor]:
-        """The sites of the program at a state."""
+        """Return the sites of the program at a state."""
         tables = self._tables
         log_slope = tables.discriminations[tables.discrimination[state.item]]
         sites = {
@@ -130,13 +130,13 @@ class GridGibbs(MCMCKernel):
 
 
 class VectorizedMCMC(MCMC):
-    """`pyro.infer.MCMC` for a kernel that moves all its chains at once; its results are those of several chains.
+    """`pyro.infer.MCMC` for a kernel that advances all chains together; results are those of several chains.
 
     Args:
-        kernel: whose sites have the chains as first dimension.
-        num_samples: sweeps of each chain that are kept.
-        warmup_steps: sweeps of each chain that are thrown away.
-        options: others of MCMC.
+        kernel: kernel whose sites have the chains as first dimension.
+        num_samples: sweeps kept per chain.
+        warmup_steps: sweeps discarded per chain.
+        options: other options of MCMC.
     """
 
     def __init__(self, kernel: GridGibbs, num_samples: int, warmup_steps: int, **options: Any):
@@ -146,10 +146,10 @@ class VectorizedMCMC(MCMC):
         """Sample.
 
         Args:
-            args: of the kernel's program.
-            kwargs: of the kernel's program.
+            args: arguments of the kernel's program.
+            kwargs: keyword arguments of the kernel's program.
         """
-        # Pyro logs the diagnostics of every sweep to a progress bar that is off; a sweep is short beside that.
+        # Pyro logs diagnostics of every sweep to a disabled progress bar, which takes longer than a sweep.
         logger = logging.getLogger("pyro.infer.mcmc")
         before, logger.disabled = logger.disabled, True
         try:
@@ -170,12 +170,12 @@ def _priors(tables: Tables) -> tuple[Prior, Prior, Prior]:
 def draw_settings(
     tables: Tables, places: tuple[Tensor, Tensor, Tensor], generator: torch.Generator
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Settings of the priors, given what was drawn from them.
+    """Draw settings of the priors, given the values drawn from them.
 
     Args:
-        tables: of the model.
-        places: of abilities (C, N), of difficulties and of discriminations (C, M), in the tables.
-        generator: of the draws.
+        tables: tables of the model.
+        places: positions of abilities (C, N), difficulties and discriminations (C, M) in the tables.
+        generator: random generator.
 
     Returns:
         Settings for abilities, difficulties and discriminations, each of shape (C,).
@@ -185,27 +185,27 @@ def draw_settings(
 
 
 def _given(prior: Prior, places: Tensor) -> Tensor:
-    """Log probability of each setting of a prior, given the points that were drawn from it, (chains, H)."""
+    """Return the log probability of each setting of a prior, given the points drawn from it, (chains, H)."""
     return _tally(places, prior.points.shape[1]) @ prior.points.T + prior.weight
 
 
 def _tally(places: Tensor, size: int) -> Tensor:
-    """How often each of `size` places occurs in each row, (rows, size)."""
+    """Count the occurrences of each of `size` positions in each row, (rows, size)."""
     return torch.zeros(len(places), size).scatter_add_(1, places, torch.ones(places.shape))
 
 
 def weigh_items(data: Tensor, tables: Tables, state: State) -> Tensor:
-    """Log posterior of the settings of each item, not normalised, given abilities and priors.
+    """Return the unnormalised log posterior of the settings of each item, given abilities and priors.
 
     Args:
-        data: statistics of the responses, 0 where missing, shape (K, N, M).
-        tables: of the model.
-        state: of C chains; its items do not matter.
+        data: statistics of the responses, 0 if missing, shape (K, N, M).
+        tables: tables of the model.
+        state: state of C chains; its items are ignored.
 
     Returns:
         Shape (M, C, G).
     """
-    complete = bool((data[-1] == 1).all())  # then the last statistic, whether a response is there, is a constant
+    complete = bool((data[-1] == 1).all())  # then the last statistic, the presence of a response, is constant
     informative = tables.likelihood[: -1 if complete else None]  # (K, T, G)
     hard = tables.difficulty_prior.points[state.hard][:, tables.difficulty]
     prior = hard + tables.discrimination_prior.points[state.steep][:, tables.discrimination] + tables.log_weight
@@ -217,12 +217,12 @@ def weigh_items(data: Tensor, tables: Tables, state: State) -> Tensor:
 
 
 def _from_items(data: Tensor, item: Tensor, of_item: Tensor) -> Tensor:
-    """Log-likelihood of each ability of each subject, (C, N, T), given the items' settings, (C, M)."""
+    """Return the log-likelihood of each ability of each subject, (C, N, T), given the items' settings, (C, M)."""
     statistics, settings = of_item.shape[:2]
     if item.shape[1] < settings:
         table = of_item[:, item].transpose(0, 1).flatten(1, 2)  # (C, K M, T)
         return data.transpose(0, 1).flatten(1) @ table
-    # More items than settings: first add up the responses to the items of each setting.
+    # With more items than settings, first sum the responses to the items of each setting.
     chains = len(item)
     counts = torch.zeros(chains * settings, statistics * data.shape[1])
     place = item + settings * torch.arange(chains)[:, None]
@@ -232,16 +232,16 @@ def _from_items(data: Tensor, item: Tensor, of_item: Tensor) -> Tensor:
 
 
 def _scatter(grid: Tensor, place: Tensor, generator: torch.Generator) -> Tensor:
-    """Values somewhere within their cells of the grid, so that no two subjects are tied."""
+    """Draw values uniformly within their grid cells, so that no two subjects are tied."""
     return grid[place] + (grid[1] - grid[0]) * (torch.rand(place.shape, generator=generator) - 0.5)
 
 
 def _draw(log: Tensor, generator: torch.Generator, blocks: int = 1) -> Tensor:
-    """One place from each last row of unnormalised log probabilities, which are overwritten."""
+    """Draw one position from each last row of unnormalised log probabilities, which are overwritten."""
     weight = _weigh(log)
     if blocks == 1:
         return _pick(weight, generator)
-    # First a block, then a place in it: running sums of everything would take a third of a sweep.
+    # First a block, then a position in it: cumulative sums of everything would take a third of a sweep.
     weight = weight.unflatten(-1, (blocks, -1))
     block = _pick(weight.sum(-1), generator)
     size = weight.shape[-1]
@@ -250,13 +250,13 @@ def _draw(log: Tensor, generator: torch.Generator, blocks: int = 1) -> Tensor:
 
 
 def _weigh(log: Tensor) -> Tensor:
-    """Unnormalised probabilities, the largest 1, in place of their logarithms."""
-    # Below -80 the exponential nears the denormal numbers, which take ten times as long and change nothing.
+    """Replace logarithms by unnormalised probabilities, the largest being 1."""
+    # Below -80 the exponential nears denormal numbers, which are ten times slower and irrelevant.
     return log.sub_(log.amax(-1, keepdim=True)).clamp_(min=-80).exp_()
 
 
 def _pick(weight: Tensor, generator: torch.Generator) -> Tensor:
-    """One place from each last row of unnormalised probabilities."""
+    """Draw one position from each last row of unnormalised probabilities."""
     total = weight.cumsum(-1)
     level = torch.rand(*total.shape[:-1], 1, generator=generator) * total[..., -1:]
     return torch.searchsorted(total, level, right=True).squeeze(-1).clamp_max(total.shape[-1] - 1)

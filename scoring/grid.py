@@ -1,4 +1,4 @@
-"""The grid that the sampler draws on, and everything that it looks up there instead of computing it."""
+"""The sampler's grid, and the tables precomputed on it."""
 
 import math
 from typing import Any, NamedTuple
@@ -27,20 +27,20 @@ class Prior(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """Everything that the sampler looks up; T abilities, G item settings, B difficulties, A discriminations.
+    """The sampler's tables; T abilities, G item settings, B difficulties, A discriminations.
 
     Attributes:
-        difficulty: of each item setting, as an index into B, shape (G,).
-        discrimination: of each item setting, as an index into A, shape (G,).
+        difficulty: index into B of each item setting, shape (G,).
+        discrimination: index into A of each item setting, shape (G,).
         last: guessing or precision of each item setting, shape (G,).
         ability: shape (T,).
-        difficulties: shape (B,); for the "intercept" curve intercepts.
+        difficulties: shape (B,); intercepts for the "intercept" curve.
         discriminations: logarithms, shape (A,).
         log_weight: prior of the last parameter of each item setting, shape (G,).
         likelihood: coefficients of the K statistics, shape (K, T, G).
-        ability_prior: its settings are means and spreads.
-        difficulty_prior: its settings are spreads.
-        discrimination_prior: its settings are spreads.
+        ability_prior: prior with means and spreads as settings.
+        difficulty_prior: prior with spreads as settings.
+        discrimination_prior: prior with spreads as settings.
     """
 
     difficulty: Tensor
@@ -57,12 +57,12 @@ class Tables(NamedTuple):
 
 
 def make_tables(model: ResponseModel, subjects: int, items: int) -> Tables:
-    """Lay the grid: as fine as so many subjects can resolve an item, and so many items an ability.
+    """Build the tables, with a grid as fine as the numbers of subjects and items can resolve.
 
     Args:
-        model: what to tabulate.
-        subjects: that answer an item.
-        items: that a subject answers.
+        model: model to tabulate.
+        subjects: number of subjects per item.
+        items: number of items per subject.
 
     Returns:
         The tables, single precision.
@@ -94,28 +94,28 @@ def make_tables(model: ResponseModel, subjects: int, items: int) -> Tables:
 
 
 def count_settings(model: ResponseModel, subjects: int, items: int) -> int:
-    """Settings of an item on the grid, which a sweep of the sampler goes through for every response.
+    """Return the number of item settings on the grid, to which the time of a sweep per response is proportional.
 
     Args:
-        model: that is tabulated.
-        subjects: that answer an item.
-        items: that a subject answers.
+        model: model to tabulate.
+        subjects: number of subjects per item.
+        items: number of items per subject.
 
     Returns:
-        Their number, G of the tables.
+        The number G of the tables.
     """
     _, difficulties, discriminations = _axes(model, subjects, items)
     return len(difficulties) * len(discriminations) * len(_last(model)[0])
 
 
 def likelihood(model: ResponseModel, values: dict[str, Tensor]) -> Tensor:
-    """What multiplies the statistics of a response in its log-likelihood, read off the Pyro program.
+    """Return the coefficients of the statistics of a response in its log-likelihood, evaluated from the Pyro program.
 
-    The log-likelihood is linear in K statistics: its values at K responses fix the coefficients.
+    The log-likelihood is linear in K statistics, so its values at K responses determine the coefficients.
 
     Args:
-        model: an item response model.
-        values: of the program's sites: abilities of shape (T, 1), what belongs to items of shape (G,).
+        model: item response model.
+        values: values of the program's sites: abilities of shape (T, 1), item parameters of shape (G,).
 
     Returns:
         Shape (K, T, G), double precision.
@@ -128,7 +128,7 @@ def likelihood(model: ResponseModel, values: dict[str, Tensor]) -> Tensor:
 
 
 def _sites(model: ResponseModel, values: dict[str, Tensor]) -> dict[str, Any]:
-    """The sites of the program, where some of them have given values and the others do not matter."""
+    """Return the sites of the program, given the values of some; the others are irrelevant."""
     rest = {
         name: torch.ones((), dtype=torch.double) for name in ("ability_mean", *(f"{n}_spread" for n in HALF_NORMAL))
     }
@@ -142,8 +142,8 @@ def _sites(model: ResponseModel, values: dict[str, Tensor]) -> dict[str, Any]:
 
 
 def _axes(model: ResponseModel, subjects: int, items: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Abilities, difficulties and log discriminations."""
-    # A continuous score tells as much as about ten outcomes.
+    """Return abilities, difficulties and log discriminations."""
+    # A continuous score is as informative as about ten binary ones.
     beta = model.response == "beta"
     finer = 3.0 if beta else 1.0
     step = min(0.7, max(0.1, 2.8 / math.sqrt(subjects))) / finer
@@ -157,17 +157,17 @@ def _axes(model: ResponseModel, subjects: int, items: int) -> tuple[np.ndarray, 
 
 
 def _line(reach: float, step: float) -> np.ndarray:
-    """Points from -reach to reach, 0 among them, no further apart than `step`."""
+    """Return points from -reach to reach, including 0, at most `step` apart."""
     return np.linspace(-reach, reach, 2 * math.ceil(reach / step) + 1)
 
 
 def _spreads(low: float, high: float, count: int) -> np.ndarray:
-    """Standard deviations, as close as `count` values can tell apart, or the chains stick."""
+    """Return standard deviations as close as `count` values can resolve, because coarser ones make chains stick."""
     return np.geomspace(low, high, 8 + math.ceil(math.log(high / low) * math.sqrt(2 * count)))
 
 
 def _last(model: ResponseModel) -> tuple[Tensor, Tensor]:
-    """Values and log prior weights of an item's last parameter: guessing, or the precision of a Beta response."""
+    """Return values and log prior weights of an item's last parameter: guessing, or precision of a Beta response."""
     sites = _sites(model, {})
     if model.response == "beta":
         prior = sites["precision"]["fn"]
@@ -182,7 +182,7 @@ def _last(model: ResponseModel) -> tuple[Tensor, Tensor]:
 
 
 def _prior(model: ResponseModel, site: str, points: Tensor, settings: dict[str, Tensor]) -> Prior:
-    """The prior of a site at points of a grid, for each setting of its mean and spread, which have weights."""
+    """Return the prior of a site at points of a grid, for each weighted setting of its mean and spread."""
     if site == "log_discrimination" and model.name == "1pl":
         return Prior(torch.zeros(1, 1), torch.zeros(1), {})
     if not model.hierarchical:
@@ -191,7 +191,7 @@ def _prior(model: ResponseModel, site: str, points: Tensor, settings: dict[str, 
     log = sites[site]["fn"].log_prob(points).reshape(len(next(iter(settings.values()))), -1)
     weight = torch.zeros(len(log), dtype=torch.double)
     for name, value in settings.items() if model.hierarchical else ():
-        # The spreads are equally far apart in their logarithm: density times spread.
+        # The spreads are equidistant in logarithm, hence density times spread.
         weight += sites[name]["fn"].log_prob(value) + (value.log() if name.endswith("_spread") else 0.0)
     values = {name: value.float() for name, value in settings.items()} if model.hierarchical else {}
     return Prior(log.log_softmax(1).float(), weight.float(), values)

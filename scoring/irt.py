@@ -1,4 +1,4 @@
-"""Fit an item response model to a matrix of responses: subjects by items."""
+"""Fits an item response model to a matrix of responses, subjects by items."""
 
 import threading
 import time
@@ -14,33 +14,34 @@ if TYPE_CHECKING:
     from pyro.infer import MCMC
 
 Method = Literal["auto", "fast", "svi", "nuts"]
-FEW = 10  # subjects: fewer do not resolve the discrimination of an item
-TOO_LARGE = 1e8  # responses x settings of an item on the grid: two to four minutes on one core, more grow in proportion
-SIMULATED = 20  # subjects: with fewer it was not simulated whether variational intervals cover
-_FITTING = threading.Lock()  # Pyro's messengers are the whole process's, and installed once
-ITEM_DRAWS = 100  # of each chain, about: what is kept of the items
+FEW = 10  # fewest subjects that resolve the discrimination of an item
+TOO_LARGE = 1e8  # responses x item settings on the grid: two to four minutes on one core, proportional
+SIMULATED = 20  # fewest subjects in the simulations of variational coverage
+_FITTING = threading.Lock()  # Pyro's messengers are global to the process
+ITEM_DRAWS = 100  # approximate item draws kept per chain
 
 
 @dataclass(frozen=True)
 class IRTFit:
     """Posterior of an item response model.
 
-    Abilities are in logits: one more multiplies the odds at an item of average discrimination by e. Where the priors
-    are hierarchical every draw is brought to abilities of mean 0 and discriminations of geometric mean 1: only that
-    much do the responses fix.
+    Abilities are in logits: one more multiplies the odds on an item of average discrimination by e. With hierarchical
+        priors,
+    every draw is standardised to abilities of mean 0 and discriminations of geometric mean 1, because the responses
+    determine no more.
 
     Attributes:
-        model: that was fitted.
+        model: fitted model.
         ability: draws, shape (chains, draws, N).
         expected: posterior mean of the abilities, shape (N,).
-        difficulty: posterior mean of each item, shape (M,); for the "intercept" curve of its intercept.
+        difficulty: posterior mean of each item, shape (M,); the intercept for the "intercept" curve.
         difficulty_deviation: posterior standard deviation, shape (M,).
         discrimination: exponential of the posterior mean of the logarithm, shape (M,).
         discrimination_deviation: posterior standard deviation of the logarithm, shape (M,).
-        diagnostics: of the draws.
-        items: posterior draws of the program's sites that belong to items, about a hundred of each chain, with the
-            abilities of the same draws: shape (D, M), and (D, N) for "ability"; on the scale of the program.
-        mcmc: Pyro's `MCMC` behind the default fit, for `arviz.from_pyro` and the like; None for other fits.
+        diagnostics: diagnostics of the draws.
+        items: posterior draws of the program's item sites, about a hundred per chain, with the abilities of the same
+            draws: shape (D, M), and (D, N) for "ability"; on the scale of the program.
+        mcmc: Pyro's `MCMC` of the default fit, for `arviz.from_pyro` and the like. None for other fits.
     """
 
     model: ResponseModel
@@ -56,7 +57,7 @@ class IRTFit:
 
 
 def choose_model(responses: np.ndarray, name: str = "auto") -> ResponseModel:
-    """The model for a matrix: 1PL below `FEW` subjects, else 2PL; a Beta response for scores that are no outcomes.
+    """Choose the model for a matrix: 1PL below `FEW` subjects, otherwise 2PL; a Beta response for non-binary scores.
 
     Args:
         responses: shape (N, M), in [0, 1]; NaN is missing.
@@ -66,13 +67,13 @@ def choose_model(responses: np.ndarray, name: str = "auto") -> ResponseModel:
         The model, hierarchical.
 
     Raises:
-        ValueError: for another name, or 3PL with scores that are no outcomes.
+        ValueError: If the name is different, or for 3PL with non-binary scores.
     """
     if name not in ("auto", "1pl", "2pl", "3pl"):
         raise ValueError(f"expected a model 1pl, 2pl, 3pl or auto, got {name!r}")
     outcomes = bool(np.isin(responses[~np.isnan(responses)], (0, 1)).all())
     if name == "3pl" and not outcomes:
-        raise ValueError("expected outcomes 0 and 1 for a 3pl model, got scores between; use 2pl, or method canary")
+        raise ValueError("expected responses 0 and 1 for a 3pl model, got scores in between; use 2pl, or method canary")
     chosen = ("1pl" if len(responses) < FEW else "2pl") if name == "auto" else name
     return ResponseModel(chosen, "bernoulli" if outcomes else "beta")
 
@@ -87,33 +88,33 @@ def fit_irt(
     draws: int = 1000,
     seed: int = 0,
 ) -> IRTFit:
-    """Posterior of abilities and items.
+    """Fit abilities and items.
 
     Args:
-        responses: shape (N, M), in [0, 1], 1 for the subject; NaN is missing.
-        model: with its priors.
+        responses: shape (N, M), in [0, 1], 1 in favour of the subject; NaN is missing.
+        model: model with its priors.
         method: how the Pyro program `item_response` is fitted. "fast" is a Gibbs sampler on a grid, a kernel of Pyro's
-            MCMC; "nuts" is the reference, many times slower; "svi" is variational inference on subsamples of the
-            items, after which these are integrated out, for what is too large to sample: an approximation. "auto" is
-            "svi" for outcomes that take the sampler minutes under 1PL or 2PL (60 subjects x 4000 items), else "fast",
-            run again three times as long where its chains have not converged.
-        chains: independent, at least 2.
-        warmup: draws of each chain that are thrown away.
-        draws: of each chain that are kept, at least 4.
+            MCMC; "nuts" is the reference, many times slower; "svi" is variational inference on subsamples of the items,
+            followed by integration over them, an approximation for data too large to sample. "auto" is "svi" for binary
+            responses that take the sampler minutes under 1PL or 2PL (60 subjects x 4000 items), otherwise "fast",
+            repeated with three times the length if its chains have not converged.
+        chains: independent chains, at least 2.
+        warmup: discarded draws per chain.
+        draws: kept draws per chain, at least 4.
         seed: the same seed gives the same fit.
 
     Returns:
         The fit with its diagnostics.
 
     Raises:
-        ValueError: if the matrix cannot be fitted.
+        ValueError: If the matrix cannot be fitted.
     """
     values = check_responses(responses)
     check_seed(seed)
     if method not in get_args(Method):
         raise ValueError(f"expected a fit auto, fast, svi or nuts, got {method!r}")
     if method == "svi" and not model.hierarchical:
-        raise ValueError("expected hierarchical priors for a fit by svi, got fixed ones: the scale is off; use fast")
+        raise ValueError("svi needs hierarchical priors, because fixed ones distort the scale; use fast")
     if min(chains - 1, draws // 4) < 1:
         raise ValueError(f"expected at least 2 chains and 4 draws, got {chains} and {draws}")
     data = observe(values, model.response)
@@ -140,7 +141,7 @@ def fit_irt(
 
 
 def _too_large(model: ResponseModel, subjects: int, items: int) -> bool:
-    """Whether the sampler would take minutes, by sizes alone: the same responses are always fitted alike."""
+    """Whether the sampler would take minutes, by sizes only, so that the choice is reproducible."""
     from .grid import count_settings
 
     simulated = model.hierarchical and subjects >= SIMULATED and model.name != "3pl" and model.response == "bernoulli"
@@ -148,7 +149,7 @@ def _too_large(model: ResponseModel, subjects: int, items: int) -> bool:
 
 
 def _fit_on_grid(model: ResponseModel, data: Observed, chains: int, warmup: int, draws: int, seed: int) -> IRTFit:
-    """The default: the grid sampler, run by Pyro's MCMC."""
+    """Run the default fit: the grid sampler in Pyro's MCMC."""
     from .gibbs import GridGibbs, VectorizedMCMC
 
     every, thinned = _every(draws), []
@@ -165,7 +166,7 @@ def _fit_on_grid(model: ResponseModel, data: Observed, chains: int, warmup: int,
 
 
 def check_responses(responses: np.ndarray) -> np.ndarray:
-    """A matrix that can be fitted, in double precision.
+    """Check a matrix of responses and convert it to double precision.
 
     Args:
         responses: shape (N, M).
@@ -174,8 +175,8 @@ def check_responses(responses: np.ndarray) -> np.ndarray:
         The same values.
 
     Raises:
-        ValueError: if it has fewer than two subjects, no item, values outside [0, 1], a subject or an item without
-            any response, or no item on which two subjects differ.
+        ValueError: If it has fewer than two subjects, no item, values outside [0, 1], a subject or an item without
+            responses, or no item on which two subjects differ.
     """
     values = _numbers(responses)
     if values.ndim == 2 and len(values) == 1:
@@ -191,12 +192,12 @@ def check_responses(responses: np.ndarray) -> np.ndarray:
     if not ((values[seen] >= 0) & (values[seen] <= 1)).all():
         raise ValueError(f"expected responses in [0, 1], got {values[seen].min():g} to {values[seen].max():g}")
     if (np.nanmax(values, 0) == np.nanmin(values, 0)).all():
-        raise ValueError("expected an item on which two subjects differ, got none: there is nothing to rank by")
+        raise ValueError("the subjects cannot be ranked, because they do not differ on any item")
     return values
 
 
 def _numbers(responses: Any) -> np.ndarray:
-    """The responses as numbers; masked ones are NaN."""
+    """Convert the responses to numbers; masked ones become NaN."""
     if isinstance(responses, np.ma.MaskedArray):
         responses = np.ma.filled(responses.astype(float), np.nan)
     try:
@@ -209,17 +210,17 @@ def _numbers(responses: Any) -> np.ndarray:
 
 
 def check_seed(seed: int) -> None:
-    """A seed that every generator takes.
+    """Check that a seed is valid for every generator.
 
     Raises:
-        ValueError: if it is none.
+        ValueError: If it is not.
     """
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**32:
         raise ValueError(f"expected a seed from 0 to {2**32 - 1}, got {seed!r}")
 
 
 def _arrays(sites: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Draws of subjects and priors without the dimension that the program has for items."""
+    """Return draws of subjects and priors without the program's item dimension."""
     kept = {name: value.numpy() for name, value in sites.items() if name not in ITEM_SITES}
     return {
         name: value[..., 0] if name.startswith("ability") and value.ndim == 4 else value for name, value in kept.items()
@@ -227,7 +228,7 @@ def _arrays(sites: dict[str, Any]) -> dict[str, np.ndarray]:
 
 
 def _parts(sites: dict[str, Any]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Draws of subjects and priors, and thinned ones of the items."""
+    """Return draws of subjects and priors, and thinned ones of the items."""
     every = slice(None, None, _every(sites["ability"].shape[1]))
     items = {name: sites[name].numpy().reshape(*sites[name].shape[:2], -1) for name in ITEM_SITES if name in sites}
     steepness = (
@@ -237,7 +238,7 @@ def _parts(sites: dict[str, Any]) -> tuple[dict[str, np.ndarray], dict[str, np.n
 
 
 def _every(draws: int) -> int:
-    """Every how many draws the items are kept."""
+    """Return the thinning interval of item draws."""
     return max(1, draws // ITEM_DRAWS)
 
 
@@ -249,7 +250,7 @@ def _finish(
     divergences: int = 0,
     mcmc: "MCMC | None" = None,
 ) -> IRTFit:
-    """Bring the draws, shape (chains, draws, ...), to their scale and sum them up; items are thinned by `_every`."""
+    """Standardise and summarise the draws, shape (chains, draws, ...); items are thinned by `_every`."""
     raw, every = sites["ability"].astype(float), slice(None, None, _every(sites["ability"].shape[1]))
     difficulty = items["difficulty"].astype(float)
     log_slope = items.get("log_discrimination", np.zeros_like(difficulty)).astype(float)

@@ -1,6 +1,6 @@
 """The item response model as a Pyro program, and its reference fit by the No-U-Turn sampler.
 
-The grid sampler, NUTS and variational inference all read the model here.
+The grid sampler, NUTS and variational inference all use this program.
 """
 
 import math
@@ -27,13 +27,13 @@ _SITES = (*_NORMAL, "guessing", "precision", "ability_mean", *(f"{name}_spread" 
 
 
 def item_response(model: ResponseModel, values: Tensor, seen: Tensor, batch: int | None = None) -> None:
-    """Priors of subjects and items, and the likelihood of the responses that were seen.
+    """Define priors of subjects and items, and the likelihood of the observed responses.
 
     Args:
         model: curve, response distribution, and whether the priors are hierarchical.
-        values: responses in [0, 1], in (0, 1) for a Beta response; shape (N, M). Where missing, any such value.
-        seen: False where a response is missing, shape (N, M).
-        batch: number of items in a random subsample, scaled up to all of them; None: all.
+        values: responses in [0, 1], in (0, 1) for a Beta response, shape (N, M); any such value if missing.
+        seen: False for missing responses, shape (N, M).
+        batch: number of items in a random subsample, scaled up to all items. None for all.
     """
     one = values.new_ones(())
     centre, spread = 0 * one, dict.fromkeys(HALF_NORMAL, one)
@@ -62,10 +62,10 @@ def item_response(model: ResponseModel, values: Tensor, seen: Tensor, batch: int
 
 
 def trace_sites(program: Any, given: Mapping[str, Tensor], *data: Any) -> dict[str, Any]:
-    """The sites of a program, run once with given values of some of them.
+    """Return the sites of a program, run once with given values of some of them.
 
     Args:
-        program: `item_response`, or one made of it.
+        program: `item_response`, or a program derived from it.
         given: values by site.
         data: arguments of the program.
     """
@@ -76,7 +76,7 @@ def trace_sites(program: Any, given: Mapping[str, Tensor], *data: Any) -> dict[s
 
 @contextmanager
 def pyro_context(seed: int) -> Iterator[None]:
-    """Seed every generator that Pyro uses; restore them and Pyro's parameter store afterwards.
+    """Seed every generator that Pyro uses; restore them and Pyro's parameter store on exit.
 
     Args:
         seed: random seed of Python, NumPy and torch.
@@ -98,21 +98,21 @@ def pyro_context(seed: int) -> Iterator[None]:
 def sample_nuts(
     model: ResponseModel, values: Tensor, seen: Tensor, chains: int, warmup: int, draws: int, seed: int
 ) -> tuple[dict[str, Tensor], int]:
-    """Draw from the posterior with Pyro's NUTS, one chain after the other.
+    """Sample the posterior with Pyro's NUTS, one chain after the other.
 
     Args:
-        model: with its priors.
-        values: responses, as `observe` has them, shape (N, M).
-        seen: where they are, shape (N, M).
-        chains: each from a separate starting point.
-        warmup: steps of each chain in which the sampler adapts.
-        draws: steps of each chain that are kept.
-        seed: random seed; the global generators and Pyro's parameter store are left as they were.
+        model: model with its priors.
+        values: responses from `observe`, shape (N, M).
+        seen: False for missing responses, shape (N, M).
+        chains: number of chains, each with its own starting point.
+        warmup: adaptation steps per chain.
+        draws: kept steps per chain.
+        seed: random seed; global generators and Pyro's parameter store are restored.
 
     Returns:
-        The program's sites, each with dimensions (chains, draws) first, and the number of divergent steps.
+        The program's sites, each with leading dimensions (chains, draws), and the number of divergent steps.
     """
-    # Subjects and items away from the spreads of their priors, or the funnel between them holds the sampler up.
+    # Decentre subjects and items from their priors' spreads, because the funnel between them slows the sampler.
     program: Any = poutine.reparam(item_response, dict.fromkeys(_NORMAL, LocScaleReparam(0.0)))
     data = model, values, seen
     runs, divergences = [], 0
@@ -127,7 +127,7 @@ def sample_nuts(
 
 
 def _original_sites(program: Any, samples: dict[str, Tensor], data: tuple[Any, ...]) -> dict[str, Tensor]:
-    """The sites as `item_response` names them, draws first, from samples of a reparametrised program."""
+    """Return sites named as in `item_response`, draws first, from samples of a reparametrised program."""
     kept = []
     for draw in range(len(next(iter(samples.values())))):
         nodes = trace_sites(program, {name: value[draw] for name, value in samples.items()}, *data)

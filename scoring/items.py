@@ -1,4 +1,4 @@
-"""The items themselves: which are hard, which tell subjects apart, which treat groups of subjects differently."""
+"""Analysis of items: hard ones, ones that separate subjects, and ones with differential functioning."""
 
 import re
 from collections.abc import Sequence
@@ -13,23 +13,23 @@ from .response_model import OGIVE
 from .responses import Responses
 from .result_rows import abbreviate_list
 
-FALSE = 0.05  # share of false discoveries among the images that are named
+FALSE = 0.05  # false discovery rate among the named images
 
 
 def describe_items(fit: IRTFit, responses: np.ndarray, clusters: Sequence[str]) -> pd.DataFrame:
-    """Difficulty and discrimination of each image, the hardest first.
+    """Return difficulty and discrimination of each image, the hardest first.
 
     Args:
-        fit: of the responses.
+        fit: fit of the responses.
         responses: shape (N, M); NaN is missing.
-        clusters: the image of each item, length M; the items of an image are averaged.
+        clusters: image of each item, length M; the items of an image are averaged.
 
     Returns:
-        Columns item, difficulty, difficulty_deviation (of the mean, items taken as independent), discrimination
-        (geometric mean), mean (response), responses (their number).
+        Columns item, difficulty, difficulty_deviation (of the mean, with independent items), discrimination (geometric
+        mean), mean (response), responses (their number).
 
     Raises:
-        ValueError: for a curve whose items have intercepts.
+        ValueError: For a curve whose items have intercepts.
     """
     if fit.model.curve == "intercept":
         raise ValueError("expected a curve with difficulties, got intercept")
@@ -55,19 +55,19 @@ def describe_items(fit: IRTFit, responses: np.ndarray, clusters: Sequence[str]) 
 
 
 def _short_radius(match: re.Match[str]) -> str:
-    """A radius in four digits, or as a multiple of 1/255."""
+    """Format a radius with four digits, or as a multiple of 1/255."""
     levels = float(match[0]) * 255
     return f"{levels:.4g}/255" if abs(levels - round(levels, 2)) < 1e-6 else f"{float(match[0]):.4g}"
 
 
 def item_kinds(responses: Responses) -> tuple[str, ...]:
-    """What each item is beside its image: the attack and its threat model, or the model that was attacked.
+    """Return the kind of each item, without its image: the attack and its threat model, or the attacked model.
 
     Args:
-        responses: of any subjects.
+        responses: responses of any subjects.
 
     Returns:
-        Texts, length M, without the last words that all of them share; radii in four digits if these differ.
+        Texts, length M, without common trailing words; radii in four digits if these are distinct.
     """
     pairs = zip(responses.items, responses.images, strict=True)
     texts = [item.removeprefix(f"{image} x ").replace(" nan", "") for item, image in pairs]
@@ -85,38 +85,38 @@ def item_kinds(responses: Responses) -> tuple[str, ...]:
 
 
 def libraries_of(implementations: Sequence[str]) -> list[str]:
-    """The library of each implementation, as "foolbox" of "foolbox:pgd linf 0.03" and of "best(foolbox:pgd)".
+    """Return the library of each implementation, "foolbox" for "foolbox:pgd linf 0.03" and "best(foolbox:pgd)".
 
     Args:
-        implementations: names as subjects have them.
+        implementations: names of implementations as subjects.
     """
     several = ("best(", "worst-case(")
-    searches = [name.startswith(several) and "," in name for name in implementations]  # by several: davylamp's
+    searches = [name.startswith(several) and "," in name for name in implementations]  # several attacks: davylamp's
     inner = [name.removeprefix("best(").removeprefix("at-saturation(") for name in implementations]
     libraries = [name.partition(":")[0] for name in inner]
     return ["davylamp" if is_search else name for is_search, name in zip(searches, libraries, strict=True)]
 
 
 def informative_items(fit: IRTFit, responses: np.ndarray, clusters: Sequence[str]) -> pd.DataFrame:
-    """Which images, or which attacks, tell the subjects apart: those with the most information about their abilities.
+    """Return the images, or attacks, that separate the subjects: those with the most information about their abilities.
 
-    Fisher's information of a response about the ability of a subject, a^2 p (1 - p), where p is without guessing, times
-    (1 - c) p / (c + (1 - c) p) where there is (Birnbaum 1968); averaged over the subjects who answered and over the
-    joint draws of abilities and items. An item on which no two subjects differ has little, but not nothing, as
-    another subject might; of what tells these subjects apart it has no share.
+    Fisher information of a response about a subject's ability, a^2 p (1 - p), where p excludes guessing, times (1 - c)
+    p / (c + (1 - c) p) with guessing (Birnbaum 1968), averaged over the subjects with a response and over joint draws
+    of abilities and items. An item on which no two subjects differ has little but some information, because other
+    subjects might differ; it contributes nothing to the separation of these subjects.
 
     Args:
-        fit: of the responses, with outcomes and a curve that has difficulties.
+        fit: fit of the responses, binary and with a curve that has difficulties.
         responses: shape (N, M); NaN is missing.
-        clusters: what items are put together by, length M: their images, or their kinds.
+        clusters: group of each item, length M: images or kinds.
 
     Returns:
-        Columns item, information (mean of a response), share (of the information of all items on which two subjects
-        differ; 0 without any), differ (share of the items on which two subjects differ), mean (response), responses;
-        the largest share first, and of equal ones that with the most information.
+        Columns item, information (mean of a response), share (proportion of the information of all items on which two
+        subjects differ; 0 without any), differ (proportion of items on which two subjects differ), mean (response),
+        responses; the largest share first, ties by information.
 
     Raises:
-        ValueError: for a continuous response or a curve whose items have intercepts.
+        ValueError: For a continuous response or a curve whose items have intercepts.
     """
     if fit.model.curve == "intercept" or fit.model.response != "bernoulli":
         raise ValueError(f"expected outcomes and difficulties, got {fit.model.response}, {fit.model.curve}")
@@ -144,7 +144,7 @@ def informative_items(fit: IRTFit, responses: np.ndarray, clusters: Sequence[str
 
 
 def _information(fit: IRTFit) -> np.ndarray:
-    """Information of each response about its subject, averaged over joint draws, shape (N, M)."""
+    """Return the information of each response about its subject, averaged over joint draws, shape (N, M)."""
     sites = fit.items
     draws = range(0, len(sites["difficulty"]), max(1, len(sites["difficulty"]) // 100))
     total = np.zeros((sites["ability"].shape[1], sites["difficulty"].shape[1]))
@@ -152,7 +152,7 @@ def _information(fit: IRTFit) -> np.ndarray:
         log_slope = sites["log_discrimination"][draw] if "log_discrimination" in sites else np.zeros(total.shape[1])
         slope = np.exp(log_slope) * (OGIVE if fit.model.curve == "paper" else 1.0)
         right = 1 / (1 + np.exp(-slope * (sites["ability"][draw][:, None] - sites["difficulty"][draw])))
-        # A fit has the geometric mean of the slopes at 1.
+        # A fit standardises the geometric mean of the slopes to 1.
         known = (slope / np.exp(log_slope.mean())) ** 2 * right * (1 - right)
         if "guessing" in sites:
             guessing = sites["guessing"][draw]
@@ -164,26 +164,26 @@ def _information(fit: IRTFit) -> np.ndarray:
 def differential_items(
     fit: IRTFit, responses: np.ndarray, focal: Sequence[bool], clusters: Sequence[str]
 ) -> pd.DataFrame:
-    """Images that one group of subjects answers unlike the others at equal ability: uniform differential functioning.
+    """Return images with uniform differential functioning: one group differs from the others at equal ability.
 
     A logistic regression on ability and group (Swaminathan and Rogers 1990) with the fitted ability and item. The group
-    is tested by the number of its right responses, added up over the items of an image, whose distribution given how
-    many got each item right is free of the difficulty (Rasch 1960) and exact, as Fisher's test: an image has few
-    responses. The p-values are adjusted for the number of images (Benjamini and Hochberg 1995).
+    is tested by its number of positive responses, summed over the items of an image. Given the total for each item, the
+    distribution of this number is independent of the difficulty (Rasch 1960) and exact, as in Fisher's test, because an
+    image has few responses. The p-values are adjusted for the number of images (Benjamini and Hochberg 1995).
 
     Args:
-        fit: of the responses, with a Bernoulli response.
-        responses: outcomes 0 and 1, shape (N, M); NaN is missing.
-        focal: the group of each subject, length N; both must occur.
-        clusters: the image of each item, length M.
+        fit: fit of the responses, with a Bernoulli response.
+        responses: 0 and 1, shape (N, M); NaN is missing.
+        focal: whether each subject is in the focal group, length N; both groups must occur.
+        clusters: image of each item, length M.
 
     Returns:
-        Columns item, effect (log odds by which the focal group is above its ability on this image, one Newton step of
-        the score that is orthogonal to the item's difficulty), z, p, p_adjusted, responses; smallest p first. NaN where
-        only one group answered.
+        Columns item, effect (log odds of the focal group relative to its ability on this image, one Newton step of the
+        score that is orthogonal to the item's difficulty), z, p, p_adjusted, responses; smallest p first. NaN if only
+        one group has responses.
 
     Raises:
-        ValueError: if there is one group only or the fit is of another response.
+        ValueError: If there is only one group, or the fit has a different response.
     """
     group = np.asarray(focal, dtype=float)
     if fit.model.response != "bernoulli" or not 0 < group.sum() < len(group):
@@ -212,7 +212,7 @@ def differential_items(
 
 
 def _adjusted(table: Any) -> Any:
-    """The table with p-values for all of its tests together (Benjamini and Hochberg); NaN where there is no test."""
+    """Adjust the p-values for all tests of the table (Benjamini and Hochberg); NaN without a test."""
     known = table["p"].notna()
     return table.assign(p_adjusted=pd.Series(false_discovery_control(table.loc[known, "p"]), table.index[known]))
 
@@ -220,10 +220,10 @@ def _adjusted(table: Any) -> Any:
 def _exact(
     fit: IRTFit, responses: np.ndarray, focal: np.ndarray, clusters: Sequence[str], names: Sequence[str]
 ) -> list[float]:
-    """Two-sided p-value of each image: how likely a number of right responses of the group no likelier than this is."""
+    """Return the two-sided exact p-value of each image for the group's number of positive responses."""
     seen = ~np.isnan(responses)
     right = np.where(seen, responses, 0.0)
-    # The difficulty cancels; with it no weight is far from 1.
+    # The difficulty cancels; it keeps all weights near 1.
     odds = np.exp(np.clip(fit.discrimination * (fit.expected[:, None] - fit.difficulty), -30, 30)) * seen
     ours, others = _symmetric(odds[focal]), _symmetric(odds[~focal])
     total, count = right.sum(0).astype(int), right[focal].sum(0).astype(int)
@@ -245,7 +245,7 @@ def _exact(
 
 
 def _symmetric(odds: np.ndarray) -> np.ndarray:
-    """Elementary symmetric functions of the odds at each item, (M, subjects + 1): weights of 0, 1, ... right ones."""
+    """Return elementary symmetric functions of the odds at each item, (M, subjects + 1)."""
     weights = np.zeros((odds.shape[1], len(odds) + 1))
     weights[:, 0] = 1
     for one in odds:
@@ -256,19 +256,19 @@ def _symmetric(odds: np.ndarray) -> np.ndarray:
 def differential_groups(
     fit: IRTFit, responses: np.ndarray, groups: Sequence[str], clusters: Sequence[str]
 ) -> pd.DataFrame:
-    """`differential_items` of each group against all others; p-values are adjusted for images and groups together.
+    """Return `differential_items` of each group against all others, with p-values adjusted over images and groups.
 
     Args:
-        fit: of the responses, with a Bernoulli response.
-        responses: outcomes 0 and 1, shape (N, M); NaN is missing.
-        groups: the group of each subject, as its library, length N; at least two.
-        clusters: the image of each item, length M.
+        fit: fit of the responses, with a Bernoulli response.
+        responses: 0 and 1, shape (N, M); NaN is missing.
+        groups: group of each subject, such as its library, length N; at least two.
+        clusters: image of each item, length M.
 
     Returns:
         The columns of `differential_items`, and group; smallest p first.
 
     Raises:
-        ValueError: if there is one group only or the fit is of another response.
+        ValueError: If there is only one group, or the fit has a different response.
     """
     names = list(dict.fromkeys(groups))
     tables = [
@@ -279,19 +279,19 @@ def differential_groups(
 
 
 def describe_differences(table: pd.DataFrame, what: str = "images") -> list[str]:
-    """A table of `differential_groups` in words, no stronger than its tests.
+    """Describe a table of `differential_groups`.
 
     Args:
-        table: of it.
-        what: the items are.
+        table: result of `differential_groups`.
+        what: name of the items.
 
     Returns:
-        A sentence for each group that differs somewhere, else one that says that no difference was found.
+        A sentence for each group that differs, otherwise one that no difference was found.
     """
     tested: Any = table[table["p"].notna()]
     images, groups = tested["item"].nunique(), list(dict.fromkeys(table["group"]))
     if not images:
-        return [f"Nothing is known of differences at equal ability: no {what} with outcomes of two groups."]
+        return [f"Differences at equal ability are unknown, because no {what} have responses of two groups."]
     rule = f"exact conditional tests, {FALSE:.0%} false discoveries over {len(tested)} tests (Benjamini-Hochberg)"
     sentences = []
     for group in sorted(groups):
@@ -306,5 +306,5 @@ def describe_differences(table: pd.DataFrame, what: str = "images") -> list[str]
         return [*sentences, f"By {rule}."]
     return [
         f"No difference at equal ability was found between {', '.join(sorted(groups))} on any of {images} {what}: "
-        f"{rule}. That is no proof that there is none."
+        f"{rule}. This does not show that there is none."
     ]

@@ -1,6 +1,6 @@
-"""A new subject among those of a fitted baseline, whose abilities and items stay as they are (CANARY's fast test).
+"""Places a new subject among those of a fitted baseline with fixed abilities and items (CANARY's fast test).
 
-New results are first put under those of the baseline, so that a name means one model, one image and one attack.
+New results are first aligned with the baseline, so that equal names mean the same model, image and attack.
 """
 
 import html
@@ -22,21 +22,21 @@ from .significance import design_effect
 if TYPE_CHECKING:
     from .adaptive_selection import SelectionResult
 
-NEW = " (new)"  # after the name of what is another thing in the new results
+NEW = " (new)"  # suffix of names whose meaning differs in the new results
 
 
 @dataclass(frozen=True, repr=False)
 class Placement:
-    """Where a newcomer stands among the subjects of a baseline.
+    """Rank of a new subject among the subjects of a baseline.
 
     Attributes:
-        newcomer: its name.
-        ranking: of the baseline and, last, the newcomer. Means, Borda counts and the bootstrap are over the items that
-            the newcomer answered.
-        responses: of the newcomer, or its metrics.
-        images: that they are about; 0 of metrics.
-        notes: what a reader should know first.
-        choice: how many of its images would have been enough, if that was asked.
+        newcomer: name of the new subject.
+        ranking: ranking of the baseline and, last, the new subject. Means, Borda counts and the bootstrap are over the
+            items with a response of the new subject.
+        responses: number of responses of the new subject, or of its metrics.
+        images: number of images in these responses; 0 for metrics.
+        notes: notes to read first.
+        choice: how many of its images would have sufficed, if requested.
     """
 
     newcomer: str
@@ -48,7 +48,7 @@ class Placement:
 
     @property
     def rank(self) -> int:
-        """Among all, 1 the best."""
+        """Rank among all subjects, 1 being the best."""
         return int(self.ranking.rank[-1])
 
     @property
@@ -63,12 +63,12 @@ class Placement:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95 % of the ability."""
+        """95 % interval of the ability."""
         return float(self.ranking.low[-1]), float(self.ranking.high[-1])
 
     @property
     def beats(self) -> dict[str, float]:
-        """P(the newcomer ranks above j), by name of j."""
+        """P(the new subject ranks above j), by name of j."""
         return dict(zip(self.ranking.subjects[:-1], self.ranking.beats[-1].tolist(), strict=False))
 
     def __repr__(self) -> str:
@@ -85,13 +85,13 @@ class Placement:
         return f"<p>{html.escape(self.newcomer)}</p>{self.to_frame().to_html(index=False)}<ul>{notes}</ul>"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row for each subject, the best first; `beats` is P(the newcomer ranks above it), NaN for itself."""
+        """Return a row per subject, the best first; `beats` is P(the new subject ranks above it), NaN for itself."""
         frame = self.ranking.to_frame()
         frame.insert(0, "newcomer", self.newcomer)
         return frame.assign(beats=frame["subject"].map(self.beats))
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it but the draws, in types that JSON has; NaN is None."""
+        """Return all fields except the draws as JSON types; NaN is None."""
         low, high = self.interval
         about = {"rank": self.rank, "rank_low": self.rank_interval[0], "rank_high": self.rank_interval[1]}
         about |= {"score": self.score, "low": low, "high": high, "beats": self.beats}
@@ -115,27 +115,28 @@ def place_new_subject(  # noqa: PLR0913 - the data by position, the choices by k
     seed: int = 0,
     fit: IRTFit | None = None,
 ) -> Placement:
-    """Place a newcomer among the subjects of a baseline, by its responses to some of their items.
+    """Place a new subject among the subjects of a baseline, by its responses to some of their items.
 
-    Abilities and items of the baseline are those of its own fit (see `Anchor`); only the newcomer's ability is new.
+    Abilities and items of the baseline are those of its own fit (see `Anchor`); only the new subject's ability is
+    estimated.
 
     Args:
-        responses: of the baseline, shape (N, M), in [0, 1], 1 for the subject; NaN is missing.
+        responses: responses of the baseline, shape (N, M), in [0, 1], 1 in favour of the subject; NaN is missing.
         subjects: names, length N.
-        newcomer: responses to the same items, shape (M,); NaN is missing.
-        name: of the newcomer.
-        clusters: the image of each item, length M; None: every item is its own.
+        newcomer: responses of the new subject to the same items, shape (M,); NaN is missing.
+        name: name of the new subject.
+        clusters: image of each item, length M. None if every item is its own.
         model: see `rank_responses`.
-        method: see there.
-        seed: see there.
-        fit: of the baseline, if there is one already.
+        method: see `rank_responses`.
+        seed: see `rank_responses`.
+        fit: existing fit of the baseline.
 
     Returns:
-        Rank and P(it beats j), with intervals stretched by the `design_effect` of the baseline, which for the newcomer
-        is that of as many items of an image as it answered.
+        Rank and P(it beats j), with intervals widened by the `design_effect` of the baseline, adapted to the new
+        subject's number of items per image.
 
     Raises:
-        ValueError: if the baseline cannot be ranked, or the newcomer answered nothing.
+        ValueError: If the baseline cannot be ranked, or the new subject has no response.
     """
     from .anchor import Anchor, joint_draws, partial_design_effect
 
@@ -149,7 +150,7 @@ def place_new_subject(  # noqa: PLR0913 - the data by position, the choices by k
     images = np.arange(len(answers)).astype(str) if clusters is None else np.asarray(clusters)
     if len(subjects) != len(values) or len({*subjects, name}) <= len(values) or len(images) != len(answers):
         got = f"{len(set(subjects))}, {name} and {len(images)}"
-        raise ValueError(f"expected {len(values)} different subjects, another and {len(answers)} clusters, got {got}")
+        raise ValueError(f"expected {len(values)} different subjects, a new one and {len(answers)} clusters, got {got}")
     fit = fit_irt(values, choose_model(values, model), method=method, seed=seed) if fit is None else fit
     anchor, effect = Anchor(fit, values, seed=seed), design_effect(fit, values, images.tolist())
     log = anchor.log_likelihood(answers)
@@ -192,28 +193,29 @@ def place_results(  # noqa: PLR0913 - the data by position, the choices by keywo
     """Place each subject of new results among those of a baseline, one at a time.
 
     Args:
-        baseline: rows of `davylamp.engine.load`.
-        new: rows of the newcomers; what the baseline has is left out.
+        baseline: rows from `davylamp.engine.load`.
+        new: rows of the new subjects; subjects of the baseline are omitted.
         subjects: see `build_against`.
-        budget: see there.
-        norm: see `choose_results`, of both.
-        knowledge: see there.
+        budget: see `build_against`.
+        norm: see `choose_results`, for both.
+        knowledge: see `choose_results`.
         per: see `build_against`.
-        unequal: see there.
-        original: see there.
+        unequal: see `build_against`.
+        original: see `build_against`.
         model: see `rank_responses`.
-        method: see there.
-        seed: see there.
-        adaptive: also which of its images would have been enough, see `choose_images`.
-        width: worst minus best rank of the interval that is enough; None: as by all of its images.
-        batch: images that are chosen at once.
-        fits: of baselines that were fitted before, by the bytes of their responses.
+        method: see `rank_responses`.
+        seed: see `rank_responses`.
+        adaptive: also compute which of its images would have sufficed, see `choose_images`.
+        width: sufficient worst minus best rank of the interval. None for the width with all its images.
+        batch: images per batch.
+        fits: existing fits of baselines, by the bytes of their responses.
 
     Returns:
-        A placement for each newcomer.
+        A placement for each new subject.
 
     Raises:
-        ValueError: if the baseline cannot be ranked, nobody is new, or a newcomer shares nothing with the baseline.
+        ValueError: If the baseline cannot be ranked, no subject is new, or a new subject shares nothing with the
+            baseline.
     """
     aligned = align_results(*(choose_results(rows, norm, knowledge) for rows in (baseline, new)))
     matrices = build_against(aligned.results, subjects, budget, per=per, unequal=unequal, original=original)
@@ -240,25 +242,26 @@ def place_results(  # noqa: PLR0913 - the data by position, the choices by keywo
 
 
 class Aligned(NamedTuple):
-    """Rows of both tables, with a column `new`; and a line for whatever is not the same though its name is."""
+    """Rows of both tables, with a column `new`; and a note for each name whose meaning differs."""
 
     results: pd.DataFrame
     notes: tuple[str, ...]
 
 
 def align_results(baseline: pd.DataFrame, new: pd.DataFrame) -> Aligned:
-    """Put new results under those of a baseline, so that equal names mean equal things.
+    """Align new results with a baseline, so that equal names mean equal things.
 
-    A model of the same name and another digest, and a user's attack of the same name and other code, get a name of
-    their own. Images of the same data (`data_digest`) are the same by whatever name; without that they are if the data
-    has the same name, and a note says so. Where an image of the same name has another label, the data is another.
+    A model with the same name and a different digest, and a user's attack with the same name and different code, are
+    renamed. Images of the same data (`data_digest`) are matched whatever its name; without a digest they are matched if
+    the data has the same name, with a note. If the labels of equally named images differ, the data is treated as
+    different.
 
     Args:
-        baseline: of `davylamp.engine.load`, or with `scoring.result_rows.COLUMNS`; digests and versions where known.
-        new: with the same columns.
+        baseline: from `davylamp.engine.load`, or with `scoring.result_rows.COLUMNS`; digests and versions if known.
+        new: results with the same columns.
 
     Returns:
-        Both.
+        Both tables.
     """
     notes: list[str] = []
     baseline, new = _plain(baseline), _plain(new)
@@ -270,7 +273,7 @@ def align_results(baseline: pd.DataFrame, new: pd.DataFrame) -> Aligned:
 
 
 def _plain(rows: pd.DataFrame) -> pd.DataFrame:
-    """Texts as such, where they are categories: names are changed, and those of both put together."""
+    """Convert categories to texts, because names change and both tables are combined."""
     return rows.astype(dict.fromkeys(rows.select_dtypes("category"), object))
 
 
@@ -279,22 +282,22 @@ def _name_models(baseline: Any, new: Any, notes: list[str]) -> Any:
         return new
     other = _changed(baseline, new, "model", "model_digest")
     if other:
-        notes.append(f"of the same name, but not the model of the baseline: {abbreviate_list(other)}")
+        notes.append(f"same name as in the baseline, but a different model: {abbreviate_list(other)}")
     return new.assign(model=new["model"].map(lambda name: f"{name}{NEW}" if name in other else name))
 
 
 def _name_code(baseline: Any, new: Any, notes: list[str]) -> Any:
-    """A user's attack is another one if its code is; a library of another version is the same, and a note says so."""
+    """Rename user attacks whose code differs; different library versions are only noted."""
     if "version" not in baseline or "version" not in new:
         return new
     other = _changed(baseline, new, "implementation", "version")
     theirs, ours = (dict(zip(each["implementation"], each["version"], strict=True)) for each in (baseline, new))
     code = [name for name in other if "code " in f"{theirs[name]}{ours[name]}"]
     if code:
-        notes.append(f"of the same name, but not the code of the baseline: {abbreviate_list(code)}")
+        notes.append(f"same name as in the baseline, but different code: {abbreviate_list(code)}")
     versions = {f"{name}: {ours[name]} here, {theirs[name]} there" for name in other if name not in code}
     if versions:
-        notes.append(f"run by another version than the baseline: {abbreviate_list(sorted(versions))}")
+        notes.append(f"run with a different version than the baseline: {abbreviate_list(sorted(versions))}")
     mark = new["implementation"].isin(code)
     return new.assign(
         **{name: new[name].where(~mark, new[name].map(str) + NEW) for name in ("attack", "implementation")}
@@ -318,13 +321,10 @@ def _name_data(baseline: Any, new: Any, notes: list[str]) -> Any:
                 shared.remove(name)
                 image = odd[0]
                 pair = f"{labels[0][image]} here and {labels[1][image]} there"
-                notes.append(f"of the same name, but not the data of the baseline: {name} (label of {image}: {pair})")
+                notes.append(f"same name as in the baseline, but different data: {name} (label of {image}: {pair})")
                 new = new.assign(data=new["data"].where(same.notna() | (new["data"] != name), name + NEW))
     if shared and digests:
-        notes.append(
-            f"images of {abbreviate_list(sorted(shared))} are matched by name: "
-            "as a set they are not those of the baseline"
-        )
+        notes.append(f"images of {abbreviate_list(sorted(shared))} are matched by name: the image sets differ")
     return new
 
 
@@ -333,7 +333,7 @@ def _labels(rows: Any) -> Any:
 
 
 def _changed(baseline: Any, new: Any, name: str, what: str) -> list[str]:
-    """Names that both have, and that mean nothing in the new results that they mean in the baseline."""
+    """Return names in both tables whose meanings in the new results are all absent from the baseline."""
     meant = baseline.groupby(name, observed=True)[what].agg(set)
     return [
         str(each)

@@ -1,4 +1,4 @@
-"""Rankings and items as drawings on axes of Matplotlib, which is needed only here."""
+"""Plots of rankings and items on Matplotlib axes."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -11,23 +11,23 @@ if TYPE_CHECKING:
 MARKERS = "osD^vPX*"
 ROW = 0.34  # inches of a subject's row
 BRACKET = 0.16  # inches between the brackets of two groups
-ROUNDED = 0.25  # logits: difficulties that are drawn as one circle
+ROUNDED = 0.25  # logits: bin width of difficulties drawn as one circle
 
 
 def plot_ranking(axes: Any, ranking: "Ranking", *, label: str = "score", name: str = "ranking") -> dict[str, str]:
-    """Scores with their 95 % intervals, the best above, and a bracket around each group that cannot be told apart.
+    """Plot scores with 95 % intervals, the best at the top, and a bracket around each tie group.
 
-    A subject outside all brackets is told apart from the one above and the one below it. Left of the axes there
-    must be room for the names, right of them for the numbers.
+    A subject outside all brackets differs significantly from its neighbours. The axes need space on the left for names
+    and on the right for numbers.
 
     Args:
-        axes: to draw on; colours are those of its cycle.
-        ranking: of any method.
-        label: of the axis of scores.
-        name: what the identifiers of the drawing's marks begin with.
+        axes: axes to draw on; colours are those of its cycle.
+        ranking: ranking by any method.
+        label: label of the axis of scores.
+        name: prefix of the identifiers of the drawing's marks.
 
     Returns:
-        What each mark says, by its identifier.
+        Text of each mark, by its identifier.
     """
     order, tips = np.argsort(-ranking.score, kind="stable"), {}
     for row, i in enumerate(order):
@@ -59,16 +59,16 @@ def plot_ranking(axes: Any, ranking: "Ranking", *, label: str = "score", name: s
 
 
 def draw_figure(ranking: "Ranking", label: str) -> Any:
-    """A figure of Matplotlib with `plot_ranking` on it, for a notebook or a paper.
+    """Return a Matplotlib figure with `plot_ranking`, for a notebook or a paper.
 
     Raises:
-        ImportError: without Matplotlib.
+        ImportError: If Matplotlib is not installed.
     """
     try:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError('expected Matplotlib for a drawing, got none; pip install "davylamp[plot]"') from error
+        raise ImportError('drawings need Matplotlib; pip install "davylamp[plot]"') from error
     left, width, right = 0.25 + 0.085 * max(map(len, ranking.subjects)), 3.6, margin_of(ranking)
     height, below = ROW * len(ranking.subjects) + 0.2, 0.55
     size = left + width + right, below + height + 0.15
@@ -80,12 +80,12 @@ def draw_figure(ranking: "Ranking", label: str) -> Any:
 
 
 def margin_of(ranking: "Ranking") -> float:
-    """Inches right of the axes that brackets and numbers of `plot_ranking` need."""
+    """Return the inches to the right of the axes that brackets and numbers of `plot_ranking` need."""
     return BRACKET * (_columns(_brackets(ranking)) + 2) + 1.55
 
 
 def _brackets(ranking: "Ranking") -> dict[str, tuple[int, list[int]]]:
-    """Column and rows of the bracket of each group; those that have no row in common share a column."""
+    """Return column and rows of each group's bracket; groups without a common row share a column."""
     ends: list[int] = []
     brackets = {}
     for letter, rows in members(ranking).items():
@@ -100,7 +100,7 @@ def _columns(brackets: Mapping[str, tuple[int, list[int]]]) -> int:
 
 
 def members(ranking: "Ranking") -> dict[str, list[int]]:
-    """Rows, from the best subject, of each group of at least two that cannot be told apart, by its letter."""
+    """Return the rows, from the best subject, of each tie group with at least two members, by its letter."""
     order = np.argsort(-ranking.score, kind="stable")
     groups: dict[str, list[int]] = {}
     for row, i in enumerate(order):
@@ -110,7 +110,7 @@ def members(ranking: "Ranking") -> dict[str, list[int]]:
 
 
 def _letters(text: str) -> list[str]:
-    """The letters of a subject: "ab", or past z "(27)(28)"."""
+    """Split the letters of a subject: "ab", or past z "(27)(28)"."""
     letters, number = [], ""
     for character in text:
         number += character
@@ -123,19 +123,19 @@ def _letters(text: str) -> list[str]:
 def plot_item_map(
     axes: Any, ranking: "Ranking", difficulties: Mapping[str, np.ndarray], *, name: str = "items"
 ) -> dict[str, str]:
-    """Abilities and difficulties on one axis (Wright's map): subjects above, the items of each kind below.
+    """Plot abilities and difficulties on one axis (Wright map): subjects above, the items of each kind below.
 
-    A subject withstands, or wins, an item of average discrimination with probability 1/2 where the two meet. Items of
-    about equal difficulty are one circle, whose area is their number.
+    A subject is robust on, or wins, an item of average discrimination with probability 1/2 if ability equals
+    difficulty. Items of about equal difficulty form one circle, whose area is their number.
 
     Args:
         axes: as for `plot_ranking`.
-        ranking: with a fit.
-        difficulties: of the items of each kind, by its name.
-        name: what the identifiers of the drawing's marks begin with.
+        ranking: ranking with a fit.
+        difficulties: difficulties of the items of each kind, by its name.
+        name: prefix of the identifiers of the drawing's marks.
 
     Returns:
-        What each mark says, by its identifier.
+        Text of each mark, by its identifier.
     """
     tips, order = {}, np.argsort(-ranking.score, kind="stable")
     for row, i in enumerate(order):

@@ -1,4 +1,4 @@
-"""How many more images would tell two subjects apart, and how a ranking fares with fewer."""
+"""Projections: number of images needed to separate two subjects, and rankings on fewer images."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -11,23 +11,23 @@ from .baselines import FEWEST
 from .ranking import Ranking, rank_matrix
 from .responses import Responses, select_items
 
-TIMES = 10  # of the present images: more are not counted out
+TIMES = 10  # largest projected multiple of the present images
 CHANCES = (0.1, 0.5, 0.9)
-NAMED = 4  # pairs that a sentence names
+NAMED = 4  # most pairs named in a sentence
 
 
 class Projection(NamedTuple):
-    """Two neighbours in a ranking that cannot be told apart, and the images that would tell them apart.
+    """Two neighbours in a ranking that do not differ significantly, and the images needed to separate them.
 
     Attributes:
-        better: name of the one that ranks above.
+        better: name of the higher-ranked subject.
         worse: name of the other.
         beats: P(better ranks above worse) with the present images.
-        images: their number.
-        low: additional images with which the chance of telling the two apart is 1 in 10, if the present difference is
-            the true one; None: more than `TIMES` times the present images would be needed in all.
-        more: with which it is 1 in 2.
-        high: with which it is 9 in 10.
+        images: present number of images.
+        low: additional images with which the two are separated with probability 0.1, if the present difference is the
+            true one. None if more than `TIMES` times the present images would be needed in total.
+        more: the same for probability 0.5.
+        high: the same for probability 0.9.
     """
 
     better: str
@@ -54,24 +54,24 @@ class Projection(NamedTuple):
 
 
 def project_pairs(ranking: Ranking, images: int) -> list[Projection]:
-    """The neighbours in a ranking that share a letter, each with the number of images that would part them.
+    """Return the neighbours in a ranking that share a letter, each with the number of images needed to separate them.
 
-    With n + m images of the same kind the posterior deviation of a difference is the root of n / (n + m) of today's
-    (`design_effect` is part of both). If the present difference d, of deviation s, is the true one, the later d / s is
-    about normal around d / s sqrt(1 + m / n) with the variance m / (n + m) of what the new images add; two are told
-    apart where it exceeds `Ranking.critical`, which corrects over all pairs. The present difference is itself only an
-    estimate: a projection is no promise.
+    With n + m images of the same kind, the posterior deviation of a difference is the root of n / (n + m) of the
+    present one (`design_effect` is part of both). If the present difference d with deviation s is the true one, the
+    later d / s is approximately normal around d / s sqrt(1 + m / n) with variance m / (n + m) from the new images; two
+    subjects are separated if it exceeds `Ranking.critical`, which corrects over all pairs. The present difference is
+    only an estimate, so a projection is not a guarantee.
 
     Args:
-        ranking: of any method whose uncertainty is that of the images.
+        ranking: ranking by any method whose uncertainty is over images.
         images: number of different images behind it.
 
     Returns:
-        In the order of the ranking; empty where all neighbours are told apart, and where fewer than `FEWEST` images
-        were not resampled (means and Borda counts): nothing is known then of how far images differ.
+        Projections in the order of the ranking; empty if all neighbours are separated, and for means and Borda counts
+        with fewer than `FEWEST` images, whose variation is unknown.
 
     Raises:
-        ValueError: for no image.
+        ValueError: If there is no image.
     """
     if images < 1:
         raise ValueError(f"expected at least 1 image, got {images}")
@@ -92,7 +92,7 @@ def project_pairs(ranking: Ranking, images: int) -> list[Projection]:
 
 
 def describe_projections(projections: Sequence[Projection]) -> list[str]:
-    """Projections in words: a sentence for each pair, and one for all pairs where counting on is idle."""
+    """Describe projections: a sentence for each pair, and one for all pairs beyond the limit."""
     sentences = [each.sentence for each in projections if each.more is not None]
     hopeless = [each for each in projections if each.more is None]
     if len(hopeless) < 2:
@@ -104,7 +104,7 @@ def describe_projections(projections: Sequence[Projection]) -> list[str]:
 
 
 def _first(numbers: np.ndarray, enough: np.ndarray) -> int | None:
-    """The smallest number from which on it is enough."""
+    """Return the smallest number from which on the condition holds."""
     short = np.flatnonzero(~enough)
     if not len(short):
         return int(numbers[0])
@@ -112,15 +112,15 @@ def _first(numbers: np.ndarray, enough: np.ndarray) -> int | None:
 
 
 class Subsample(NamedTuple):
-    """Rankings by some of the images.
+    """Rankings on a part of the images.
 
     Attributes:
-        images: number of them.
-        subsets: how many were drawn.
+        images: number of images.
+        subsets: number of random subsets.
         width: mean width of the 95 % intervals of the scores.
-        projected: what the root of the number of images makes of the width with all of them.
+        projected: width projected from all images by the root of their number.
         ranks: mean number of ranks in the 95 % interval of a rank.
-        apart: mean number of pairs of subjects that are told apart.
+        apart: mean number of pairs of subjects that are separated.
     """
 
     images: int
@@ -134,17 +134,17 @@ class Subsample(NamedTuple):
 def rank_subsamples(
     responses: Responses, ranking: Ranking, *, shares: Sequence[float] = (0.25, 0.5), seed: int = 0, **options: str
 ) -> list[Subsample]:
-    """Rank again by a part of the images: what fewer would have shown, and whether widths follow their number's root.
+    """Rank again on parts of the images, to show what fewer would have given and whether widths scale with the root.
 
     Args:
-        responses: that were ranked.
-        ranking: of them.
-        shares: of the images; one over a share subsets, which have no image in common, are drawn of each.
-        seed: random seed of the drawing and of the fits.
-        **options: of `rank_matrix`.
+        responses: ranked responses.
+        ranking: their ranking.
+        shares: proportions of the images; for each, 1 / proportion disjoint subsets are drawn.
+        seed: random seed of the subsets and of the fits.
+        **options: options of `rank_matrix`.
 
     Returns:
-        The smallest part first, all images last; a part that cannot be ranked, as nothing differs in it, is left out.
+        Results from the smallest part to all images, without parts that cannot be ranked because nothing differs.
     """
     names = np.array(list(dict.fromkeys(responses.images)))
     place = {name: number for number, name in enumerate(names)}
@@ -167,7 +167,7 @@ def rank_subsamples(
 
 
 def _measure(ranking: Ranking) -> tuple[float, float, float]:
-    """Mean width of the scores' intervals and of the ranks', and the number of pairs that are told apart."""
+    """Return the mean widths of the intervals of scores and ranks, and the number of separated pairs."""
     apart = int(np.triu(ranking.apart, 1).sum())
     ranks = float(np.mean(ranking.rank_high - ranking.rank_low + 1))
     return float(np.mean(ranking.high - ranking.low)), ranks, float(apart)

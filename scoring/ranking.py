@@ -1,4 +1,4 @@
-"""Rank subjects by their responses, with the uncertainty of every rank."""
+"""Ranks subjects by their responses, with the uncertainty of every rank."""
 
 import base64
 import html
@@ -24,38 +24,38 @@ VARIATIONAL = (
     "fitted by variational inference (svi), an approximation: in simulations of 20 to 200 subjects its 95 % intervals "
     "covered 91 to 98 % of the abilities"
 )
-NOTICED = 1.1  # design effect from which a note says so
+NOTICED = 1.1  # design effect from which a note is added
 
 
 @dataclass(frozen=True, repr=False)
 class Ranking:
-    """Subjects with their scores and ranks, in the order in which they were given. Rank 1 is the best.
+    """Subjects with scores and ranks, in the given order. Rank 1 is the best.
 
     Attributes:
-        method: how the scores came about.
+        method: scoring method.
         subjects: names, length N.
-        score: of each subject; higher is better, shape (N,).
-        low: lower end of the 95 % interval of the score, shape (N,); NaN where there is none.
-        high: upper end, shape (N,).
-        rank: by score, shape (N,); equal scores share the better rank.
+        score: score of each subject; higher is better, shape (N,).
+        low: lower bound of the 95 % interval of the score, shape (N,); NaN without an interval.
+        high: upper bound, shape (N,).
+        rank: rank by score, shape (N,); equal scores share the better rank.
         rank_low: best rank in the 95 % interval, shape (N,).
         rank_high: worst rank in it, shape (N,).
-        rank_probability: P(rank of i is r + 1), shape (N, N); a tie gives each of its ranks the same share.
-        beats: P(i ranks above j), a tie counting half, shape (N, N); of means and Borda counts the share of the
-            resamplings in which it does, which for few images is no test.
+        rank_probability: P(rank of i is r + 1), shape (N, N); a tie is split evenly over its ranks.
+        beats: P(i ranks above j), ties counting half, shape (N, N); for means and Borda counts the rate over bootstrap
+            replicates, which is not a test for few images.
         groups: letters of each subject; two that share a letter do not differ significantly at 95 %.
         apart: whether two subjects differ significantly at 95 %, corrected over all pairs (`tell_apart`), shape (N, N)
-            bool; the one decision that letters, bars, projections and every output are made of.
-        deviations: how many standard deviations i is above j, 0 where it is below, shape (N, N).
-        critical: what the deviations of a pair which is not told apart would have to exceed.
+            bool; the basis of letters, bars, projections and all outputs.
+        deviations: by how many standard deviations i exceeds j, 0 if it does not, shape (N, N).
+        critical: deviations that a pair without a significant difference would have to exceed.
         mean: plain mean response, shape (N,).
         agreement: Kendall's tau with other rankings, by name.
-        bootstrap_low: best rank in the 95 % interval of the plain mean when images are resampled, shape (N,).
+        bootstrap_low: best rank in the 95 % bootstrap interval of the plain mean over images, shape (N,).
         bootstrap_high: worst rank in it, shape (N,).
-        notes: what a reader should know first; a fit that failed comes before all else.
-        diagnostics: of the fit; None without one.
-        fit: of the item response model; None without one.
-        p_values: of means and Borda counts those of the sign-flip test over images, (N, N); None for other methods.
+        notes: notes to read first; failed fits come before all else.
+        diagnostics: diagnostics of the fit. None without one.
+        fit: fit of the item response model. None without one.
+        p_values: for means and Borda counts those of the sign-flip test over images, (N, N). None for other methods.
     """
 
     method: str
@@ -98,7 +98,9 @@ class Ranking:
         except ImportError:
             return f"{title}{table}<ul>{notes}</ul>"
         source = base64.b64encode(file.getvalue()).decode()
-        picture = f'<img alt="Scores with 95 % intervals; the table has them" src="data:image/svg+xml;base64,{source}">'
+        picture = (
+            f'<img alt="Scores with 95 % intervals, listed in the table" src="data:image/svg+xml;base64,{source}">'
+        )
         return f"{title}{picture}{table}<ul>{notes}</ul>"
 
     @property
@@ -112,24 +114,24 @@ class Ranking:
         """Name of the scores with their unit."""
         units = {
             "mean": "mean response",
-            "Borda count": "Borda count (share of comparisons won)",
+            "Borda count": "Borda count (proportion of comparisons won)",
             "ability": "ability (logits)",
         }
         return units.get(self.score_name, self.score_name)
 
     def plot(self) -> Any:
-        """Scores with their 95 % intervals, and a bracket around each group that cannot be told apart.
+        """Plot scores with 95 % intervals, and a bracket around each tie group.
 
         Returns:
-            A figure of Matplotlib; a notebook shows it, `savefig` saves it.
+            A Matplotlib figure; notebooks show it, `savefig` saves it.
 
         Raises:
-            ImportError: without Matplotlib.
+            ImportError: If Matplotlib is not installed.
         """
         return draw_figure(self, self.label)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row for each subject, the best first."""
+        """Return a row for each subject, the best first."""
         names = ("score", "low", "high", "rank", "rank_low", "rank_high")
         columns: dict[str, Any] = {"subject": self.subjects, **{name: getattr(self, name) for name in names}}
         columns |= {"first": self.rank_probability[:, 0], "group": self.groups, "mean": self.mean}
@@ -137,7 +139,7 @@ class Ranking:
         return pd.DataFrame(columns).sort_values("rank", kind="stable").reset_index(drop=True)
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it but the draws, in types that JSON has; NaN is None."""
+        """Return all fields except the draws as JSON types; NaN is None."""
         rows = [dict(zip(self.to_frame().columns, row, strict=True)) for row in self.to_frame().itertuples(index=False)]
         result = {
             "method": self.method,
@@ -168,22 +170,22 @@ def rank_responses(  # noqa: PLR0913 - the nouns by position, the choices by key
     """Rank subjects by their responses to items.
 
     Args:
-        responses: shape (N, M), in [0, 1], 1 for the subject; NaN is missing.
+        responses: shape (N, M), in [0, 1], 1 in favour of the subject; NaN is missing.
         subjects: names, length N.
-        clusters: the image of each item, length M, whose responses may be correlated; None: every item is a cluster.
-        scoring: "irt" by ability; "mean" by the plain mean and "borda" by the Borda count, both with intervals by
-            bootstrap.
-        model: "1pl", "2pl", "3pl"; "auto" is 1PL below 10 subjects, else 2PL.
-        method: of the fit: "fast", "svi", "nuts" or "auto"; see `fit_irt`.
+        clusters: image of each item, length M, whose responses may be correlated. None if every item is a cluster.
+        scoring: "irt" by ability; "mean" by the plain mean and "borda" by the Borda count, both with bootstrap
+            intervals.
+        model: "1pl", "2pl", "3pl"; "auto" is 1PL below 10 subjects, otherwise 2PL.
+        method: fitting method: "fast", "svi", "nuts" or "auto"; see `fit_irt`.
         seed: the same seed gives the same ranking.
-        shares: of random models, as `Responses` has them: means, Borda counts and what is resampled are theirs.
+        shares: rates of randomised models from `Responses`, used for means, Borda counts and resampling.
 
     Returns:
-        The ranking. Where images have several items the draws of the abilities are stretched about their means by the
-        root of the `design_effect`: `low`, `high`, ranks, `beats` and `groups` allow for correlated responses.
+        The ranking. If images have several items, the draws of the abilities are widened about their means by the root
+        of the `design_effect`, so that `low`, `high`, ranks, `beats` and `groups` allow for correlated responses.
 
     Raises:
-        ValueError: if the matrix cannot be ranked or the names do not fit it.
+        ValueError: If the matrix cannot be ranked or the names do not fit it.
     """
     plain = check_responses(responses if shares is None else shares)
     values = plain if shares is None or scoring != "irt" else check_responses(responses)
@@ -200,11 +202,11 @@ def rank_responses(  # noqa: PLR0913 - the nouns by position, the choices by key
     if scoring != "irt":
         rule = mean_response if scoring == "mean" else count
         draws = resampled if scoring == "mean" else bootstrap(rule, plain, images, seed=seed)
-        # Borda counts of shares differ as the shares do.
+        # Differences of Borda counts of rates are those of the rates.
         options["p_values"] = paired_p_values(borda_parts(plain) if rule is borda else plain, images)
         ranking = make_ranking(scoring, subjects, rule(plain), draws, plain, resampled, **options)
         note = (
-            f"too few to resample, {FEWEST} are the least; nobody is told apart, and how many images would be enough "
+            f"too few to resample (minimum {FEWEST}); no difference is significant, and how many images would suffice "
         )
         notes = [f"{_count(several)}: {note}is not known"] if several < FEWEST else []
         return replace(ranking, notes=(*ranking.notes, *notes))
@@ -216,21 +218,24 @@ def rank_responses(  # noqa: PLR0913 - the nouns by position, the choices by key
     notes = [VARIATIONAL] if fit.diagnostics.sampler == "svi" else []
     notes += note_stretch(effect)
     if several < min(FEWEST, len(images)):
-        notes.append(f"{_count(several)}: too few to know how far images differ; intervals and ranks are too narrow")
+        notes.append(
+            f"{_count(several)}: too few to estimate the variation between images, so intervals and ranks are too "
+            "narrow"
+        )
     return replace(ranking, notes=(*ranking.notes, *notes))
 
 
 def widen_by_design_effect(draws: np.ndarray, effect: float) -> np.ndarray:
-    """Draws, shape (D, N), that lie as much farther from their means as a design effect requires."""
+    """Widen draws, shape (D, N), about their means as a design effect requires."""
     return draws.mean(0) + np.sqrt(effect) * (draws - draws.mean(0))
 
 
 def note_stretch(effect: float) -> list[str]:
-    """A note on what a design effect has done to the intervals, if it is noticeable."""
+    """Return a note on the effect of the design effect on the intervals, if it is noticeable."""
     if effect < NOTICED:
         return []
     note = f"responses to one image are correlated: intervals and ranks are {np.sqrt(effect):.2g} times as wide as the "
-    return [f"{note}model's (design effect {effect:.2g}, images as clusters)"]
+    return [f"{note}model's ones (design effect {effect:.2g}, images as clusters)"]
 
 
 def _count(images: int) -> str:
@@ -240,26 +245,26 @@ def _count(images: int) -> str:
 def rank_matrix(
     responses: Responses, *, scoring: Scoring = "irt", model: str = "auto", method: Method = "auto", seed: int = 0
 ) -> Ranking:
-    """Rank what `build_responses` made; means and Borda counts are over the items that every subject answered.
+    """Rank the result of `build_responses`; means and Borda counts are over items with a response of every subject.
 
     Args:
-        responses: of any subjects.
+        responses: responses of any subjects.
         scoring: see `rank_responses`.
-        model: see there.
-        method: see there.
-        seed: see there.
+        model: see `rank_responses`.
+        method: see `rank_responses`.
+        seed: see `rank_responses`.
 
     Returns:
         The ranking; its notes end with those of the responses.
 
     Raises:
-        ValueError: if there is one subject only, or the matrix cannot be ranked.
+        ValueError: If there is only one subject, or the matrix cannot be ranked.
     """
     return _rank_matrix(responses, scoring, {"model": model, "method": method, "seed": seed})[0]
 
 
 def _rank_matrix(responses: Responses, scoring: Scoring, options: dict[str, Any]) -> tuple[Ranking, Responses]:
-    """The ranking of `rank_matrix`, and the responses that were scored."""
+    """Return the ranking of `rank_matrix`, and the scored responses."""
     check_rankable(responses)
     if scoring != "irt":
         responses = complete_items(responses)
@@ -289,24 +294,24 @@ def rank_results(  # noqa: PLR0913 - the data by position, the choices by keywor
 
     Args:
         results: see `build_responses`.
-        subjects: see there.
-        budget: see there.
-        per: see there.
-        unequal: see there.
-        original: see there.
+        subjects: see `build_responses`.
+        budget: see `build_responses`.
+        per: see `build_responses`.
+        unequal: see `build_responses`.
+        original: see `build_responses`.
         scoring: see `rank_responses`.
-        model: see there.
-        method: see there.
-        seed: see there.
+        model: see `rank_responses`.
+        method: see `rank_responses`.
+        seed: see `rank_responses`.
 
     Returns:
-        The ranking, and the responses that it is of.
+        The ranking, and its responses.
 
     Raises:
-        ValueError: as `build_responses` and `rank_matrix`.
+        ValueError: As `build_responses` and `rank_matrix`.
     """
     if unequal == "keep" and scoring != "irt":
-        raise ValueError(f"expected unequal='common' with scoring={scoring!r}: a mean has no missing items")
+        raise ValueError(f"scoring={scoring!r} cannot handle missing items; use unequal='common'")
     responses = build_responses(results, subjects, budget, per=per, unequal=unequal, original=original)
     return _rank_matrix(responses, scoring, {"model": model, "method": method, "seed": seed})
 
@@ -324,19 +329,19 @@ def make_ranking(  # noqa: PLR0913 - the draws by position, what is known of the
     p_values: np.ndarray | None = None,
     count: Callable[[np.ndarray], np.ndarray] = borda,
 ) -> Ranking:
-    """Sum up draws of the scores.
+    """Summarise draws of the scores as a ranking.
 
     Args:
-        name: of the method.
-        subjects: length N.
+        name: name of the method.
+        subjects: names, length N.
         score: point estimates, shape (N,).
-        draws: of the scores, shape (D, N); NaN is not known.
-        responses: that were scored, shape (N, M).
-        resampled: plain means of resampled images, shape (replicates, N).
-        fit: of the item response model.
-        images: that were resampled, for expanded percentile intervals (`tail_probability`); 0: plain percentiles.
-        p_values: of the paired test over images that a significant difference needs as well, shape (N, N).
-        count: Borda count of the responses.
+        draws: draws of the scores, shape (D, N); NaN is unknown.
+        responses: scored responses, shape (N, M).
+        resampled: plain means of bootstrap replicates, shape (replicates, N).
+        fit: fit of the item response model.
+        images: number of resampled images, for expanded percentile intervals (`tail_probability`); 0 for plain ones.
+        p_values: p-values of the paired test over images that a significant difference also needs, shape (N, N).
+        count: function that returns the Borda count of the responses.
 
     Returns:
         The ranking.
@@ -382,29 +387,29 @@ def make_ranking(  # noqa: PLR0913 - the draws by position, what is known of the
 
 
 def _rank_bounds(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Best and worst rank along the last axis, 1 for the highest: equal scores share all ranks from one to the other.
+    """Return best and worst rank along the last axis, 1 for the highest; equal scores share all their ranks.
 
-    A score that is not known (NaN) may be any: it is tied with every other.
+    An unknown score (NaN) is tied with every other, because it may have any value.
     """
     best = 1 + np.stack([(scores > one[:, None]).sum(1) for one in scores.T], 1)
     return best, scores.shape[1] - np.stack([(scores < one[:, None]).sum(1) for one in scores.T], 1)
 
 
 def _rank_interval(best: np.ndarray, worst: np.ndarray, tail: float) -> tuple[np.ndarray, np.ndarray]:
-    """Smallest and largest rank of each subject's 95 % interval, from the ranks of the draws, (D, N)."""
+    """Return the smallest and largest rank of each subject's 95 % interval, from the ranks of the draws, (D, N)."""
     low = np.quantile(best, tail, axis=0, method="inverted_cdf")
     return low, np.quantile(worst, 1 - tail, axis=0, method="inverted_cdf")
 
 
 def _rank_probability(best: np.ndarray, worst: np.ndarray) -> np.ndarray:
-    """P(rank of i is r + 1), (N, N): those that are tied in a draw have each of its ranks equally often."""
+    """Return P(rank of i is r + 1), (N, N); ties are split evenly over their ranks."""
     share = 1 / (worst - best + 1)
     places = range(1, best.shape[1] + 1)
     return np.stack([(share * ((best <= place) & (place <= worst))).mean(0) for place in places], 1)
 
 
 def _score_interval(draws: np.ndarray, tail: float) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of the 95 % interval, each (N,); NaN for one of no width: more is possible."""
+    """Return the bounds of the 95 % interval, each (N,); NaN for zero width, because more is possible."""
     known = ~np.isnan(draws).all(0)
     ends = np.full((2, draws.shape[1]), np.nan)
     ends[:, known] = np.nanquantile(draws[:, known], (tail, 1 - tail), axis=0)
@@ -413,7 +418,7 @@ def _score_interval(draws: np.ndarray, tail: float) -> tuple[np.ndarray, np.ndar
 
 
 def _plain(value: Any) -> Any:
-    """The same value in types that JSON has."""
+    """Convert a value to JSON types."""
     if isinstance(value, dict):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, list):

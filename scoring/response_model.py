@@ -1,4 +1,4 @@
-"""Item response models: which curve, which response, which priors; and the responses as a model takes them."""
+"""Item response models (curve, response, priors), and responses in the form that they need."""
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -11,7 +11,7 @@ Curve = Literal["difficulty", "intercept", "paper"]
 Response = Literal["bernoulli", "beta"]
 Model = Literal["1pl", "2pl", "3pl"]
 OGIVE = 1.702  # brings the logistic curve within 0.01 of the normal ogive
-GUESSING = (5.0, 17.0)  # of the Beta prior
+GUESSING = (5.0, 17.0)  # parameters of the Beta prior
 PRECISION = 10.0  # median of the log-normal prior of a Beta response
 TINY = 1e-6
 MEAN = 2.0  # scale of the normal prior of the mean ability
@@ -25,12 +25,12 @@ class ResponseModel:
 
     Attributes:
         name: parameters of an item: difficulty (1pl), discrimination (2pl), guessing (3pl).
-        response: "bernoulli" for outcomes, fractions of outcomes included; "beta" for continuous scores.
+        response: "bernoulli" for binary responses and their fractions, "beta" for continuous scores.
         curve: "difficulty" is c + (1 - c) / (1 + exp(-a (theta - b))); "paper" has 1.702 a in place of a; "intercept"
             has a theta + b, as CANARY's published program.
         hierarchical: theta ~ N(m, s), b ~ N(0, t), log a ~ N(0, u) with m ~ N(0, 2), s ~ HalfNormal(2),
-            t ~ HalfNormal(2), u ~ HalfNormal(0.5), so that the items fix the scale; else, as CANARY, theta ~ N(0, 1),
-            b ~ N(0, 1), log a ~ N(0, 1). In both c ~ Beta(5, 17).
+            t ~ HalfNormal(2), u ~ HalfNormal(0.5), so that the items fix the scale; otherwise, as in CANARY,
+            theta ~ N(0, 1), b ~ N(0, 1), log a ~ N(0, 1). In both c ~ Beta(5, 17).
     """
 
     name: Model = "2pl"
@@ -40,16 +40,16 @@ class ResponseModel:
 
     @property
     def guesses(self) -> bool:
-        """Whether items have a guessing parameter; the mean of a Beta response has none."""
+        """Whether items have a guessing parameter; Beta responses have none."""
         return self.name == "3pl" and self.response == "bernoulli"
 
 
 class Observed(NamedTuple):
-    """Responses as the model takes them.
+    """Responses in the model's form.
 
     Attributes:
-        values: shape (N, M), double precision; 0.5 where missing.
-        seen: False where missing, shape (N, M).
+        values: shape (N, M), double precision; 0.5 if missing.
+        seen: False if missing, shape (N, M).
     """
 
     values: Tensor
@@ -57,15 +57,15 @@ class Observed(NamedTuple):
 
 
 def observe(responses: np.ndarray, response: Response, subjects: int | None = None) -> Observed:
-    """Responses as the model takes them: for a Beta response off the ends, where its density is not finite.
+    """Convert responses to the model's form; Beta responses are moved off 0 and 1, where the density is not finite.
 
     Args:
         responses: shape (N, M), in [0, 1]; NaN is missing.
-        response: distribution of a cell.
-        subjects: how many the scores are shrunk for; None: N.
+        response: response distribution.
+        subjects: number of subjects that determines the shrinkage. None for N.
 
     Returns:
-        Values and where they are; after Smithson and Verkuilen (2006) for a Beta response.
+        Values and their presence; after Smithson and Verkuilen (2006) for a Beta response.
     """
     seen = ~np.isnan(responses)
     values = np.where(seen, responses, 0.5)
@@ -76,11 +76,11 @@ def observe(responses: np.ndarray, response: Response, subjects: int | None = No
 
 
 def statistics(values: Tensor, response: Response) -> Tensor:
-    """What the log-likelihood of a response is linear in.
+    """Return the statistics in which the log-likelihood of a response is linear.
 
     Args:
-        values: any shape, in [0, 1]; for a Beta response in (0, 1).
-        response: distribution of a cell.
+        values: any shape, in [0, 1]; in (0, 1) for a Beta response.
+        response: response distribution.
 
     Returns:
         Shape (K, *shape of values); the last statistic is 1.

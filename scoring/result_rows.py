@@ -1,4 +1,4 @@
-"""Rows of a results table as responses: of which subject, to which item, and with which outcome."""
+"""Rows of a results table as responses: subject, item and outcome."""
 
 import json
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ _RUN = (
 
 
 class Choices(NamedTuple):
-    """What is ranked and which responses count, see `responses.build_responses`."""
+    """Subjects to rank and responses that count, see `responses.build_responses`."""
 
     subjects: Subjects = "models"
     budget: float | None = None
@@ -33,20 +33,20 @@ class Choices(NamedTuple):
 
     @property
     def of_models(self) -> bool:
-        """Whether the subjects withstand attacks; else they attack."""
+        """Whether the subjects are attacked; otherwise they attack."""
         return is_of_models(self.subjects)
 
 
 class ResultRows(NamedTuple):
-    """Rows of results with what each says, all of equal length.
+    """Rows of results with their interpretation, all of equal length.
 
     Attributes:
-        rows: of the results.
+        rows: rows of the results.
         labels: `subject`, `image`, `item`, `attempt` at the item, and `group` of attempts, as categories.
-        value: response of each row, 1 for the subject; of random models a share of draws.
-        missing: whether nobody knows the response, bool.
-        larger: whether that is because the example is outside the budget, in a larger ball, bool.
-        notes: about the rows.
+        value: response of each row, 1 in favour of the subject; for randomised models a rate over samples.
+        missing: whether the response is unknown, bool.
+        larger: whether it is unknown because the example exceeds the budget at a larger radius, bool.
+        notes: notes about the rows.
     """
 
     rows: Any
@@ -57,13 +57,13 @@ class ResultRows(NamedTuple):
     notes: list[str]
 
     def only(self, kept: np.ndarray) -> "ResultRows":
-        """Some of the rows, by their places or as bool."""
+        """Select rows by position or bool mask."""
         rows, labels, value, missing, larger = (each[kept] for each in self[:-1])
         return ResultRows(rows, labels, value, missing, larger, self.notes)
 
 
 def read_rows(results: Any, choices: Choices) -> ResultRows:
-    """Read a results table; `build_responses` lists what is refused."""
+    """Read a results table; `build_responses` lists the errors."""
     _check(results, choices)
     rows, notes = _without_worst_cases(results)
     if choices.subjects == "defences":
@@ -73,12 +73,12 @@ def read_rows(results: Any, choices: Choices) -> ResultRows:
 
 
 def is_of_models(subjects: str) -> bool:
-    """Whether subjects withstand attacks; else they attack."""
+    """Whether subjects are attacked; otherwise they attack."""
     return subjects in ("models", "defences")
 
 
 def abbreviate_list(names: Sequence[str]) -> str:
-    """The first few names, and how many more there are."""
+    """Join the first few names, with the number of the others."""
     rest = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + rest
 
@@ -86,45 +86,47 @@ def abbreviate_list(names: Sequence[str]) -> str:
 def _check(results: Any, choices: Choices) -> None:
     absent = [column for column in COLUMNS if column not in results]
     if absent:
-        raise ValueError(f"expected columns {', '.join(COLUMNS)}, got a table without {', '.join(absent)}")
+        raise ValueError(f"expected columns {', '.join(COLUMNS)}, but {', '.join(absent)} are missing")
     if not len(results):
-        raise ValueError("expected results to rank, got a table without rows")
+        raise ValueError("the results table has no rows to rank")
     for name, known in {"subjects": Subjects, "per": Per, "unequal": Unequal}.items():
         given, (*others, last) = getattr(choices, name), get_args(known)
         if given not in (*others, last):
             raise ValueError(f"expected {name} {', '.join(others)} or {last}, got {given!r}")
     if choices.original is not None and choices.subjects != "defences":
-        raise ValueError(f"expected an original model with subjects defences, got it with {choices.subjects}")
+        raise ValueError(f"an original model can be given for subjects defences only, got {choices.subjects}")
     if choices.budget is not None:
         _check_budget(results, choices.budget)
 
 
 def _check_budget(results: Any, budget: Any) -> None:
-    """A distance means something in one norm, and on the model that an example was made on."""
+    """Check that a budget is used in one norm, and on the model that each example was made on."""
     if "made_on" in results and (results["made_on"] == "original").any():
         kind = "responses to examples of the original"
-        raise ValueError(f"expected no budget with {kind}, got {budget}: their distances are those that fool it")
+        raise ValueError(
+            f"a budget cannot be used with {kind}, because their distances are those that fool it; got {budget}"
+        )
     if isinstance(budget, bool) or not isinstance(budget, (int, float, np.number)) or not 0 < budget < np.inf:
         raise ValueError(f"expected a budget as a positive number, got {budget!r}")
     if "distance" not in results:
-        raise ValueError("expected a column distance to hold against the budget, got a table without")
+        raise ValueError("a budget needs a column distance")
     norms = sorted(set(results["norm"])) if "norm" in results else []
     if len(norms) > 1:
-        raise ValueError(f"expected results in one norm with a budget, got {', '.join(norms)}: choose by norm")
+        raise ValueError(f"a budget needs results in one norm, got {', '.join(norms)}; choose one")
 
 
 def _without_worst_cases(results: Any) -> tuple[Any, list[str]]:
-    """Leave out worst cases of several attacks, which repeat their attacks' results, unless there is nothing else."""
+    """Omit worst cases, which repeat the results of their attacks, unless there is nothing else."""
     names = [name for name in results["attack"].unique() if str(name).startswith("worst-case(")]
     together = results["attack"].isin(names).to_numpy(bool)
     if not together.any() or together.all():
         return results, []
-    why = "several attacks, each on the images that those before it left, and no single one"
-    return results[~together], [f"left out: {abbreviate_list(names)}: {why}"]
+    why = "several attacks, each on images not fooled before, not a single attack"
+    return results[~together], [f"omitted: {abbreviate_list(names)}: {why}"]
 
 
 def _add_defences(rows: Any, original: str | None) -> tuple[Any, list[str]]:
-    """The rows of defended models and their originals, with the columns `original` and `defence`, and notes."""
+    """Return the rows of defended models and originals, with the columns `original` and `defence`, and notes."""
     names = list(map(str, rows["model"].unique()))
     if original is None:
         pairs = {name: _split_defended(name, names) for name in names}
@@ -135,30 +137,28 @@ def _add_defences(rows: Any, original: str | None) -> tuple[Any, list[str]]:
     originals = {base for base, defence in pairs.values() if defence != UNDEFENDED}
     if not originals:
         if alone := [name for name in names if "+" in name]:
-            raise ValueError(
-                f"expected the undefended model of {abbreviate_list(alone)} beside it, got none: evaluate it, too"
-            )
+            raise ValueError(f"the undefended model of {abbreviate_list(alone)} is missing; evaluate it as well")
         raise ValueError(
-            "expected defended models as NAME+DEFENCE (`davylamp evaluate --defence`), got none; "
+            "there are no defended models NAME+DEFENCE (`davylamp evaluate --defence`); "
             "give `original=NAME` if all other models are defences of it"
         )
     rest = [name for name, (base, defence) in pairs.items() if defence == UNDEFENDED and base not in originals]
-    notes = [f"left out: {abbreviate_list(rest)}: no model with a defence in front of it"] if rest else []
+    notes = [f"omitted: {abbreviate_list(rest)}: no model with this defence"] if rest else []
     rows = rows[~rows["model"].isin(rest)]
     ways = list(map(str, rows["made_on"].unique())) if "made_on" in rows else ["own"]
     if len(ways) > 1:
-        raise ValueError(f"expected responses to examples made in one way, got {' and '.join(ways)}; rank them apart")
+        raise ValueError(f"examples were made in different ways ({' and '.join(ways)}); rank them separately")
     notes.append(
-        "responses to examples that were made on the original alone: the attacker did not know the defence"
+        "responses to examples made on the original: the attacker did not know about the defence"
         if ways == ["original"]
-        else "responses to examples that were made on each defended model itself"
+        else "responses to examples made on each defended model"
     )
     base, defence = (rows["model"].map({name: pair[place] for name, pair in pairs.items()}) for place in (0, 1))
     return rows.assign(original=base, defence=defence), notes
 
 
 def _split_defended(name: str, names: Sequence[str]) -> tuple[str, str]:
-    """Original and defence of a model; a defence from a file is known as such without its original."""
+    """Split a name into original and defence; a defence from a file is recognised without its original."""
     base = original_of(name, names)
     if base is not None:
         return base, name.removeprefix(f"{base}+")
@@ -167,9 +167,9 @@ def _split_defended(name: str, names: Sequence[str]) -> tuple[str, str]:
 
 
 def _decide(rows: Any, choices: Choices) -> tuple[Any, Any, Any]:
-    """Response of each row, whether it is missing, and whether that is because of a larger ball.
+    """Return the response of each row, whether it is missing, and whether that is because of a larger radius.
 
-    The one rule of this part for what a record says, as `engine/store/image_results.py` has it.
+    This is the only rule in this package for interpreting records, consistent with `engine/store/image_results.py`.
     """
     attacked, success = rows["attacked"].astype(bool), rows["success"].astype(bool)
     fooled, larger = success.astype(float), pd.Series(data=False, index=rows.index)
@@ -179,7 +179,7 @@ def _decide(rows: Any, choices: Choices) -> tuple[Any, Any, Any]:
     if choices.budget is not None:
         most = largest_distance(choices.budget, str(rows["norm"].iloc[0]) if "norm" in rows else "")
         far = success & (rows["distance"] > most)
-        if of_random.any():  # a distance is stored only where most draws are fooled: else a small ball vouches for it
+        if of_random.any():  # a distance is stored only if most samples are fooled; otherwise a small radius implies it
             kept = rows["epsilon"].astype(float) <= most if "epsilon" in rows else False
             far |= of_random & ~success & (fooled > 0) & ~kept
         fooled = fooled.mask(far, 0.0)
@@ -190,20 +190,20 @@ def _decide(rows: Any, choices: Choices) -> tuple[Any, Any, Any]:
 
 
 def _is_undecided(rows: Any, choices: Choices) -> Any:
-    """Rows with an invalid result that is not the subject's fault: a model's own, else the library's."""
+    """Return rows with an invalid result that the subject did not cause (a model, or a library)."""
     violated = rows["violated"].astype(bool)
     blamed = "invalid_by_model" if choices.of_models else "invalid_by_library"
     return violated & ~rows[blamed].astype(bool) if blamed in rows else violated
 
 
 def _is_random(rows: Any) -> Any:
-    """Rows of models that draw random numbers."""
+    """Return rows of randomised models."""
     return rows["draws_fooled"].notna() if "draws_fooled" in rows else pd.Series(data=False, index=rows.index)
 
 
 def _label_rows(rows: Any, choices: Choices) -> Any:
-    """Labels of `ResultRows`."""
-    # Texts are made once for each kind of row and each image: there are far fewer than rows.
+    """Return the labels of `ResultRows`."""
+    # Texts are built once for each kind of row and each image, which are far fewer than rows.
     kind, first = _kinds_of_rows(rows, _RUN)
     place, shown = _kinds_of_rows(rows, ("data", "image"))
     images, labels = _join(shown, ("data", "image")).to_numpy(), _label_kinds(first, choices.subjects, choices.per)
@@ -218,7 +218,7 @@ def _label_rows(rows: Any, choices: Choices) -> Any:
 
 
 def _label_kinds(rows: Any, subjects: str, per: str) -> Any:
-    """For each kind of row: the `subject`, the `other` side of an item, the `attempt` and its `group`."""
+    """Return `subject`, the `other` side of an item, `attempt` and its `group`, for each kind of row."""
     finer = [name for name in ("pixels", "target") if name in rows and rows[name].nunique() > 1]
     if is_of_models(subjects):
         base = ("original",) if subjects == "defences" else ()
@@ -230,7 +230,7 @@ def _label_kinds(rows: Any, subjects: str, per: str) -> Any:
             other = _with(other, _differing_parameters(rows, other)).str.cat(_join(rows, ("seed",)), sep=" ")
         return pd.DataFrame({"subject": subject, "other": other, "attempt": attempt, "group": group})
     subject, threat = _join(rows, (subjects.removesuffix("s"),)), _threat_texts(rows)
-    if threat.nunique() > 1:  # all get their threat model: a name without would be taken for one at another's radius
+    if threat.nunique() > 1:  # all names include the threat model, to avoid ambiguity
         subject = subject + " " + threat
     subject = _with(subject, _differing_parameters(rows, subject))
     library = ("library",) if subjects == "attacks" and per == "implementation" else ()
@@ -239,13 +239,13 @@ def _label_kinds(rows: Any, subjects: str, per: str) -> Any:
 
 
 def _categories(places: np.ndarray, texts: np.ndarray) -> pd.Categorical:
-    """The text at each place; equal texts are one."""
+    """Return the text at each position as a categorical; equal texts are merged."""
     code, different = pd.factorize(texts)
     return pd.Categorical.from_codes(code[places], different)
 
 
 def _kinds_of_rows(rows: Any, columns: Sequence[str]) -> tuple[np.ndarray, Any]:
-    """Place of each row's kind, by those of the columns that exist, and the first row of each kind."""
+    """Return the position of each row's kind, by existing columns, and the first row of each kind."""
     known = [column for column in columns if column in rows]
     kind = rows.groupby(known, sort=False, dropna=False, observed=True).ngroup().to_numpy()
     first = rows.iloc[np.unique(kind, return_index=True)[1]]
@@ -254,9 +254,9 @@ def _kinds_of_rows(rows: Any, columns: Sequence[str]) -> tuple[np.ndarray, Any]:
 
 
 def _differing_parameters(rows: Any, name: Any) -> Any:
-    """Parameters that differ between runs of one implementation under one name, as "steps=10"; else "".
+    """Return parameters that differ between runs of one implementation under one name, as "steps=10"; otherwise "".
 
-    Within one implementation only: libraries take different parameters for the same attack.
+    They are compared within one implementation only, because libraries have different parameters for the same attack.
     """
     if "parameters" not in rows:
         return pd.Series("", index=rows.index)
@@ -276,7 +276,7 @@ def _differing_parameters(rows: Any, name: Any) -> Any:
 
 
 def _read_parameters(text: Any) -> dict[str, Any]:
-    """Parameters by name; a text that is not a JSON object is kept under ""."""
+    """Return parameters by name; a text that is not a JSON object is stored under ""."""
     try:
         values = json.loads(text)
     except (TypeError, ValueError):
@@ -289,7 +289,7 @@ def _with(name: Any, detail: Any) -> Any:
 
 
 def _threat_texts(rows: Any) -> Any:
-    """Norm, radius and goal of each row: "linf 0.03137", "l2", "linf 0.03137 targeted"."""
+    """Return norm, radius and goal of each row: "linf 0.03137", "l2", "linf 0.03137 targeted"."""
     spellings = {
         "norm": str,
         "epsilon": lambda radius: "" if pd.isna(radius) else f" {radius:.4g}",
@@ -300,18 +300,18 @@ def _threat_texts(rows: Any) -> Any:
 
 
 def _join(rows: Any, columns: Sequence[str]) -> Any:
-    """Those of the columns that exist, as one text for each row."""
+    """Join the existing columns to one text for each row."""
     texts = [rows[column].map(str) for column in columns if column in rows]
     return texts[0].str.cat(texts[1:], sep=" ") if texts else pd.Series("", index=rows.index)
 
 
 def notes_on_rows(rows: Any, choices: Choices) -> list[str]:
-    """Notes on what is missing, what counts once or more than once, and what is ranked together, of rows that count."""
+    """Return notes on missing responses, repeated counts and combined results, for rows that count."""
     missing, (subjects, _, per, *_), of_models = int(_is_undecided(rows, choices).sum()), choices, choices.of_models
     blamed = int(rows["violated"].astype(bool).sum()) - missing
     notes = [f"{missing} of {len(rows)} responses are missing: the result is invalid"] if missing else []
     if blamed:
-        fault = "the model gave no finite or no stable answer" if of_models else "the library broke a rule"
+        fault = "the model had no finite or stable output" if of_models else "the library returned invalid results"
         notes.append(f"{blamed} of {len(rows)} responses count against the {subjects}: {fault}")
     if subjects != "implementations" and "library" in rows:
         notes += _notes_on_libraries(rows, subjects, per)
@@ -320,12 +320,12 @@ def notes_on_rows(rows: Any, choices: Choices) -> list[str]:
             str(threat).strip() for threat in _threat_texts(_kinds_of_rows(rows, ("model", *_THREAT))[1]).unique()
         ]
         if len(threats) > 1:
-            why = "these threat models are not equally hard, so the order is not of the attacks alone"
+            why = "these threat models are not equally hard, so the order does not reflect the attacks only"
             notes.append(f"ranked together: {abbreviate_list(threats)}: {why}")
     if random := list(map(str, rows.loc[_is_random(rows), "model"].unique())):
         notes.append(
-            f"random: {abbreviate_list(random)}: judged by many draws; means and Borda counts are of the shares of "
-            "draws, the item response model has one draw of each response"
+            f"random: {abbreviate_list(random)}: evaluated on many samples; means and Borda counts use the rates over "
+            "samples, the item response model uses one draw of each response"
         )
     mixed = []
     if "knowledge" in rows and rows["knowledge"].nunique() > 1:
@@ -338,7 +338,7 @@ def notes_on_rows(rows: Any, choices: Choices) -> list[str]:
 
 
 def _notes_on_libraries(rows: Any, subjects: str, per: str) -> list[str]:
-    """How often an attack counts that several libraries ran."""
+    """Describe how often an attack counts that several libraries ran."""
     libraries = rows.groupby("attack", sort=False, observed=True)["library"].unique()
     several = [f"{attack} ({', '.join(sorted(names))})" for attack, names in libraries.items() if len(names) > 1]
     if not several:
@@ -351,5 +351,5 @@ def _notes_on_libraries(rows: Any, subjects: str, per: str) -> list[str]:
     often = f"once for each {again}" if again else "once"
     notes = [f"an attack counts {often}, the strongest of its libraries on each image: {'; '.join(several)}"]
     if subjects == "attacks" and len(several) < len(libraries):
-        notes.append("attacks that ran in more libraries had more tries at each image")
+        notes.append("attacks that ran in more libraries had more attempts at each image")
     return notes

@@ -1,4 +1,4 @@
-"""Which differences are significant, and what correlated or selectively missing responses do to that."""
+"""Significance of differences, and the effect of correlated or selectively missing responses."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -12,27 +12,27 @@ from ..intervals import LEVEL
 if TYPE_CHECKING:
     from .irt import IRTFit
 
-NODES = 7  # of the Gauss-Hermite rule over the difficulty of an item
-_ENUMERATED = 16  # differing images without a common unit whose 2^k sums are all counted
-_COUNTED = 1000  # units of all differences together, up to which the sums of several sizes are counted
-_PARTS = 12  # of the smallest difference that are tried as the common unit
+NODES = 7  # nodes of the Gauss-Hermite rule over the difficulty of an item
+_ENUMERATED = 16  # most differing images without a common unit for which all 2^k sums are enumerated
+_COUNTED = 1000  # most units of all differences together for which sums of several sizes are counted
+_PARTS = 12  # divisors of the smallest difference tried as the common unit
 _ROUNDING = 1e-9
 
 
 def tell_apart(deviations: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, float]:
-    """Pairs that differ significantly, corrected over all pairs: of equal subjects some do in at most 5 % of rankings.
+    """Return significantly different pairs, corrected over all pairs: equal subjects differ in at most 5 % of rankings.
 
-    Step-down max-T (Westfall and Young 1993; Romano and Wolf 2005): a pair differs if its deviations exceed what the
-    largest of all pairs exceeds in 5 % of the joint draws about their means. That is found again for the pairs that are
-    left until no more differ. A single pair needs the quantile of 97.5 % of the normal distribution, as all do at
-    least.
+    Step-down max-T (Westfall and Young 1993; Romano and Wolf 2005): a pair differs if its deviations exceed the 95 %
+    quantile of the largest deviation over all pairs, from joint draws about their means. The step is repeated for the
+    remaining pairs until no more differ. The threshold is at least the 97.5 % quantile of the normal distribution,
+    which applies to a single pair.
 
     Args:
         deviations: from `pair_deviations`, shape (N, N).
-        draws: of the scores, joint, shape (D, N); NaN is not known.
+        draws: joint draws of the scores, shape (D, N); NaN is unknown.
 
     Returns:
-        Shape (N, N) bool, and the deviations that the pairs which are left would need.
+        Shape (N, N) bool, and the deviations that the remaining pairs would need.
     """
     single, apart = float(norm.ppf((1 + LEVEL) / 2)), np.zeros(deviations.shape, bool)
     centred, scale = _centred(draws)
@@ -51,12 +51,12 @@ def tell_apart(deviations: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, f
 
 
 def pair_deviations(draws: np.ndarray, beats: np.ndarray, p_values: np.ndarray | None = None) -> np.ndarray:
-    """How many standard deviations i is above j, (N, N), 0 where it is below: the least of what speaks of it.
+    """Return by how many standard deviations i exceeds j, (N, N), 0 if it does not: the smallest of several estimates.
 
     Args:
-        draws: of the scores, shape (D, N); NaN is not known.
-        beats: P(i ranks above j), shape (N, N), whose last digits few draws do not give: their mean difference counts,
-            too.
+        draws: draws of the scores, shape (D, N); NaN is unknown.
+        beats: P(i ranks above j), shape (N, N), which few draws do not resolve near 1, so the mean difference is also
+            used.
         p_values: see `make_ranking`.
     """
     known = ~np.isnan(draws)
@@ -68,7 +68,7 @@ def pair_deviations(draws: np.ndarray, beats: np.ndarray, p_values: np.ndarray |
 
 
 def _centred(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Draws about their means, 0 if not known, and one over the deviation of each difference, 0 if it is constant."""
+    """Return draws about their means, 0 if unknown, and one over the deviation of each difference, 0 if constant."""
     known = ~np.isnan(draws)
     filled = np.where(known, draws, 0.0)
     centred = np.where(known, filled - filled.sum(0) / np.maximum(known.sum(0), 1), 0.0)
@@ -80,7 +80,7 @@ def _centred(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def tie_groups(score: np.ndarray, apart: np.ndarray) -> tuple[str, ...]:
-    """Letters: two subjects share one exactly when of all from one to the other, by score, no two are told apart.
+    """Return letters: two subjects share one exactly if no two subjects from one to the other, by score, differ.
 
     Args:
         score: shape (N,).
@@ -106,19 +106,19 @@ def tie_groups(score: np.ndarray, apart: np.ndarray) -> tuple[str, ...]:
 
 
 def paired_p_values(parts: np.ndarray, clusters: Sequence[str]) -> np.ndarray:
-    """Two-sided p-values of every pair: if two subjects are alike, each image favours either with equal chance.
+    """Return two-sided p-values of every pair, if each image favours either with equal probability.
 
-    The test flips the sign of each image's difference. Where images have one item and responses are 0 or 1 it is
-    McNemar's exact test. It counts all signs where few images differ, or where the differences have a common unit;
-    otherwise it takes the normal distribution of the same variance (with a unit: with the correction for continuity).
+    The test flips the sign of each image's difference. If images have one item and responses are 0 or 1, it is
+    McNemar's exact test. It enumerates all signs if few images differ, or counts if the differences have a common unit;
+    otherwise it uses the normal distribution of the same variance (with a unit: with continuity correction).
 
     Args:
-        parts: of each item in the score of each subject, which is their mean: responses, or shares of comparisons won;
-            shape (N, M), NaN is missing. An item counts for the pairs that have it.
-        clusters: the image of each item, length M, whose differences keep one sign.
+        parts: contribution of each item to the score of each subject, which is their mean: responses, or rates of
+            comparisons won; shape (N, M), NaN is missing. An item counts for pairs with two values.
+        clusters: image of each item, length M, whose differences keep one sign.
 
     Returns:
-        Shape (N, N), symmetric; 1 where no image differs.
+        Shape (N, N), symmetric; 1 if no image differs.
     """
     place = np.unique(np.asarray(clusters), return_inverse=True)[1]
     images, gaps = place.max() + 1, np.isnan(parts).any()
@@ -134,10 +134,10 @@ def paired_p_values(parts: np.ndarray, clusters: Sequence[str]) -> np.ndarray:
 
 
 def flip_test(differences: np.ndarray) -> float:
-    """The two-sided p-value of a sum of differences whose signs are those of coins, see `paired_p_values`.
+    """Return the two-sided p-value of a sum of differences under random signs, see `paired_p_values`.
 
     Args:
-        differences: of each image, shape (n,); 0 says nothing.
+        differences: difference of each image, shape (n,); zeros are ignored.
     """
     differences = differences[np.abs(differences) > _ROUNDING]
     if not len(differences):
@@ -161,7 +161,7 @@ def flip_test(differences: np.ndarray) -> float:
 
 
 def _in_units(sizes: np.ndarray) -> np.ndarray | None:
-    """Sizes as whole numbers of a common unit, (n,) int; None without one."""
+    """Return sizes as multiples of a common unit, (n,) int; None without one."""
     least = sizes.min()
     for parts in range(1, _PARTS + 1):
         units = sizes * parts / least
@@ -172,8 +172,8 @@ def _in_units(sizes: np.ndarray) -> np.ndarray | None:
 
 
 def _counted(units: np.ndarray, observed: int) -> float:
-    """P(|sum| >= observed) of whole numbers under signs of coins."""
-    chances = np.ones(1)  # of the sum of those with a plus: 0, 1, ...
+    """Return P(|sum| >= observed) of integers under random signs."""
+    chances = np.ones(1)  # probabilities of the sum of the positive ones: 0, 1, ...
     for size, count in zip(*np.unique(units, return_counts=True), strict=True):
         of_size = np.zeros(size * count + 1)
         of_size[::size] = binom.pmf(np.arange(count + 1), count, 0.5)
@@ -187,10 +187,10 @@ def _normal(sizes: np.ndarray, total: float) -> float:
 
 
 def missing_by_subject(missing: np.ndarray) -> float:
-    """Probability that the subjects' numbers of missing responses differ this much by chance.
+    """Return the probability that the subjects' numbers of missing responses differ this much by chance.
 
-    Cochran's Q (1950) with the images as blocks, and with counts instead of 0 and 1 (Friedman 1937): were the names of
-    the subjects exchanged on an image, all of its responses would go along, so responses to one image may depend.
+    Cochran's Q (1950) with the images as blocks, and with counts instead of 0 and 1 (Friedman 1937). Responses to one
+    image may depend on each other, because all its responses are permuted together.
 
     Args:
         missing: number of missing responses of each subject to each image, shape (N, images).
@@ -206,24 +206,25 @@ def missing_by_subject(missing: np.ndarray) -> float:
 
 
 def design_effect(fit: "IRTFit", responses: np.ndarray, clusters: Sequence[str]) -> float:
-    """How many times wider the variance of the abilities is because responses to one image are correlated.
+    """Return the factor by which correlated responses to one image increase the variance of the abilities.
 
-    An item response model takes the responses to be independent given ability and item. Five attacks on one image are
-    not: an image that is odd for a model is odd under each of them. The middle matrix of the sandwich estimator, sums
-    of scores squared, is taken once with the images as clusters and once with the items (Liang and Zeger 1986); the
-    ratio of the traces is the design effect (Kish 1965), one for all subjects, as few images would not tell them apart.
-    The posterior, stretched by its root, covers as the sandwich does (Mueller 2013).
+    An item response model assumes independent responses given ability and item. Five attacks on one image are not
+    independent: an image that is unusual for a model is so under each of them. The middle matrix of the sandwich
+        estimator,
+    sums of squared scores, is computed with images and with items as clusters (Liang and Zeger 1986); the ratio of the
+    traces is the design effect (Kish 1965), one for all subjects, because few images do not resolve more. The
+    posterior, widened by its root, has the coverage of the sandwich estimator (Mueller 2013).
 
-    Scores are a (y - p), with p averaged over the posterior of the difficulty and less their means over the subjects of
-    an item and over the items of a subject: only differences of abilities are fixed by the responses.
+    Scores are a (y - p), with p averaged over the posterior of the difficulty, minus their means over the subjects of
+    an item and over the items of a subject, because the responses determine only differences of abilities.
 
     Args:
-        fit: of the responses, with the curve "difficulty".
+        fit: fit of the responses, with the curve "difficulty".
         responses: shape (N, M); NaN is missing.
-        clusters: the image of each item, length M.
+        clusters: image of each item, length M.
 
     Returns:
-        1 where no image has two items, else about 1 where they are independent; never below 1.
+        1 if no image has two items, otherwise about 1 for independent ones; never below 1.
     """
     names, cluster = np.unique(np.asarray(clusters), return_inverse=True)
     if not 1 < len(names) < len(cluster):
@@ -238,7 +239,7 @@ def design_effect(fit: "IRTFit", responses: np.ndarray, clusters: Sequence[str])
 
 
 def _scores(fit: "IRTFit", responses: np.ndarray) -> np.ndarray:
-    """What each response says about differences of abilities, shape (N, M); 0 where it is missing."""
+    """Return the score of each response about differences of abilities, shape (N, M); 0 if missing."""
     seen = ~np.isnan(responses)
     nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
     expected = np.zeros(responses.shape)

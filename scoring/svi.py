@@ -1,11 +1,11 @@
-"""Variational inference for what is too large to sample.
+"""Variational inference for data too large to sample.
 
 First the Pyro program on random subsamples of its items gives a guide of independent parts. Then every item is
-integrated out about it, for the joint posterior of abilities and priors that such a guide cannot have: given the
-abilities the items are independent, so that each is an integral over its few parameters. It is done by adaptive
-Gauss-Hermite quadrature (Naylor and Smith 1982); Louis (1982) turns what the program says at the nodes into gradient
-and information of the abilities. Newton's method ends at the mode, where the inverse information holds what abilities
-owe to the items' uncertainty: a Laplace approximation of the abilities alone, each of which answered many items.
+integrated out around it, for the joint posterior of abilities and priors, which such a guide does not have: given the
+abilities the items are independent, so each is an integral over its few parameters. It is computed by adaptive
+Gauss-Hermite quadrature (Naylor and Smith 1982). The program's values at the nodes give gradient and information of the
+abilities (Louis 1982). Newton's method ends at the mode, where the inverse information includes the items' uncertainty:
+a Laplace approximation of the abilities only, each of which has responses to many items.
 """
 
 import math
@@ -24,23 +24,23 @@ from torch.distributions import biject_to
 from .irt_model import item_response, pyro_context, trace_sites
 from .response_model import HALF_NORMAL, ITEM_SITES, ResponseModel
 
-BATCH = 512  # items of a step
-STEPS, VISITS = 300, 60  # at least so many steps, and so many looks at every item
-RUNS = 2  # optimisations: what they disagree on has not converged
-RATE, DECAY = 0.1, 0.02  # the first learning rate, and what is left of it in the end
-NODES = {"difficulty": 9, "log_discrimination": 7, "guessing": 4, "precision": 5}  # of each parameter of an item
-CELLS = 2**20  # subjects x items x nodes that are evaluated at once
-PASSES, CLOSE = 25, 0.05  # at most so many; the step, in deviations, that ends them
+BATCH = 512  # items per step
+STEPS, VISITS = 300, 60  # fewest steps, and fewest visits of every item
+RUNS = 2  # optimisations, whose disagreement indicates non-convergence
+RATE, DECAY = 0.1, 0.02  # initial learning rate, and its final factor
+NODES = {"difficulty": 9, "log_discrimination": 7, "guessing": 4, "precision": 5}  # nodes for each parameter of an item
+CELLS = 2**20  # most subjects x items x nodes evaluated together
+PASSES, CLOSE = 25, 0.05  # most passes; the step, in deviations, that ends them
 SHARED = ("ability_mean", "difficulty_spread", "discrimination_spread")
-JITTER = 1e-4  # added to variances where nodes are laid, so that a quadrature cannot collapse
+JITTER = 1e-4  # added to variances, so that a quadrature cannot collapse
 
 
 class Guide(NamedTuple):
-    """A normal distribution for every site of the program, all independent, in its unconstrained space.
+    """A normal distribution for every site of the program, independent, in its unconstrained space.
 
     Attributes:
-        mean: of each site, shape (N,), (M,) or ().
-        deviation: of each site, of the same shape.
+        mean: mean of each site, shape (N,), (M,) or ().
+        deviation: standard deviation of each site, of the same shape.
     """
 
     mean: dict[str, Tensor]
@@ -50,16 +50,16 @@ class Guide(NamedTuple):
 def sample_svi(
     model: ResponseModel, values: Tensor, seen: Tensor, chains: int, draws: int, every: int, seed: int
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], float]:
-    """Draws of the posterior: a guide by stochastic gradients, then the items integrated out about it.
+    """Draw from the posterior: a guide by stochastic gradients, then integration over the items around it.
 
     Args:
-        model: with its priors.
-        values: responses, as `observe` has them, shape (N, M).
-        seen: where they are, shape (N, M).
-        chains: of draws; they belong in turns to `RUNS` optimisations, each from its own start.
-        draws: of each chain.
-        every: every how many of them the items are drawn too.
-        seed: the same seed gives the same draws; no global state is touched.
+        model: model with its priors.
+        values: responses from `observe`, shape (N, M).
+        seen: False for missing responses, shape (N, M).
+        chains: number of chains, assigned alternately to `RUNS` optimisations with different starts.
+        draws: draws per chain.
+        every: thinning interval of the item draws.
+        seed: the same seed gives the same draws; global state is not changed.
 
     Returns:
         Sites of subjects, shape (chains, draws, ...), of items, (chains, kept, M), and the length of the longest last
@@ -77,13 +77,13 @@ def sample_svi(
 
 
 def fit_guide(model: ResponseModel, values: Tensor, seen: Tensor, seed: int) -> Guide:
-    """Maximise the evidence lower bound by stochastic gradients, `BATCH` items a step (Hoffman et al. 2013).
+    """Maximise the evidence lower bound by stochastic gradients, `BATCH` items per step (Hoffman et al. 2013).
 
     Args:
-        model: with its priors.
-        values: responses, as `observe` has them, shape (N, M).
-        seen: where they are, shape (N, M).
-        seed: random seed of the start and of every subsample; Pyro's parameter store is left as it was.
+        model: model with its priors.
+        values: responses from `observe`, shape (N, M).
+        seen: False for missing responses, shape (N, M).
+        seed: random seed of the start and of every subsample; Pyro's parameter store is restored.
 
     Returns:
         The guide, single precision.
@@ -120,7 +120,7 @@ def fit_guide(model: ResponseModel, values: Tensor, seen: Tensor, seed: int) -> 
 
 
 def _start(values: Tensor, seen: Tensor) -> dict[str, Tensor]:
-    """Log odds of the means of rows and columns, a little off, so that no two runs start alike."""
+    """Return slightly perturbed log odds of row and column means, so that no two runs have the same start."""
     shown = torch.where(seen, values, 0.0)
     means = {
         "ability": (shown.sum(1) + 0.5) / (seen.sum(1) + 1),
@@ -130,15 +130,15 @@ def _start(values: Tensor, seen: Tensor) -> dict[str, Tensor]:
 
 
 class IntegrationProblem(NamedTuple):
-    """What is integrated: the arguments of the program, and how its sites are parted.
+    """An integration problem: arguments of the program, and the partition of its sites.
 
     Attributes:
-        model: with its priors.
+        model: model with its priors.
         values: responses, shape (N, M), single precision.
-        seen: where they are, shape (N, M).
+        seen: False for missing responses, shape (N, M).
         items: sites of an item, which are integrated out.
-        shared: sites that all items share, after the abilities in the global vector, unconstrained.
-        held: values of the sites that stay where the guide has them.
+        shared: sites shared by all items, after the abilities in the global vector, unconstrained.
+        held: values of the sites that are fixed at the guide's.
     """
 
     model: ResponseModel
@@ -149,7 +149,7 @@ class IntegrationProblem(NamedTuple):
     held: dict[str, Tensor]
 
     def part(self, chosen: slice) -> "IntegrationProblem":
-        """The same with some of the items."""
+        """Return the problem for some of the items."""
         return self._replace(values=self.values[:, chosen], seen=self.seen[:, chosen])
 
 
@@ -173,7 +173,7 @@ class Marginal(NamedTuple):
     Attributes:
         mean: shape (G,), double precision.
         covariance: shape (G, G).
-        items: of the program's sites `names`.
+        items: posterior of the program's sites `names`.
         names: sites of an item.
         step: length of the last step of Newton's method, in posterior deviations.
     """
@@ -185,12 +185,12 @@ class Marginal(NamedTuple):
     step: float
 
     def draw(self, subjects: int, draws: int, every: int, seed: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Independent draws.
+        """Draw independently.
 
         Args:
-            subjects: N.
-            draws: of the abilities.
-            every: every how many of them the items are drawn too.
+            subjects: number N of subjects.
+            draws: draws of the abilities.
+            every: thinning interval of the item draws.
             seed: random seed of the draws.
 
         Returns:
@@ -218,19 +218,19 @@ class Marginal(NamedTuple):
 def integrate_items(
     model: ResponseModel, values: Tensor, seen: Tensor, mean: dict[str, Tensor], deviation: dict[str, Tensor]
 ) -> Marginal:
-    """From a guide of independent parts to the joint posterior.
+    """Compute the joint posterior from a guide of independent parts.
 
-    The spread of the abilities is held where the guide has it: jointly with them its mode would be at zero.
+    The spread of the abilities is fixed at the guide's, because the joint mode would be at zero.
 
     Args:
-        model: with its priors.
-        values: responses, as `observe` has them, shape (N, M).
-        seen: where they are, shape (N, M).
-        mean: of the guide, for each site of the program, unconstrained.
-        deviation: of the guide.
+        model: model with its priors.
+        values: responses from `observe`, shape (N, M).
+        seen: False for missing responses, shape (N, M).
+        mean: mean of the guide for each site of the program, unconstrained.
+        deviation: standard deviation of the guide.
 
     Returns:
-        The posterior; `step` says whether Newton's method has ended.
+        The posterior; `step` shows whether Newton's method has converged.
     """
     shared = tuple(name for name in SHARED if name in mean and (model.name, name) != ("1pl", "discrimination_spread"))
     held = {name: mean[name].double().exp() for name in mean if name.endswith("_spread") and name not in shared}
@@ -250,7 +250,7 @@ def integrate_items(
         move = torch.cholesky_solve((gradient + of_prior)[:, None], root)[:, 0]
         move /= max(1.0, float(move.abs().max()))
         covariance = torch.cholesky_inverse(root)
-        # Where all abilities move together with all difficulties nothing that is reported does.
+        # A common shift of all abilities and difficulties changes no reported quantity.
         apart = move[: len(values)] - move[: len(values)].mean()
         step = float((apart.abs() / covariance.diagonal()[: len(values)].sqrt()).max())
         place = place + move
@@ -261,7 +261,7 @@ def integrate_items(
 
 
 def _cholesky(information: Tensor) -> Tensor:
-    """Root of the information, which is made positive definite if it is not: only so does a step go uphill."""
+    """Return the Cholesky root of the information, made positive definite if necessary to ensure ascent."""
     root, failed = torch.linalg.cholesky_ex(information)
     if not failed:
         return root
@@ -270,7 +270,7 @@ def _cholesky(information: Tensor) -> Tensor:
 
 
 def _sweep(problem: IntegrationProblem, place: Tensor, items: Items) -> tuple[Tensor, Tensor, Items]:
-    """Gradient and information of the responses about the global vector, and the items' posterior given it."""
+    """Return gradient and information of the responses about the global vector, and the items' posterior given it."""
     nodes, correction = _rule(problem.items)
     gradient, curvature = torch.zeros_like(place), torch.zeros_like(place)
     unknown = place.new_zeros(len(place), len(place))
@@ -294,7 +294,7 @@ def _sweep(problem: IntegrationProblem, place: Tensor, items: Items) -> tuple[Te
 
 
 def _rule(names: tuple[str, ...]) -> tuple[Tensor, Tensor]:
-    """Nodes of a standard normal distribution, (K, P), and log weights less its log density, (K,)."""
+    """Return nodes of a standard normal distribution, (K, P), and log weights minus its log density, (K,)."""
     rules = [np.polynomial.hermite_e.hermegauss(NODES[name]) for name in names]
     nodes = np.meshgrid(*(line for line, _ in rules), indexing="ij")
     logs = np.meshgrid(*(np.log(weight) + line**2 / 2 for line, weight in rules), indexing="ij")
@@ -303,9 +303,10 @@ def _rule(names: tuple[str, ...]) -> tuple[Tensor, Tensor]:
 
 
 def _differentiate(problem: IntegrationProblem, place: Tensor, where: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Log density of each item at each node, (K, m), and its derivatives by the global vector, twice (K, G, m).
+    """Return the log density of each item at each node, (K, m), and its first two derivatives, (K, G, m).
 
-    Every cell and every item is given abilities and priors to itself: derivatives of a sum are then those of its parts.
+    Every response and every item gets its own copy of abilities and priors, so that derivatives of a sum are those of
+    its parts.
     """
     subjects, items = problem.values.shape
     vector = place.float()[:, None, None]
@@ -322,33 +323,33 @@ def _differentiate(problem: IntegrationProblem, place: Tensor, where: Tensor) ->
 
 
 def _gradient(total: Tensor, sources: tuple[Tensor, ...]) -> list[Tensor]:
-    """Derivatives that can be differentiated again; zero where there is no dependence."""
+    """Return differentiable derivatives; zero without dependence."""
     parts = torch.autograd.grad(total, sources, create_graph=True, allow_unused=True)
     return [torch.zeros_like(source) if each is None else each for each, source in zip(parts, sources, strict=True)]
 
 
 def _sites(problem: IntegrationProblem, unconstrained: dict[str, Tensor]) -> dict[str, Any]:
-    """The sites of the program at given places."""
+    """Return the sites of the program at given positions."""
     values = problem.held | {name: _constrained(name, value) for name, value in unconstrained.items()}
     return trace_sites(item_response, values, problem.model, problem.values, problem.seen)
 
 
 def _constrained(name: str, value: Tensor) -> Tensor:
-    """A site's value from its unconstrained one."""
+    """Convert a site's unconstrained value."""
     if name == "guessing":
         return value.sigmoid()
     return value.exp() if name == "precision" or name.endswith("_spread") else value
 
 
 def _log_prior(node: dict[str, Any], where: Tensor) -> Tensor:
-    """Log density of a site in its unconstrained space."""
+    """Return the log density of a site in its unconstrained space."""
     transform = biject_to(node["fn"].support)
     value = transform(where)
     return node["fn"].log_prob(value) + transform.log_abs_det_jacobian(where, value)
 
 
 def _prior(problem: IntegrationProblem, place: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradient and information of the priors of the global vector."""
+    """Return gradient and information of the priors of the global vector."""
     subjects = len(problem.values)
     one = problem.part(slice(1))._replace(values=problem.values[:, :1].double())
     ignored = {name: place.new_zeros(1) for name in problem.items}

@@ -1,1 +1,1 @@
-"""A server that a lab puts up: components, tasks, leaderboards, accounts; nothing else imports it."""
+"""A server for a lab: components, tasks, leaderboards and accounts. No other package imports it."""

@@ -1,4 +1,4 @@
-"""The folder of a server: its database, files, tasks and keys, all of it readable by its user alone."""
+"""The folder of a server: database, files, tasks and keys, readable by its user only."""
 
 import os
 import secrets
@@ -20,16 +20,16 @@ _KEY_BYTES = 32
 
 @dataclass(frozen=True)
 class Settings:
-    """What a server allows.
+    """Limits of a server.
 
     Args:
-        largest: MiB of an upload.
-        quota: MiB of all files of a user.
-        images: of a task's data, at most, for each attack and model.
-        cells: of a task, at most: models x attacks x data x seeds.
-        waiting: tasks of a user that are not ended, at most.
+        largest: largest upload in MiB.
+        quota: total size of a user's files in MiB.
+        images: most images of a task, for each attack and model.
+        cells: most runs of a task: models x attacks x data x seeds.
+        waiting: most unfinished tasks of a user.
         trust: run and read users' files without a sandbox.
-        cheap: hash passwords weakly, for tests alone.
+        cheap: hash passwords weakly, for tests only.
     """
 
     largest: int = 2048
@@ -42,20 +42,20 @@ class Settings:
 
 
 class ServerFolder:
-    """Where a server keeps everything.
+    """The folder of a server.
 
-    `server.db` is the database, unless another is given; `blobs/` the files by their SHA-256, `tasks/NUMBER/` what a
-    task reads and writes, `secret.key` the key of forms, `signing.key` that of finished tasks.
+    `server.db` is the database, unless a different one is given; `blobs/` contains the files by SHA-256,
+    `tasks/NUMBER/` the files of a task, `secret.key` the key of forms, `signing.key` that of finished tasks.
 
     Args:
-        folder: made if it is not there, unless `create` says otherwise.
-        database: "postgresql://..."; "": SQLite in the folder.
-        settings: what is allowed.
-        create: make the folder; else it has to be a server's already.
+        folder: created if necessary and `create`.
+        database: "postgresql://..."; "" for SQLite in the folder.
+        settings: limits.
+        create: create the folder; otherwise it must be a server's folder already.
 
     Raises:
-        InvalidInput: if the folder is something else's, or not there and not to be made.
-        Unavailable: if it cannot be made, or the database not be reached.
+        InvalidInput: If the folder is not a server's, or does not exist and must not be created.
+        Unavailable: If it cannot be created, or the database cannot be reached.
     """
 
     def __init__(self, folder: str | Path, database: str = "", settings: Settings = Settings(), *, create: bool = True):
@@ -77,7 +77,7 @@ class ServerFolder:
 
     @cached_property
     def secret(self) -> bytes:
-        """The key that marks forms."""
+        """The key that signs forms."""
         return self.read_key("secret.key")
 
     @cached_property
@@ -89,36 +89,36 @@ class ServerFolder:
 
     @property
     def blobs(self) -> Path:
-        """Files by their SHA-256."""
+        """Folder of files by SHA-256."""
         return self.path / "blobs"
 
     @property
     def uploads(self) -> Path:
-        """Files that are under way."""
+        """Folder of incomplete uploads."""
         return self.path / "uploads"
 
     def task(self, number: int) -> Path:
-        """What a task reads and writes."""
+        """Return the folder of a task."""
         return self.path / "tasks" / str(int(number))
 
     def hide(self, text: str) -> str:
-        """A text for users: where the server keeps its files is nobody's business."""
+        """Remove the server's paths from a text for users."""
         return text.replace(f"{self.path}/", "").replace(str(self.path), "")
 
     def check_hidden(self) -> None:
-        """Raise InvalidInput if every program of users could read this folder, as it lies where Python does."""
+        """Raise InvalidInput if users' programs could read this folder, because it is inside Python's paths."""
         exposing = None if self.settings.trust else find_exposing(self.path)
         if exposing is not None:
             raise InvalidInput(
-                f"expected a server's folder outside of what programs of users can read, got {self.path} in "
+                f"expected a server's folder that users' programs cannot read, got {self.path} in "
                 f"{exposing}: move it (or start with --trust, where every user may read it anyway)"
             )
 
     def read_key(self, name: str) -> bytes:
-        """A key of 32 random bytes, made when it is first asked for, for the server's user alone.
+        """Return a key of 32 random bytes, created on first use and readable by the server's user only.
 
         Raises:
-            Unavailable: if it cannot be read, or others can read it.
+            Unavailable: If it cannot be read, or others can read it.
         """
         path = self.path / name
         try:
@@ -127,14 +127,14 @@ class ServerFolder:
         except OSError as error:
             raise Unavailable(f"could not read {path} ({error.strerror})") from error
         if is_open:
-            raise Unavailable(f"expected a key that its user alone can read, got {path}; chmod 600 it")
+            raise Unavailable(f"{path} must be readable by its user only; run chmod 600 on it")
         if len(key) != _KEY_BYTES:
             raise Unavailable(f"expected a key of {_KEY_BYTES} bytes in {path}, got {len(key)}")
         return key
 
 
 def require_packages() -> None:
-    """Raise MissingLibrary, which names the extra, without the server's packages."""
+    """Raise MissingLibrary with the name of the extra, if the server's packages are not installed."""
     try:
         import alembic  # noqa: F401
         import argon2  # noqa: F401
@@ -147,7 +147,7 @@ def require_packages() -> None:
 
 
 def _make_key(path: Path) -> None:
-    """Make a key; of several processes that do so at once one succeeds, and with a whole one."""
+    """Create a key atomically; only one of several processes succeeds."""
     if path.is_file():
         return
     draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")

@@ -211,7 +211,7 @@ def test_a_comparison_whose_every_row_failed_is_exit_code_1(run, npz):
     arguments = ("--model", "net.py:factory", "--data", npz, "--limit", "2", "--norm", "linf")
     code, out, err = run("compare", "uap", *arguments, "--target", "1")
     assert code == 1
-    assert "left out" in out
+    assert "omitted" in out
     assert err.splitlines()[-1].startswith("davylamp: ")
 
 

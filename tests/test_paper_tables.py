@@ -79,12 +79,12 @@ def test_a_table_of_attacks_is_the_mean_over_the_models_and_one_of_models_over_t
     ]
     assert result["lines"][0]["n"] == 16
     assert result["readings"] == {"MR": "the paper's rate"}
-    assert result["left_out"] == {"JSMA": "no attack here stands for it"}
+    assert result["left_out"] == {"JSMA": "no attack corresponds to it"}
     path = numbers({"model": "Net", "CA": 1.0, "size": 7}, {"model": "Far", "CA": 0.5, "size": 8})
     result = reproduce(path, asked, attacks=attacks)
     ours = [(line["row"], line["published"], line["ours"], line["beside"]) for line in result["lines"]]
     assert ours == [("net", 1.0, 1.0, "Net"), ("other", 0.75, 1.0, "mean of 2 models")]
-    assert result["left_out"] == {"size": "no metric is named for this column", "Far": "no model here stands for it"}
+    assert result["left_out"] == {"size": "no metric is named for this column", "Far": "no model corresponds to it"}
 
 
 def test_several_libraries_under_one_name_are_told_apart(numbers, asked):
@@ -250,6 +250,6 @@ def test_other_packages_bring_tables_and_a_bad_one_costs_itself(run, tmp_path, m
     code, out, errors = run("reproduce")
     assert code == 0
     assert "else-table1" in out
-    assert "left out: AGAIN: ValueError: there is a table checks already" in errors
+    assert "omitted: AGAIN: ValueError: there is a table checks already" in errors
     assert json.loads(run("reproduce", "--json")[1])["else-table1"] == "table 1"
     assert "did you mean else-table" in run("reproduce", "else-table3")[2]

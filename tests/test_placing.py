@@ -231,7 +231,7 @@ def test_the_command_places_and_says_how_far_it_is(run, folder_of_files):
         (("--against", "base", "--models", "m", "--width", "1"), "--width cannot be used without --adaptive"),
         (("--against", "base", "--models", "m", "--attacks", "pgd"), "expected --against without --attacks"),
         (("--against", "base", "--models", "m", "--preset", "robic"), "expected --against without --preset"),
-        (("--against", "base"), "expected --models with --against, got none"),
+        (("--against", "base"), "--against needs --models"),
         (("--against", "base.csv", "--models", "m"), "expected a results folder for --against, got base.csv"),
     ],
 )

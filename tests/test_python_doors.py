@@ -239,7 +239,7 @@ def test_a_model_that_is_left_out_is_said(small, tmp_path):
     said = [note for note in done.notes if note.startswith("left out: few: expected labels")]
     assert len(said) == 1
     page = build_report(tmp_path)
-    assert "No cell is missing" not in page
+    assert "No run is missing" not in page
     assert "Left out: few: expected labels" in page
 
 

@@ -1,4 +1,4 @@
-"""What AISafety's tables say about each other (Liu, Guo et al.); no model is run."""
+"""Consistency checks of AISafety's tables (Liu, Guo et al.); no model is run."""
 
 import math
 from collections.abc import Iterator
@@ -8,11 +8,11 @@ from ..shared.check import PaperCheck
 from ..shared.paper_numbers import find_value, load_rows
 from .setting import SAME
 
-_COMPONENTS = 3 * 32 * 32  # of an image of CIFAR-10
+_COMPONENTS = 3 * 32 * 32  # components of a CIFAR-10 image
 
 
 def check_aisafety() -> Iterator[PaperCheck]:
-    """CAV = CRR - CSR, CAV against Table II, and the radii that Tables VIII and IX amount to."""
+    """Yield checks: CAV = CRR - CSR, CAV against Table II, and the radii implied by Tables VIII and IX."""
     for row in load_rows("aisafety_table4"):
         statement = f"CAV = CRR - CSR, {row['dataset']} {row['model']}"
         yield PaperCheck("AISafety, Table IV", statement, row["CAV"], row["CRR"] - row["CSR"], 1.5e-3)
@@ -32,7 +32,7 @@ def check_aisafety() -> Iterator[PaperCheck]:
 
 
 def _radii() -> Iterator[PaperCheck]:
-    """ALD is |d| / |x|: FGSM at 0.03 gives |x|, and that the length of the other changes."""
+    """Yield the radii: ALD is |d| / |x|, so FGSM at 0.03 determines |x| and thus the other perturbations."""
     for number, name in ((8, "VIII"), (9, "IX")):
         table = f"aisafety_table{number}"
         for attack, radius in (("PGD-l2", 0.5), ("PGD-l1", 12.0)):
@@ -44,7 +44,7 @@ def _radii() -> Iterator[PaperCheck]:
             statement = (
                 f"l2 length of the changes of {attack}, mean over the models; it is at most the radius of section IV.A"
             )
-            note = "longer than the radius allows (an l1 radius bounds the l2 length too): another one was used"
+            note = "longer than the radius allows (an l1 radius also bounds the l2 length): a different one was used"
             yield PaperCheck(f"AISafety, Table {name}", statement, radius, fmean(ratios), 0.1 * radius, note)
 
 

@@ -1,4 +1,4 @@
-"""AISafety's Tables VI and VII: how much of the neurons' range adversarial test sets reach."""
+"""AISafety's Tables VI and VII: neuron coverage of adversarial test sets."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ from .setting import attack_name, missing_rows, paper_model, setting_of
 _ATTACKS = ("FGSM", "PGD-l1", "PGD-l2", "PGD-linf", "SPSA")
 _SECTIONS, _TOP = 20, 1
 _READINGS = {
-    "KMNCov": f"{_SECTIONS} sections, as the program; the paper gives no number. A neuron is a scalar after a ReLU; "
+    "KMNCov": f"{_SECTIONS} sections, as in the program; the paper gives no number. A neuron is a scalar after a ReLU; "
     "ranges are those on the training images",
     "NBCov": "both ends of every neuron, out of 2 |N|",
     "SNACov": "upper ends, out of |N|",
@@ -29,13 +29,13 @@ _READINGS = {
 
 
 def compare_coverage(table: str, options: Options, *, dataset: str) -> dict[str, Any]:
-    """The coverage of each attack's examples on each model beside a published table; a set has no interval.
+    """Compare the coverage of each attack's examples on each model with a published table. A set has no interval.
 
     Args:
         table: "aisafety_table6" or "aisafety_table7".
-        options: of the command; the profile is that of the digits the small models were trained on, or of the clean
-            images of the data that were given.
-        dataset: that it is about.
+        options: options of the command; the profile is that of the digits that the small models were trained on, or of
+            the clean images of given data.
+        dataset: data set of the table.
     """
     with run_setting(setting_of(_ATTACKS, table, images=100, quick=20, keep_images=True, measures=()), options) as run:
         lines, on_digits = [], run.plan.config.data == "digits"
@@ -53,9 +53,7 @@ def compare_coverage(table: str, options: Options, *, dataset: str) -> dict[str,
                     lines.append(PaperLine(row, symbol, estimate, published, beside, data_set=dataset))
         notes = ["n is the size of the test set; the paper's are of 10000 images: coverage grows with n"]
         if not on_digits:
-            notes.append(
-                "ranges of the neurons are those on the clean images here, not on training images: NBCov grows"
-            )
+            notes.append("neuron ranges are from the clean images, not from training images, which increases NBCov")
         return run.report(table, lines, readings=_READINGS, left_out=missing_rows(table, _ATTACKS), notes=notes)
 
 
@@ -72,17 +70,17 @@ def _cover(layers: list[Tensor], profile: list[Tensor]) -> Mapping[str, float]:
 
 
 def read_activations(classifier: Classifier, inputs: Tensor) -> list[Tensor]:
-    """What every ReLU gives for all images, each (N, units), in the order in which they first run.
+    """Return the outputs of every ReLU for all images, each (N, units), in order of first execution.
 
-    The images go through the model in passes, and a model may split a pass further: what a layer gives is joined layer
-    by layer. One ReLU that stands in several places of a network is a layer in each.
+    The images go through the model in batches, and a model may split a batch further; outputs are joined layer by
+    layer. A ReLU used at several positions of a network is a layer at each.
 
     Args:
-        classifier: the model.
+        classifier: model.
         inputs: images in [0, 1], shape (N, C, H, W).
 
     Raises:
-        ValueError: if a layer did not run equally often for every image.
+        ValueError: If a layer did not run equally often for every image.
     """
     kept: dict[nn.Module, list[Tensor]] = {}
 
@@ -99,7 +97,7 @@ def read_activations(classifier: Classifier, inputs: Tensor) -> list[Tensor]:
 
 
 def _places(parts: list[Tensor], images: int) -> list[list[Tensor]]:
-    """What a ReLU gave, parted by its places in the network: it runs in all of them, pass after pass."""
+    """Split a ReLU's outputs by its positions in the network, which alternate batch by batch."""
     runs = sum(map(len, parts))
     count = runs // images
     places = [parts[place::count] for place in range(count)] if count * images == runs else []

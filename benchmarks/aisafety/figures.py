@@ -1,4 +1,4 @@
-"""AISafety's Figures 2 to 7 (Liu, Guo et al.): no number of them is printed, ours stand beside the text."""
+"""AISafety's Figures 2 to 7 (Liu, Guo et al.), which are compared with the text, because no numbers are printed."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -51,11 +51,11 @@ _NEURONS = {
 
 
 def compare_radii(published: str, options: Options) -> dict[str, Any]:
-    """Accuracy, confidences and noise tolerance under FGSM and PGD at growing radii (Figure 2).
+    """Compute accuracy, confidences and noise tolerance under FGSM and PGD at growing radii (Figure 2).
 
     Args:
         published: "aisafety_figures".
-        options: of the command.
+        options: options of the command.
     """
     setting = setting_of(("FGSM", "PGD-linf"), _MODELS_OF, images=397, quick=20, measures=("effect",))
     radii = _RADII["quick" if options.quick else "default"]
@@ -81,11 +81,11 @@ def compare_radii(published: str, options: Options) -> dict[str, Any]:
 
 
 def compare_directions(published: str, options: Options, *, figure: str) -> dict[str, Any]:
-    """How far each direction moves an image before the decision changes, and how that spreads over images.
+    """Compute the distance to a decision change along each direction, and its spread over images (Figures 4 and 5).
 
     Args:
         published: "aisafety_figures".
-        options: of the command.
+        options: options of the command.
         figure: "4" or "5".
     """
     count = 100 if options.full else 5 if options.quick else 20
@@ -96,7 +96,7 @@ def compare_directions(published: str, options: Options, *, figure: str) -> dict
             for what, symbol, estimate in _boundary(run, classifier, count)
         ]
         return _report(
-            run, published, (figure,), lines, _BOUNDARY, [f"{count} directions; the paper does not say how many"]
+            run, published, (figure,), lines, _BOUNDARY, [f"{count} directions; the paper does not state the number"]
         )
 
 
@@ -115,7 +115,7 @@ def _report(
 
 
 def _boundary(run: SettingRun, classifier: Classifier, count: int) -> Iterator[tuple[str, str, Estimate]]:
-    """The mean distance along each direction, and quantiles of the least, in grey levels."""
+    """Yield the mean distance along each direction, and quantiles of the smallest, in grey levels."""
     data = run.plan.data.load(classifier)
     inputs, labels = data.inputs.to(classifier.device), data.labels.to(classifier.device)
     directions = orthogonal_directions(min(count, inputs[0].numel()), inputs[0])
@@ -127,17 +127,17 @@ def _boundary(run: SettingRun, classifier: Classifier, count: int) -> Iterator[t
     for place, values in enumerate(along):
         (drawn,) = bootstrap_means(counts, np.asarray(values)[:, None])
         yield f"direction {place + 1}", "EBD of a direction", interval(drawn.ratio, drawn.n)
-    least = torch.stack(along).amin(0)  # of a grid: the same as all directions asked at once
+    least = torch.stack(along).amin(0)  # on a grid, equal to querying all directions together
     for share in _SHARES:
         yield f"quantile {share}", "EBD", Estimate(float(least.quantile(share)), float("nan"), float("nan"), len(least))
 
 
 def compare_corruptions(published: str, options: Options) -> dict[str, Any]:
-    """Errors on corrupted images and flips along sequences of frames, against the undefended model (Figure 3).
+    """Compute errors on corrupted images and flips along sequences of frames, against the undefended model (Figure 3).
 
     Args:
         published: "aisafety_figures".
-        options: of the command.
+        options: options of the command.
     """
     with run_setting(setting_of(("FGSM",), _MODELS_OF, images=100, quick=10, measures=()), options) as run:
         first = run.plan.config.models[0]
@@ -161,11 +161,11 @@ def compare_corruptions(published: str, options: Options) -> dict[str, Any]:
 
 
 def compare_noise(published: str, options: Options) -> dict[str, Any]:
-    """Noise insensitivity at growing radii (Figure 6).
+    """Compute noise insensitivity at growing radii (Figure 6).
 
     Args:
         published: "aisafety_figures".
-        options: of the command.
+        options: options of the command.
     """
     lines: list[PaperLine] = []
     for radius in _RADII["quick" if options.quick else "default"]:
@@ -187,11 +187,11 @@ def compare_noise(published: str, options: Options) -> dict[str, Any]:
 
 
 def compare_neurons(published: str, options: Options) -> dict[str, Any]:
-    """Sensitivity of the neurons under FGSM and PGD, and their uncertainty, layer by layer (Figure 7).
+    """Compute sensitivity and uncertainty of neurons by layer (Figure 7), with sensitivity under FGSM and PGD.
 
     Args:
         published: "aisafety_figures".
-        options: of the command.
+        options: options of the command.
     """
     setting = setting_of(("FGSM", "PGD-linf"), _MODELS_OF, quick=10, measures=("neurons",))
     with run_setting(setting, options) as run:

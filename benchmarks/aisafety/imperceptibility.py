@@ -1,4 +1,4 @@
-"""AISafety's Tables VIII and IX: how visible the adversarial test sets are."""
+"""AISafety's Tables VIII and IX: visibility of the adversarial test sets."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,20 +16,20 @@ from .setting import attack_name, compare_parts, missing_rows, paper_model, sett
 
 _ATTACKS = ("FGSM", "PGD-l1", "PGD-l2", "PGD-linf")
 _READINGS = {
-    "ALD": "p = 2, over successes. The published rows of PGD-l1 and PGD-l2 are of longer changes than the stated radii "
-    "allow (`davylamp reproduce checks`)",
+    "ALD": "p = 2, over successes. The published rows of PGD-l1 and PGD-l2 have larger perturbations than the stated "
+    "radii allow (`davylamp reproduce checks`)",
     "ASS": "SSIM with an 11 x 11 Gaussian; the paper gives no window",
-    "PSD": "change times deviation, as the program, which is what the table holds; equation 6 divides by the deviation",
+    "PSD": "change times deviation, as in the program and the table; equation 6 divides by the deviation",
 }
 
 
 def compare_imperceptibility(table: str, options: Options, *, dataset: str) -> dict[str, Any]:
-    """Distortion of each attack's successes on each model beside a published table.
+    """Compare the distortion of each attack's successes on each model with a published table.
 
     Args:
         table: "aisafety_table8" or "aisafety_table9".
-        options: of the command.
-        dataset: that it is about.
+        options: options of the command.
+        dataset: data set of the table.
     """
     setting = setting_of(_ATTACKS, table, keep_images=True, measures=("distance", "perceptual"))
 
@@ -59,7 +59,7 @@ def _line(table: str, dataset: str, model: str, attack: str, symbol: str, estima
 
 
 def _sensitivity(run: SettingRun) -> Iterator[tuple[AttackRun, Estimate]]:
-    """PSD as the program computes it, of every cell."""
+    """Yield PSD as computed by the program, for every run."""
     for cell in run.plan.cells:
         classifier = run.models[cell.subject.model]
         data, examples = run.plan.data.load(classifier), run.read_examples(cell)

@@ -1,8 +1,8 @@
-"""What AISafety's Tables II to IX share: its attacks, and what its models and data are replaced by.
+"""Common setting of AISafety's Tables II to IX: attacks, and replacements of models and data.
 
-The paper has WideResNet-28 on CIFAR-10 and VGG-16 on SVHN, and gives no weights. Beside CIFAR-10's rows of the
-undefended model and of random resizing stand the embedded ResNet-18 on CIFAR-10's samples; beside all others small
-models on digits, trained and defended as the paper's are.
+The paper has WideResNet-28 on CIFAR-10 and VGG-16 on SVHN, without weights. CIFAR-10's rows of the undefended model and
+of random resizing are compared with the embedded ResNet-18 on CIFAR-10's samples; all others with small models on
+digits, trained and defended as in the paper.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ MODELS: Mapping[str, str] = {
 SAME = {"NAT": "SAT"}  # Table IV's NAT has Table II's numbers of SAT less those of VANILLA: one model, two names
 RESNET = "demo:cifar10-resnet18"
 CIFAR: Mapping[str, str] = {RESNET: "VANILLA", f"{RESNET}+resize-pad": "RAND"}
-INCEPTION = ("digits:inception",)  # in the place of the paper's Inception-V3
+INCEPTION = ("digits:inception",)  # replaces the paper's Inception-V3
 DATASETS = ("CIFAR-10", "SVHN")
 PRESET = find_preset("aisafety")
 _NAMES: Mapping[tuple[str, str], str] = {
@@ -44,7 +44,7 @@ _STEPS = {"steps": 20, "binary_search_steps": 3, "samples": 32}
 
 
 def attack_name(implementation: str, norm: str) -> str:
-    """What AISafety calls an attack."""
+    """Return AISafety's name of an attack."""
     return _NAMES[implementation.partition(":")[2], norm]
 
 
@@ -57,15 +57,15 @@ def setting_of(
     transferred: Sequence[str] = (),
     **changes: Any,
 ) -> Setting:
-    """The paper's setting with some of its attacks.
+    """Return the paper's setting with some of its attacks.
 
     Args:
-        names: of attacks, as the paper has them.
-        table: published, whose models are run; the undefended one besides.
-        images: of the default size.
-        quick: images of the quick size.
-        transferred: attacks that are made on `INCEPTION`.
-        **changes: of the config.
+        names: the paper's names of the attacks.
+        table: published table, whose models are run together with the undefended one.
+        images: number of images of the default size.
+        quick: number of images of the quick size.
+        transferred: attacks made on `INCEPTION`.
+        **changes: changes of the config.
     """
     wanted = {False: names, True: transferred}
     attacks = [
@@ -86,16 +86,16 @@ def setting_of(
 def compare_parts(
     table: str, setting: Setting, options: Options, compare: Callable[[SettingRun], dict[str, Any]], images: int = 20
 ) -> dict[str, Any]:
-    """What a table compares, on the ResNet-18 for the rows of CIFAR-10 that it can stand beside, and on the digits.
+    """Run a comparison on the ResNet-18 for comparable CIFAR-10 rows, and on the digits.
 
-    With models or data given it is done once, with them.
+    If models or data are given, it is run once with them.
 
     Args:
-        table: published.
-        setting: on digits.
-        options: of the command.
-        compare: of a finished evaluation.
-        images: of CIFAR-10's samples, of the default size.
+        table: published table.
+        setting: setting on digits.
+        options: options of the command.
+        compare: function of a finished evaluation.
+        images: number of CIFAR-10's samples of the default size.
     """
     results = []
     for part in _parts(table, setting, options, images):
@@ -113,7 +113,7 @@ def _parts(table: str, setting: Setting, options: Options, images: int = 20) -> 
 
 
 def _on_cifar(table: str, setting: Setting, images: int = 20) -> Setting:
-    """The same on CIFAR-10's samples, without what is transferred: there is no second model to make it on."""
+    """Return the setting on CIFAR-10's samples, without transfer, for which there is no second model."""
     models = tuple(name for name, theirs in CIFAR.items() if theirs in _printed(table))
     attacks = tuple(choice for choice in setting.config.attacks if not choice.surrogate)
     default = replace(setting.default, models=models, images=images, queries=300)
@@ -129,21 +129,21 @@ def _printed(table: str) -> set[str]:
 
 
 def paper_model(model: str, table: str) -> str:
-    """The paper's model that one of ours stands beside, as a table calls it: by its training or defence."""
+    """Return the paper's name of the model that ours is compared with, by training or defence."""
     name = CIFAR.get(model) or MODELS.get(model.rpartition(":")[2], "VANILLA")
     return next((other for other, same in SAME.items() if same == name and other in _printed(table)), name)
 
 
 def beside_both(table: str, symbol: str, model: str, row: str, ours: Estimate, **labels: Any) -> Iterator[PaperLine]:
-    """Ours beside the rows of a table for both data sets, as far as it has them.
+    """Yield comparisons with the rows of a table for both data sets, if present.
 
     Args:
-        table: published.
-        symbol: of the metric.
-        model: ours.
-        row: what the line is about.
-        ours: the number.
-        **labels: of the published row.
+        table: published table.
+        symbol: symbol of the metric.
+        model: our model.
+        row: title of the line.
+        ours: our number.
+        **labels: labels of the published row.
     """
     have = {each["dataset"] for each in load_published(table)["rows"]}
     for dataset in (name for name in DATASETS[: 1 if model in CIFAR else None] if name in have):
@@ -153,9 +153,9 @@ def beside_both(table: str, symbol: str, model: str, row: str, ours: Estimate, *
 
 
 def missing_rows(table: str, present: Sequence[str]) -> dict[str, str]:
-    """Published models and attacks that there is nothing of ours for."""
+    """Return published models and attacks without a counterpart."""
     rows = load_published(table)["rows"]
     models = {row["model"] for row in rows} - {*MODELS.values(), *SAME}
     attacks = {row["attack"] for row in rows if "attack" in row} - {*present, "CLEAN"}
-    why = dict.fromkeys(sorted(models), "no small model is trained so")
-    return why | dict.fromkeys(sorted(attacks), "no library here has it, or not in this table's setting")
+    why = dict.fromkeys(sorted(models), "no small model is trained in this way")
+    return why | dict.fromkeys(sorted(attacks), "not implemented in any library, or not in this setting")

@@ -8,17 +8,17 @@ from .setting import attack_name, beside_both, compare_parts, missing_rows, sett
 
 _ATTACKS = ("PGD-l1", "PGD-l2", "PGD-linf", "C&W")
 _READINGS = {
-    "AAW": "accuracy over all images, as the name, the text on AAB and the table have it; equation 8 is 1 - AAW. C&W "
-    "has no radius: an image counts as wrong wherever its example is"
+    "AAW": "accuracy over all images, as in the name, the text on AAB and the table; equation 8 is 1 - AAW. C&W "
+    "has no radius: an image counts as wrong at any distance"
 }
 
 
 def compare_white_box(table: str, options: Options) -> dict[str, Any]:
-    """Run the white-box attacks beside Table II.
+    """Run the white-box attacks and compare with Table II.
 
     Args:
         table: "aisafety_table2".
-        options: of the command.
+        options: options of the command.
     """
 
     def compare(run: SettingRun) -> dict[str, Any]:

@@ -9,17 +9,17 @@ from .setting import attack_name, beside_both, compare_parts, missing_rows, sett
 _QUERIES, _TRANSFERRED = ("NATTACK", "SPSA", "BA"), ("PGD-l1", "PGD-l2", "PGD-linf")
 _READINGS = {
     "AAB": "accuracy over all images. The paper transfers PGD from an Inception-V3; here it is from a small network "
-    "with a block of parallel convolutions, undefended, trained on the same digits; on CIFAR-10 there is none. BA has "
+    "with a block of parallel convolutions, undefended, trained on the same digits; none on CIFAR-10. BA has "
     "no radius"
 }
 
 
 def compare_black_box(table: str, options: Options) -> dict[str, Any]:
-    """Run the query attacks and PGD made on a surrogate, beside Table III.
+    """Run the query attacks and PGD made on a surrogate, and compare with Table III.
 
     Args:
         table: "aisafety_table3".
-        options: of the command.
+        options: options of the command.
     """
 
     def compare(run: SettingRun) -> dict[str, Any]:

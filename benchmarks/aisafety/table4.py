@@ -1,4 +1,4 @@
-"""AISafety, Table IV (Liu, Guo et al.): what the defences change on clean images."""
+"""AISafety, Table IV (Liu, Guo et al.): effect of the defences on clean images."""
 
 from typing import Any
 
@@ -10,17 +10,17 @@ from .setting import beside_both, compare_parts, missing_rows, setting_of
 _SYMBOLS = ("CAV", "CRR", "CSR", "CCV", "COS")
 _READINGS = {
     "CAV": "defended minus original, with its sign",
-    "CCV": "mean absolute difference of the true class's probability where both are right",
-    "COS": "divergence in nats, not its root, where both are right",
+    "CCV": "mean absolute difference of the true class's probability if both are correct",
+    "COS": "divergence in nats, not its root, if both are correct",
 }
 
 
 def compare_defences(table: str, options: Options) -> dict[str, Any]:
-    """Compare every other model with the first, the undefended one, on clean images, beside Table IV.
+    """Compare every other model with the first, undefended one, on clean images, and with Table IV.
 
     Args:
         table: "aisafety_table4".
-        options: of the command.
+        options: options of the command.
     """
 
     def compare(run: SettingRun) -> dict[str, Any]:
@@ -33,6 +33,6 @@ def compare_defences(table: str, options: Options) -> dict[str, Any]:
                 lines += beside_both(table, symbol, model, row, clean.metrics[symbol])
         return run.report(table, lines, readings=_READINGS, left_out=missing_rows(table, ()))
 
-    # A results folder has at least one attack; only its clean predictions are used.
+    # A results folder needs at least one attack, but only clean predictions are used.
     setting = setting_of(("FGSM",), table, images=397, quick=397, measures=())
     return compare_parts(table, setting, options, compare)

@@ -18,16 +18,16 @@ _FULL, _DEFAULT, _QUICK = 1000, 100, 20  # directions
 _READINGS = {
     "EBD": "over {} random orthogonal directions and the grid 0, 2, ..., 126 grey levels: the paper gives neither, its "
     "program has 1000 and this grid. More directions make it smaller",
-    "EBD2": "steps of 0.0005 of BIM, at most 1000; images that none gets over are left out, as in the program",
+    "EBD2": "steps of 0.0005 of BIM, at most 1000; images that no step fools are omitted, as in the program",
 }
 
 
 def compare_boundary_distances(table: str, options: Options) -> dict[str, Any]:
-    """Measure both distances beside Table V.
+    """Measure both distances and compare with Table V.
 
     Args:
         table: "aisafety_table5".
-        options: of the command.
+        options: options of the command.
     """
     directions = _FULL if options.full else _QUICK if options.quick else _DEFAULT
 

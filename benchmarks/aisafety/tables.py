@@ -20,7 +20,7 @@ TABLES = (
     ),
     PaperTable(
         "aisafety-table4",
-        "what defences change on clean images",
+        "effect of defences on clean images",
         "aisafety_table4",
         ".aisafety.table4:compare_defences",
     ),

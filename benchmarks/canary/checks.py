@@ -1,4 +1,4 @@
-"""What CANARY's tables and text say about each other (Sun et al. 2023); no model is run."""
+"""Consistency checks of CANARY's tables and text (Sun et al. 2023); no model is run."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
@@ -8,7 +8,7 @@ from ..shared.check import PaperCheck
 from ..shared.paper_numbers import find_place, load_rows
 
 _TRANSFERABLE = ("MI-FGSM", "VMI-FGSM", "NI-FGSM", "SI-FGSM")
-# Of all sets of attacks of Tables 4 and 5 only this one has the means of Table 8, "white"; for "black" none has, and
+# Only this set of attacks of Tables 4 and 5 has the means of Table 8, "white". For "black" no set has them, and
 # this one comes nearest.
 TABLE8_WHITE = (
     *((name, "") for name in ("FGSM", "JSMA", "DeepFool", "I-FGSM", "C&W Attack", "PGD", "EAD", "AdvGan")),
@@ -20,14 +20,12 @@ _ROUNDING: Mapping[str, float] = dict.fromkeys(("MR", "AIAC", "ARTC", "ACAMC_A",
     **dict.fromkeys(("AED", "FDL", "FDH"), 5e-6),
     **dict.fromkeys(("AMD", "ADMS", "ALMS"), 5e-5),
 }
-_SWAPPED = (
-    "holds to rounding when A and T of the four transferable attacks at 1/255 are exchanged: one table swaps them"
-)
+_SWAPPED = "holds up to rounding if A and T of the four transferable attacks at 1/255 are swapped in one table"
 _NO_SET = "no set of attacks of Tables 4 and 5 has these means; given is the nearest, all but AdvGan"
 
 
 def check_canary() -> Iterator[PaperCheck]:
-    """Every check of CANARY."""
+    """Yield every check of CANARY."""
     yield from _statements()
     yield from _transfer()
     yield from _table8("white", TABLE8_WHITE)
@@ -37,7 +35,7 @@ def check_canary() -> Iterator[PaperCheck]:
 
 
 def _statements() -> Iterator[PaperCheck]:
-    """The means of MR that section 5.4.2 states about Table 8."""
+    """Check the means of MR stated in section 5.4.2 about Table 8."""
     rows, statements = load_rows("canary_table8"), load_rows("canary_statements")
     for stated in statements:
         kind = stated["kind"]
@@ -57,14 +55,14 @@ def _statements() -> Iterator[PaperCheck]:
 
 
 def _transfer() -> Iterator[PaperCheck]:
-    """OTR of the full test in Table 4 and in Table 6."""
+    """Compare OTR of the full test in Table 4 and in Table 6."""
     for row in load_rows("canary_table6"):
         printed = _find("canary_table4", attack=row["attack"], epsilon="16/255")["OTR"]
         yield PaperCheck("CANARY, Tables 4 and 6", f"OTR of {row['attack']}", printed, row["OTR"], 5e-4 + 5e-6)
 
 
 def _table8(kind: str, attacks: Sequence[tuple[str, str]]) -> Iterator[PaperCheck]:
-    """A mean over the attacks of means over the models is the mean over the models of means over the attacks."""
+    """Check that the mean over attacks of means over models equals the mean over models of means over attacks."""
     models = [row for row in load_rows("canary_table8") if row["attack_type"] == kind]
     for symbol, rounding in _ROUNDING.items():
         table = "canary_table4" if symbol in load_rows("canary_table4")[0] else "canary_table5"
@@ -80,7 +78,7 @@ def _table8(kind: str, attacks: Sequence[tuple[str, str]]) -> Iterator[PaperChec
 
 
 def _ranks() -> Iterator[PaperCheck]:
-    """Table 9's ranks of CA and MR from Tables 7 and 8; 1 is the least robust. Ties may be broken either way."""
+    """Check Table 9's ranks of CA and MR against Tables 7 and 8; 1 is the least robust, ties in either order."""
     capability = {row["model"]: row["CA"] for row in load_rows("canary_table7")}
     sides = {"CA_rank": capability}
     for kind in ("white", "black"):
@@ -102,10 +100,12 @@ def _rank_fits(rank: int, value: float, values: Sequence[float]) -> bool:
 
 
 def _frequencies() -> Iterator[PaperCheck]:
-    """A part of an orthogonal split is never longer than the whole."""
+    """Check that a part of an orthogonal split is never longer than the whole."""
     rows = load_rows("canary_table5")
     longer = sum(row["FDL"] > row["AED"] for row in rows)
-    note = "no orthogonal wavelet gives this: the columns hold another quantity (a Fourier filter, columns swapped)"
+    note = (
+        "no orthogonal wavelet gives this: the columns contain a different quantity (a Fourier filter, columns swapped)"
+    )
     yield PaperCheck("CANARY, Table 5", "attacks whose low-frequency part FDL is longer than AED", 0, longer, 0, note)
 
 

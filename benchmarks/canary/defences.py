@@ -1,7 +1,7 @@
-"""CANARY's measures of a defence (Sun et al. 2023, section 3.1.4), of which it prints no numbers.
+"""CANARY's metrics of a defence (Sun et al. 2023, section 3.1.4), for which the paper prints no numbers.
 
-As the paper says: a model that was trained otherwise is attacked itself; one behind a transformation of its input sees
-the examples that were made on the original.
+As in the paper, adversarially trained models are attacked themselves; defences that transform the input are evaluated
+on examples made on the original.
 """
 
 from typing import Any
@@ -29,20 +29,20 @@ _SETTING = Setting(
     data="digits",
 )
 _READINGS = {
-    "CAV": "AV of the paper: with FV and CV its MCV, on clean images",
-    "CRR": "RR of the paper; CSR is its SR",
+    "CAV": "the paper's AV, with FV and CV its MCV, on clean images",
+    "CRR": "the paper's RR; CSR is its SR",
     "MRV": "with the differences of distances (ANDV) and of similarities (AMSV) its ACV; made on the original, both "
     "models see the same examples, and only MRV is there",
-    "ARAC": "each model's confidence in what it predicts, before minus after; AITC is after minus before",
+    "ARAC": "each model's confidence in its prediction, before minus after; AITC is after minus before",
 }
 
 
 def compare_measures(published: str, options: Options) -> dict[str, Any]:
-    """Every other model against the first, the undefended one, on clean images and under attack.
+    """Compare every other model with the first, undefended one, on clean images and under attack.
 
     Args:
         published: "canary_defences".
-        options: of the command.
+        options: options of the command.
     """
     with run_setting(_SETTING, options) as run:
         original, *defended = run.plan.config.models

@@ -1,4 +1,4 @@
-"""What CANARY's Tables 4 to 8 share: its attacks, what their names are here, and how its columns are to be read."""
+"""Common setting of CANARY's Tables 4 to 8: attacks, their names here, and the meaning of the columns."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -55,7 +55,7 @@ FAMILIES: Mapping[str, str] = {
     "swin": "SwinT",
     "convnext": "ConvNeXt",
 }
-STAND_INS: Mapping[str, str] = {}  # of the paper -> what is run
+STAND_INS: Mapping[str, str] = {}  # the paper's name -> the attack that is run
 TRANSFERABLE = ("mi-fgsm", "vmi-fgsm", "ni-fgsm", "si-fgsm")
 PRESET = find_preset("canary")
 _DEFAULT = {"steps": 8, "binary_search_steps": 2, "samples": 2, "translations": 2, "rotations": 3, "epochs": 4}
@@ -74,7 +74,7 @@ SETTING = Setting(
     quick=Size(("demo:efficientnet-lite0",), 2, _QUICK, 24),
     data_set="ImageNet",
 )
-_CHEAP = (AttackChoice("foolbox:fgsm", "linf", 1 / 255),)  # a results folder has at least one attack
+_CHEAP = (AttackChoice("foolbox:fgsm", "linf", 1 / 255),)  # a results folder needs at least one attack
 _CLEAN = Setting(
     replace(PRESET.config, attacks=_CHEAP, transfer="no", measures=()),
     default=replace(SETTING.default, images=20),
@@ -82,8 +82,8 @@ _CLEAN = Setting(
     data_set="ImageNet",
 )
 READINGS: Mapping[str, str] = {
-    "CF": "mean over the classes that are met; the printed sum over images is a slip",
-    "CC": "confidence of the true class, right or wrong",
+    "CF": "mean over the classes that occur; the printed sum over images is a mistake",
+    "CC": "confidence of the true class, whether predicted or not",
     "AIAC": "after minus before: the signs of the table, not the order of the printed formula",
     "ACAMC_A": "Grad-CAM of the logit at the last convolution",
     "ACAMC_T": "Grad-CAM of the logit at the last convolution",
@@ -92,18 +92,18 @@ READINGS: Mapping[str, str] = {
     "QNC_F": "passes per image, over successes",
     "QNC_B": "passes per image, over successes",
     "APCR": "components that differ after rounding to 8 bits",
-    "AED": "root mean square divided by sqrt(3), the only normaliser that fits the table; the printed one is another",
-    "FDL": "Haar, root mean square, as the text says; the table holds a Fourier filter of rescaled grey images, its "
+    "AED": "root mean square divided by sqrt(3), the only normaliser that fits the table; the printed one differs",
+    "FDL": "Haar, root mean square, as in the text; the table contains a Fourier filter of rescaled grey images, its "
     "columns swapped: no difference is given",
     "FDH": "as FDL",
     "ADMS": "DISTS; needs VGG16's weights",
-    "ALMS": "MS-GMSD on luma, as the text says; the table holds the chromatic form: no difference is given",
+    "ALMS": "MS-GMSD on luma, as in the text; the table contains the chromatic form, so no difference is given",
 }
 NOT_COMPARABLE = ("FDL", "FDH", "ALMS")
 
 
 def scale(symbol: str, estimate: Estimate) -> Estimate:
-    """Ours in the scale of the printed table."""
+    """Scale our number to the unit of the printed table."""
     if symbol != "AED":
         return estimate
     value, low, high = (number / math.sqrt(3) for number in estimate[:3])
@@ -111,26 +111,26 @@ def scale(symbol: str, estimate: Estimate) -> Estimate:
 
 
 def paper_name(implementation: str) -> str:
-    """What CANARY calls an attack.
+    """Return CANARY's name of an attack.
 
     Args:
-        implementation: name of a row, as "foolbox:fgsm".
+        implementation: name of an implementation, such as "foolbox:fgsm".
     """
     return NAMES[find_attack(parse_search(implementation.partition(" ")[0]).inside.partition(":")[2]).name]
 
 
 def run_name(implementation: str) -> str:
-    """What is run under a name of CANARY: another name where something else stands for it.
+    """Return the name of the attack that is run under a name of CANARY, if it is a replacement.
 
     Args:
-        implementation: name of a row, as "foolbox:fgsm".
+        implementation: name of an implementation, such as "foolbox:fgsm".
     """
     name = paper_name(implementation)
     return STAND_INS.get(name, name)
 
 
 def row_of(labels: Mapping[str, Any]) -> dict[str, str]:
-    """The labels of the published row that a row of ours is about: `attack`, for transferable ones `epsilon`."""
+    """Return the labels of the published row for one of ours: `attack`, and `epsilon` for transferable ones."""
     name = paper_name(labels["implementation"])
     if name not in [NAMES[attack] for attack in TRANSFERABLE]:
         return {"attack": name}
@@ -138,29 +138,31 @@ def row_of(labels: Mapping[str, Any]) -> dict[str, str]:
 
 
 def readings_of(symbols: Sequence[str]) -> dict[str, str]:
-    """How the columns and the stand-ins of a table are read."""
-    stand_ins = {f"{run} for {paper}": "another attack: no difference is given" for paper, run in STAND_INS.items()}
+    """Describe how the columns and replacements of a table are interpreted."""
+    stand_ins = {
+        f"{run} for {paper}": "a different attack, so no difference is given" for paper, run in STAND_INS.items()
+    }
     return {symbol: READINGS[symbol] for symbol in symbols if symbol in READINGS} | stand_ins
 
 
 def left_out(table: str) -> dict[str, str]:
-    """Published attacks without an implementation in any library here."""
+    """Return published attacks without an implementation."""
     names = [row["attack"] for row in load_rows(table) if row["attack"] not in NAMES.values()]
-    return dict.fromkeys(names, "no library here has it")
+    return dict.fromkeys(names, "not implemented in any library")
 
 
 def family_of(model: str) -> str:
-    """The paper's model of the same family, or "" if it has none."""
+    """Return the paper's model of the same family; "" if there is none."""
     return next((paper for part, paper in FAMILIES.items() if part in model.lower()), "")
 
 
 def compare_attacks(table: str, options: Options, *, symbols: Sequence[str]) -> dict[str, Any]:
-    """Every attack's means over the models beside a published table.
+    """Compare every attack's means over the models with a published table.
 
     Args:
         table: "canary_table4" or "canary_table5".
-        options: of the command.
-        symbols: its columns.
+        options: options of the command.
+        symbols: columns.
     """
     with run_setting(SETTING, options) as run:
         results, notes = build_rows(run.folder, symbols, "attacks")
@@ -180,12 +182,12 @@ def compare_attacks(table: str, options: Options, *, symbols: Sequence[str]) -> 
 
 
 def compare_clean(table: str, options: Options, *, symbols: Sequence[str]) -> dict[str, Any]:
-    """The models on clean images, each beside the paper's of its family.
+    """Compare the models on clean images with the paper's models of the same family.
 
     Args:
         table: "canary_table7".
-        options: of the command.
-        symbols: its columns.
+        options: options of the command.
+        symbols: columns.
     """
     with run_setting(_CLEAN, options) as run:
         results, notes = build_rows(run.folder, symbols, "models")
@@ -195,18 +197,18 @@ def compare_clean(table: str, options: Options, *, symbols: Sequence[str]) -> di
 
 
 def beside(table: str, symbol: str, model: str, **labels: Any) -> tuple[float | None, str]:
-    """The published number that a model's is put beside, and whose it is: of its family, or the mean over all.
+    """Return the published number for a model and its origin: its family, or the mean over all models.
 
     Args:
-        table: with a row for each model.
-        symbol: of the metric.
-        model: its name here.
-        **labels: further labels of the row.
+        table: table with a row for each model.
+        symbol: symbol of the metric.
+        model: name of our model.
+        **labels: additional labels of the row.
     """
     return find_beside(table, symbol, **labels_of(model), **labels)
 
 
 def labels_of(model: str) -> dict[str, str]:
-    """The labels of the published rows that a model stands beside: those of its family, or none where it has none."""
+    """Return the labels of the published rows of a model's family; empty if there is none."""
     family = family_of(model)
     return {"model": family} if family else {}

@@ -1,4 +1,4 @@
-"""CANARY, Table 6 (Sun et al. 2023): transfer of four attacks between all models, mean over the pairs of two."""
+"""CANARY, Table 6 (Sun et al. 2023): transfer of four attacks between all models, mean over the pairs."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -22,16 +22,16 @@ _SETTING = Setting(
     default=replace(SETTING.default, images=10),
     quick=Size(("demo:efficientnet-lite0", "demo:efficientnet-lite1"), 4, SETTING.quick.limits, SETTING.quick.queries),
 )
-_READINGS: Mapping[Over, str] = {"fooled": "of those that fool their own model", "valid": "of all valid images"}
-_CONFIDENCE = "on the tested models, over the images that these get right when clean, whether the example fools or not"
+_READINGS: Mapping[Over, str] = {"fooled": "among those that fool their own model", "valid": "among all valid images"}
+_CONFIDENCE = "on the tested models, over the images that they classify correctly when clean, fooled or not"
 
 
 def compare_transfer(table: str, options: Options) -> dict[str, Any]:
-    """Run the transferable attacks and test their examples on the other models, beside Table 6.
+    """Run the transferable attacks, test their examples on the other models, and compare with Table 6.
 
     Args:
         table: "canary_table6".
-        options: of the command.
+        options: options of the command.
     """
     with run_setting(_SETTING, options) as run:
         lines: list[PaperLine] = []
@@ -51,5 +51,7 @@ def compare_transfer(table: str, options: Options) -> dict[str, Any]:
                 published = find_value(table, symbol, attack=name)
                 lines.append(PaperLine(shown, symbol, estimate, published, "the paper's 15 models", name == shown))
         readings = readings_of(()) | dict.fromkeys(("AIAC", "ARTC"), _CONFIDENCE)
-        readings |= {"OTR": f"{READINGS['OTR']}; and over all that it gets right when clean, the other fair reading"}
+        readings |= {
+            "OTR": f"{READINGS['OTR']}; and over all images correct when clean, the other plausible interpretation"
+        }
         return run.report(table, lines, readings=readings, left_out={}, notes=notes)

@@ -1,7 +1,7 @@
-"""CANARY, Table 8 (Sun et al. 2023): the models under attack, mean over white-box and over black-box attacks.
+"""CANARY, Table 8 (Sun et al. 2023): models under attack, means over white-box and over black-box attacks.
 
-Which attacks the means are over is not printed; they are those that `davylamp reproduce checks` finds from Tables 4
-and 5: "white" has the transferable attacks at 1/255 and AdvGan and not SSAH, "black" is without AdvGan.
+The paper does not state the attacks of these means; they are those found by `davylamp reproduce checks` from Tables 4
+and 5: "white" has the transferable attacks at 1/255 and AdvGan but not SSAH, "black" is without AdvGan.
 """
 
 from collections.abc import Iterator
@@ -23,11 +23,11 @@ _KINDS = {"white": TABLE8_WHITE, "black": TABLE8_BLACK}
 
 
 def compare_models(table: str, options: Options) -> dict[str, Any]:
-    """Run CANARY's attacks beside its Table 8.
+    """Run CANARY's attacks and compare with Table 8.
 
     Args:
         table: "canary_table8".
-        options: of the command.
+        options: options of the command.
     """
     with run_setting(SETTING, options) as run:
         lines = [
@@ -44,10 +44,10 @@ def compare_models(table: str, options: Options) -> dict[str, Any]:
 
 
 def mean_over_attacks(folder: Path) -> Iterator[tuple[str, str, str, Estimate]]:
-    """The mean over the attacks of each kind on each model; every attack weighs the same, whatever its threat model.
+    """Yield the mean over the attacks of each kind on each model, all attacks weighted equally.
 
     Args:
-        folder: with results.
+        folder: results folder.
 
     Yields:
         Kind, model, symbol, estimate.

@@ -1,7 +1,7 @@
 """CANARY, Table 9 (Sun et al. 2023): scores and ranks of 15 models from the metrics of Tables 7 and 8.
 
-Ours beside the published scores. The published program is one Metropolis chain per fit without a convergence check; its
-scores move with its seed, by up to 0.1.
+Our scores are compared with the published ones. The published program is one Metropolis chain per fit without a
+convergence check; its scores vary by up to 0.1 with the seed.
 """
 
 import time
@@ -17,14 +17,14 @@ from ...scoring import Ranking, metrics_of, rank_table
 from ..shared.paper_numbers import load_rows
 from ..shared.paper_table import Options
 
-PUBLISHED = {"canary-table9": "models", "canary-table4": "attacks"}  # baselines, and what they are of
+PUBLISHED = {"canary-table9": "models", "canary-table4": "attacks"}  # baselines and their subjects
 
 
 def metrics_under(kind: str) -> tuple[np.ndarray, list[str], list[str]]:
-    """Tables 7 and 8 side by side.
+    """Join Tables 7 and 8.
 
     Args:
-        kind: "white" or "black", the attacks that Table 8 averages over.
+        kind: "white" or "black", the attacks averaged in Table 8.
 
     Returns:
         Values, shape (15, 15); the models; the metrics' symbols.
@@ -37,18 +37,18 @@ def metrics_under(kind: str) -> tuple[np.ndarray, list[str], list[str]]:
 
 
 def published_baseline(name: str, knowledge: str | None) -> tuple[np.ndarray, list[str], list[str]]:
-    """The metrics that `davylamp rank --against published:NAME` places a model or an attack among.
+    """Return the metrics of the baseline of `davylamp rank --against published:NAME`.
 
     Args:
-        name: "canary-table9", the models by Tables 7 and 8; "canary-table4", the attacks by Tables 4 and 5.
+        name: "canary-table9" for models by Tables 7 and 8, "canary-table4" for attacks by Tables 4 and 5.
         knowledge: "white-box" or None; "black-box".
 
     Returns:
-        Values, shape (N, M), NaN where the paper gives none; the subjects; the metrics' symbols.
+        Values, shape (N, M), NaN if not published; the subjects; the metrics' symbols.
 
     Raises:
-        UnknownName: if there is no such table.
-        InvalidInput: for other knowledge.
+        UnknownName: If there is no such table.
+        InvalidInput: If the knowledge is different.
     """
     if name not in PUBLISHED:
         raise UnknownName("published baseline", name, PUBLISHED)
@@ -74,7 +74,7 @@ def compare_scores(table: str, options: Options) -> dict[str, Any]:
 
     Args:
         table: "canary_table9".
-        options: the seed of the fits; if quick, the white-box column alone.
+        options: seed of the fits; if quick, only the white-box column.
 
     Returns:
         "white" and "black", each with spearman, kendall, max_difference, rhat and rows; "seconds".
@@ -88,11 +88,11 @@ def compare_scores(table: str, options: Options) -> dict[str, Any]:
 
 
 def print_result(result: dict[str, Any], console: Console) -> None:
-    """Print ours beside theirs.
+    """Print our and the published scores.
 
     Args:
-        result: of `compare_scores`.
-        console: to print on.
+        result: result of `compare_scores`.
+        console: output console.
     """
     columns = ("model", "score", "published", "rank", "95 %", "published rank")
     for kind in ("white", "black"):
@@ -120,7 +120,7 @@ def print_result(result: dict[str, Any], console: Console) -> None:
 
 
 def _beside(ranking: Ranking, table: str, kind: str) -> dict[str, Any]:
-    """Ours and theirs of a column; ranks count from the least robust, as theirs."""
+    """Return our and the published values of a column; ranks count from the least robust, as published."""
     theirs = {row["model"]: row for row in load_rows(table)}
     count = len(ranking.subjects)
     rows = [

@@ -5,14 +5,14 @@ from ..shared.paper_table import PaperTable
 TABLES = (
     PaperTable(
         "canary-table4",
-        "what CANARY's attacks achieve",
+        "effects of CANARY's attacks",
         "canary_table4",
         ".canary.setting:compare_attacks",
         {"symbols": ("MR", "AIAC", "ARTC", "ACAMC_A", "ACAMC_T", "OTR")},
     ),
     PaperTable(
         "canary-table5",
-        "what CANARY's attacks cost",
+        "costs of CANARY's attacks",
         "canary_table5",
         ".canary.setting:compare_attacks",
         {"symbols": ("CTC", "QNC_F", "QNC_B", "APCR", "AED", "AMD", "FDL", "FDH", "ADMS", "ALMS")},

@@ -1,4 +1,4 @@
-"""What the table and the text of "Fooling beyond flipping the label" say about each other (Mopuri et al. 2020)."""
+"""Consistency checks of the table and text of "Fooling beyond flipping the label" (Mopuri et al. 2020)."""
 
 from collections.abc import Iterator
 from statistics import fmean
@@ -11,11 +11,11 @@ from ..shared.paper_numbers import load_rows
 
 
 def check_fooling() -> Iterator[PaperCheck]:
-    """Whether Table 1 can be had from the text, and the orders of section 3."""
+    """Check whether Table 1 follows from the text, and the orders stated in section 3."""
     logits = torch.arange(1000, 0, -1, dtype=torch.double).repeat(1, 1)
     swapped = logits.clone()
     swapped[:, :2] = logits[:, :2].flip(1)
-    note = "3.1: DeepFool only swaps the first two labels; with any K up to 100 that cannot give 0.02"
+    note = "3.1: DeepFool only swaps the first two labels; with any K up to 100 this cannot give 0.02"
     area = float(fooling_rate_auc(logits, swapped))
     yield PaperCheck("Fooling, Table 1", "FR_AUC when every first label becomes the second", 0.02, area, 0.005, note)
     means: dict[str, dict[str, list[float]]] = {"model": {}, "attack": {}}

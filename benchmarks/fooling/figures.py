@@ -1,6 +1,6 @@
 """Fooling beyond flipping the label, Figures 2, 3 and 5 (Mopuri et al. 2020): FR@K, QI-Wup and QI-Vis.
 
-The curves are not printed as numbers: ours stand alone, and beside what the text says about theirs.
+The curves are not printed as numbers, so ours are compared with statements in the text.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,11 +22,11 @@ _READINGS = {
 
 
 def compare_curves(published: str, options: Options) -> dict[str, Any]:
-    """Run the paper's attacks and measure what its figures show, mean over the models.
+    """Run the paper's attacks and compute the quantities of its figures, mean over the models.
 
     Args:
         published: "fooling_figures".
-        options: of the command.
+        options: options of the command.
     """
     with run_setting(SETTING, options) as run:
         results, notes = build_rows(run.folder, _SYMBOLS, "attacks")
@@ -42,7 +42,7 @@ def compare_curves(published: str, options: Options) -> dict[str, Any]:
 
 
 def judge(published: str, rows: Mapping[str, Mapping[str, Estimate]]) -> Iterator[str]:
-    """The orders that the text states, with how many of the pairs of attacks are in that order here."""
+    """Yield the orders stated in the text, with the number of pairs of attacks that agree here."""
     for stated in load_rows(published):
         symbol = stated.get("symbol")
         if symbol is None or not all(symbol in metrics for metrics in rows.values()):

@@ -1,4 +1,4 @@
-"""What "Fooling beyond flipping the label" shares (Mopuri et al. 2020): its attacks under its names."""
+"""Common setting of "Fooling beyond flipping the label" (Mopuri et al. 2020): attacks under the paper's names."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,7 +18,7 @@ _NAMES: Mapping[str, str] = {
 }
 _LIMITS = {"steps": 10, "binary_search_steps": 2}
 _CONFIG = find_preset("fooling").config
-_LONG = "davylamp:gd-uap"  # which nothing is left of after the steps that fit in here
+_LONG = "davylamp:gd-uap"  # omitted, because it needs more steps than fit here
 SETTING = Setting(
     replace(_CONFIG, attacks=tuple(choice for choice in _CONFIG.attacks if choice.attack != _LONG)),
     default=Size(("demo:*",), 8, _LIMITS, 100),
@@ -28,16 +28,16 @@ SETTING = Setting(
 LEFT_OUT = {"GD-UAP": "it takes 1000 steps; `davylamp evaluate --preset fooling` runs it"}
 _READINGS = {
     "FR_AUC": "trapezoids over K = 1, 2, 5, 10, 20, 50, 100, divided by 99; the paper gives no axis and normaliser, "
-    "and its 0.02 of DeepFool cannot be had so (`davylamp reproduce checks`)"
+    "and its 0.02 for DeepFool cannot be obtained (`davylamp reproduce checks`)"
 }
 
 
 def compare_areas(table: str, options: Options) -> dict[str, Any]:
-    """Run the paper's attacks beside its Table 1; our models beside the mean over its four.
+    """Run the paper's attacks and compare with Table 1; our models with the mean over its four.
 
     Args:
         table: "fooling_table1".
-        options: of the command.
+        options: options of the command.
     """
     with run_setting(SETTING, options) as run:
         results, notes = build_rows(run.folder, ["FR_AUC"], "pairs")
@@ -47,12 +47,12 @@ def compare_areas(table: str, options: Options) -> dict[str, Any]:
 
 
 def paper_name(labels: Mapping[str, Any]) -> str:
-    """What the paper calls an attack of a row; "" for the untargeted I-FGSM, which it does not have.
+    """Return the paper's name of a row's attack; "" for the untargeted I-FGSM, which it does not have.
 
     Args:
-        labels: with `implementation` and `targeted`.
+        labels: labels with `implementation` and `targeted`.
     """
-    attack = find_implementation(labels["implementation"].split()[0]).attack  # UAP's says what it learned from
+    attack = find_implementation(labels["implementation"].split()[0]).attack  # UAP's includes its fit images
     if attack == "bim":
         return "I-FGSM-LL" if labels["targeted"] else ""
     return _NAMES[attack]

@@ -1,4 +1,4 @@
-"""What HikDeep-Sec's tables say about themselves (Zhang et al. 2023); no model is run."""
+"""Consistency checks of HikDeep-Sec's tables (Zhang et al. 2023); no model is run."""
 
 import math
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from ..shared.paper_numbers import load_rows
 
 
 def check_hikdeepsec() -> Iterator[PaperCheck]:
-    """CAV = CRR - CSR, and what ACC and CAV say about the undefended model."""
+    """Check CAV = CRR - CSR, and the implications of ACC and CAV for the undefended model."""
     for number in (1, 2):
         rows, table = load_rows(f"hikdeepsec_table{number}"), f"HikDeep-Sec, Table {number}"
         for row in rows:
@@ -22,7 +22,7 @@ def check_hikdeepsec() -> Iterator[PaperCheck]:
 
 
 def _impossible(rows: list[dict[str, Any]]) -> dict[str, int]:
-    """How many columns say something that cannot be of ACC, CAV, CRR, CSR; the undefended model has ACC - CAV."""
+    """Count columns with impossible values of ACC, CAV, CRR, CSR; the undefended model has ACC - CAV."""
     undefended = [row["ACC"] - row["CAV"] for row in rows]
     pairs = [(a, b) for a, b in zip(range(len(rows)), range(1, len(rows)), strict=False)]
     rising = [undefended[b] > undefended[a] + 2e-4 for a, b in pairs if rows[a]["attack"] == rows[b]["attack"]]

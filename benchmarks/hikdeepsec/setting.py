@@ -1,7 +1,7 @@
-"""HikDeep-Sec's Tables 1 and 2 (Zhang et al. 2023): an adversarially trained model against the same one undefended.
+"""HikDeep-Sec's Tables 1 and 2 (Zhang et al. 2023): an adversarially trained model and the same model undefended.
 
-The paper has ResNet34 on CIFAR-10 and SVHN, and gives no weights. Both tables are run on the same small models, of
-which one is adversarially trained as the paper's is: nothing of that kind ships for CIFAR-10.
+The paper has ResNet34 on CIFAR-10 and SVHN, without weights. Both tables are run on the same small models, one of which
+is adversarially trained as in the paper, because no such model is available for CIFAR-10.
 """
 
 from collections.abc import Mapping
@@ -29,20 +29,20 @@ _SETTING = Setting(
 )
 _READINGS = {
     "ACC": "accuracy of the defended model; Clopper and Pearson's interval",
-    "CAV": "both models on the same examples, made on the undefended one: the paper does not say which set its tables "
-    "are about, but CAV > 0 only fits adversarial examples",
-    "CCV": "mean absolute difference of the true class's probability where both are right",
-    "COS": "divergence in nats, where both are right; the paper gives no base",
+    "CAV": "both models on the same examples, made on the undefended one: the paper does not state which set its "
+    "tables are about, but CAV > 0 only fits adversarial examples",
+    "CCV": "mean absolute difference of the true class's probability if both are correct",
+    "COS": "divergence in nats, if both are correct; the paper gives no base",
 }
 
 
 def compare_defence(table: str, options: Options, *, dataset: str) -> dict[str, Any]:
-    """The last model, defended, against the first, on the examples made on the first, beside a published table.
+    """Compare the last, defended model with the first on examples made on the first, and with a published table.
 
     Args:
         table: "hikdeepsec_table1" or "hikdeepsec_table2".
-        options: of the command; of more than two models only the first and the last are compared.
-        dataset: that it is about.
+        options: options of the command; of more than two models only the first and the last are compared.
+        dataset: data set of the table.
     """
     with run_setting(_SETTING, options) as run:
         first, last = run.plan.config.models[0], run.plan.config.models[-1]
@@ -61,7 +61,7 @@ def compare_defence(table: str, options: Options, *, dataset: str) -> dict[str, 
 
 
 def _accuracy(run: SettingRun, labels: Mapping[str, Any]) -> Estimate:
-    """Of the defended model, on the examples of a row."""
+    """Return the accuracy of the defended model on the examples of a row."""
     name, plan = run.plan.config.models[-1], run.plan
     tested = next(subject for subject, _ in plan.subjects if subject.model == name)
     wanted = labels["examples"], labels["epsilon"]

@@ -1,4 +1,4 @@
-"""What RoBIC's equations, its table and its text say about each other (Maho et al. 2021); no model is run."""
+"""Consistency checks of RoBIC's equations, table and text (Maho et al. 2021); no model is run."""
 
 import math
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from ..shared.paper_numbers import load_rows
 
 
 def check_robic() -> Iterator[PaperCheck]:
-    """Equations 3 and 4 through `metrics.half_distortion`, the constant of PSNR, and the factors of section 5.3."""
+    """Check equations 3 and 4 with `metrics.half_distortion`, the constant of PSNR, and the factors of section 5.3."""
     for rate in (0.02, 0.5, 7.0):
         images = 1000
         distances = -torch.log1p(-torch.arange(1, images, dtype=torch.double) / images) / rate

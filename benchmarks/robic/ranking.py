@@ -1,4 +1,4 @@
-"""RoBIC's ranking of attacks (Maho et al. 2021, section 5.1): which reaches the least half-distortion."""
+"""RoBIC's ranking of attacks by half-distortion, smallest first (Maho et al. 2021, section 5.1)."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from ..shared.paper_table import Options
 from ..shared.reproduction import DIGITS, Setting, Size, run_setting
 from .setting import NAMES, READINGS, choose, half_draws
 
-# What the paper's text says of its figures, the nearest first; what it does not tell apart stands together.
+# Order of attacks stated in the paper's text, nearest first; attacks that it does not separate are grouped.
 ORDERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "black-box": (("SurFree",), ("RayS", "GeoDA", "QEBA")),
     "white-box": (("PGD, best effort", "BP", "CW"),),
@@ -27,16 +27,16 @@ _SETTING = Setting(
 )
 _RANK = (
     "place by D_half among the attacks of the group, 1 the least, ties at their mean place; 95 % interval over the "
-    "images, none of fewer than 5; published: the place that section 5.1 gives, without numbers"
+    "images, undefined below 5; published: the place stated in section 5.1, without numbers"
 )
 
 
 def rank_attacks(published: str, options: Options) -> dict[str, Any]:
-    """Rank black-box and white-box attacks by half-distortion, beside what the paper's text says.
+    """Rank black-box and white-box attacks by half-distortion, and compare with the paper's text.
 
     Args:
         published: "robic_figures".
-        options: of the command.
+        options: options of the command.
     """
     with run_setting(_SETTING, options) as run:
         cells = [(cell, draws, n) for cell, draws, n in half_draws(run)]
@@ -54,7 +54,7 @@ def rank_attacks(published: str, options: Options) -> dict[str, Any]:
 
 
 def rank_replicates(halves: np.ndarray) -> np.ndarray:
-    """Places of A half-distortions in each of R replicates, (R, A): 1 is the least, ties at their mean; NaN is last."""
+    """Rank A half-distortions in each of R replicates, (R, A): 1 is the smallest, ties at their mean, NaN last."""
     known = np.where(np.isnan(halves), math.inf, halves)
     below = (known[:, None, :] < known[:, :, None]).sum(2)
     same = (known[:, None, :] == known[:, :, None]).sum(2)
@@ -64,7 +64,7 @@ def rank_replicates(halves: np.ndarray) -> np.ndarray:
 def _rank(
     group: str, order: tuple[tuple[str, ...], ...], cells: Sequence[tuple[AttackRun, np.ndarray, int]]
 ) -> tuple[list[PaperLine], str]:
-    """The lines of a group of attacks on one model, the least half-distortion first, and who is first how often."""
+    """Return the lines of a group of attacks on one model, smallest first, and how often each is first."""
     if not cells:
         return [], ""
     places = rank_replicates(np.stack([draws for _, draws, _ in cells], axis=1))
@@ -80,11 +80,11 @@ def _rank(
             PaperLine(row, "rank", Estimate(float(places[0, column]), *ends, n), _published(order, name), beside)
         )
         firsts.append(f"{name} {float((places[1:, column] == places[1:].min(1)).mean()):.2f}")
-    return lines, f"share of 1000 resamples of the images in which it is first: {', '.join(firsts)}"
+    return lines, f"proportion of 1000 bootstrap replicates in which it is first: {', '.join(firsts)}"
 
 
 def _published(order: tuple[tuple[str, ...], ...], name: str) -> float:
-    """The mean place of an attack among those that the paper does not tell apart."""
+    """Return the mean place of an attack within its group in the paper."""
     before = 0
     for together in order:
         if name in together:

@@ -1,4 +1,4 @@
-"""What RoBIC's Figures 1 and 2 and its Table 2 share (Maho et al. 2021): half-distortion in grey levels."""
+"""Common setting of RoBIC's Figures 1 and 2 and Table 2 (Maho et al. 2021): half-distortion in grey levels."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,16 +30,16 @@ _CONFIG = replace(find_preset("robic").config, measures=("distance",))
 READINGS = {
     "D_half": "ln 2 / lambda of eta(D) = eta(0) exp(-lambda D), least squares for lambda on the steps of the measured "
     "curve, on images rounded to 8 bits; the paper gives neither the fit nor its points. n counts all images; "
-    "undefined where no image falls"
+    "undefined if no image is fooled"
 }
 
 
 def choose(attacks: Sequence[str], *changes: Mapping[str, Any]) -> Config:
-    """The paper's setting with some of its attacks.
+    """Return the paper's setting with some of its attacks.
 
     Args:
-        attacks: names of the preset.
-        *changes: of the parameters; every attack once with each.
+        attacks: names of attacks in the preset.
+        *changes: changes of parameters; every attack is run once with each.
     """
     chosen = [choice for choice in _CONFIG.attacks if choice.attack in attacks]
     return replace(_CONFIG, attacks=tuple(_change(choice, change) for choice in chosen for change in changes or ({},)))
@@ -50,13 +50,13 @@ def _change(choice: AttackChoice, change: Mapping[str, Any]) -> AttackChoice:
 
 
 def half_distortions(run: SettingRun) -> Iterator[tuple[AttackRun, Estimate]]:
-    """The half-distortion of every finished cell, in grey levels, root mean square."""
+    """Yield the half-distortion of every finished run, in grey levels, root mean square."""
     for cell, draws, n in half_draws(run):
         yield cell, interval(draws, n)
 
 
 def half_draws(run: SettingRun) -> Iterator[tuple[AttackRun, np.ndarray, int]]:
-    """The same on the images themselves and in 1000 replicates that draw the same images for every cell, and n."""
+    """Yield half-distortions on the images and in 1000 common bootstrap replicates, and the number of images."""
     for outcome in read_outcomes(run.folder).done:
         images = run.plan.data.load(run.models[outcome.cell.subject.model]).inputs
         grey = outcome.columns["distance"] * 255 / math.sqrt(images[0].numel())
@@ -73,16 +73,16 @@ def compare_budgets(
     budgets: Mapping[str, Sequence[int]],
     images: int,
 ) -> dict[str, Any]:
-    """The half-distortion of each attack at growing budgets; the paper prints curves without numbers.
+    """Compute the half-distortion of each attack at growing budgets; the paper prints curves without numbers.
 
     Args:
         published: "robic_figures".
-        options: of the command.
+        options: options of the command.
         figure: "1" or "2".
-        attacks: of the preset.
-        parameter: that the budget is.
-        budgets: by size: "quick", "default", "full".
-        images: of the default size.
+        attacks: attacks of the preset.
+        parameter: parameter that is the budget.
+        budgets: budgets by size: "quick", "default", "full".
+        images: number of images of the default size.
     """
     size = "quick" if options.quick else "full" if options.full else "default"
     config = choose(attacks, *({parameter: budget} for budget in budgets[size]))
@@ -98,7 +98,7 @@ def compare_budgets(
         notes = [f"the paper's text: {row['statement']}{_paper_value(row)}" for row in stated]
         known = {name for names in NAMES.values() for name in names.replace(",", "").split()}
         missing = sorted({name for row in stated for name in row["attacks"]} - known)
-        left_out = dict.fromkeys(missing, "no library here has it")
+        left_out = dict.fromkeys(missing, "not implemented in any library")
         return run.report(published, lines, readings=READINGS, left_out=left_out, notes=notes)
 
 

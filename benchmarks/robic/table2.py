@@ -27,11 +27,11 @@ _ATTACKS = "white-box: BP with RoBIC's step size, black-box: SurFree"
 
 
 def compare_models(table: str, options: Options) -> dict[str, Any]:
-    """Measure the models beside Table 2.
+    """Measure the models and compare with Table 2.
 
     Args:
         table: "robic_table2".
-        options: of the command.
+        options: options of the command.
     """
     with run_setting(_SETTING, options) as run:
         clean, notes = build_rows(run.folder, ["CA"], "models")
@@ -46,6 +46,6 @@ def compare_models(table: str, options: Options) -> dict[str, Any]:
 
 
 def _beside(table: str, model: str, symbol: str) -> tuple[float | None, str]:
-    """The published number of the same architecture, or else the mean over the paper's models."""
+    """Return the published number of the same architecture, otherwise the mean over the paper's models."""
     family = next((paper for part, paper in _FAMILIES.items() if part in model.lower()), "")
     return find_beside(table, symbol, **({"model": family} if family else {}))

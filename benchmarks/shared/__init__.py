@@ -1,1 +1,1 @@
-"""What the reproductions share: settings, small models, published numbers, checks."""
+"""Shared code of the reproductions: settings, small models, published numbers, checks."""

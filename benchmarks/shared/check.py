@@ -1,18 +1,18 @@
-"""A check of a paper against itself: what is printed, what follows from the rest of it, what rounding explains."""
+"""Consistency check of a paper: printed number, number computed from the rest of the paper, and rounding error."""
 
 from typing import NamedTuple
 
 
 class PaperCheck(NamedTuple):
-    """One statement.
+    """One checked statement.
 
     Args:
-        paper: where it is.
-        statement: what is compared.
-        printed: the number in the paper.
-        computed: the same from other numbers.
-        allowed: the largest difference that rounding explains.
-        note: what is known about a difference.
+        paper: place in the paper.
+        statement: description of the comparison.
+        printed: number in the paper.
+        computed: number computed from other numbers.
+        allowed: largest difference explained by rounding.
+        note: explanation of a difference.
     """
 
     paper: str

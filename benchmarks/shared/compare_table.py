@@ -1,4 +1,4 @@
-"""The usual comparison: attacks and models under the paper's names, each beside the published row of these names."""
+"""Default comparison: attacks and models under the paper's names, each with the published row of that name."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,25 +27,24 @@ _QUICK: Mapping[str, Any] = {"images": 10, "limits": {"steps": 5, "binary_search
 
 @dataclass(frozen=True)
 class NamedSetting:
-    """What is run for a published table, under the names that its rows have.
+    """Evaluation for a published table, with the names of its rows.
 
     Args:
-        attacks: the paper's name -> what is run: a name, or a table as `davylamp evaluate --config` takes it.
-        models: the paper's name -> the model that is run for it, or only models that stand beside the mean over the
-            paper's.
+        attacks: the paper's name -> the attack to run: a name, or a table as in `davylamp evaluate --config`.
+        models: the paper's name -> the model to run; or only models, which are compared with the mean over the paper's.
         data: name of the data.
-        images: the paper's number of them; None: all.
-        columns: the paper's column -> the symbol here, where they differ; any other column is its own symbol.
-        where: labels of the published rows that are meant, where there are others.
-        default: what is run without options, as `Size`: "models", "images", "limits", "queries"; what it does not say
-            is the paper's.
-        quick: the same with --quick; what it does not say is that of a small part.
-        config: further words of `davylamp evaluate --config`: "pixels", "transfer", "max_queries", ...
-        readings: symbol -> how the published column is read.
-        same: what of it is the paper's own, "models" or "data"; the rest is labelled as other.
+        images: the paper's number of images. None for all.
+        columns: the paper's column -> the symbol here, if different.
+        where: labels that select published rows.
+        default: size without options, fields of `Size`: "models", "images", "limits", "queries"; omitted ones are the
+            paper's.
+        quick: size with --quick; omitted fields are those of a small part.
+        config: additional keys of `davylamp evaluate --config`: "pixels", "transfer", "max_queries", ...
+        readings: symbol -> interpretation of the published column.
+        same: parts that are the paper's own, "models" or "data"; the others are labelled as different.
 
     Raises:
-        InvalidInput: if a value has a wrong type.
+        InvalidInput: If a value has a wrong type.
     """
 
     attacks: Mapping[str, Any]
@@ -68,14 +67,14 @@ class NamedSetting:
 
     @property
     def names(self) -> dict[str, str]:
-        """The paper's name of each model here that has one."""
+        """The paper's name of each model that has one."""
         return {ours: paper for paper, ours in self.models.items()} if isinstance(self.models, Mapping) else {}
 
     def setting(self, symbols: Sequence[str]) -> Setting:
-        """The evaluation, with the metrics that the symbols need.
+        """Build the evaluation, with the metrics of the symbols.
 
         Raises:
-            DavylampError: as `config_from`, for what `davylamp evaluate` would not take.
+            DavylampError: As `config_from`.
         """
         models = tuple(self.models.values() if isinstance(self.models, Mapping) else self.models)
         words = {"attacks": [*self.attacks.values()], "models": models, "data": self.data, "limit": self.images}
@@ -92,25 +91,25 @@ class NamedSetting:
 
 
 def measures_for(symbols: Sequence[str]) -> tuple[str, ...]:
-    """The groups of metrics, and the user's metrics, that must be stored while images are attacked."""
+    """Return the metric groups, and the user's metrics, that must be stored during the attacks."""
     groups = {METRICS[symbol].group for symbol in symbols if symbol in METRICS}
     users = [symbol for symbol in symbols if is_file_name(symbol) and not find_metric(symbol).of_records]
     return (*(group for group in MEASURES if group in groups), *users)
 
 
 def compare_table(published: str | Path, options: Options, **arguments: Any) -> dict[str, Any]:
-    """Run what stands for the attacks and models of a published table, beside its rows.
+    """Run the attacks and models of a published table, and compare with its rows.
 
-    A row of ours is about an attack, a model, or both, as the published rows are: by their labels "attack" and "model".
+    Our rows are about an attack, a model, or both, like the published rows with their labels "attack" and "model".
 
     Args:
-        published: as `load_published` takes it.
-        options: of the command.
-        **arguments: the fields of `NamedSetting`.
+        published: as for `load_published`.
+        options: options of the command.
+        **arguments: fields of `NamedSetting`.
 
     Raises:
-        UnknownName: if there is no such argument, column, attack or model.
-        InvalidInput: if an argument has a wrong type, or the published rows cannot be told apart.
+        UnknownName: If there is no such argument, column, attack or model.
+        InvalidInput: If an argument has a wrong type, or the published rows are ambiguous.
     """
     known = [each.name for each in fields(NamedSetting)]
     for name in arguments:
@@ -134,7 +133,7 @@ def compare_table(published: str | Path, options: Options, **arguments: Any) -> 
 
 
 def _subject_of(published: str | Path, rows: Sequence[Mapping[str, Any]]) -> By:
-    """What the published rows are about; they must be told apart by it."""
+    """Return the subject of the published rows, which must be unique by it."""
     labels = [label for label in _LABELS if any(label in row for row in rows)]
     if not labels:
         raise InvalidInput(f'{published}: expected rows with "attack" or "model", got {len(rows)} rows without')
@@ -143,7 +142,7 @@ def _subject_of(published: str | Path, rows: Sequence[Mapping[str, Any]]) -> By:
         if count > 1:
             alike = [row for row in rows if tuple(row.get(label) for label in labels) == names]
             others = {key for row in alike for key in row if isinstance(row[key], str)} - set(labels)
-            choose = f"choose by {', '.join(sorted(others))} with `where`" if others else "give each a name of its own"
+            choose = f"choose by {', '.join(sorted(others))} with `where`" if others else "give each a unique name"
             raise InvalidInput(f"{published}: expected one row for {', '.join(map(str, names))}, got {count}: {choose}")
     return "pairs" if len(labels) == 2 else "attacks" if labels == ["attack"] else "models"
 
@@ -151,7 +150,7 @@ def _subject_of(published: str | Path, rows: Sequence[Mapping[str, Any]]) -> By:
 def _symbols(
     published: str | Path, rows: Sequence[Mapping[str, Any]], names: Mapping[str, str], by: By
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Symbol -> the paper's column; and the columns that cannot be had, with the reason."""
+    """Return symbol -> the paper's column; and the columns that cannot be computed, with the reason."""
     columns = dict.fromkeys(key for row in rows for key, value in row.items() if _is_number(value))
     for column in names:
         if column not in columns:
@@ -174,7 +173,7 @@ def _symbols(
             left_out[column] = f"{symbol} is {', '.join(chosen)}: name one of them"
     if not symbols:
         reasons = "; ".join(f"{column}: {reason}" for column, reason in left_out.items()) or "no row has a number"
-        raise InvalidInput(f"expected a column of {published} that a metric stands for, got none ({reasons})")
+        raise InvalidInput(f"no column of {published} corresponds to a metric ({reasons})")
     return symbols, left_out
 
 
@@ -183,7 +182,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _check_names(published: str | Path, rows: Sequence[Mapping[str, Any]], named: NamedSetting) -> None:
-    """Refuse a name that no published row has: it would stand beside nothing."""
+    """Refuse names without a published row, because they could not be compared."""
     for label, names in (("attack", named.attacks), ("model", named.names.values())):
         known = {row[label] for row in rows if label in row}
         for name in names if known else ():
@@ -194,7 +193,7 @@ def _check_names(published: str | Path, rows: Sequence[Mapping[str, Any]], named
 def _named_rows(
     run: SettingRun, named: NamedSetting, table: Table, by: By
 ) -> Iterator[tuple[TableRow, dict[str, str]]]:
-    """Every row of ours with the labels of the published rows that it is about, once for each attack that it is of."""
+    """Yield each of our rows with the labels of its published rows, once for each of its attacks."""
     attacks = list(named.attacks)
     groups = group_cells(read_outcomes(run.folder), by)
     for row, group in zip(table.rows, groups, strict=True):
@@ -211,13 +210,13 @@ def _named_rows(
 def _rows_without(
     rows: Sequence[Mapping[str, Any]], about: Sequence[Mapping[str, str]], named: NamedSetting
 ) -> dict[str, str]:
-    """Published attacks and models that there is nothing of ours for."""
+    """Return published attacks and models without a counterpart."""
     attacks = dict.fromkeys(row["attack"] for row in rows if row.get("attack", "") not in {"", *named.attacks})
-    reasons = dict.fromkeys(attacks, "no attack here stands for it")
+    reasons = dict.fromkeys(attacks, "no attack corresponds to it")
     models = {labels["model"] for labels in about if "model" in labels}
     if models:
         others = dict.fromkeys(row["model"] for row in rows if row.get("model", "") not in {"", *models})
-        reasons |= dict.fromkeys(others, "no model here stands for it")
+        reasons |= dict.fromkeys(others, "no model corresponds to it")
     return reasons
 
 

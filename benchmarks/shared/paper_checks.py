@@ -1,4 +1,4 @@
-"""What can be checked from the papers alone: their tables against each other, their text and their equations."""
+"""Consistency checks of the papers: tables against each other, text and equations."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -11,12 +11,12 @@ from ..reproductions import PAPERS
 from .paper_table import Options
 
 
-def check_papers(published: str, options: Options) -> dict[str, Any]:  # noqa: ARG001 - there is nothing to choose
-    """Every check of every paper, as `PAPER/checks.py` lists them.
+def check_papers(published: str, options: Options) -> dict[str, Any]:  # noqa: ARG001 - no options apply
+    """Run every check of every paper, as listed in `PAPER/checks.py`.
 
     Args:
-        published: changes nothing: every check names its tables.
-        options: change nothing: no model is run and nothing is drawn.
+        published: ignored, because every check names its tables.
+        options: ignored, because no model is run.
 
     Returns:
         "checks", each with paper, statement, printed, computed, allowed, holds, note; "held" and "failed", counts.
@@ -28,11 +28,11 @@ def check_papers(published: str, options: Options) -> dict[str, Any]:  # noqa: A
 
 
 def print_result(result: Mapping[str, Any], console: Console) -> None:
-    """Print the checks, those that fail last, with what is known about them.
+    """Print the checks, failed ones last, with their explanations.
 
     Args:
-        result: of `check_papers`.
-        console: to print on.
+        result: result of `check_papers`.
+        console: output console.
     """
     columns = ("paper", "statement", "printed", "computed", "rounding", "holds")
     lines = sorted(result["checks"], key=lambda line: not line["holds"])

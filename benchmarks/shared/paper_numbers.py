@@ -1,4 +1,4 @@
-"""The numbers of the papers: `PAPER/published/*.json`, or a file of one's own, with their sources."""
+"""Published numbers with their sources: `PAPER/published/*.json`, or a user's file."""
 
 import json
 from collections.abc import Mapping
@@ -11,17 +11,17 @@ from ...errors import InvalidInput, Unavailable
 
 
 def load_published(table: str | Path) -> dict[str, Any]:
-    """A published table: `source`, `rows`, and `unit` or `note`.
+    """Load a published table: `source`, `rows`, and `unit` or `note`.
 
-    A row is an object: texts are its labels ("model", "attack", ...), numbers its columns. A number that the paper does
-    not give is left out or null.
+    A row is an object: texts are its labels ("model", "attack", ...), numbers its columns. Missing numbers are omitted
+        or null.
 
     Args:
-        table: the path of a JSON file, or "canary_table4" for `canary/published/table4.json`.
+        table: path of a JSON file, or "canary_table4" for `canary/published/table4.json`.
 
     Raises:
-        Unavailable: if there is no such file.
-        InvalidInput: if it is no JSON, or says nothing of its source, its unit or its rows.
+        Unavailable: If there is no such file.
+        InvalidInput: If it is not JSON, or has no source, unit or rows.
     """
     path: Any = Path(table)
     if isinstance(table, str) and path.suffix != ".json":
@@ -50,28 +50,28 @@ def _check(table: Any, path: Any) -> None:
 
 
 def load_rows(table: str | Path) -> list[dict[str, Any]]:
-    """The rows of a published table."""
+    """Return the rows of a published table."""
     return load_published(table)["rows"]
 
 
 def find_place(table: str | Path, **labels: Any) -> int:
-    """Where a published row is in its table; past the end if it is not there."""
+    """Return the position of a published row in its table; past the end if it is missing."""
     rows = load_rows(table)
     return next((i for i, row in enumerate(rows) if labels.items() <= row.items()), len(rows))
 
 
 def find_value(table: str | Path, symbol: str, **labels: Any) -> float | None:
-    """The published number of a row, None if there is no such row or it has no such number."""
+    """Return the published number of a row, None if there is no such row or number."""
     return next((row[symbol] for row in load_rows(table) if labels.items() <= row.items() and symbol in row), None)
 
 
 def find_beside(table: str | Path, symbol: str, **labels: Any) -> tuple[float | None, str]:
-    """The published number that one of ours is put beside, and whose it is: one model's, or the mean over several.
+    """Return the published number to compare with, and its origin: one model, or the mean over several.
 
     Args:
-        table: published.
-        symbol: its column.
-        **labels: of the rows; without `model` where none of the paper's is ours.
+        table: published table.
+        symbol: column.
+        **labels: labels of the rows; without `model` if none of the paper's corresponds to ours.
     """
     rows = [row for row in load_rows(table) if labels.items() <= row.items() and row.get(symbol) is not None]
     if len(rows) > 1:

@@ -1,4 +1,4 @@
-"""A line of a reproduction, ours beside theirs: as JSON, as text, and when a difference would mean nothing."""
+"""Lines of a reproduction with our and the published number, as JSON and text."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from rich.console import Console
 from ...engine.statistics.bootstrap import Estimate
 from ...report.text.console import print_table
 
-# What data are of, where their name says it; a model is of the same, as it is one for these images.
+# Data set of data names, if known; the models are for the same data set.
 _DATA_SETS: Mapping[str, str] = {
     "cifar10": "CIFAR-10",
     "cifar100": "CIFAR-100",
@@ -22,16 +22,16 @@ _OTHER_READING = "another reading"
 
 
 class PaperLine(NamedTuple):
-    """Ours beside theirs.
+    """Our number with the published one.
 
     Args:
-        row: what it is about.
-        symbol: of the metric.
-        ours: the number.
-        published: theirs.
-        beside: which published row.
-        comparable: whether the two are the same quantity.
-        data_set: that the published row is of, where the setting does not say it: "CIFAR-10".
+        row: title of the line.
+        symbol: symbol of the metric.
+        ours: our number.
+        published: published number.
+        beside: description of the published row.
+        comparable: whether both are the same quantity.
+        data_set: data set of the published row, if the setting does not state it: "CIFAR-10".
     """
 
     row: str
@@ -44,18 +44,18 @@ class PaperLine(NamedTuple):
 
 
 def data_set_of(data: str) -> str:
-    """The data set that samples are of by their name; "" where the name does not say it."""
+    """Return the data set of samples by their name; "" if unknown."""
     source, _, name = data.partition("+")[0].rpartition(":")
     return _DATA_SETS.get(name, "") if source in ("", "demo", "foolbox") else ""
 
 
 def plain_line(line: PaperLine, data: str, data_set: str = "") -> dict[str, Any]:
-    """A line in JSON's types, with the difference where it means something and else why it does not.
+    """Convert a line to JSON types, with the difference, or the reason why it would be meaningless.
 
     Args:
-        line: ours beside theirs.
-        data: name of ours.
-        data_set: that the published row is of, where the line does not say it; "" where it is not known.
+        line: our number with the published one.
+        data: name of our data.
+        data_set: data set of the published row, if the line does not state it; "" if unknown.
     """
     ours = {name: _plain(value) for name, value in zip(("ours", "low", "high", "n"), line.ours, strict=True)}
     mine, theirs = data_set_of(data), line.data_set or data_set
@@ -69,10 +69,10 @@ def plain_line(line: PaperLine, data: str, data_set: str = "") -> dict[str, Any]
 
 
 def join_results(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """One result of several of the same table; of lines about the same published number the first result's stay.
+    """Join several results for the same table; for lines about the same published number the first result's are used.
 
     Args:
-        results: of `SettingRun.report`, whose lines begin with the model before a comma.
+        results: results of `SettingRun.report`, whose lines start with the model before a comma.
     """
     first, *more = results
     joined = dict(first)
@@ -99,11 +99,11 @@ def _plain(value: float) -> float | None:
 
 
 def print_result(result: Mapping[str, Any], console: Console) -> None:
-    """Print ours beside theirs, with what stands in the way of comparing them.
+    """Print our and the published numbers, with the obstacles to comparing them.
 
     Args:
-        result: of `SettingRun.report`.
-        console: to print on.
+        result: result of `SettingRun.report`.
+        console: output console.
     """
     labels = f"{', '.join(result['labels'])}; " if result["labels"] else ""
     title = f"{result['table']}: {labels}{result['images']} images of {result['data']}"
@@ -121,7 +121,7 @@ def print_result(result: Mapping[str, Any], console: Console) -> None:
     print_table(title, columns, rows, console)
     lines = [result["source"], f"models: {', '.join(result['models'])}; budget: {result['budget']}"]
     lines += [f"{symbol}: {text}" for symbol, text in result["readings"].items()]
-    lines += [f"left out: {row}: {reason}" for row, reason in result["left_out"].items()]
+    lines += [f"omitted: {row}: {reason}" for row, reason in result["left_out"].items()]
     for text in [*lines, *result["notes"], f"{result['seconds']:.0f} s"]:
         console.print(f"- {text}", highlight=False, markup=False)
 

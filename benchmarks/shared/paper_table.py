@@ -1,6 +1,6 @@
-"""A paper's table as one row: what it is called, where its numbers are, what computes them again.
+"""Definition of a paper's table: name, published numbers, and the function that recomputes it.
 
-Importing this loads neither torch nor an attack library, so that the rows of every paper can be listed at once.
+Importing this module loads neither torch nor an attack library, so that all tables can be listed quickly.
 """
 
 import inspect
@@ -23,17 +23,17 @@ _BENCHMARKS = __name__.rsplit(".", 2)[0]
 
 @dataclass(frozen=True)
 class Options:
-    """What is asked of a table: the options of `davylamp reproduce`.
+    """Options of `davylamp reproduce`.
 
     Args:
-        quick: the quick size.
-        full: the paper's own parameters and number of images.
-        models: names, or classifiers by name; None: those of the size.
-        data: a name, or images; None: those of the setting.
-        limit: only this many images.
-        out: folder that keeps the results and resumes from them; None: a temporary one.
-        device: where to compute.
-        seed: of every random choice.
+        quick: use the quick size.
+        full: use the paper's own parameters and number of images.
+        models: names, or classifiers by name. None for those of the size.
+        data: name, or images. None for those of the setting.
+        limit: number of images to use.
+        out: results folder, from which an interrupted call resumes. None for a temporary one.
+        device: device of the computation.
+        seed: random seed.
         progress: called with an attack and the number of images just attacked.
     """
 
@@ -50,21 +50,21 @@ class Options:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table or a figure of a paper that `davylamp reproduce` computes again.
+    """A table or figure of a paper that `davylamp reproduce` recomputes.
 
     Args:
-        name: of the table: "canary-table4".
-        title: what it is about, in a few words.
-        published: the paper's numbers: a JSON file as `load_published` describes it, or "PAPER_TABLE" of a paper that
-            is here; "": `compare` needs none.
-        compare: called as `compare(published, options, **arguments)`, returns what `SettingRun.report` returns; or
-            "module:name" of it, a leading dot from `davylamp.benchmarks`.
-        arguments: of `compare`; those of the usual one are the fields of `compare_table.NamedSetting`.
-        show: called with what `compare` returned and a console, or "module:name" of it.
-        runs_models: whether the options about models, images, budgets and results mean something.
+        name: name of the table: "canary-table4".
+        title: short title.
+        published: the paper's numbers: a JSON file for `load_published`, or "PAPER_TABLE" of an included paper; "" if
+            `compare` needs none.
+        compare: called as `compare(published, options, **arguments)`, returns the result of `SettingRun.report`; or its
+            "module:name", where a leading dot is relative to `davylamp.benchmarks`.
+        arguments: arguments of `compare`; those of the default one are the fields of `compare_table.NamedSetting`.
+        show: called with the result of `compare` and a console, or its "module:name".
+        runs_models: whether options for models, images, budgets and results apply.
 
     Raises:
-        InvalidInput: if a field has a wrong type.
+        InvalidInput: If a field has a wrong type.
     """
 
     name: str
@@ -92,11 +92,11 @@ class PaperTable:
         """Compute the table.
 
         Args:
-            options: what is asked.
+            options: options of the command.
 
         Raises:
-            InvalidInput: if `compare` does not take the arguments, or returns something else than a dictionary.
-            DavylampError: whatever stands in the way.
+            InvalidInput: If `compare` does not accept the arguments, or does not return a dictionary.
+            DavylampError: Any error of the computation.
         """
         compare = _load(self.compare)
         try:
@@ -109,11 +109,11 @@ class PaperTable:
         return result
 
     def print(self, result: Mapping[str, Any], console: "Console") -> None:
-        """Print ours beside theirs.
+        """Print our and the published numbers.
 
         Args:
-            result: of `run`.
-            console: to print on.
+            result: result of `run`.
+            console: output console.
         """
         _load(self.show)(result, console)
 
@@ -127,7 +127,7 @@ def _names_function(thing: Any) -> bool:
 
 
 def _load(function: Callable[..., Any] | str) -> Callable[..., Any]:
-    """A function, imported now if it is only named."""
+    """Return a function, imported now if given by name."""
     if not isinstance(function, str):
         return function
     module, _, name = function.rpartition(":")

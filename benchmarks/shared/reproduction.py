@@ -1,7 +1,7 @@
-"""What the papers' tables share when they are run again: sizes, models and data by name, ours beside the published.
+"""Shared code for running papers' settings: sizes, models and data by name, comparison with published numbers.
 
-Every paper's setting is a preset of the engine. What this machine lacks of it (weights, images, time) is replaced, and
-the result says so by its labels; no verdict is given on numbers that come from other models or data.
+Every paper's setting is a preset of the engine. Parts that are not available (weights, images, time) are replaced and
+labelled in the result; no verdict is given on numbers from different models or data.
 """
 
 import tempfile
@@ -38,13 +38,13 @@ REDUCED = "other budget"
 
 @dataclass(frozen=True)
 class Size:
-    """How much of a paper's setting is run.
+    """Size of a reproduction.
 
     Args:
-        models: names, as `load_model` knows them, or of `DIGITS`.
-        images: of the data, at most; None: all.
-        limits: canonical parameter -> largest value, of the attacks that have it.
-        queries: forward plus backward passes per image, at most; None: what the paper says.
+        models: names for `load_model`, or from `DIGITS`.
+        images: largest number of images. None for all.
+        limits: canonical parameter -> largest value, for attacks that support it.
+        queries: most forward plus backward passes per image. None for the paper's number.
     """
 
     models: tuple[str, ...]
@@ -55,15 +55,15 @@ class Size:
 
 @dataclass(frozen=True)
 class Setting:
-    """A paper's evaluation, and how much of it fits into minutes.
+    """A paper's evaluation, with sizes that fit into minutes.
 
     Args:
-        config: the paper's own attacks, parameters and number of images.
-        default: what is run without options: at most 10 minutes on 2 cores.
-        quick: at most 1 minute.
+        config: the paper's attacks, parameters and number of images.
+        default: size without options: at most 10 minutes on 2 cores.
+        quick: size with --quick: at most 1 minute.
         data: name of the data.
-        same: what of it is the paper's own, "models" or "data"; the rest is labelled as other.
-        data_set: that the published rows are of, where a line does not say it: "ImageNet"; "" where it is not known.
+        same: parts that are the paper's own, "models" or "data"; the others are labelled as different.
+        data_set: data set of the published rows, if a line does not state it: "ImageNet"; "" if unknown.
     """
 
     config: Config
@@ -76,7 +76,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class SettingRun:
-    """A finished evaluation: its results folder, what it ran, with what, and how long it took."""
+    """A finished evaluation: results folder, plan, models and time."""
 
     folder: Path
     plan: Plan
@@ -96,17 +96,17 @@ class SettingRun:
         left_out: Mapping[str, str],
         notes: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """The result that every script hands back.
+        """Build the result of a reproduction.
 
         Args:
-            table: with the published numbers, as `load_published` takes it.
-            lines: ours beside theirs.
-            readings: symbol -> the published formula that ours follows.
-            left_out: published row -> why there is nothing of ours.
-            notes: further lines.
+            table: published table, as for `load_published`.
+            lines: our numbers with the published ones.
+            readings: symbol -> published formula that ours follows.
+            left_out: published row -> why there is no number of ours.
+            notes: additional notes.
 
         Returns:
-            JSON types only; what is undefined or infinite is None.
+            JSON types only; undefined and infinite values are None.
         """
         labels = [label for part, label in OTHER.items() if part not in self.same]
         labels += [REDUCED] if self.reduced else []
@@ -126,20 +126,20 @@ class SettingRun:
         }
 
     def read_examples(self, cell: AttackRun) -> Tensor:
-        """The adversarial images of a finished cell of a setting that keeps them, shape (N, C, H, W)."""
+        """Return the adversarial images of a finished run in a setting that stores them, shape (N, C, H, W)."""
         return read_examples(ResultsStore(self.folder, create=False), cell)
 
 
 def build_rows(folder: Path, symbols: Sequence[str], by: By) -> tuple[Table, list[str]]:
-    """A table of a results folder with those of the symbols that it can have, and why it has no others.
+    """Build a table of a results folder with the available symbols, and the reasons for the others.
 
     Args:
-        folder: with results.
-        symbols: of metrics.
-        by: what a row is about.
+        folder: results folder.
+        symbols: symbols of metrics.
+        by: subject of a row.
 
     Returns:
-        The table, and a line for each other symbol and whatever is not in the numbers.
+        The table, and a note for each other symbol and each omission.
     """
     outcomes, kept, notes = read_outcomes(folder, choose_symbols(symbols, by)), [], []
     for symbol in symbols:
@@ -157,14 +157,14 @@ def lines_beside(
     columns: Mapping[str, str] | None = None,
     where: Mapping[str, Any] | None = None,
 ) -> list[PaperLine]:
-    """Rows of a table of ours beside published rows, in their order.
+    """Compare rows of our table with published rows, in their order.
 
     Args:
-        published: as `load_published` takes it.
-        rows: each with the labels of the published rows that it is about: `attack` where it is about one, `model` where
-            one of the paper's models is ours; beside several rows is their mean.
-        columns: symbol -> the paper's column, where it has another name.
-        where: further labels of the published rows.
+        published: as for `load_published`.
+        rows: our rows with the labels of their published rows: `attack` if they are about one, `model` if one of the
+            paper's models corresponds to ours; several matching rows are averaged.
+        columns: symbol -> the paper's column, if different.
+        where: additional labels of the published rows.
     """
     rows, more = list(rows), dict(where or {})
     titles = _titles(rows)
@@ -178,7 +178,7 @@ def lines_beside(
 
 
 def _titles(rows: Sequence[tuple[TableRow, Mapping[str, str]]]) -> list[str]:
-    """What each row is about: our model, the paper's attack, and whatever else tells it from one that is called so."""
+    """Return titles of rows: our model, the paper's attack, and labels that distinguish equal ones."""
     titles = []
     for row, labels in rows:
         attack = labels.get("attack", row.labels.get("implementation"))
@@ -197,11 +197,11 @@ def _titles(rows: Sequence[tuple[TableRow, Mapping[str, str]]]) -> list[str]:
 
 @contextmanager
 def run_setting(setting: Setting, options: Options) -> Iterator[SettingRun]:
-    """Evaluate what a setting asks for; the results folder is there until the context ends.
+    """Evaluate a setting; the results folder exists until the context ends.
 
     Args:
-        setting: of a paper.
-        options: of the command.
+        setting: setting of a paper.
+        options: options of the command.
     """
     start = time.monotonic()
     size = setting.quick if options.quick else setting.default
@@ -213,12 +213,12 @@ def run_setting(setting: Setting, options: Options) -> Iterator[SettingRun]:
     surrogates = [name for choice in config.attacks for name in choice.surrogate if name.startswith("digits:")]
     plan = make_plan(config, models=models, data=data, surrogates=load_models(surrogates, options.device))
     with tempfile.TemporaryDirectory() as temporary:
-        key = json_digest(sorted(cell.key for cell in plan.cells))[:8]  # another size never mixes with this one
+        key = json_digest(sorted(cell.key for cell in plan.cells))[:8]  # results of different sizes are kept apart
         folder = expand_path(options.out or temporary) / f"{config.preset or 'results'}-{key}"
         summary = evaluate(plan, ResultsStore(folder), progress=options.progress)
         names = {cell.key: f"{cell.attack} on {cell.subject.model}" for cell in plan.cells}
         failed = tuple(f"failed: {names[key]}: {reason}" for key, reason in summary.failed.items())
-        failed += tuple(f"left out: {name}: {reason}" for name, reason in plan.failed.items())
+        failed += tuple(f"omitted: {name}: {reason}" for name, reason in plan.failed.items())
         replaced = {"models": options.models, "data": options.data}
         same = tuple(part for part in setting.same if replaced[part] is None)
         reduced = "" if options.full else _describe(size)
@@ -226,14 +226,14 @@ def run_setting(setting: Setting, options: Options) -> Iterator[SettingRun]:
 
 
 def shrink(config: Config, size: Size) -> Config:
-    """The config with every attack's parameters, given or matched, cut to a size."""
+    """Limit every attack's parameters, given or matched, to a size."""
     return replace(config, attacks=tuple(_shrink(choice, size) for choice in config.attacks))
 
 
 def load_models(
     models: Mapping[str, Classifier] | Sequence[str], device: str, data: str = ""
 ) -> Mapping[str, Classifier]:
-    """Classifiers by name: given ones as they are, `digits:NAME+DEFENCE` trained here, "demo:*" those for the data."""
+    """Return classifiers by name: given ones unchanged, `digits:NAME+DEFENCE` trained here, "demo:*" for the data."""
     if isinstance(models, Mapping):
         return models
     from ...engine.plan.config_file import expand_models
@@ -245,7 +245,7 @@ def load_models(
 
 
 def _load_digits_model(name: str) -> Classifier:
-    """One of `small_models`, perhaps with defences behind it: "digits:standard+jpeg"."""
+    """Load one of `small_models`, possibly with defences: "digits:standard+jpeg"."""
     training, *defences = name.partition(":")[2].split("+")
     classifier = load_small_model(training)
     for defence in defences:
@@ -263,7 +263,7 @@ def _shrink(choice: AttackChoice, size: Size) -> AttackChoice:
 
 
 def _find_data(data: Data | str) -> tuple[str, Data | None]:
-    """Its name, and the images unless the engine finds them by name, prepared for each model."""
+    """Return the name of the data, and images unless the engine loads them by name, prepared for each model."""
     if isinstance(data, Data):
         return "given", data
     return data, load_digits_data() if data == "digits" else None

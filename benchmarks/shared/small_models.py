@@ -1,9 +1,9 @@
-"""An undefended and several defended CNNs on scikit-learn's digits: what the CIFAR- and SVHN-shaped tables run on.
+"""An undefended and several defended CNNs on scikit-learn's digits, for tables with CIFAR- and SVHN-shaped images.
 
-Standard training, adversarial training with PGD (Madry et al. 2018) and TRADES (Zhang et al. 2019, beta 6), and what
-single papers have besides, all with the same network, images of 3 x 32 x 32 and linf radius 0.1, by the loop behind
-`davylamp harden`. "inception" is another network, undefended, which attacks are transferred from: one block of parallel
-convolutions (Szegedy et al. 2015). The module, run as a program, trains the first three.
+They include standard training, adversarial training with PGD (Madry et al. 2018), TRADES (Zhang et al. 2019, beta 6),
+and methods of single papers, all with the same network, images of 3 x 32 x 32 and linf radius 0.1, with the training
+loop of `davylamp harden`. "inception" is a different, undefended network for transfer: one block of parallel
+convolutions (Szegedy et al. 2015). Run as a program, the module trains the first three.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from ...engine.training.student import TrainableModel
 EPSILON = 0.1
 SURROGATE = "inception"
 TRAININGS: Mapping[str, str] = {"standard": "natural", "pgd-training": "pgd", "trades": "trades"}
-MORE_TRAININGS: Mapping[str, str] = {  # which single papers have
+MORE_TRAININGS: Mapping[str, str] = {  # methods of single papers
     "fgsm-training": "fgsm",
     "least-likely-training": "least-likely",
     "mart": "mart",
@@ -42,24 +42,24 @@ _ASCENT: Mapping[str, Mapping[str, Any]] = {
 
 
 def load_digits_data(count: int | None = None) -> Data:
-    """The digits that no model was trained on (397), as colour images in [0, 1] of 32 x 32."""
+    """Return the digits that no model was trained on (397), as colour images in [0, 1] of 32 x 32."""
     inputs, labels = _digits()
     inputs, labels = inputs[TRAINED_ON:][:count].contiguous(), labels[TRAINED_ON:][:count]
     return Data(inputs, labels, [f"digit_{TRAINED_ON + i}" for i in range(len(labels))])
 
 
 def load_training_inputs() -> Tensor:
-    """The images that every model was trained on, shape (1400, 3, 32, 32)."""
+    """Return the images that every model was trained on, shape (1400, 3, 32, 32)."""
     return _digits()[0][:TRAINED_ON].contiguous()
 
 
 def small_models() -> dict[str, Classifier]:
-    """Every model by name, trained now or read from the cache."""
+    """Return all models by name, trained now or read from the cache."""
     return {name: load_small_model(name) for name in TRAININGS}
 
 
 def load_small_model(name: str) -> Classifier:
-    """One model of either list, or "inception"; trained on the first call (seconds), then cached."""
+    """Return one model of either list, or "inception"; trained on the first call (seconds), then cached."""
     file = _cache() / f"{name}-{_digest()}.pt"
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -78,7 +78,7 @@ def load_small_model(name: str) -> Classifier:
 
 
 class _Parallel(nn.Module):
-    """Convolutions of several sizes beside each other, their outputs one after the other in the channels."""
+    """Parallel convolutions of several sizes, with concatenated output channels."""
 
     def __init__(self, channels: int, each: int):
         super().__init__()
@@ -87,7 +87,7 @@ class _Parallel(nn.Module):
         self.pooled = nn.Sequential(nn.MaxPool2d(3, stride=1, padding=1), nn.Conv2d(channels, each, 1))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Shape (N, 4 * each, H, W)."""
+        """Return the output, shape (N, 4 * each, H, W)."""
         return torch.cat([*(branch(inputs) for branch in self.branches), self.pooled(inputs)], 1)
 
 
@@ -98,7 +98,7 @@ def _inception() -> nn.Sequential:
 
 
 def _training(name: str) -> TrainingSettings:
-    """What a model was trained with."""
+    """Return the training settings of a model."""
     numbers = {"epochs": 8, "batch_size": 100, "learning_rate": 3e-3, "optimiser": "adam", "schedule": "constant"}
     method = {**TRAININGS, **MORE_TRAININGS, SURROGATE: "natural"}[name]
     return make_settings(method, "linf", EPSILON, {**numbers, "weight_decay": 0.0, **_ASCENT.get(name, {})})
@@ -110,7 +110,7 @@ def _digits() -> tuple[Tensor, Tensor]:
 
 
 def _digest() -> str:
-    """Of this file, the network, the digits, the training and torch: a cached model is never that of other code."""
+    """Return a hash of this file, the network, the digits, the training and torch, so that caches match the code."""
     root = Path(__file__).parents[2]
     parts = (root / "adapters" / "models" / "zoo" / "demo.py", root / "adapters" / "data" / "bundled_images.py")
     files = [Path(__file__), *parts, *sorted((root / "engine" / "training").glob("*.py"))]

@@ -1,1 +1,1 @@
-"""The honest evaluation of a defence: attacks that adapt to it, and what they leave of it."""
+"""Evaluation of a defence with adaptive attacks."""

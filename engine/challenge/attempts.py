@@ -1,4 +1,4 @@
-"""What each attack on a defended model came to, image by image, and what all of them leave."""
+"""Per-image results of each attack in a challenge, and the accuracy that remains."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ BLACK: tuple[Part, ...] = ("transfer", "scores", "decisions")
 
 
 class Accuracy(NamedTuple):
-    """The share of images that are right, with its 95 % interval; n images."""
+    """Rate of correct images, with its 95 % interval and the number n of images."""
 
     value: float
     low: float
@@ -35,21 +35,21 @@ class Accuracy(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class AttackOutcome:
-    """One attack.
+    """One attack of a challenge.
 
     Args:
-        part: what kind of attacker it is.
-        attack: the implementation.
-        made_on: the model that it attacked.
-        gradients: how they pass a stand-in of the defence; "": as its name says.
-        epsilon: the radius.
-        attacked: images that are right when clean, (n,) bool.
-        fooled: how much of each is fooled, (n,): 0 or 1, or the share of the draws; 0 where an example proves nothing.
-        violations: how many images have each kind.
-        passes: forward and backward passes, the mean over the attacked images.
-        outcome: its record; None: it failed.
-        error: why, or why its examples prove nothing.
-        judged: attacked images whose example keeps the rules, (n,) bool; None: all of them.
+        part: kind of attacker.
+        attack: implementation.
+        made_on: model that was attacked.
+        gradients: how gradients pass through a gradient variant of the defence; "" for its default.
+        epsilon: radius.
+        attacked: images that are correct when clean, (n,) bool.
+        fooled: how much of each image is fooled, (n,): 0 or 1, or the rate over samples; 0 for invalid examples.
+        violations: number of images by invalid reason.
+        passes: forward and backward passes, mean over the attacked images.
+        outcome: its record. None if it failed.
+        error: reason for the failure, or why its examples are all invalid.
+        judged: attacked images with a valid example, (n,) bool. None for all of them.
     """
 
     part: Part
@@ -67,25 +67,25 @@ class AttackOutcome:
 
     @property
     def usable(self) -> np.ndarray:
-        """Images that it says something of, (n,) bool: none where it failed, or broke a rule on all."""
+        """Images with a valid result, (n,) bool: none if the attack failed."""
         if self.outcome is None:
             return np.zeros(len(self.attacked), bool)
         return self.attacked if self.judged is None else self.judged
 
     @property
     def accuracy(self) -> Accuracy:
-        """Share of all images that are right under this attack."""
+        """Rate of images that are correct under this attack."""
         return accuracy_under_attack(self.attacked, self.fooled)
 
     @property
     def title(self) -> str:
-        """The attack, and what it was made on where that is not the model by its name."""
+        """The attack, with its gradients or the model that it was made on, if different from the default."""
         via = f", gradients {self.gradients}" if self.gradients else ""
         return f"{self.attack}{via}" if self.part not in ("transfer",) else f"{self.attack} on {self.made_on}"
 
 
 def outcome_from_record(part: Part, outcome: RunResult, made_on: str, gradients: str = "") -> AttackOutcome:
-    """What a finished cell says."""
+    """Convert a finished run."""
     columns, cell = outcome.columns, outcome.cell
     results = outcome.results
     attacked, undecided = results.attacked, results.undecided_robust
@@ -94,7 +94,7 @@ def outcome_from_record(part: Part, outcome: RunResult, made_on: str, gradients:
     spent = sum(columns[name].astype(float) for name in names if name in columns)
     judged, counts = attacked & ~undecided, Counter(kinds)
     listed = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
-    error = f"no example proves anything: {listed}" if attacked.any() and not judged.any() else ""
+    error = f"no valid example: {listed}" if attacked.any() and not judged.any() else ""
     return AttackOutcome(
         part,
         cell.attack,
@@ -114,29 +114,29 @@ def outcome_from_record(part: Part, outcome: RunResult, made_on: str, gradients:
 def failed_attempt(
     part: Part, choice: tuple[str, float], made_on: str, gradients: str, attacked: np.ndarray, why: str
 ) -> AttackOutcome:
-    """An attack and its radius without a result: it fools nothing and proves nothing."""
+    """Return an attack and its radius without a result; it fools no image."""
     attack, epsilon = choice
     return AttackOutcome(part, attack, made_on, gradients, epsilon, attacked, np.zeros(len(attacked)), error=why)
 
 
 def accuracy_under_attack(attacked: np.ndarray, fooled: np.ndarray) -> Accuracy:
-    """Share of all images that are right when clean and still under attack, both (n,)."""
+    """Return the rate of images that are correct when clean and under attack, both (n,)."""
     right = float((attacked * (1 - fooled)).sum())
     return Accuracy(right / len(attacked), *proportion_interval(right, len(attacked)), len(attacked))
 
 
 def accuracy_shown(attempts: Sequence[AttackOutcome], attacked: np.ndarray, fooled: np.ndarray) -> Accuracy:
-    """The same of what some attacks fool; NaN where images were attacked and no attack proves anything."""
+    """Return the accuracy under some attacks; NaN if images were attacked and no attack has a valid result."""
     if attacked.any() and not any(attempt.usable.any() for attempt in attempts):
         return Accuracy(np.nan, np.nan, np.nan, len(attacked))
     return accuracy_under_attack(attacked, fooled)
 
 
 def worst_case(attempts: Iterable[AttackOutcome]) -> np.ndarray:
-    """How much of each image the attack that is best on it fools, (n,)."""
+    """Return how much of each image is fooled by the attack that is best on it, (n,)."""
     return np.maximum.reduce([attempt.fooled for attempt in attempts])
 
 
 def by_attacker(attempts: Sequence[AttackOutcome], *parts: Part) -> list[AttackOutcome]:
-    """Those that are of one of the parts."""
+    """Return the attempts of these kinds of attackers."""
     return [attempt for attempt in attempts if attempt.part in parts]

@@ -1,4 +1,4 @@
-"""The verb: challenge a defended model by its name, or handed over."""
+"""`challenge`: evaluates a defended model given by name or as a classifier."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -33,32 +33,33 @@ def challenge(  # noqa: PLR0913 - what is attacked by position, the choices by k
     loading: LoadOptions = LOADED_HERE,
     say: Say | None = None,
 ) -> ChallengeResult:
-    """Evaluate a defence by attacks that adapt to it (Carlini et al. 2019; Tramer et al. 2020), into a results folder.
+    """Evaluate a defence with adaptive attacks (Carlini et al. 2019; Tramer et al. 2020) into a results folder.
 
-    APGD on the cross-entropy and on two logit-difference ratios, through every way in which gradients can pass the
-    defence (BPDA, the derivative where a library has it) and through the mean of its draws (EOT); examples of the
-    undefended and of other models; black boxes that see scores or decisions; larger radii until nothing is right; the
-    failure indicators of the folder. The verdict counts the worst case of each image. A killed run goes on where it
-    was when it is called again.
+    The attacks are: APGD on cross-entropy and two logit-difference ratios, through every gradient variant of the
+        defence
+    (BPDA, the derivative if a library has one) and through the mean of its samples (EOT); examples transferred from the
+    undefended and other models; score-based and decision-based attacks; larger radii until no image is correct. The
+    failure indicators of the folder are computed as well. The verdict uses the worst case on each image. An interrupted
+    call resumes when it is repeated.
 
     Args:
         model: "MODEL+DEFENCE", any other name, or a classifier.
-        data: a name that `load_data` knows, or images and labels.
-        original: the undefended model; None: the model's name without its defences, or nothing to compare with.
-        surrogates: other models that examples are made on.
-        out: the results folder; the report of it has a section for the challenge.
+        data: name of data, or images and labels.
+        original: undefended model. None for the model's name without its defences, or no comparison if it has none.
+        surrogates: additional models for transfer.
+        out: results folder; its report has a section on the challenge.
         norm: "linf" or "l2".
-        epsilon: the radius; None: the customary one.
-        limit: only this many images.
+        epsilon: radius. None for the customary one.
+        limit: number of images to use. None for all.
         quick: a first look: 10 images, 10 steps.
-        effort: fields of `ChallengeBudget` in place of its values: steps, candidates, queries, eot, draws.
+        effort: fields of `ChallengeBudget` to override: steps, candidates, queries, eot, draws.
         seed: random seed.
-        device: where to compute.
-        loading: how models are loaded by name.
-        say: called with each attempt as soon as it is done.
+        device: device of the computation.
+        loading: options for loading models by name.
+        say: called with each attempt when it is finished.
 
     Raises:
-        DavylampError: if a name is unknown, or the model cannot be used on these images.
+        DavylampError: If a name is unknown, or the model cannot be used on these images.
     """
     chosen = replace(QUICK if quick else ChallengeBudget(), **dict(effort or {}))
     defendant = _defendant(model, original, surrogates, partial(loading.load, device=device))
@@ -83,7 +84,7 @@ def _defendant(
     surrogates: Iterable[str] | Mapping[str, Classifier],
     load: Callable[[str], Classifier],
 ) -> ChallengedModel:
-    """Every model that is needed, loaded."""
+    """Load all models of the challenge."""
     name = model if isinstance(model, str) else model.name
     known: dict[str, Classifier] = {}
     stand_ins: dict[str, str] = {}
@@ -98,7 +99,7 @@ def _defendant(
     elif plain:
         known[plain] = load(plain)
     if plain == name:
-        raise InvalidInput(f"expected an undefended model other than the defended one, got {name} for both")
+        raise InvalidInput(f"expected an undefended model different from the defended one, got {name} for both")
     others = dict(surrogates) if isinstance(surrogates, Mapping) else dict.fromkeys(surrogates)
     known |= {each: load(each) if made is None else made for each, made in others.items()}
     defended = load(model) if isinstance(model, str) else model

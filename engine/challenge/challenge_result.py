@@ -1,4 +1,4 @@
-"""What a challenge came to, as a record and as JSON types, which are kept beside the records of its folder."""
+"""The result of a challenge, as a dataclass and as JSON, stored in the results folder."""
 
 import json
 import math
@@ -25,22 +25,22 @@ _NAMES = ("model", "norm", "epsilon", "verdict", "sentence", "clean", "worst", "
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ChallengeResult:
-    """What a defence came to.
+    """Result of a challenge.
 
     Args:
-        model: its name.
-        original: name of the undefended model; "": there was none to compare with.
-        norm: of the radii.
-        epsilon: the radius asked for.
-        clean: accuracy without an attack.
-        worst: accuracy under the worst attack on each image at that radius; NaN where no attack proves anything.
-        clean_undefended: of the undefended model; None: there is none.
-        undefended: its accuracy under the worst attack by gradients on each image.
-        radii: accuracy at that and larger radii; NaN where no attack proves anything.
-        attempts: every attack.
-        ruling: the verdict.
-        checks: failure indicators of the model and its cells.
-        notes: what happened to images that were handed over.
+        model: name of the defended model.
+        original: name of the undefended model; "" without one.
+        norm: norm of the radii.
+        epsilon: radius of the challenge.
+        clean: clean accuracy.
+        worst: worst-case accuracy at that radius; NaN if no attack has a valid result.
+        clean_undefended: clean accuracy of the undefended model. None without one.
+        undefended: worst-case accuracy of the undefended model under gradient attacks.
+        radii: accuracy at that and larger radii; NaN if no attack has a valid result.
+        attempts: all attacks.
+        ruling: verdict.
+        checks: failure indicators of the model and its runs.
+        notes: notes on images that were passed in.
     """
 
     model: str
@@ -59,21 +59,21 @@ class ChallengeResult:
 
     @property
     def verdict(self) -> str:
-        """One of "falls", "masks", "holds", "unknown": see `docs/challenge.md`."""
+        """One of "falls", "masks", "holds", "unknown", see `docs/challenge.md`."""
         return self.ruling.verdict
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON types, as `davylamp challenge --json` prints it."""
+        """Return all fields as JSON types, as printed by `davylamp challenge --json`."""
         return document_of(self)
 
     def __repr__(self) -> str:
-        lead = [line for line in lead_of(self.to_dict()) if line != UNSTEADY]  # which the sentence says
+        lead = [line for line in lead_of(self.to_dict()) if line != UNSTEADY]  # part of the sentence
         few = "".join(f"; {line}" for line in (*lead, *self.notes))
         return f"Challenge: {self.model}, {self.norm} {self.epsilon:.4g}: {self.ruling.sentence}{few}"
 
 
 def document_of(challenge: ChallengeResult) -> dict[str, Any]:
-    """What a challenge says, as JSON types."""
+    """Return the JSON document of a challenge."""
     counts: dict[str, int] = {}
     for check in challenge.checks:
         counts[check.state] = counts.get(check.state, 0) + 1
@@ -98,7 +98,7 @@ def document_of(challenge: ChallengeResult) -> dict[str, Any]:
 
 
 def lead_of(document: dict[str, Any]) -> list[str]:
-    """What a reader must know before any number: that the model is not steady, and which attacks stand for others."""
+    """Return notes to read first: an unsteady model, and attacks that replace others."""
     lines = [UNSTEADY] if document["sentence"].startswith(UNSTEADY) else []
     if any(each["attack"].endswith(f":{ON_MARGIN}") for each in document["attempts"]):
         lines.append(_FEW)
@@ -106,10 +106,10 @@ def lead_of(document: dict[str, Any]) -> list[str]:
 
 
 def keep_document(folder: str | Path, document: dict[str, Any]) -> None:
-    """Write it beside the records, in place of an earlier one about the same model, norm and radius.
+    """Store a challenge in its results folder, replacing an earlier one with the same model, norm and radius.
 
     Raises:
-        Unavailable: if the disk is full or not writable.
+        Unavailable: If the disk is full or not writable.
     """
     path = expand_path(folder) / FILE
     with FileLock(f"{path}.lock"):
@@ -118,7 +118,7 @@ def keep_document(folder: str | Path, document: dict[str, Any]) -> None:
 
 
 def read_documents(folder: str | Path) -> list[dict[str, Any]]:
-    """The challenges that a results folder keeps; none where there are none, or the file is damaged."""
+    """Read the challenges stored in a folder; empty if there are none or the file is damaged."""
     path = expand_path(folder) / FILE
     try:
         documents = json.loads(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""What a defence is worth after its attacks: it falls, it masks gradients, or it holds against these attacks."""
+"""Verdict of a challenge: the defence falls, masks gradients, or holds against these attacks."""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
@@ -13,15 +13,15 @@ from .attempts import BLACK, PARTS, WHITE, Accuracy, AttackOutcome, Part, accura
 from .gradient_variants import OF_PROBABILITIES
 
 Verdict = Literal["falls", "masks", "holds", "unknown"]
-WITHIN = 0.05  # of the undefended accuracy: five points
-LEFT = 0.01  # right images at a radius where all can be made alike: the lower end of their share's interval
-FEWEST_DRAWS = 10  # that judge an example of a random model before it is said to hold
-_LACKING = {"no-gradient": "zero", "nan-gradient": "not finite"}  # what gradients are, by kind of violation
-OF_GRADIENTS = ("gradients", "single-step", "epsilon-growth")  # indicators that speak of masked gradients
+WITHIN = 0.05  # margin to the undefended accuracy: five points
+LEFT = 0.01  # accuracy at a radius where any image can be made grey: threshold of the interval's lower bound
+FEWEST_DRAWS = 10  # fewest samples per example before a randomised model can hold
+_LACKING = {"no-gradient": "zero", "nan-gradient": "not finite"}  # state of the gradients, by invalid reason
+OF_GRADIENTS = ("gradients", "single-step", "epsilon-growth")  # indicators of gradient masking
 
 
 class ChallengeVerdict(NamedTuple):
-    """The verdict with its reasons, a sentence each."""
+    """The verdict, its sentence, and the signs of gradient masking."""
 
     verdict: Verdict
     sentence: str
@@ -37,26 +37,26 @@ def decide_verdict(
     gone: float | None = None,
     draws: tuple[int, int] | None = None,
 ) -> ChallengeVerdict:
-    """The verdict.
+    """Return the verdict.
 
-    "falls": not more than five points above the undefended model in the worst case over all attacks, image by image;
-    without an undefended model, not more than five points above 0. Not so where the defended model is within five
-    points of that when clean and the attacks take no five points from it: nothing was to be defended. Else "masks",
-    if there is a sign of masked gradients: what is left was not shown to be robust. Else "unknown", if a kind of
-    attacker has no result, too few images or draws judged, nothing was to be defended, or of too many images nothing
-    is said. Else "holds": against these attacks, which is all that is known.
+    "falls": worst-case accuracy at most five points above that of the undefended model, or above 0 without one. It does
+    not apply if the defended model's clean accuracy is also within these five points and the attacks lower it by less
+    than five points, because then there was nothing to defend. Otherwise "masks", if there is a sign of gradient
+    masking: robustness of the remaining images was not shown. Otherwise "unknown", if a kind of attacker has no result,
+    images or samples are too few, there was nothing to defend, or too many images have no valid result. Otherwise
+    "holds", against these attacks only.
 
     Args:
-        clean: accuracy without an attack.
-        worst: accuracy under the worst attack on each image, at the radius asked for.
-        undefended: the same of the undefended model; None: there is none.
-        attempts: all, those at larger radii too.
+        clean: clean accuracy.
+        worst: worst-case accuracy at the radius of the challenge.
+        undefended: worst-case accuracy of the undefended model. None without one.
+        attempts: all attacks, including those at larger radii.
         checks: failure indicators of the model.
-        gone: the smallest radius at which nothing is right any more; None: there is none.
-        draws: of a random model, how many judge an example, and how many the attacks see; None: it is not random.
+        gone: smallest radius at which no image is correct. None if there is none.
+        draws: for a randomised model, samples that judge an example, and samples that the attacks see. None otherwise.
     """
     reasons = tuple(gradient_masking_signs(attempts, checks))
-    beside = "" if undefended is None else f", where the undefended model keeps {share_text(undefended)}"
+    beside = "" if undefended is None else f", compared with {share_text(undefended)} for the undefended model"
     tried = by_attacker(attempts, *WHITE, *BLACK)
     done = [attempt for attempt in tried if attempt.usable.any()]
     if not done:  # nor is there a worst case
@@ -66,36 +66,41 @@ def decide_verdict(
     if worst.value <= least and not untouched:
         also = f"; its gradients are masked: {'; '.join(reasons)}" if reasons else ""
         return ChallengeVerdict("falls", f"falls to {share_text(worst)} from {clean.value:.1%}{beside}{also}", reasons)
-    left = f"{share_text(worst)} of {clean.value:.1%} left{beside}"
-    left += "" if gone is None else f"; nothing is left at radius {gone:.3g}"
+    left = f"{share_text(worst)} of {clean.value:.1%} remains{beside}"
+    left += "" if gone is None else f"; no image is correct at radius {gone:.3g}"
     if reasons:
         return ChallengeVerdict(
-            "masks", f"gradient masking: {'; '.join(reasons)}; {left}, which was not shown to be robust", reasons
+            "masks", f"gradient masking: {'; '.join(reasons)}; {left}, but robustness was not shown", reasons
         )
     gaps = missing_evidence(attempts, draws)
     if untouched:
-        gaps.append("the attacks take next to nothing from either model at this radius (try a larger --epsilon)")
+        gaps.append("the attacks hardly lower the accuracy of either model at this radius; try a larger --epsilon")
     elif worst.low <= least:
-        gaps.append(f"{worst.n} images are too few to tell what is left from {least:.1%}")
+        gaps.append(f"{worst.n} images are too few to distinguish the remaining accuracy from {least:.1%}")
     if (unknown := _unproved(tried)) and worst.value - unknown / worst.n <= least + 1e-9:
-        gaps.append(f"on {unknown} of {worst.n} images no attack by gradients gave an example that keeps the rules")
+        gaps.append(f"no gradient attack produced a valid example for {unknown} of {worst.n} images")
     if gaps:
-        return ChallengeVerdict("unknown", f"not judged: {'; '.join(gaps)}; {left}, which proves nothing", reasons)
+        return ChallengeVerdict(
+            "unknown", f"not judged: {'; '.join(gaps)}; {left}, which does not show robustness", reasons
+        )
     failed = [f"{attempt.title} ({attempt.error})" for attempt in tried if not attempt.usable.any()]
     also = f"; without a result: {', '.join(failed)}" if failed else ""
     return ChallengeVerdict("holds", f"holds against these {len(done)} attacks: {left}{also}", reasons)
 
 
 def missing_evidence(attempts: Sequence[AttackOutcome], draws: tuple[int, int] | None = None) -> list[str]:
-    """Why a defence that is left standing was not judged: kinds of attackers without any result, and too few draws.
+    """Return the reasons why a defence cannot be judged: kinds of attackers without a result, and too few samples.
 
     Args:
-        attempts: all; those by gradients are looked at for each way that gradients can pass.
-        draws: see `rule`.
+        attempts: all attacks; gradient attacks are examined for each gradient variant.
+        draws: see `decide_verdict`.
     """
     kinds: dict[tuple[Part, str], list[AttackOutcome]] = {}
     for attempt in attempts:
-        if (attempt.part, attempt.gradients) == ("white-box", OF_PROBABILITIES):  # another loss, not another way
+        if (attempt.part, attempt.gradients) == (
+            "white-box",
+            OF_PROBABILITIES,
+        ):  # a different loss, not a different gradient variant
             continue
         way = attempt.made_on if attempt.part == "white-box" else ""
         kinds.setdefault((attempt.part, way), []).append(attempt)
@@ -107,21 +112,23 @@ def missing_evidence(attempts: Sequence[AttackOutcome], draws: tuple[int, int] |
     lines += [UNSTEADY] if any(attempt.violations["unstable"] for attempt in attempts) else []
     judging, seen = draws or (FEWEST_DRAWS, 2)
     if judging < FEWEST_DRAWS:
-        lines.append(f"its draws differ, and {judging} judged each example (--draws {FEWEST_DRAWS} or more)")
+        lines.append(
+            f"its samples differ, but each example was judged on {judging} only; use --draws {FEWEST_DRAWS} or more"
+        )
     if seen < 2:
-        lines.append("it draws random numbers, and the attacks saw one answer at a time (--eot 10)")
+        lines.append("the model is random, but the attacks saw single samples; use --eot 10")
     return lines
 
 
 def _unproved(attempts: Sequence[AttackOutcome]) -> int:
-    """Images right when clean that nothing fools and of which no attack by gradients says anything."""
+    """Count images that are correct when clean, not fooled, and without a valid result of a gradient attack."""
     proved = np.logical_or.reduce([attempt.usable for attempt in by_attacker(attempts, *WHITE)] or [[False]])
     standing = attempts[0].attacked & (worst_case(attempts) < 0.5)
     return int((standing & ~proved).sum())
 
 
 def gradient_masking_signs(attempts: Sequence[AttackOutcome], checks: Sequence[Finding]) -> list[str]:
-    """Signs that gradients say less than there is to find (Carlini et al. 2019; Athalye et al. 2018)."""
+    """Return signs that gradients are misleading (Carlini et al. 2019; Athalye et al. 2018)."""
     white = [attempt for attempt in by_attacker(attempts, *WHITE) if _counts(attempt)]
     named = [attempt for attempt in by_attacker(white, "white-box") if not attempt.gradients]
     adapted = [each for each in by_attacker(white, "white-box") if each.gradients not in ("", OF_PROBABILITIES)]
@@ -129,21 +136,21 @@ def gradient_masking_signs(attempts: Sequence[AttackOutcome], checks: Sequence[F
     reasons = []
     if named:
         reasons += _no_gradients(named)
-        reasons += _beaten(named, adapted, "attacks through gradients as its name has them miss what {} fools")
+        reasons += _beaten(named, adapted, "attacks that use the defence's default gradients miss images that {} fools")
     if white:
-        reasons += _beaten(white, black, "{} fools what no attack by gradients does")
+        reasons += _beaten(white, black, "{} fools images that no gradient attack fools")
     reasons += _unreachable(by_attacker(attempts, "larger radius"))
     failed = {check.title.lower() for check in checks if check.state == "fail" and check.name in OF_GRADIENTS}
     return reasons + [f"the indicator fired: {title}" for title in sorted(failed)]
 
 
 def share_text(share: Accuracy) -> str:
-    """A share with its interval: "12.5% [3.5, 29.0] of 32"."""
+    """Format a rate with its interval: "12.5% [3.5, 29.0] of 32"."""
     return f"{share.value:.1%} [{100 * share.low:.1f}, {100 * share.high:.1f}] of {share.n}"
 
 
 def _counts(attempt: AttackOutcome) -> bool:
-    """Whether an attack by gradients says something: also that there are none."""
+    """Whether a gradient attack has a valid result, or shows that there are no gradients."""
     return bool(attempt.usable.any()) or (attempt.outcome is not None and any(map(attempt.violations.get, _LACKING)))
 
 
@@ -156,7 +163,7 @@ def _no_gradients(named: Sequence[AttackOutcome]) -> list[str]:
 
 
 def _beaten(attempts: Sequence[AttackOutcome], rivals: Sequence[AttackOutcome], text: str) -> list[str]:
-    """A line for the rival that fools most of what all attempts miss, if it is more than chance (sign test)."""
+    """Describe the rival that fools most of what all attempts miss, if significant by a sign test."""
     if not rivals:
         return []
     reached = worst_case(attempts) >= 0.5
@@ -170,25 +177,28 @@ def _beaten(attempts: Sequence[AttackOutcome], rivals: Sequence[AttackOutcome], 
 
 
 def _unreachable(larger: Sequence[AttackOutcome]) -> list[str]:
-    """A line where the largest radius leaves images right although every image could be made uniformly grey there."""
+    """Describe images that stay correct at the largest radius, where any image could be made uniformly grey."""
     done = [attempt for attempt in larger if attempt.usable.any()]
     if not done:
         return []
     last = max(done, key=lambda attempt: attempt.epsilon)
     if last.accuracy.low <= LEFT:
         return []
-    return [f"at radius {last.epsilon:.3g}, where every image can be made grey, {share_text(last.accuracy)} stay right"]
+    return [
+        f"at radius {last.epsilon:.3g}, where any image can be turned grey, {share_text(last.accuracy)} is still "
+        "correct"
+    ]
 
 
 def cumulative_accuracy(
     larger: Sequence[AttackOutcome], attacked: np.ndarray, fooled: np.ndarray
 ) -> list[tuple[float, Accuracy]]:
-    """By radius, ascending, the accuracy that this radius and smaller ones leave; NaN where nothing proves anything.
+    """Return the accuracy that remains up to each radius, in ascending order; NaN without valid results.
 
     Args:
         larger: attacks at the larger radii.
-        attacked: images that are right when clean, (n,) bool.
-        fooled: how much of each the radius asked for fools, (n,).
+        attacked: images that are correct when clean, (n,) bool.
+        fooled: how much of each is fooled at the radius of the challenge, (n,).
     """
     curve, so_far = [], fooled
     for epsilon in sorted({attempt.epsilon for attempt in larger}):

@@ -1,4 +1,4 @@
-"""One command's worth of an adaptive evaluation: plan, run and read every attack on a defended model."""
+"""Plans, runs and reads all attacks of a challenge."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -49,21 +49,21 @@ from .suite import (
     targeted_attacks,
 )
 
-_FRESH = 7919  # added to the seed of the draws that judge the chosen examples once more
+_FRESH = 7919  # seed offset of the samples that judge the chosen examples again
 Say = Callable[[AttackOutcome], object]
 
 
 @dataclass(frozen=True)
 class ChallengedModel:
-    """The defended model, and what else an attacker has.
+    """The defended model and the attacker's other models.
 
     Args:
-        name: of the defended model.
-        model: it.
-        original: name of the undefended model; "": nothing is known of one.
-        stand_ins: by name, how gradients pass: what is attacked in its place.
-        models: by name, the original, the stand-ins and the surrogates.
-        surrogates: names of other models that examples are made on.
+        name: name of the defended model.
+        model: defended model.
+        original: name of the undefended model; "" without one.
+        stand_ins: gradient variants by name, with their gradients.
+        models: original, gradient variants and surrogates, by name.
+        surrogates: names of other models for transfer.
     """
 
     name: str
@@ -75,18 +75,18 @@ class ChallengedModel:
 
 
 class ChallengeRunner:
-    """Runs the attacks on one defended model into a results folder, from which a killed run goes on.
+    """Runs the attacks on one defended model into a results folder, from which an interrupted challenge resumes.
 
     Args:
-        defendant: what is attacked.
+        defendant: challenged model.
         data: images and labels.
-        data_name: what records call them.
-        folder: of the results.
+        data_name: name of the data in records.
+        folder: results folder.
         norm: "linf" or "l2".
-        epsilon: the radius.
-        effort: how much is spent.
+        epsilon: radius.
+        effort: budget of the attacks.
         seed: random seed.
-        say: called with each attempt as soon as it is done.
+        say: called with each attempt when it is finished.
     """
 
     def __init__(  # noqa: PLR0913 - what is attacked by position, the choices by keyword
@@ -114,11 +114,11 @@ class ChallengeRunner:
         self._right: dict[str, np.ndarray] = {}
 
     def run(self) -> ChallengeResult:
-        """Every part, one after the other.
+        """Run all attacks in order.
 
         Raises:
-            DavylampError: if the model cannot be used on these images, or no attack gave a result.
-            Unsupported: if it has no gradients: there is nothing to adapt to.
+            DavylampError: If the model cannot be used on these images, or no attack gave a result.
+            Unsupported: If the model has no gradients, because then there is nothing to adapt to.
         """
         self._check_gradients()
         rules = (self.norm, self.epsilon, self.effort)
@@ -155,8 +155,8 @@ class ChallengeRunner:
         if not has_gradients(model, inputs.to(model.device)):
             gives = "labels only" if model.outputs == "labels" else "no gradients"
             raise Unsupported(
-                f"expected a model with gradients, which the attacks adapt to; {self.defendant.name} gives {gives}: "
-                "evaluate it with decision-based attacks, or with --surrogate"
+                f"expected a model with gradients, which adaptive attacks need, but {self.defendant.name} returns "
+                f"{gives}: evaluate it with decision-based attacks, or with --surrogate"
             )
 
     def _check_classes(self) -> None:
@@ -169,18 +169,18 @@ class ChallengeRunner:
 
     @property
     def _best_attempt(self) -> AttackOutcome:
-        """The attack by gradients that fools most, through whatever stand-in."""
+        """Return the gradient attack that fools most, over all gradient variants."""
         made = by_attacker(self.attempts, "white-box")
         return min(made, key=lambda attempt: (not attempt.usable.any(), attempt.accuracy.value))
 
     def _averaging_probabilities(self, name: str) -> str:
-        """Name of a random model's twin whose draws are averaged as probabilities."""
+        """Return the name of a randomised model's variant whose samples are averaged as probabilities."""
         twin = f"{name} (probabilities)"
         self.models[twin], self.ways[twin] = with_probability_mean(self.models[name], twin), OF_PROBABILITIES
         return twin
 
     def _widen(self, best: AttackOutcome) -> None:
-        """The best attack at larger and larger radii, until nothing is right or every image can be made grey."""
+        """Repeat the best attack at larger radii, until no image is correct or every image can be made grey."""
         epsilon, fooled = self.epsilon, worst_case(by_attacker(self.attempts, *WHITE, *BLACK))
         right = self._right_when_clean(self.defendant.name)
         while epsilon < self.largest and accuracy_under_attack(right, fooled).value > 0:
@@ -192,7 +192,7 @@ class ChallengeRunner:
                 fooled = np.maximum(fooled, attempt.fooled)
 
     def _attack(self, part: Part, choices: Sequence[AttackChoice], made_on: str) -> list[AttackOutcome]:
-        """Run attacks on a model, judged on the defended one (for "undefended", on itself)."""
+        """Run attacks on a model and evaluate them on the defended one (for "undefended", on the model itself)."""
         if not choices:
             return []
         judged_on = made_on if part == "undefended" else self.defendant.name
@@ -228,7 +228,7 @@ class ChallengeRunner:
         try:
             plan = make_plan(config, models=models, data=self.data, surrogates=surrogates)
         except DavylampError as error:
-            if not self.attempts:  # nothing works with this model
+            if not self.attempts:  # no attack works on this model
                 raise
             where = made_on, way, self._right_when_clean(next(iter(models))), str(error)
             return [failed_attempt(part, (choice.attack, choice.epsilon or 0.0), *where) for choice in choices]
@@ -247,13 +247,13 @@ class ChallengeRunner:
         return made + self._left_out(part, plan, made_on, way)
 
     def _left_out(self, part: Part, plan: Plan, made_on: str, way: str) -> list[AttackOutcome]:
-        """An attempt that failed for each choice that a plan has no cell of."""
+        """Return a failed attempt for each choice without a run in a plan."""
         planned = {place for places in plan.choices.values() for place in places}
         gone = [choice for place, choice in enumerate(plan.config.attacks) if place not in planned]
         if not gone:
             return []
         right = self._right_when_clean(plan.config.models[0])
-        why = "; ".join(dict.fromkeys(plan.failed.values())) or "no library has it for this model"
+        why = "; ".join(dict.fromkeys(plan.failed.values())) or "no library supports it for this model"
         asked = ((choice.attack, choice.epsilon or 0.0) for choice in gone)
         return [failed_attempt(part, each, made_on, way, right, f"left out: {why}") for each in asked]
 
@@ -262,7 +262,7 @@ class ChallengeRunner:
         return read_outcomes(self.store.folder)
 
     def _right_when_clean(self, name: str) -> np.ndarray:
-        """Images that a model gets right without an attack, (n,) bool: those that attacks on it begin with."""
+        """Return the images that a model classifies correctly when clean, (n,) bool, which attacks on it start from."""
         if name not in self._right:
             model = self.models[name]
             labels = self.data.labels.to(model.device)
@@ -276,7 +276,7 @@ class ChallengeRunner:
         plain = by_attacker(self.attempts, "undefended")
         direct = by_attacker(mine, *WHITE, *BLACK)
         right = [self._right_when_clean(self.defendant.name), *(each.attacked for each in direct)]
-        attacked = np.logical_and.reduce(right)  # they differ where it answers now so, now otherwise
+        attacked = np.logical_and.reduce(right)  # they differ if its outputs vary
         fooled = self._fooled(direct, attacked)
         worst = accuracy_shown(direct, attacked, fooled)
         outcomes = _of_attempts(self._outcomes, self.attempts)
@@ -306,10 +306,10 @@ class ChallengeRunner:
         )
 
     def _fooled(self, attempts: Sequence[AttackOutcome], attacked: np.ndarray) -> np.ndarray:
-        """How much of each image the best attack on it fools, (n,), of those that are `attacked`.
+        """Return how much of each image the best attack on it fools, (n,), for the `attacked` images.
 
-        Of a random model, of which that attack was chosen by some draws, by other draws of the same examples: the best
-        of many shares is better than it is by luck. Where one attack alone fools more by its draws, as that does.
+        For a randomised model, new samples judge the examples of the attack that was best on each image, because the
+        largest of several rates is biased upwards. The result is never below that of the best single attack.
         """
         fooled, model = worst_case(attempts), self.defendant.model
         done = [attempt for attempt in attempts if attempt.outcome is not None]
@@ -327,7 +327,7 @@ class ChallengeRunner:
 
 
 def _of_attempts(outcomes: Results, attempts: Sequence[AttackOutcome]) -> Results:
-    """A folder without the cells of other challenges, and the models on their images alone."""
+    """Restrict a folder to the runs of these attempts, and to models on their images."""
     keys = {attempt.outcome.cell.key for attempt in attempts if attempt.outcome is not None}
     done = tuple(each for each in outcomes.done if each.cell.key in keys)
     images = {each.cell.subject.data_digest for each in done}
@@ -337,7 +337,7 @@ def _of_attempts(outcomes: Results, attempts: Sequence[AttackOutcome]) -> Result
 
 
 def _clean_accuracy(outcomes: Results, attempts: Sequence[AttackOutcome]) -> Accuracy:
-    """Accuracy of the model that attempts were judged on, without an attack."""
+    """Return the clean accuracy of the model that attempts were evaluated on."""
     clean: CleanResult | None = None
     for attempt in attempts:
         if attempt.outcome is not None:

@@ -1,4 +1,4 @@
-"""What an attacker who knows a defence attacks in its place: the same defence with other ways for gradients."""
+"""Gradient variants of a defence, which an attacker who knows the defence attacks."""
 
 from torch import nn
 
@@ -13,7 +13,7 @@ OF_PROBABILITIES = "of the mean probability"
 
 
 def split_original(model: str) -> tuple[str, tuple[str, ...]]:
-    """The model without the defences behind its name, and their names from left to right, none of which it may have."""
+    """Split a model's name into the model without defences and the names of its defences, from left to right."""
     parts: list[str] = []
     while True:
         head, _, last = model.rpartition("+")
@@ -23,13 +23,13 @@ def split_original(model: str) -> tuple[str, tuple[str, ...]]:
 
 
 def gradient_variants(model: str) -> dict[str, str]:
-    """By name of a stand-in, how gradients pass it: each way that the defence of a model allows and its name does not.
+    """Return gradient variants with their gradients: those that the defence supports and the name does not use.
 
-    "straight-through": as if every part of the defence changed nothing (BPDA, Athalye et al. 2018). "exact": by the
-    derivative of that library's version of the same transformation which has one.
+    "straight-through": as if every part of the defence were the identity (BPDA, Athalye et al. 2018). "exact": the
+    derivative of a library's differentiable version of the same transformation.
 
     Args:
-        model: MODEL+DEFENCE; parts that are no named defences stay as they are.
+        model: MODEL+DEFENCE; parts that are not named defences are unchanged.
     """
     original, parts = split_original(model)
     named = {model: ""} | {_join(original, [_with(part, None) for part in parts]): ""}
@@ -40,14 +40,14 @@ def gradient_variants(model: str) -> dict[str, str]:
 
 
 def with_probability_mean(model: Classifier, name: str) -> Classifier:
-    """A random model that gives its probabilities as if they were logits, so that EOT takes the mean of those.
+    """Return a randomised model that outputs probabilities as logits, so that EOT averages probabilities.
 
-    The mean of logits lets a few draws of large margins hide that most draws are right; that of probabilities is close
-    to the share of draws that are fooled. They are no logarithms, so that the cross-entropy is nearly linear in them.
+    A mean of logits lets a few samples with large margins hide that most samples are correct; a mean of probabilities
+    is close to the rate of fooled samples. They are not logarithms, so the cross-entropy is nearly linear in them.
 
     Args:
-        model: a random classifier.
-        name: what records call it.
+        model: randomised classifier.
+        name: name in records.
     """
     sizes = {word: getattr(model, word) for word in ("resize", "crop", "interpolation")}
     twin = Classifier(nn.Sequential(model, nn.Softmax(1)), name=name, random=model.random, **sizes)
@@ -60,7 +60,7 @@ def _join(original: str, parts: list[str]) -> str:
 
 
 def _with(part: str, way: Gradients | None) -> str:
-    """A part of a model's name with its gradients passing in a way, if it can; written out in full."""
+    """Return a part of a model's name with other gradients if supported, written in full."""
     if not is_defence(part):
         return part
     defence, parameters, chosen = parse_defence(part)

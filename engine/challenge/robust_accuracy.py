@@ -1,4 +1,4 @@
-"""Robust accuracy of one model: the standard ensemble, each attack on the images that none before it has fooled."""
+"""Robust accuracy of one model under the standard ensemble, each attack on images not fooled before it."""
 
 import math
 import tempfile
@@ -32,19 +32,19 @@ from ..store.store import ResultsStore
 from ..tables.table import build_table
 from .suite import ENOUGH, ON_MARGIN, check_norm, choose_row
 
-STEPS, QUERIES, CANDIDATES, EOT = 100, 5000, 10, 20  # of AutoAttack's standard and, for EOT, rand versions
+STEPS, QUERIES, CANDIDATES, EOT = 100, 5000, 10, 20  # as in AutoAttack's standard and, for EOT, rand versions
 _AUTHORS = "pyautoattack"
-_CHANCE = 0.002  # of the images: what Square may fool beyond the gradient attacks, as AutoAttack has it
+_CHANCE = 0.002  # rate of images that Square may fool beyond the gradient attacks, as in AutoAttack
 
 
 @contextmanager
 def no_progress(_plan: Plan) -> Iterator[None]:
-    """Shows no progress."""
+    """Show no progress."""
     yield None
 
 
 class Ensemble(NamedTuple):
-    """Attacks in order, the cheap ones first, and what they are called together."""
+    """Attacks in order, cheap ones first, and the name of the ensemble."""
 
     title: str
     attacks: tuple[AttackChoice, ...]
@@ -54,10 +54,10 @@ class EnsembleStep(NamedTuple):
     """An attack of the ensemble.
 
     Args:
-        attack: implementation, as "pyautoattack:apgd-ce".
-        attacked: images that it was run on: those that no attack before it had fooled, of a random model those that
-            some draw still classified correctly.
-        fooled: images that its example fools, of a random model in at least half of the draws.
+        attack: implementation, such as "pyautoattack:apgd-ce".
+        attacked: number of images that it was run on: those not fooled before; for a randomised model, those that some
+            sample still classified correctly.
+        fooled: number of images that its example fools; for a randomised model, in at least half of the samples.
     """
 
     attack: str
@@ -70,20 +70,20 @@ class EnsembleStep(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class RobustAccuracy:
-    """Accuracy of a model without an attack and under the worst attack of the ensemble on each image.
+    """Clean accuracy of a model, and worst-case accuracy under the ensemble.
 
     Args:
-        model: its name.
-        norm: of the threat model.
+        model: name of the model.
+        norm: norm of the threat model.
         epsilon: radius, for pixels in [0, 1].
-        ensemble: name of the ensemble, with the attacks that the model does not allow.
+        ensemble: name of the ensemble, with attacks that the model does not allow.
         clean: accuracy on clean images, with a 95 % interval and the number of images.
-        robust: accuracy under attack, over the same images; an invalid result counts as not robust, and as robust in
-            the upper end of the interval unless it is the model's fault.
-        steps: what each attack did, in the order of the ensemble.
-        queries: forward plus backward passes, mean over the images that were attacked; NaN if none was.
-        warnings: what must be known before the numbers, most important first.
-        folder: where the results are; None: they were not kept.
+        robust: accuracy under attack, over the same images. Invalid results count as not robust, and as robust in the
+            upper bound of the interval unless the model is at fault.
+        steps: results of each attack, in the order of the ensemble.
+        queries: forward plus backward passes, mean over the attacked images; NaN if none was attacked.
+        warnings: warnings to read first, most important first.
+        folder: results folder. None if the results were not stored.
     """
 
     model: str
@@ -99,7 +99,7 @@ class RobustAccuracy:
 
     @property
     def sentence(self) -> str:
-        """Both numbers with their intervals, in a line."""
+        """Both numbers with their intervals, in one line."""
         images = f"{self.robust.n} image{'' if self.robust.n == 1 else 's'}"
         threat = f"{self.norm} {format_radius(self.norm, self.epsilon)}"
         return (
@@ -108,7 +108,7 @@ class RobustAccuracy:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON types."""
+        """Return all fields as JSON types."""
         return {
             "model": self.model,
             "norm": self.norm,
@@ -123,7 +123,7 @@ class RobustAccuracy:
         }
 
     def to_frame(self) -> pd.DataFrame:
-        """A line for each attack: `attack`, `attacked`, `fooled`."""
+        """Return a row for each attack: `attack`, `attacked`, `fooled`."""
         return pd.DataFrame(self.steps, columns=EnsembleStep._fields)
 
     def __repr__(self) -> str:
@@ -137,17 +137,17 @@ class RobustAccuracy:
 
 
 def standard_ensemble(norm: str, epsilon: float, classes: int, *, is_random: bool = False) -> Ensemble:
-    """AutoAttack where it is defined, else the same attacks on the plain margin of the logits.
+    """Return AutoAttack if defined for the model, otherwise the same attacks on the plain margin of the logits.
 
     Args:
         norm: "linf" or "l2".
         epsilon: radius.
-        classes: of the model. APGD on the logit-difference ratio and its targeted form need four.
-        is_random: the model draws random numbers; AutoAttack's rand version is the two forms of APGD alone.
+        classes: number of classes. APGD on the logit-difference ratio and its targeted form need four.
+        is_random: whether the model is randomised. AutoAttack's rand version has only the two forms of APGD.
 
     Raises:
-        InvalidInput: for another norm.
-        Unsupported: if no installed library has one of the attacks.
+        InvalidInput: If the norm is different.
+        Unsupported: If no installed library has one of the attacks.
     """
     few = classes < ENOUGH
     aimed = {"steps": STEPS, "candidates": min(CANDIDATES, classes)}
@@ -177,24 +177,24 @@ def measure_robust_accuracy(  # noqa: PLR0913 - what is attacked by position, th
     loading: LoadOptions = LOADED_HERE,
     progress: Callable[[Plan], AbstractContextManager[Progress | None]] = no_progress,
 ) -> RobustAccuracy:
-    """Accuracy that the standard ensemble leaves a model, image by image.
+    """Measure the accuracy of a model under the standard ensemble, in the worst case on each image.
 
     Args:
-        model: a name, or a classifier.
-        data: a name, or images and labels.
+        model: name, or a classifier.
+        data: name, or images and labels.
         norm: "linf" or "l2".
-        epsilon: radius, for pixels in [0, 1]; None: the customary one.
-        limit: only this many images.
+        epsilon: radius, for pixels in [0, 1]. None for the customary one.
+        limit: number of images to use. None for all.
         batch_size: images per call of a library.
         seed: random seed.
-        device: where a model given by its name computes.
-        out: the results folder, in which a killed call goes on; None: nothing is kept.
-        loading: how models are loaded by name.
-        progress: gives, for a plan, what `evaluate` calls with the images that are done, in a `with`.
+        device: device of a model given by name.
+        out: results folder, from which an interrupted call resumes. None to store nothing.
+        loading: options for loading models by name.
+        progress: context manager that yields, for a plan, the progress callback of `evaluate`.
 
     Raises:
-        AttackFailed: if the attacks could not be run.
-        DavylampError: if a name is unknown, or the model cannot be used on these images.
+        AttackFailed: If the attacks could not be run.
+        DavylampError: If a name is unknown, or the model cannot be used on these images.
     """
     check_norm(norm)
     classifier = loading.load(model, device=device) if isinstance(model, str) else model
@@ -230,7 +230,7 @@ def measure_robust_accuracy(  # noqa: PLR0913 - what is attacked by position, th
         (cell,) = plan.cells
         outcome = next((each for each in outcomes.done if each.cell.key == cell.key), None)
         if outcome is None:
-            raise InvalidInput(f"expected a folder without results of {name} on more images, got {out}: name another")
+            raise InvalidInput(f"{out} contains results of {name} on more images; choose a different folder")
         outcomes = replace(outcomes, done=(outcome,), failed=())
         (row,) = build_table(outcomes, by="models", metrics=["CA", "RA"], bootstrap=1).rows
         ran = {member.attack for member in outcome.cell.members}
@@ -260,7 +260,7 @@ def measure_robust_accuracy(  # noqa: PLR0913 - what is attacked by position, th
 
 
 def steps_of(outcome: RunResult) -> tuple[EnsembleStep, ...]:
-    """The attacks of a worst case, or the one attack that a model allows."""
+    """Return the attacks of a worst case, or the single attack that a model allows."""
     if "tried" not in outcome.columns:
         results, success = outcome.results, outcome.columns["success"]
         return (EnsembleStep(outcome.cell.attack, int(results.attacked.sum()), int(success.sum())),)
@@ -272,40 +272,42 @@ def steps_of(outcome: RunResult) -> tuple[EnsembleStep, ...]:
 
 
 def _left_out(attacks: Sequence[str], reasons: Iterable[str]) -> list[str]:
-    """A line on the attacks that the model does not allow."""
+    """Return a note on the attacks that the model does not allow."""
     return [f"without {_attacks(attacks)}: {'; '.join(dict.fromkeys(reasons))}"] if attacks else []
 
 
 def _attacks(names: Iterable[str]) -> str:
-    """Implementations without their libraries, which the steps name."""
+    """Join implementation names without their libraries, which the steps name."""
     return ", ".join(name.partition(":")[2] for name in names)
 
 
 def _doubts(outcome: RunResult) -> list[str]:
-    """Lines on invalid results, on gradients that mislead, and on attacks that are not the authors' code."""
+    """Return warnings on invalid results, misleading gradients and attacks that are not the authors' code."""
     members, steps, lines = outcome.cell.members, steps_of(outcome), []
     if count := int(outcome.results.violated.sum()):
         of_model = int(outcome.results.by_model.sum())
         results = "1 result is" if count == 1 else f"{count} results are"
-        fault = f" ({of_model} through the model, which counts against it)" if of_model else ""
-        lines.append(f"{results} invalid{fault}: not robust in the value, robust in the upper end of the interval")
+        fault = f" ({of_model} caused by the model, counted as not robust)" if of_model else ""
+        lines.append(f"{results} invalid{fault}: not robust in the value, robust in the upper bound of the interval")
     by_gradients = [member.knowledge == "white-box" for member in members]
     for member, step in zip(members, steps, strict=True):
         beyond = step.fooled > _CHANCE * outcome.cell.subject.images
         if member.knowledge != "white-box" and any(by_gradients) and beyond:
             lines.append(
-                f"{_attacks([step.attack])}, by scores alone, fools {step.fooled} of the {step.attacked} images "
-                "that the attacks by gradients left: the gradients mislead, and robust accuracy may be lower still; "
-                "`davylamp challenge` adapts to the model"
+                f"{_attacks([step.attack])}, a score-based attack, fools {step.fooled} of the {step.attacked} images "
+                "that the gradient attacks did not: the gradients are misleading, and robust accuracy may be even "
+                "lower; `davylamp challenge` runs adaptive attacks"
             )
     others = list(dict.fromkeys(member.row.library for member in members if member.row.library != _AUTHORS))
     if others:
-        lines.append(f"not the authors' code but {', '.join(others)}: for that, pip install davylamp[{_AUTHORS}]")
+        lines.append(
+            f"used {', '.join(others)} instead of the authors' code; to use that, run: pip install davylamp[{_AUTHORS}]"
+        )
     return lines
 
 
 def _failed_checks(checks: Iterable[Finding]) -> list[str]:
-    """A line for each failure indicator that failed."""
+    """Return a warning for each failure indicator that failed."""
     failed: dict[str, list[str]] = {}
     for check in checks:
         if check.state == "fail":

@@ -1,4 +1,4 @@
-"""Which attacks a defence has to stand, and how much of each: Carlini et al. 2019 and Tramer et al. 2020."""
+"""Attacks of a challenge and their budgets: Carlini et al. 2019 and Tramer et al. 2020."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from ...adapters.threat_model import Norm
 from ...errors import InvalidInput, Unsupported
 from ..plan.config import AttackChoice
 
-ENOUGH = 4  # classes, for the targeted logit-difference ratio
+ENOUGH = 4  # fewest classes for the targeted logit-difference ratio
 ON_MARGIN = "apgd-margin"
 NORMS: tuple[Norm, ...] = ("linf", "l2")
 _ORDER = ("pyautoattack", "foolbox", "torchattacks", "adv-lib", "davylamp", "art")  # the authors' code first
@@ -19,14 +19,14 @@ _ORDER = ("pyautoattack", "foolbox", "torchattacks", "adv-lib", "davylamp", "art
 
 @dataclass(frozen=True)
 class ChallengeBudget:
-    """How much is spent on each image.
+    """Budget of the attacks on each image.
 
     Args:
-        steps: of the attacks by gradients.
-        candidates: most likely classes that the targeted one considers, the label among them.
-        queries: of each of the black-box attacks.
-        eot: answers of a random model whose mean every attack sees.
-        draws: answers of it that judge an example.
+        steps: iterations of the gradient attacks.
+        candidates: number of most likely classes that the targeted attack considers, including the label.
+        queries: queries of each black-box attack.
+        eot: samples of a randomised model whose mean every attack sees.
+        draws: samples of a randomised model that judge an example.
     """
 
     steps: int = 50
@@ -43,9 +43,9 @@ QUICK_IMAGES = 10
 def gradient_attacks(
     norm: str, epsilon: float, effort: ChallengeBudget, classes: int, *, is_random: bool = False
 ) -> tuple[AttackChoice, ...]:
-    """APGD on the cross-entropy and on the logit-difference ratio, below four classes on the plain margin.
+    """Return APGD on cross-entropy and on the logit-difference ratio, or the plain margin below four classes.
 
-    On a random model PGD, too: it goes on where APGD keeps what a few draws were fooled by.
+    For a randomised model also PGD, which continues where APGD keeps examples that fooled few samples.
     """
     names = ("apgd-ce", "apgd-dlr" if classes >= ENOUGH else ON_MARGIN)
     attacks = tuple(choose_row(name, norm, epsilon, {"steps": effort.steps}) for name in names)
@@ -56,7 +56,7 @@ def gradient_attacks(
 
 
 def targeted_attacks(norm: str, epsilon: float, effort: ChallengeBudget, classes: int) -> tuple[AttackChoice, ...]:
-    """APGD towards each of the likeliest other classes, on the targeted ratio; below four classes FAB, at all."""
+    """Return APGD towards each of the most likely other classes on the targeted ratio; FAB below four classes."""
     if classes < ENOUGH:
         return (choose_row("fab", norm, epsilon, {"steps": effort.steps}),)
     candidates = min(effort.candidates, classes)
@@ -64,12 +64,12 @@ def targeted_attacks(norm: str, epsilon: float, effort: ChallengeBudget, classes
 
 
 def single_step(norm: str, epsilon: float) -> tuple[AttackChoice, ...]:
-    """One step: a defence that it breaks better than many steps has misleading gradients."""
+    """Return a single-step attack. If it beats many steps, the gradients are misleading."""
     return (choose_row("fgsm" if norm == "linf" else "fgm", norm, epsilon, {}),)
 
 
 def black_boxes(norm: str, epsilon: float, effort: ChallengeBudget) -> tuple[AttackChoice, ...]:
-    """By scores (Square) and by decisions alone (RayS)."""
+    """Return a score-based attack (Square) and a decision-based attack (RayS)."""
     return (
         choose_row("square", norm, epsilon, {"steps": effort.queries}),
         choose_row("rays", norm, epsilon, {"max_queries": effort.queries * effort.eot}),
@@ -77,7 +77,7 @@ def black_boxes(norm: str, epsilon: float, effort: ChallengeBudget) -> tuple[Att
 
 
 def check_norm(norm: str) -> Norm:
-    """The norm; InvalidInput for one that the attacks do not share."""
+    """Return the norm. Raises InvalidInput unless all attacks support it."""
     for known in NORMS:
         if norm == known:
             return known
@@ -85,10 +85,10 @@ def check_norm(norm: str) -> Norm:
 
 
 def choose_row(attack: str, norm: str, epsilon: float, parameters: Mapping[str, Any]) -> AttackChoice:
-    """An attack by the authors' code where it is installed, else by another library, all else at its defaults.
+    """Return an attack by the authors' code if installed, otherwise by another library, with default parameters.
 
     Raises:
-        Unsupported: if no installed library has it in this norm.
+        Unsupported: If no installed library has it in this norm.
     """
     rows = [row for row in IMPLEMENTATIONS.values() if row.attack == attack and not row.variant and not row.broken]
     rows = [row for row in rows if norm in row.classes and LIBRARIES[row.library].is_installed]

@@ -1,1 +1,1 @@
-"""What the results of a folder say together: verdicts on pairs, standings, failure indicators, what is missing."""
+"""Conclusions from a whole folder: verdicts on pairs, rankings, failure indicators, completeness."""

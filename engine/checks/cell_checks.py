@@ -1,4 +1,4 @@
-"""Indicators of one cell: from its records, and from what running it again on a few images gave."""
+"""Failure indicators of one run, from its record and from its probes."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -21,17 +21,17 @@ RUN_IT = "run `davylamp check FOLDER --run`"
 
 
 def find_in_cell(name: str, cell: AttackRun, judgement: Judged) -> Finding:
-    """The finding of an indicator about a cell."""
+    """Return the finding of an indicator about a run."""
     return find(name, judgement, f"{cell.title} ({describe(cell)}) on {cell.subject.name}", cell.key)
 
 
 def describe(cell: AttackRun) -> str:
-    """Threat model and seed: "linf 4/255, seed 1"."""
+    """Format threat model and seed: "linf 4/255, seed 1"."""
     return format_threat_model(cell.threat_model, cell.target) + (f", seed {cell.seed}" if cell.seed else "")
 
 
 def indicators_from_record(outcome: RunResult, clean: CleanResult | None) -> Iterator[Finding]:
-    """What the records of a cell say alone."""
+    """Yield the findings that follow from the run's record alone."""
     kinds = _Kinds(outcome)
     yield find_in_cell("older-rules", outcome.cell, _older_rules(outcome))
     yield find_in_cell("bounds", outcome.cell, _bounds(outcome, kinds))
@@ -42,7 +42,7 @@ def indicators_from_record(outcome: RunResult, clean: CleanResult | None) -> Ite
 
 
 def indicators_from_probes(outcome: RunResult, probes: Mapping[str, Any] | None) -> Iterator[Finding]:
-    """What `probe_cell` found; without it all unknown."""
+    """Yield the findings that follow from `probe_cell`; without probes all are unknown."""
     cell = outcome.cell
     why = why_not_probed(cell)
     for name, judge in _JUDGES.items():
@@ -60,49 +60,49 @@ def indicators_from_probes(outcome: RunResult, probes: Mapping[str, Any] | None)
 
 
 class _Kinds:
-    """Attacked images of a cell by the kinds of rules that they broke."""
+    """Attacked images of a run by invalid reason."""
 
     def __init__(self, outcome: RunResult):
         self.attacked, self.texts = outcome.results.attacked, paired_outcomes(outcome).violations
         self.known = {kind for kinds in set(self.texts) for kind in kinds}
 
     def __call__(self, kind: str) -> np.ndarray:
-        """Shape (n,), bool."""
+        """Return the images with this invalid reason, shape (n,), bool."""
         if kind not in self.known:
             return np.zeros(len(self.texts), bool)
         return self.attacked & np.fromiter((kind in kinds for kinds in self.texts), bool, len(self.texts))
 
     def counted(self, kinds: Sequence[str]) -> dict[str, int]:
-        """How many images broke each of these rules, without those that none did."""
+        """Return the number of images with each of these reasons, without zeros."""
         counts = {kind: int(self(kind).sum()) for kind in kinds}
         return {kind: count for kind, count in counts.items() if count}
 
 
 def _older_rules(outcome: RunResult) -> Judged:
-    """What an earlier version counted as fooled or robust, and this one would not; as far as the record shows it."""
+    """Find images that an earlier version counted as fooled or robust and this one would not, if recorded."""
     if outcome.cell.rules >= RULES:
-        return judged("pass", "judged by rules {rules}, which are today's", rules=outcome.cell.rules)
+        return judged("pass", "evaluated with rules {rules}, the current ones", rules=outcome.cell.rules)
     columns, results = outcome.columns, outcome.results
     success, robust, still = columns["success"], columns["robust"], columns["linf"] <= UNCHANGED
     gave_up = robust & still & (outcome.cell.row.failure == "last" or still[results.attacked].all())
     doubts = {
-        "fooled by images that break a rule": success & results.violated,
+        "fooled by invalid images": success & results.violated,
         "fooled by the clean image": success & results.attacked & still,
         "robust although the model's logits are not finite": robust & outcome.non_finite,
         "robust although nothing was changed": gave_up,
     }
     parts = [f"{int(images.sum())} {what}" for what, images in doubts.items() if images.any()]
     doubtful = np.logical_or.reduce(list(doubts.values()))
-    sentence = "judged by rules {rules} of today's {today} (davylamp 0.1.0), "
-    sentence += "{doubtful} of {attacked} images wrongly: {parts}; " if parts else "no image visibly wrong; "
-    sentence += "edited code and attributes of the model, and changes that an attack made to it, were not noticed then"
+    sentence = "evaluated with rules {rules}, the current ones are {today} (davylamp 0.1.0), "
+    sentence += "{doubtful} of {attacked} images incorrectly: {parts}; " if parts else "no image visibly wrong; "
+    sentence += "edited code and attributes of the model, and changes that an attack made to it, were not detected then"
     numbers = {"rules": outcome.cell.rules, "today": RULES, "parts": ", ".join(parts)}
     numbers |= {"doubtful": int(doubtful.sum()), "attacked": int(results.attacked.sum())}
     return judged("fail" if parts else "warn", sentence, columns["image"][doubtful], **numbers)
 
 
 def _broken(outcome: RunResult, broken: np.ndarray, sentence: str, **numbers: Any) -> Judged:
-    """Any broken image warns, more than a tenth fail, as in `compare`."""
+    """Return the judgement for invalid images: any of them warns, more than a tenth fail, as in `compare`."""
     attacked = int(outcome.results.attacked.sum())
     state = state_of(broken.sum() > TOO_MANY_VIOLATIONS * max(1, attacked), broken.any())
     numbers |= {"broken": int(broken.sum()), "attacked": attacked}
@@ -128,16 +128,16 @@ def _returns(outcome: RunResult, kinds: _Kinds) -> Judged:
     others = kinds.counted(("barely-moved", "another-image"))
     clean = results.attacked & ~results.violated & (outcome.columns["linf"] == 0)
     if not (black | unchanged).any() and clean.any() and clean.sum() == results.attacked.sum():
-        sentence = "all {clean} images came back clean, which this attack may do where it fails"
+        sentence = "all {clean} images were returned unchanged, which this attack may do when it fails"
         return judged("warn", sentence, outcome.columns["image"][clean], clean=int(clean.sum()))
     more = "".join(f", {count} {kind}" for kind, count in others.items())
     numbers = {"black": int(black.sum()), "unchanged": int(unchanged.sum()), "more": more}
     broken = np.logical_or.reduce([black, unchanged, *map(kinds, others)])
-    return _broken(outcome, broken, "{black} black and {unchanged} clean of {attacked} images{more}", **numbers)
+    return _broken(outcome, broken, "{black} black and {unchanged} unchanged of {attacked} images{more}", **numbers)
 
 
 def _evidence(outcome: RunResult, kinds: _Kinds) -> Judged:
-    """Images about which the run says nothing although what came back is inside the rules."""
+    """Find attacked images whose result is inconclusive, although the example is within the threat model."""
     counts = kinds.counted(_NO_EVIDENCE)
     summary = ", ".join(f"{count} {kind} ({KINDS[kind]})" for kind, count in counts.items())
     broken = np.logical_or.reduce([kinds(kind) for kind in _NO_EVIDENCE])
@@ -160,10 +160,10 @@ def _eight_bit(outcome: RunResult) -> Judged:
     if outcome.cell.pixels:
         return Judged("pass", "success is counted on 8 bits")
     if not success.any():
-        return Judged("unknown", "the attack has no success to lose")
+        return Judged("unknown", "the attack fooled no image")
     lost = success & ~outcome.columns["success_8bit"]
     state = state_of(lost.sum() > LOST_FAIL * success.sum(), lost.sum() > LOST_WARN * success.sum())
-    sentence = "{lost} of {fooled} successes are gone after rounding to 8 bits"
+    sentence = "{lost} of {fooled} successes are lost after rounding to 8 bits"
     return judged(state, sentence, outcome.columns["image"][lost], lost=int(lost.sum()), fooled=int(success.sum()))
 
 
@@ -175,7 +175,7 @@ def _judge_steps(_: RunResult, probes: Mapping[str, Any], probe: Mapping[str, An
         before, after = (dict(zip(each["fooled"], each["distances"], strict=True)) for each in (probes["base"], probe))
         ratios = [after[place] / before[place] if before[place] else 1.0 for place in both]
         ratio = float(np.median(ratios)) if both else 1.0
-        sentence = "with {times} times the steps the median distance is {ratio:.2f} of what it was"
+        sentence = "with {times} times the steps, the median distance is {ratio:.2f} times the original one"
         return judged(
             state_of(ratio < SHRINK_FAIL, ratio < SHRINK_WARN or new), sentence, new, times=times, ratio=ratio
         )
@@ -198,8 +198,8 @@ def _judge_noise(outcome: RunResult, probes: Mapping[str, Any], probe: Mapping[s
     only = sorted(noise - base)
     p = mcnemar([i in noise for i in images], [i in base for i in images])
     state = state_of(only and (outcome.cell.knowledge == "white-box" or p < SIGNIFICANT), only)
-    sentence = "{draws} random changes of size {radius} fool {noise} of {count} images, "
-    sentence += "{only} of which the attack does not fool"
+    sentence = "{draws} random perturbations of size {radius} fool {noise} of {count} images, "
+    sentence += "{only} of which the attack missed"
     numbers = {"draws": probe["draws"], "radius": _radius(outcome, probe), "noise": len(noise), "count": len(images)}
     return judged(state, sentence, only, only=len(only), p=p, **numbers)
 
@@ -207,10 +207,10 @@ def _judge_noise(outcome: RunResult, probes: Mapping[str, Any], probe: Mapping[s
 def _judge_active(outcome: RunResult, _: Mapping[str, Any], probe: Mapping[str, Any]) -> Judged:
     missed = [place for place in probe["planted"] if place not in probe["found"]]
     count, easy = len(probe["planted"]), len(probe["easy"])
-    # One step or a budget of queries may be too little for it: the paper tests optimisers.
+    # A single step or a query budget may not suffice: the paper tests optimisers.
     state = state_of(missed and (len(missed) > 1 or count == 1) and is_iterated(outcome.cell), missed)
     sentence = "found {found} of {count} planted examples within {radius}"
-    sentence += "; {easy} more left out, which random noise finds" if easy else ""
+    sentence += "; {easy} more excluded because random noise finds them" if easy else ""
     numbers = {"found": count - len(missed), "count": count, "easy": easy, "radius": _radius(outcome, probe)}
     return judged(state, sentence, missed, **numbers)
 

@@ -1,4 +1,4 @@
-"""Everything that is to be said about a results folder: its failure indicators, and what is missing in it."""
+"""Checks of a results folder: failure indicators and completeness."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,27 +21,27 @@ from .verdicts import verdicts_of
 
 __all__ = ["INDICATORS", "STATES", "check_completeness", "check_folder", "describe_folder", "models_at_chance"]
 
-_FEW = 0.1  # half the interval of a share of one half: with more images it is narrower
-_NAMED = 3  # cells whose failure is told
+_FEW = 0.1  # half-width of the interval of a rate of 1/2; narrower with more images
+_NAMED = 3  # most runs whose failure is described
 
 
 def check_folder(folder: str | Path | Results, *, models: Sequence[str] | None = None) -> list[Finding]:
-    """Every indicator of every model, finished cell and attack of a folder; nothing is run.
+    """Return every indicator of every model, finished run and attack in a folder, without running anything.
 
-    What only a run can tell (`probe_folder`) is "unknown" until it was run. Failed cells have no checks: `status` and
-    `table` name them.
+    Indicators that need extra runs (`probe_folder`) are "unknown" until then. Failed runs have no indicators; `status`
+    and `table` list them.
 
     Args:
-        folder: a results folder, or what was read of it.
-        models: only these; None: all.
+        folder: results folder, or its results.
+        models: names of models. None for all.
 
     Returns:
-        Model by model; for each the checks of the model, then of its cells, then of its attacks over several cells.
+        Findings by model: first about the model, then its runs, then its attacks over several runs.
 
     Raises:
-        Unavailable: if there is no such folder, or neither a finished nor a failed cell in it.
-        StoreMismatch: if it was written in another format.
-        UnknownName: if a model is not in the folder.
+        Unavailable: If there is no such folder, or it has neither a finished nor a failed run.
+        StoreMismatch: If it was written in a different format.
+        UnknownName: If a model is not in the folder.
     """
     outcomes = as_results(folder, ["OTR"])
     check_models(outcomes, models)
@@ -58,7 +58,7 @@ def check_folder(folder: str | Path | Results, *, models: Sequence[str] | None =
 
 
 def _of_model(outcomes: Results, key: str, subject: ModelOnData, probes: dict[str, Any]) -> Iterator[Finding]:
-    """The checks of a model and of its cells; probes of the model lie beside its clean predictions, or apart."""
+    """Yield the findings about a model and its runs; probes are stored with clean predictions, or separately."""
     clean = outcomes.clean.get(key)
     stored = None if clean is None else clean.meta.get("probes")
     names = [] if clean is None else clean.columns["image"].tolist()
@@ -70,7 +70,7 @@ def _of_model(outcomes: Results, key: str, subject: ModelOnData, probes: dict[st
 
 
 def check_completeness(outcomes: Results) -> list[Finding]:
-    """All that forbids to read the folder as a finished evaluation of sound models, on enough images."""
+    """Return warnings on unfinished or failed runs, unsound models and small numbers of images."""
     known = [("unsteady", Judged("warn", f"{line}.")) for line in _details(outcomes, "unsteady")]
 
     def say(code: str, sentence: str, **numbers: Any) -> None:
@@ -80,45 +80,45 @@ def check_completeness(outcomes: Results) -> list[Finding]:
     missing = len(outcomes.running) + len(outcomes.waiting)
     left_out = find_failed(outcomes.store)
     if not (missing or failed or damaged or left_out):
-        known.append(("complete", judged("pass", "No cell is missing: all {done} have a result.", done=done)))
+        known.append(("complete", judged("pass", "No run is missing: all {done} have a result.", done=done)))
     if missing:
-        text = "Not finished: {missing} of {every} cells have no result yet; what this page says may change."
+        text = "Not finished: {missing} of {every} runs have no result yet, so this page may change."
         say("unfinished", text, missing=missing, every=done + failed + missing)
     if damaged:
-        say("damaged", f"{{count}} damaged file{'' if damaged == 1 else 's'} left out; evaluate again.", count=damaged)
+        say("damaged", f"{{count}} damaged file{'' if damaged == 1 else 's'} omitted; evaluate again.", count=damaged)
     names = {key: subject.name for key, subject in outcomes.subjects.items()}
     if failed:
         reasons = [line.removeprefix("failed: ") for line in _details(outcomes, "failed")]
         more = f"; and {len(reasons) - _NAMED} more" if len(reasons) > _NAMED else ""
         verb = " failed and is" if failed == 1 else "s failed and are"
         examples = "; ".join(reasons[:_NAMED]) + more
-        say("failed", f"{{count}} cell{verb} not counted ({{examples}}).", count=failed, examples=examples)
+        say("failed", f"{{count}} run{verb} not counted ({{examples}}).", count=failed, examples=examples)
     finished = {outcome.cell.subject.key for outcome in outcomes.done}
     for key in dict.fromkeys(cell.subject.key for cell, _ in outcomes.failed if cell.subject.key not in finished):
-        say("no-result", "{model}: no cell has a result, so nothing is known of its robustness.", model=names[key])
+        say("no-result", "{model}: no run has a result, so its robustness is unknown.", model=names[key])
     for key in models_at_chance(outcomes):
         low, high, right = _right(clean := outcomes.clean[key])
         text = (
-            "{model}: right on {right} of {count} clean images ({low:.2g} to {high:.2g}), not distinguishable from "
-            "guessing one of {classes} classes, so attacks on it say nothing."
+            "{model}: {right} of {count} clean images correct ({low:.2g} to {high:.2g}), not distinguishable from "
+            "guessing one of {classes} classes, so attacks on it are meaningless."
         )
         numbers = {"right": right, "count": len(clean.columns["label"]), "classes": clean.logits.shape[1]}
         say("at-chance", text, model=names[key], low=low, high=high, **numbers)
     for name, reason in left_out.items():
-        say("left-out", "Left out: {name}: {reason}.", name=name, reason=reason)
+        say("left-out", "Omitted: {name}: {reason}.", name=name, reason=reason)
     fewest = min((outcome.cell.subject.images for outcome in outcomes.done), default=0)
     low, high = proportion_interval(fewest / 2, fewest)
     if fewest and (high - low) / 2 > _FEW:
-        text = "Few images: with {fewest}, the 95 % interval of a share near 50 % is ±{half:.0f} points."
+        text = "Few images: with {fewest}, the 95 % interval of a rate near 50 % is ±{half:.0f} points."
         say("few-images", text, fewest=fewest, half=50 * (high - low))
     return [find(code, judgement, "") for code, judgement in known]
 
 
 def describe_folder(outcomes: Results) -> dict[str, Any]:
-    """What `check --json` prints beside the indicators: what a folder lacks, verdicts on pairs, and who is first.
+    """Return what `check --json` prints in addition to the indicators: completeness, verdicts on pairs, and rankings.
 
     Args:
-        outcomes: of the folder.
+        outcomes: results of the folder.
     """
     known = {each.name for each in outcomes.findings}
     more = [each for each in check_completeness(outcomes) if each.name not in known]
@@ -131,7 +131,7 @@ def describe_folder(outcomes: Results) -> dict[str, Any]:
 
 
 def _details(outcomes: Results, name: str) -> list[str]:
-    """The sentences of the findings with this code, each once."""
+    """Return the distinct sentences of the findings with this code."""
     return list(dict.fromkeys(each.detail for each in outcomes.findings if each.name == name))
 
 
@@ -140,11 +140,11 @@ def _with_numbers(finding: Finding) -> dict[str, Any]:
 
 
 def models_at_chance(outcomes: Results) -> list[str]:
-    """Keys of the subjects whose clean accuracy cannot be told from guessing, or is below it."""
+    """Return keys of models on data whose clean accuracy is not significantly above guessing."""
     return [key for key, clean in outcomes.clean.items() if _right(clean)[0] <= 1 / clean.logits.shape[1]]
 
 
 def _right(clean: CleanResult) -> tuple[float, float, int]:
-    """The interval of a model's clean accuracy, and how many images it gets right."""
+    """Return the interval of a model's clean accuracy, and the number of correct images."""
     right = clean.columns["predicted"] == clean.columns["label"]
     return (*proportion_interval(int(right.sum()), len(right)), int(np.sum(right)))

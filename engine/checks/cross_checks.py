@@ -1,4 +1,4 @@
-"""Indicators that set the cells of a folder against one another, image by image, with the exact paired test."""
+"""Failure indicators that compare the runs of a folder, image by image, with exact paired tests."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,11 +20,11 @@ from .cell_checks import describe, find_in_cell
 from .indicators import NEARER, NET_DISAGREEMENT, SEED_FAIL, SEED_WARN, Judged, find, judged, state_of
 from .verdicts import PairComparison, comparisons_of, judge_comparison
 
-_ORDER: tuple[State, ...] = ("fail", "warn", "pass", "unknown")  # of pairs, the one that decides first
+_ORDER: tuple[State, ...] = ("fail", "warn", "pass", "unknown")  # the first state of any pair decides
 
 
 def cross_checks(outcomes: Results) -> list[Finding]:
-    """Every indicator that rests on several cells."""
+    """Return every finding that depends on several runs."""
     return [
         *_beaten_checks(outcomes),
         *_growth_checks(outcomes),
@@ -34,7 +34,7 @@ def cross_checks(outcomes: Results) -> list[Finding]:
 
 
 def _beaten_checks(outcomes: Results) -> Iterator[Finding]:
-    """The checks "single-step" and "black-box" of every iterated white-box cell."""
+    """Yield the findings "single-step" and "black-box" of every iterated white-box run."""
     for outcome in outcomes.done:
         cell = outcome.cell
         if not is_iterated(cell):
@@ -48,15 +48,15 @@ def _beaten_checks(outcomes: Results) -> Iterator[Finding]:
         boxes = [each for each in rivals if each.cell.knowledge != "white-box"]
         none = "no single-step attack (fgsm) was run under this threat model"
         judgement = _beaten(outcome, [(each.cell.title, _reach(each, cell)) for each in steps])
-        yield find_in_cell("single-step", cell, judgement or Judged("unknown", none, advice="run fgsm beside it"))
+        yield find_in_cell("single-step", cell, judgement or Judged("unknown", none, advice="also run fgsm"))
         none = "no black-box attack (square) and no transfer was run under this threat model"
         reached = [(each.cell.title, _reach(each, cell)) for each in boxes] + _reach_transfers(outcome, outcomes)
-        unknown = Judged("unknown", none, advice="run square beside it, or --transfer full")
+        unknown = Judged("unknown", none, advice="also run square, or use --transfer full")
         yield find_in_cell("black-box", cell, _beaten(outcome, reached) or unknown)
 
 
 def _beaten(outcome: RunResult, rivals: list[tuple[str, np.ndarray]]) -> Judged | None:
-    """Whether the rivals together do better than the outcome; None without any."""
+    """Compare the rivals together with the run; None without rivals."""
     if not rivals:
         return None
     cell, attacked = outcome.cell, outcome.results.attacked
@@ -73,9 +73,9 @@ def _beaten(outcome: RunResult, rivals: list[tuple[str, np.ndarray]]) -> Judged 
 
 
 def _reach(outcome: RunResult, cell: AttackRun) -> np.ndarray:
-    """How far each image has to be moved as far as an outcome knows, (n,): inf where it was not fooled.
+    """Return the distance at which each image was fooled according to a result, (n,): inf if it was not fooled.
 
-    Under a cell with a radius every distance inside counts the same (0).
+    For a run with a radius, all distances within it count as 0.
     """
     known, epsilon = outcome.columns, cell.threat_model.epsilon
     if epsilon is not None and epsilon == outcome.cell.threat_model.epsilon:
@@ -84,7 +84,7 @@ def _reach(outcome: RunResult, cell: AttackRun) -> np.ndarray:
 
 
 def _reach_transfers(outcome: RunResult, outcomes: Results) -> list[tuple[str, np.ndarray]]:
-    """What the examples made on other models reach on the model of this outcome."""
+    """Return these distances for examples made on other models and evaluated on this run's model."""
     transfers = []
     for made in outcomes.done:
         fooled = fooled_when_shown(outcomes, made, outcome.cell.subject.key)
@@ -102,12 +102,12 @@ def _in_ball(distance: np.ndarray, cell: AttackRun) -> np.ndarray:
 
 
 def _wins(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Where the first reach is smaller than the second by more than searches differ."""
+    """Return where the first distance is smaller than the second by more than the tolerance of searches."""
     return (first < NEARER * second) & np.isfinite(first)
 
 
 def _growth_checks(outcomes: Results) -> Iterator[Finding]:
-    """The check "epsilon-growth" of every fixed-budget attack over its radii."""
+    """Yield the finding "epsilon-growth" of every fixed-budget attack over its radii."""
     fixed = [outcome for outcome in outcomes.done if _has_ball(outcome.cell)]
     for cells in _grouped(fixed, lambda cell: (*_settings(cell, skip="step_size"), cell.seed)):
         group = sorted(cells, key=lambda outcome: outcome.cell.threat_model.epsilon or 0.0)
@@ -122,7 +122,7 @@ def _growth_checks(outcomes: Results) -> Iterator[Finding]:
 
 
 def _growth(group: Sequence[RunResult]) -> Judged:
-    """Success at each radius against the next smaller one; the worst pair decides."""
+    """Compare success at each radius with the next smaller one; the worst pair decides."""
     attacked, images = group[0].results.attacked, group[0].columns["image"]
     fooled = [outcome.columns["success"] & attacked for outcome in group]
     counts = [int(flags.sum()) for flags in fooled]
@@ -137,11 +137,11 @@ def _growth(group: Sequence[RunResult]) -> Judged:
     radii = [format_radius(rule.norm, rule.epsilon or 0.0) for rule in rules]
     steps = ", ".join(f"{count} at {radius}" for count, radius in zip(counts, radii, strict=True))
     numbers = {"attacked": int(attacked.sum()), "steps": steps}
-    return judged(state, "of {attacked} images fooled: {steps}", () if state == "pass" else lost, **numbers)
+    return judged(state, "fooled of {attacked} images: {steps}", () if state == "pass" else lost, **numbers)
 
 
 def _seed_checks(outcomes: Results) -> Iterator[Finding]:
-    """The check "seeds" of every attack over its seeds."""
+    """Yield the finding "seeds" of every attack over its seeds."""
     for group in _grouped(outcomes.done, lambda cell: (*_settings(cell), cell.threat_model.epsilon)):
         yield find_in_cell("seeds", group[0].cell, _seeds(group))
 
@@ -149,7 +149,7 @@ def _seed_checks(outcomes: Results) -> Iterator[Finding]:
 def _seeds(group: Sequence[RunResult]) -> Judged:
     cell, attacked = group[0].cell, group[0].results.attacked
     if len(group) < 2 and not cell.row.random:
-        return Judged("pass", "the attack draws no random numbers")
+        return Judged("pass", "the attack uses no random numbers")
     if len(group) < 2:
         advice = "run it with more seeds (--seed, repeated)"
         return judged("unknown", "only seed {seed} was run", advice=advice, seed=cell.seed)
@@ -157,7 +157,9 @@ def _seeds(group: Sequence[RunResult]) -> Judged:
     mixed = np.asarray(success.any(0) & ~success.all(0))
     rates = success.mean(1) if success.shape[1] else np.zeros(len(group))
     share = float(mixed.mean()) if len(mixed) else 0.0
-    drawn_by_model = mixed.any() and not cell.row.random  # the attack draws none: those of the model moved it
+    drawn_by_model = (
+        mixed.any() and not cell.row.random
+    )  # the attack is deterministic, so the model's randomness changed the outcome
     state = state_of(share > SEED_FAIL or drawn_by_model, share > SEED_WARN)
     sentence = "success {least:.3g} to {most:.3g} over {seeds} seeds; {mixed} of {attacked} images depend on the seed"
     numbers = {"least": rates.min(), "most": rates.max(), "seeds": len(group), "mixed": int(mixed.sum())}
@@ -165,12 +167,12 @@ def _seeds(group: Sequence[RunResult]) -> Judged:
 
 
 def _library_checks(outcomes: Results) -> Iterator[Finding]:
-    """The check "libraries" of every comparison of implementations, by its verdicts, and of attacks that one ran."""
+    """Yield the finding "libraries" of every comparison of implementations, and of attacks that one library ran."""
     met = set()
     for contenders in comparisons_of(outcomes):
         met |= {each.cell.key for each in contenders if each.cell is not None}
         done = [each.outcome.cell for each in contenders if each.outcome is not None]
-        if done:  # where all failed there is nothing to compare
+        if done:  # nothing to compare if all failed
             pairs = judge_comparison(contenders)
             pair = min(pairs, key=lambda each: (_ORDER.index(_state_of(each)), np.nan_to_num(each.judgement.p, nan=2)))
             cell = next((each.cell for each in reversed(pair.outcomes)), done[0])
@@ -181,7 +183,7 @@ def _library_checks(outcomes: Results) -> Iterator[Finding]:
         alone.setdefault(key, cell)
     for cell in alone.values():
         if len(_others(cell)) > 1:
-            advice = f"run the attack by its name alone ({cell.row.canonical_name}): every library that has it"
+            advice = f"run the attack by its name alone ({cell.row.canonical_name}) to use every library"
             yield find(
                 "libraries", Judged("unknown", f"only {cell.attack} was run", advice=advice), _title(cell), cell.key
             )
@@ -192,17 +194,17 @@ def _title(cell: AttackRun) -> str:
 
 
 def _disagreement(pair: PairComparison) -> Judged:
-    """What the verdict comes to of the pair of a comparison that differs most."""
+    """Return the judgement for the pair of a comparison that differs most."""
     state, judgement, names = _state_of(pair), pair.judgement, f"{pair.a} and {pair.b}"
     if judgement.verdict == "broken":
-        detail = f"{judgement.text}, of {names}{f': {judgement.reason}' if judgement.reason else ''}"
+        detail = f"{judgement.text}, for {names}{f': {judgement.reason}' if judgement.reason else ''}"
     elif not judgement.images:
         detail = f"{names} have no image to compare: {judgement.reason}"
     else:
         only = judgement.only_a + judgement.only_b
         detail = f"{only} of {judgement.images} images are fooled by one of {names} only "
         detail += f"(p = {judgement.p:.2g}, {judgement.pairs} pairs): {judgement.text}"
-    detail += f"; only one of them has {', '.join(pair.unshared)}" if pair.unshared else ""
+    detail += f"; only one of them supports {', '.join(pair.unshared)}" if pair.unshared else ""
     if state == "unknown":
         more = judgement.needed - judgement.images
         return Judged(state, detail, advice=f"run {more} more images (--limit)" if more > 0 else "")
@@ -226,7 +228,7 @@ def _goal(cell: AttackRun) -> tuple[Any, ...]:
 
 
 def _settings(cell: AttackRun, skip: str = "") -> tuple[Any, ...]:
-    """All that a cell is, the radius and the seed aside."""
+    """Return the identity of a run except radius and seed."""
     shared = [{name: value for name, value in each.parameters.items() if name != skip} for each in cell.members]
     words = json.dumps([shared, dict(cell.grid)], sort_keys=True)
     return cell.subject.key, cell.attack, cell.surrogate, *_goal(cell), words, cell.shard_size, cell.version
@@ -238,7 +240,7 @@ def _has_ball(cell: AttackRun) -> bool:
 
 
 def _others(cell: AttackRun) -> set[str]:
-    """The libraries that have this attack under its norm."""
+    """Return the libraries that implement this attack for its norm."""
     rows = [row for row in IMPLEMENTATIONS.values() if row.attack == cell.row.canonical_name]
     return {row.library for row in rows if cell.threat_model.norm in row.classes}
 

@@ -1,31 +1,31 @@
-"""The failure indicators by name: title, what to do, paper, and every threshold with its reason."""
+"""Failure indicators by name: title, advice, paper, and every threshold with its reason."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ..finding import Finding, State
 
-# A passing check of proportions or pairs: no image says otherwise. Failing: the exact test at compare's 5 %, or:
-LOST_WARN, LOST_FAIL = 0.1, 0.5  # share of successes gone on 8 bits: compare's tenth; most of them
-SEED_WARN, SEED_FAIL = 0.05, 0.2  # share of images whose outcome depends on the seed: half and twice compare's tenth
-NET_DISAGREEMENT = 0.1  # of two libraries, short of significance: compare's tenth
-NEARER = 0.95  # a distance counts as smaller below this share of the other: searches stop within a few per cent
-GRADIENT_FAIL = 0.1  # share of images without a usable gradient: compare's tenth; a single one warns
-SAME_PASS = 1e-5  # relative to the largest logit: what the same batch may differ by (atomic sums on a GPU)
-SAME_BATCH = 1e-2  # relative to the largest logit: what another batch size may differ by (TF32, half precision)
-SHRINK_WARN, SHRINK_FAIL = 0.9, 0.5  # median distance with four times the steps relative to the one without
-MADE = 0.2  # of what a change of that size moves otherwise: so little is left of one that was made before
-FEWEST = 6  # images: with fewer, no outcome of an exact paired test is significant at 5 %
+# Checks of proportions or pairs pass if no image contradicts them. They fail by the exact test at 5 %, or by:
+LOST_WARN, LOST_FAIL = 0.1, 0.5  # rate of successes lost on 8 bits: a tenth as in compare; the majority
+SEED_WARN, SEED_FAIL = 0.05, 0.2  # rate of images whose outcome depends on the seed: half and twice compare's tenth
+NET_DISAGREEMENT = 0.1  # between two libraries without significance: compare's tenth
+NEARER = 0.95  # a distance counts as smaller below this multiple of the other: searches stop within a few per cent
+GRADIENT_FAIL = 0.1  # rate of images without a usable gradient: compare's tenth; a single one warns
+SAME_PASS = 1e-5  # relative to the largest logit: tolerance for the same batch (atomic sums on a GPU)
+SAME_BATCH = 1e-2  # relative to the largest logit: tolerance for a different batch size (TF32, half precision)
+SHRINK_WARN, SHRINK_FAIL = 0.9, 0.5  # median distance with four times the steps, relative to the original
+MADE = 0.2  # relative to a change of the same size: the effect of a change that was already applied is below this
+FEWEST = 6  # fewest images with which an exact paired test can be significant at 5 %
 
 
 class FailureIndicator(NamedTuple):
-    """What an indicator is called, what to do when it fires, and who proposed it.
+    """Title, advice and source of an indicator.
 
     Args:
         name: kebab-case id.
-        title: for tables; the papers' name where they have one.
-        advice: what to do when it warns or fails.
-        source: paper and the item there, or "davylamp".
+        title: title for tables; the paper's name if there is one.
+        advice: what to do if it warns or fails.
+        source: paper and item, or "davylamp".
     """
 
     name: str
@@ -35,7 +35,7 @@ class FailureIndicator(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """A state with its sentence, whose {names} are those of `numbers`; `advice` is in place of the indicator's."""
+    """A state with its sentence, formatted with `numbers`; `advice` overrides the indicator's."""
 
     state: State
     sentence: str
@@ -45,12 +45,12 @@ class Judged(NamedTuple):
 
 
 def judged(state: State, sentence: str, images: Iterable[Any] = (), *, advice: str = "", **numbers: Any) -> Judged:
-    """A state and a sentence with numbers in it, about some images."""
+    """Build a judgement with numbers in its sentence, about some images."""
     return Judged(state, sentence, images, numbers, advice)
 
 
 def find(name: str, judgement: Judged, subject: str, cell: str = "") -> Finding:
-    """The finding of an indicator about a model, or about a cell."""
+    """Build the finding of an indicator about a model or a run."""
     state, sentence, images, numbers, advice = judgement
     row = INDICATORS.get(name, FailureIndicator(name, "", "", "davylamp"))
     advice = "" if state == "pass" else advice or (row.advice if state in ("warn", "fail") else "")
@@ -59,23 +59,23 @@ def find(name: str, judgement: Judged, subject: str, cell: str = "") -> Finding:
 
 
 def state_of(failing: Any, warning: Any) -> State:
-    """The state of an indicator by what must not be, and what should not."""
+    """Return "fail", "warn" or "pass" by a failing and a warning condition."""
     return "fail" if failing else "warn" if warning else "pass"
 
 
 _CARLINI, _PINTOR = "Carlini et al. 2019", "Pintor et al. 2022"
 _ALL = (
-    # Of a model.
+    # Indicators of a model.
     FailureIndicator(
         "eval-mode",
         "Model in evaluation mode",
-        "make train(False) reach every layer, and give batch norm running statistics",
+        "make train(False) reach every layer, and use batch norm with running statistics",
         "davylamp",
     ),
     FailureIndicator(
         "deterministic",
         "Unstable predictions",
-        "switch dropout and noise off; or, where they are a defence, say so: Classifier(model, random=True); --eot",
+        "disable dropout and noise; if they are a defence, declare them: Classifier(model, random=True); --eot",
         f"{_PINTOR}, unstable predictions; {_CARLINI}, ensemble over randomness",
     ),
     FailureIndicator(
@@ -84,75 +84,75 @@ _ALL = (
         "make the prediction of an image independent of its batch and of earlier calls, then evaluate again",
         "davylamp",
     ),
-    FailureIndicator("logits", "Logits, not probabilities", "return what goes into the softmax, unscaled", "davylamp"),
+    FailureIndicator("logits", "Logits, not probabilities", "return the input of the softmax, unscaled", "davylamp"),
     FailureIndicator(
         "gradients",
         "Unavailable gradients",
-        "replace what has no usable gradient by a differentiable stand-in (BPDA), or use attacks without gradients",
+        "replace the non-differentiable part with a differentiable approximation (BPDA), or use gradient-free attacks",
         f"{_PINTOR}, unavailable gradients; {_CARLINI}, non-differentiable components",
     ),
     FailureIndicator(
         "normalisation",
         "Normalisation and labels",
-        "give Classifier the mean and std that the weights were trained with, once; check the order of the classes",
+        "pass the mean and std of the training to Classifier once; check the order of the classes",
         f"davylamp; {_CARLINI}, clean model accuracy",
     ),
     FailureIndicator(
         "transport",
-        "Images reach a remote model as they are",
-        "count success on 8-bit images (--pixels), and attack with steps of more than a level; or have the server take "
+        "Images reach a remote model unchanged",
+        "count success on 8-bit images (--pixels), and use steps larger than a grey level; or make the server accept "
         "floating point",
         "davylamp",
     ),
-    # Of a cell, from its records.
+    # Indicators of a run, from its record.
     FailureIndicator(
         "bounds",
         "Bounds and epsilon respected",
-        "use another library's implementation, or the @repaired row; images outside the rules prove nothing",
+        "use another library's implementation, or the @repaired one; images outside the threat model are invalid",
         "davylamp",
     ),
     FailureIndicator(
         "older-rules",
-        "Judged by older rules",
+        "Evaluated with older rules",
         "evaluate it again into a new folder: this version does not mix both",
         "davylamp",
     ),
     FailureIndicator(
         "returns",
-        "All-black or clean returns",
-        "look for masked gradients; or use another library's implementation: these images say nothing about the model",
+        "Black or unchanged images returned",
+        "look for gradient masking, or use another library's implementation: these images say nothing about the model",
         "davylamp",
     ),
     FailureIndicator(
         "evidence",
         "Uninformative runs",
-        "no-gradient, no-signal, nan-logits, unstable: mend the model, or use attacks without them; model-changed, "
+        "no-gradient, no-signal, nan-logits, unstable: fix the model, or use gradient-free attacks; model-changed, "
         "crashed: use another library's implementation",
         "davylamp",
     ),
     FailureIndicator(
         "eight-bit",
         "Success lost on 8 bits",
-        "report the success on 8 bits, or run with --pixels; ask the attack for a margin (confidence)",
+        "report the success on 8 bits, or run with --pixels; give the attack a margin (confidence)",
         "davylamp; Bonnet et al. 2021, RoBIC",
     ),
     FailureIndicator(
         "single-step",
         "Single step beats iterations",
-        "look for masked gradients; lower the step size; raise the steps",
+        "look for gradient masking; reduce the step size; increase the steps",
         f"{_CARLINI}, basic sanity tests",
     ),
     FailureIndicator(
         "black-box",
         "Black-box or transfer attack beats white-box",
-        "look for masked gradients; count the worst case over all attacks, image by image",
+        "look for gradient masking; report the worst case over all attacks",
         f"{_CARLINI}, gradient-free and transferability attacks",
     ),
-    # Of an attack over its cells.
+    # Indicators of an attack over several runs.
     FailureIndicator(
         "epsilon-growth",
         "Success does not grow with epsilon",
-        "scale the step size with the radius; look for masked gradients",
+        "scale the step size with the radius; look for gradient masking",
         f"{_CARLINI}, basic sanity tests",
     ),
     FailureIndicator(
@@ -167,29 +167,29 @@ _ALL = (
         "compare the implementations (davylamp compare ATTACK) and trust the stronger one",
         "davylamp",
     ),
-    # Of a cell, by running it again.
+    # Indicators of a run, from probes.
     FailureIndicator(
         "more-steps",
         "Incomplete optimisation",
-        "raise the steps until four times as many find nothing more",
+        "increase the steps until four times as many fool no more images",
         f"{_PINTOR}, incomplete optimisation; {_CARLINI}, attacks have converged",
     ),
     FailureIndicator(
         "unbounded",
         "Unconstrained attack failure",
-        "fix the attack or its parameters first: with no bound every image can be changed into another one",
+        "fix the attack or its parameters first: without a bound, every image can be turned into any other",
         f"{_PINTOR}, unconstrained attack failure; {_CARLINI}, attacks eventually reach 100 %",
     ),
     FailureIndicator(
         "random-noise",
         "Random noise beats the attack",
-        "look for masked gradients: an attack must find what chance finds",
+        "look for gradient masking: an attack should find at least what random noise finds",
         f"{_CARLINI}, attack with random noise",
     ),
     FailureIndicator(
         "active-test",
         "Active test: planted example missed",
-        "do not trust this attack on this model: it missed an example that is known to be there",
+        "do not trust this attack on this model: it missed an example that is known to exist",
         "Zimmermann et al. 2022, binarization test",
     ),
 )

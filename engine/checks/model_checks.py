@@ -1,4 +1,4 @@
-"""Indicators of a model, from what `probe_model` found on its clean images."""
+"""Failure indicators of a model, from the probes of `probe_model` on its clean images."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -10,23 +10,23 @@ from ..statistics.verdict import SIGNIFICANT
 from .indicators import FEWEST, GRADIENT_FAIL, MADE, SAME_BATCH, SAME_PASS, Judged, find, judged, state_of
 
 _EVALUATE = "evaluate it again into a new folder, or run `davylamp check FOLDER --run`"
-_DECLARED = judged("pass", "it draws random numbers and says so: every example is judged by repeated draws")
+_DECLARED = judged("pass", "the model is declared random, so each example is judged on repeated samples")
 _TINY = 1e-12
 
 
 def model_checks(model: str, probes: Mapping[str, Any] | None, names: Sequence[str], refused: str) -> Iterator[Finding]:
-    """The checks of a model.
+    """Yield the findings about a model.
 
     Args:
-        model: its name.
-        probes: what `probe_model` gave; None: it was not run.
-        names: of the images that the probes count by place.
-        refused: why the model could not be used on the clean images; "" if it could.
+        model: name of the model.
+        probes: result of `probe_model`. None if it was not run.
+        names: names of the images, which the probes count by position.
+        refused: reason why the model could not be used on the clean images; "" if it could.
     """
     for name, judge in _JUDGES.items():
         probe = (probes or {}).get(name)
         if name == "transport" and probe is None:
-            continue  # of a model in this process nothing is on its way
+            continue  # local models have no transport
         if refused and name == "logits" and "got probabilities" in refused:
             judgement = Judged("fail", refused)
         elif refused:
@@ -43,11 +43,11 @@ def model_checks(model: str, probes: Mapping[str, Any] | None, names: Sequence[s
 
 def _judge_mode(probe: Mapping[str, Any]) -> Judged:
     stuck, norms = probe["training"], probe["batch_statistics"]
-    parts = [f"in training mode although told not to be: {', '.join(stuck[:3])}"] if stuck else []
+    parts = [f"in training mode after eval(): {', '.join(stuck[:3])}"] if stuck else []
     parts += [f"batch norm without running statistics: {', '.join(norms[:3])}"] if norms else []
     if parts:
         return Judged("fail", "; ".join(parts))
-    handed = "handed over in training mode, put in evaluation mode" if probe["handed_over_training"] else "as it came"
+    handed = "passed in training mode, switched to evaluation mode" if probe["handed_over_training"] else "unchanged"
     return Judged("pass", f"every layer is in evaluation mode ({handed})")
 
 
@@ -60,7 +60,7 @@ def _judge_deterministic(probe: Mapping[str, Any]) -> Judged:
         "the same {count} images twice: logits differ by up to {relative:.1e} of the largest, "
         "{changed} predictions change"
     )
-    sentence += "; its server answers differently about the fixed images of its identity" if unsteady else ""
+    sentence += "; its server returns different outputs for the fixed images of its fingerprint" if unsteady else ""
     state = state_of(relative > SAME_PASS or changed or unsteady, False)
     return judged(state, sentence, changed, relative=relative, changed=len(changed), count=probe["images"])
 
@@ -79,10 +79,10 @@ def _judge_zero(probe: Mapping[str, Any]) -> Judged:
 
 def _judge_logits(probe: Mapping[str, Any]) -> Judged:
     if probe.get("gives") == "labels":
-        return Judged("unknown", "-: the model gives labels only, no scores")
+        return Judged("unknown", "-: the model returns labels only, no scores")
     spread = {"low": probe["low"], "high": probe["high"]}
     if probe["log_probabilities"]:
-        given = "probabilities, of which attacks get the logarithm" if "gives" in probe else "log-probabilities"
+        given = "probabilities, whose logarithm is passed to attacks" if "gives" in probe else "log-probabilities"
         return judged(
             "warn", given + ": outputs from {low:.3g} to {high:.3g}, each row's exponentials sum to 1", **spread
         )
@@ -93,10 +93,10 @@ def _judge_logits(probe: Mapping[str, Any]) -> Judged:
 
 def _judge_gradients(probe: Mapping[str, Any]) -> Judged:
     if probe.get("absent"):
-        return Judged("unknown", "a remote model gives none: only attacks that need none can be run on it")
+        return Judged("unknown", "a remote model has no gradients: only gradient-free attacks can be run on it")
     zero, bad, count = probe["zero"], probe["not_finite"], probe["images"]
     if probe.get("none"):
-        return Judged("unknown", f"-: the model gives {probe['none']}; attacks that need gradients are not run on it")
+        return Judged("unknown", f"-: the model returns {probe['none']}; attacks that need gradients are not run on it")
     if probe["unavailable"]:
         return Judged("fail", f"no gradient reaches the input: {probe['unavailable']}", range(count))
     if probe["constant"]:
@@ -110,16 +110,16 @@ def _judge_gradients(probe: Mapping[str, Any]) -> Judged:
 def _judge_normalisation(probe: Mapping[str, Any]) -> Judged:
     tried, numbers = probe["tried"], {name: probe[name] for name in ("right", "classes")}
     numbers |= {"count": probe["images"], "confidence": probe["confidence"]}
-    sentence = "{right} of {count} clean images right"
+    sentence = "{right} of {count} clean images correct"
     sentence += "" if probe["confidence"] is None else ", mean confidence {confidence:.2f}"
     if probe["images"] < FEWEST:
-        return judged("unknown", sentence + ": too few images to tell", **numbers)
+        return judged("unknown", sentence + ": too few images to decide", **numbers)
     better = {name: each for name, each in tried.items() if each.get("p", 1.0) * len(tried) < SIGNIFICANT}
     better = {name: each for name, each in better.items() if each["right"] > probe["right"]}
     if better:
         name = max(better, key=lambda each: better[each]["right"])
         numbers |= {"other": better[name]["right"], "p": better[name]["p"] * len(tried), "name": name}
-        return judged("fail", sentence + "; {other} right with {name} (p = {p:.2g})", **numbers)
+        return judged("fail", sentence + "; {other} correct with {name} (p = {p:.2g})", **numbers)
     chance = scipy.stats.binomtest(probe["right"], probe["images"], 1 / probe["classes"], alternative="greater").pvalue
     if chance > SIGNIFICANT:
         sentence += ": not better than guessing one of {classes} classes (p = {p:.2g})"
@@ -130,20 +130,20 @@ def _judge_normalisation(probe: Mapping[str, Any]) -> Judged:
         else f"{each['right']} with {name}"
         for name, each in tried.items()
     ]
-    sentence += "; {others}" if others else ": too few wrong for another one to be better"
+    sentence += "; {others}" if others else ": too few errors for a significant improvement"
     return judged("pass", sentence, others=", ".join(others), **numbers)
 
 
 def _judge_transport(probe: Mapping[str, Any]) -> Judged:
     moved = "; ".join(
-        f"{name} moves answers by {a:.2g}, its counterpart by {b:.2g}" for name, (a, b) in probe["moved"].items()
+        f"{name} changes the outputs by {a:.2g}, its counterpart by {b:.2g}" for name, (a, b) in probe["moved"].items()
     )
     changes = [name for name, (by_it, by_other) in probe["moved"].items() if by_other > 0 and by_it <= MADE * by_other]
     if changes:
-        return Judged("warn", f"images are changed on their way ({', '.join(changes)}): {moved}")
+        return Judged("warn", f"images are changed in transport ({', '.join(changes)}): {moved}")
     if blind := [name for name, (_, by_other) in probe["moved"].items() if by_other == 0]:
-        return Judged("unknown", f"answers are too coarse to tell ({', '.join(blind)}): {moved}")
-    return Judged("pass", f"{probe['images']} images reach the model as they are: {moved}")
+        return Judged("unknown", f"outputs are too coarse to decide ({', '.join(blind)}): {moved}")
+    return Judged("pass", f"{probe['images']} images reach the model unchanged: {moved}")
 
 
 _JUDGES: Mapping[str, Callable[[Mapping[str, Any]], Judged]] = {

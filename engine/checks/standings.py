@@ -1,4 +1,4 @@
-"""Who is first: models and attacks under one threat model in order, and whether paired tests tell them apart."""
+"""Rankings of models and attacks under one threat model, with paired tests against the first."""
 
 import json
 import math
@@ -22,11 +22,11 @@ _Results = dict[tuple[str, str], np.ndarray]
 
 
 class RobustnessEstimate(NamedTuple):
-    """What is left of a model, over its images.
+    """Robust accuracy of a model, or its median robust distance, over its images.
 
-    `value` is the share of the decided images that withstand every attack, or the median of the smallest changes; `low`
-    and `high` are the ends of its 95 % interval, which covers both bounds; `least` and `most` are the bounds: of all
-    images, with the undecided ones as fooled and as not, NaN for medians. `undecided` and `unfooled` count images.
+    `value` is the rate of decided images that are robust to every attack, or the median of the smallest distances;
+    `low` and `high` are the bounds of its 95 % interval, which covers `least` and `most`: the rates over all images,
+    with the undecided ones as fooled and as robust, NaN for medians. `undecided` and `unfooled` count images.
     """
 
     value: float
@@ -44,28 +44,28 @@ _NOTHING = RobustnessEstimate(math.nan, math.nan, math.nan, math.nan, math.nan, 
 
 @dataclass(frozen=True)
 class StandingRow:
-    """A model or an attack in an order.
+    """A model or an attack in a ranking.
 
     Args:
-        name: of the model, or of the attack and its setting.
-        value: what is ordered by: for a model that of `kept`, for an attack the share that it fools.
-        low: end of its 95 % interval.
-        high: the other end: for an attack that of counting results that prove nothing as fooled.
-        results: what paired tests compare, (n,) each by digest of the data and key of the subject ("" for a model
-            itself): 1 or 0, a distance, a share of draws; NaN where an image is undecided.
-        images: of a model; those that an attack was run on, over all models.
-        violations: results of an attack that broke a rule.
-        runs: of an attack on each image, with different seeds.
+        name: model, or attack with its setting.
+        value: value of the order: for a model that of `kept`, for an attack its fooling rate.
+        low: lower bound of its 95 % interval.
+        high: upper bound; for an attack, with invalid results counted as fooled.
+        results: values for paired tests, (n,) each, by digest of the data and key of the model on data ("" for a model
+            itself): 1 or 0, a distance, or a rate over samples; NaN for undecided images.
+        images: number of images of a model; for an attack, images that it was run on, over all models.
+        violations: number of invalid results of an attack.
+        runs: runs of an attack on each image, with different seeds.
         tries: images of an attack, each counted for every run on it.
-        attack: the name of an attack without its setting.
-        distance: mean of the changes with which an attack fooled, in the norm of the threat model; NaN without any.
-        kept: what is left of a model.
-        clean: accuracy of a model on clean images.
-        drawn: whether its shares are of draws.
-        p: of the paired test against the first, or against all that share the first place; NaN for the first, and where
-            there can be none.
-        pairs: images that it rests on; None if the two saw other images.
-        apart: whether it is told from the first.
+        attack: name of an attack without its setting.
+        distance: mean distance of the attack's successes, in the norm of the threat model; NaN without any.
+        kept: robust accuracy or median distance of a model.
+        clean: clean accuracy of a model.
+        drawn: whether its rates are over samples of a randomised model.
+        p: p-value of the paired test against the first, or against all tied with it; NaN for the first, and if no test
+            is possible.
+        pairs: number of images in that test; None if the two were evaluated on different images.
+        apart: whether it differs significantly from the first.
     """
 
     name: str
@@ -88,14 +88,14 @@ class StandingRow:
 
     @property
     def height(self) -> tuple[float, float]:
-        """What places are ordered by, rounded: the value, and of infinite medians how many images withstand."""
+        """Value of the order, rounded; for infinite medians also the rate of images that were never fooled."""
         if math.isnan(self.value):
             return -1.0, 0.0
         decided = self.kept.images - self.kept.undecided
         return float(f"{self.value:.9g}"), self.kept.unfooled / decided if math.isinf(self.value) else 0.0
 
     def document(self) -> dict[str, Any]:
-        """What `check --json` prints of it."""
+        """Return the fields that `check --json` prints."""
         shown = ("name", "value", "low", "high", "images", "violations", "distance", "clean", "p", "pairs", "apart")
         counts = {"undecided": self.kept.undecided, "unfooled": self.kept.unfooled}
         return {name: plain(getattr(self, name)) for name in shown} | counts
@@ -103,17 +103,18 @@ class StandingRow:
 
 @dataclass(frozen=True)
 class ThreatModelRanking:
-    """All models, or all attacks, under one threat model, the first before the others.
+    """Ranking of all models, or all attacks, under one threat model.
 
     Args:
-        threat: the threat model in words.
-        targeted: whether its attacks are.
-        norm: of distances, where values are medians of the smallest changes; "" where they are shares.
-        places: none if there is no order; `why` says why.
-        attacks: of models: settings of attacks that count, those that all of them have met.
-        left: of models: attacks that do not count, by name, with the models that they have no result on.
-        others: of attacks: how many ran on other models.
-        equivalent: whether the shares of two models are, by the rule of verdicts.
+        threat: description of the threat model.
+        targeted: whether the attacks are targeted.
+        norm: norm of the distances if values are medians of the smallest distances; "" for rates.
+        places: models or attacks in order; empty if there is no order.
+        why: reason why there is no order.
+        attacks: for models: number of attack settings that were run on all of them, which count.
+        left: for models: attacks that do not count, with the models without a result.
+        others: for attacks: number of attacks that ran on different models.
+        equivalent: whether the rates of two models are equivalent, by the rule of verdicts.
     """
 
     threat: str
@@ -128,21 +129,21 @@ class ThreatModelRanking:
 
     @property
     def tied(self) -> tuple[StandingRow, ...]:
-        """Those that share the first place."""
+        """Models or attacks that share the first place."""
         return tuple(place for place in self.places if place.height == self.places[0].height)
 
     @property
     def rest(self) -> tuple[StandingRow, ...]:
-        """Those behind the first."""
+        """Models or attacks after the first place."""
         return self.places[len(self.tied) :]
 
     @property
     def level(self) -> float:
-        """Of each of the tests against the first, by Bonferroni."""
+        """Significance level of each test against the first, after Bonferroni correction."""
         return corrected_level(sum(not math.isnan(place.p) for place in self.places))
 
     def document(self) -> dict[str, Any]:
-        """What `check --json` prints of it."""
+        """Return the fields that `check --json` prints."""
         shown = ("threat", "targeted", "norm", "why", "attacks", "left", "others", "equivalent", "level")
         places = [each.document() for each in self.places]
         return {name: plain(getattr(self, name)) for name in shown} | {"first": len(self.tied), "places": places}
@@ -160,11 +161,11 @@ class ThreatModelRanking:
 
 
 def rank_models(outcomes: Results, guessing: Collection[str]) -> list[ThreatModelRanking]:
-    """A standing for each threat model: balls before smallest changes, then those of the most models and attacks.
+    """Rank the models under each threat model: fixed radii first, then those with most models and attacks.
 
     Args:
-        outcomes: of the folder.
-        guessing: keys of the subjects that are at chance when clean, which have no place.
+        outcomes: results of the folder.
+        guessing: keys of models on data at chance accuracy, which are not ranked.
     """
     threats: dict[str, list[TableGroup]] = {}
     for group in group_cells(outcomes, "models"):
@@ -175,9 +176,10 @@ def rank_models(outcomes: Results, guessing: Collection[str]) -> list[ThreatMode
 
 
 def rank_attacks(outcomes: Results) -> list[ThreatModelRanking]:
-    """A standing for each threat model with a radius, of the attacks that met the most models, all of them the same.
+    """Rank the attacks under each threat model with a radius, among those that were run on the same, most models.
 
-    An attack fools an image if the model is wrong on its example; a targeted one if the model sees the target there.
+    An untargeted attack fools an image if the model misclassifies its example, a targeted one if it predicts the
+    target.
     """
     threats: dict[str, list[TableGroup]] = {}
     for group in group_cells(outcomes, "attacks"):
@@ -189,18 +191,18 @@ def rank_attacks(outcomes: Results) -> list[ThreatModelRanking]:
 
 
 def threat_of(group: TableGroup) -> str:
-    """The threat model of a row, and what tells it apart from rows of the same."""
+    """Describe the threat model of a table group, and the setting that distinguishes it."""
     setting = f", {group.labels['setting']}" if group.labels["setting"] else ""
     return format_threat_model(_rules(group)) + setting
 
 
 def place_attacks(groups: Sequence[TableGroup]) -> list[StandingRow]:
-    """The attacks of some rows of the same models, the one that fools most before the others."""
+    """Rank the attacks of table groups of the same models, by fooling rate."""
     return sorted(map(_attack, _rivals(groups)), key=lambda each: -np.nan_to_num(each.value, nan=-1))
 
 
 def _rivals(groups: Sequence[TableGroup]) -> Sequence[TableGroup]:
-    """A worst case does what all of its attacks do: no match for one of them."""
+    """Drop worst cases, which combine all attacks, unless there is nothing else."""
     return [group for group in groups if not group.parts[0][0].cell.search.sums_up] or groups
 
 
@@ -226,7 +228,7 @@ def _models_under(
     standing = ThreatModelRanking(threat, rules.targeted, norm)
     sound = [group for group in groups if group.parts[0][0].cell.subject.key not in guessing]
     if not sound:
-        return replace(standing, why="every model with a result is at chance when clean: there is no first place")
+        return replace(standing, why="every model with a result is at chance accuracy, so there is no first place")
     met = [{_attempt(each.cell) for each in _every(group)} for group in sound]
     shared = set.intersection(*met)
     left = _left_out(sound, met, outcomes)
@@ -245,7 +247,7 @@ def _models_under(
 
 
 def _compare(order: Sequence[StandingRow]) -> tuple[StandingRow, ...]:
-    """The same with the tests of each against the first, or against all that share its place."""
+    """Return the order with tests of each against the first, or against all tied with it."""
     tied = [each for each in order if each.height == order[0].height]
     compared = list(order[:1])
     for place, other in enumerate(order[1:], start=1):
@@ -255,16 +257,17 @@ def _compare(order: Sequence[StandingRow]) -> tuple[StandingRow, ...]:
         p, pairs = max(known) if known else tests[0]
         compared.append(replace(other, p=p, pairs=pairs))
     known = [each.p for each in compared if not math.isnan(each.p)]
-    # The winner against each rival at the full level if all of them are told apart (Gutmann and Maymin 1987).
+    # The full level applies if the winner differs from every rival (Gutmann and Maymin 1987).
     level = SIGNIFICANT if known and max(known) < SIGNIFICANT else corrected_level(len(known))
     return tuple(replace(each, apart=each.p < level) for each in compared)
 
 
 def _test(first: StandingRow, other: StandingRow, *, sided: bool) -> tuple[float, int | None]:
-    """Exact sign test over the images (McNemar's of two shares): p-value and number of images that it rests on.
+    """Return the p-value of an exact sign test over the images (McNemar's for two rates) and their number.
 
-    Images that are undecided on either are left out. NaN without any, and None if they saw other images or models. If
-    it is `sided`, 1 where the other is ahead on more of the images than the first, which has the larger value.
+    Images that are undecided for either are excluded. The p-value is NaN without any images, and the number is None if
+    images or models differ. If `sided`, p is 1 if the other is ahead on more images than the first, whose value is
+    larger.
     """
     if first.results.keys() != other.results.keys():
         return math.nan, None
@@ -285,7 +288,7 @@ def _test(first: StandingRow, other: StandingRow, *, sided: bool) -> tuple[float
 
 
 def _difference(one: np.ndarray, two: np.ndarray) -> Any:
-    """One less the other; two infinite distances are the same."""
+    """Return one minus two; two infinite distances are equal."""
     with np.errstate(invalid="ignore"):
         return np.where(one == two, 0.0, one - two)
 
@@ -323,16 +326,16 @@ def _attack(group: TableGroup) -> StandingRow:
 
 
 def _mean_change(group: TableGroup) -> float:
-    """Mean over the runs of the mean change of the images that each fooled."""
+    """Return the mean over runs of each run's mean distance of fooled images."""
     changes = [each.columns["distance"][_fooled(each)] for each in _every(group)]
     means = [float(values.mean()) for values in changes if len(values)]
     return float(np.mean(means)) if means else math.nan
 
 
 def _share(group: TableGroup, end: str) -> Proportion:
-    """Mean over the models of the mean over their seeds, of either end of `ImageResults`: as in tables."""
+    """Return the mean over models of the mean over seeds of one bound of `ImageResults`, as in tables."""
     columns = [(repeats, each, getattr(each.results, end)) for repeats in group.parts for each in repeats]
-    rows: dict[str, int] = {}  # of each set of images the first
+    rows: dict[str, int] = {}  # the first of each set of images
     total = 0
     for _, each, values in columns:
         if each.cell.subject.data_digest not in rows:
@@ -366,11 +369,11 @@ def _model(group: TableGroup, norm: str, outcomes: Results) -> StandingRow:
 
 
 def robust_accuracy_estimate(group: TableGroup) -> RobustnessEstimate:
-    """The share of the images that every attack of a row leaves robust; of a random model by shares of its draws."""
+    """Estimate the rate of images robust to every attack of a group, or mean rates over a model's samples."""
     results = [each.results for each in _every(group)]
     low = np.minimum.reduce([each.robust for each in results])
     high = np.minimum.reduce([each.robust_at_most for each in results])
-    images, decided = len(low), len(low) - float((high - low).sum())  # of an undecided share what is decided counts
+    images, decided = len(low), len(low) - float((high - low).sum())  # the decided part of an undecided rate counts
     value = float(low.sum()) / decided if decided > 0 else math.nan
     ends = proportion_interval(float(low.sum()), images)[0], proportion_interval(float(high.sum()), images)[1]
     undecided, unfooled = int((high > low).sum()), int((low == 1).sum())
@@ -378,7 +381,7 @@ def robust_accuracy_estimate(group: TableGroup) -> RobustnessEstimate:
 
 
 def median_distance_estimate(group: TableGroup) -> RobustnessEstimate:
-    """The median of the smallest changes that any attack of a row has found."""
+    """Estimate the median of the smallest distances found by any attack of a group."""
     changes = smallest_changes(group)
     unknown = np.isnan(changes)
     low, high = (median_interval(np.where(unknown, end, changes)) for end in (0.0, math.inf))
@@ -387,9 +390,9 @@ def median_distance_estimate(group: TableGroup) -> RobustnessEstimate:
 
 
 def is_robust(group: TableGroup) -> np.ndarray:
-    """1 where an image withstands every attack of a row, 0 where it does not, NaN where it is undecided, (n,).
+    """Return 1 for images robust to every attack of a group, 0 if not, NaN if undecided, (n,).
 
-    Of a random model by the majority of its draws: what a paired test needs.
+    A randomised model counts by the majority of its samples, as paired tests need.
     """
     results = [each.results for each in _every(group)]
     fooled = np.logical_or.reduce(
@@ -400,9 +403,9 @@ def is_robust(group: TableGroup) -> np.ndarray:
 
 
 def smallest_changes(group: TableGroup) -> np.ndarray:
-    """The distance of the nearest example that any attack of a row has, (n,): 0 where the model is wrong or failed.
+    """Return the distance of the nearest example of any attack of a group, (n,): 0 if the model is wrong or failed.
 
-    Infinite where no attack succeeds; NaN where none does and a result broke a rule, so that nothing is known.
+    It is infinite if no attack succeeds, and NaN if none does and a result is invalid, so that the distance is unknown.
     """
     nearest = np.full(len(group.parts[0][0].results.attacked), math.inf)
     for outcome in _every(group):
@@ -428,7 +431,7 @@ def _restricted(group: TableGroup, shared: set[tuple[Any, ...]]) -> list[list[Ru
 def _left_out(
     groups: Sequence[TableGroup], met: Sequence[set[tuple[Any, ...]]], outcomes: Results
 ) -> dict[str, list[str]]:
-    """The attacks that were run, or are to be run, on any of the models and not on all, with those that lack them."""
+    """Return the attacks that were run or planned on some of the models only, with the models that lack them."""
     unfinished = [cell for cell, _ in outcomes.failed] + [*outcomes.running, *outcomes.waiting]
     asked = dict.fromkeys(_attempt(cell) for cell in unfinished if any(_belongs(cell, group) for group in groups))
     asked |= dict.fromkeys(_attempt(each.cell) for group in groups for each in _every(group))
@@ -444,31 +447,31 @@ def _left_out(
 
 
 def _attempt(cell: AttackRun) -> tuple[Any, ...]:
-    """What two models must share to have met the same attack, the seed last; the threat model is that of the row."""
+    """Return the identity of an attack across models, the seed last; the threat model is that of the group."""
     settings = [dict(cell.parameters), {name: list(each) for name, each in cell.grid.items()}]
     return cell.title, cell.target, cell.pixels, json.dumps(settings, sort_keys=True), cell.seed
 
 
 def _belongs(cell: AttackRun, group: TableGroup) -> bool:
-    """Whether a cell without a result would stand in this row."""
+    """Whether a run without a result would belong to this group."""
     first = group.parts[0][0].cell
     alike = (cell.target, cell.pixels, cell.threat_model) == (first.target, first.pixels, first.threat_model)
     return alike and cell.subject.key == first.subject.key
 
 
 def _why_apart(groups: Sequence[TableGroup]) -> str:
-    """Why models that met no attack in common have no order."""
+    """Explain why models without a common attack have no order."""
     met = [(group.labels["model"], [part[0].cell.title for part in group.parts]) for group in groups]
     which = "both" if len(met) == 2 else f"all {len(met)} models"
     said = [f"{model}: {listed(list(dict.fromkeys(attacks)))}" for model, attacks in met]
     return f"no attack has a result on {which}, so there is no test and no rank ({listed(said, between='; ')})"
 
 
-NAMED = 3  # that a sentence names, where nothing else is said
+NAMED = 3  # most names in a sentence
 
 
 def listed(names: Sequence[str], *, between: str = ", ", last: str = "") -> str:
-    """The first few names: "a, b, c and 2 more"; `last` stands before the last of them if they are all."""
+    """Join the first few names: "a, b, c and 2 more"; `last` precedes the last name if all are listed."""
     if len(names) > NAMED:
         return f"{between.join(names[:NAMED])}{between.rstrip(', ')} and {len(names) - NAMED} more"
     return last.join([between.join(names[:-1]), names[-1]]) if last and len(names) > 1 else between.join(names)

@@ -1,7 +1,7 @@
-"""The one place where two implementations of an attack get a verdict: `compare`, `check`, page and JSON print it.
+"""Verdicts on two implementations of an attack, used by `compare`, `check`, the report and JSON output.
 
-A comparison is the implementations of one attack on one model and its images, under one threat model, with the same
-parameters. Its pairs are one family: their p-values are corrected for their number, and for no other.
+A comparison consists of the implementations of one attack on one model and its images, under one threat model, with
+equal parameters. Its pairs form one family: their p-values are corrected for their number only.
 """
 
 import math
@@ -31,23 +31,23 @@ SEVERITY: Mapping[Verdict, State] = {  # the worst last
     "weaker": "warn",
     "broken": "fail",
 }
-_OLDER = ("l0", "l1", "l2", "linf")  # of records without a projection
-_CRASHED = AttackFailed.__name__  # how the reason of a cell begins whose library is to blame
+_OLDER = ("l0", "l1", "l2", "linf")  # for records without a projection
+_CRASHED = AttackFailed.__name__  # start of the reason if the library is at fault
 
 
 class AttackResultSummary(NamedTuple):
-    """An implementation in a comparison: what it did, or why it has no result.
+    """An implementation in a comparison: its results, or the reason why there are none.
 
     Args:
-        name: of the implementation.
-        side: its results by image; None: it has none, and `reason` says why.
+        name: name of the implementation.
+        side: its outcomes by image. None without results.
         changes: columns "success", "adv_predicted", "linf" and "projection" (older records: all distances), (n,) each,
-            which tell whether two implementations changed an image alike.
-        is_minimum: it looks for the smallest change, so that distances count.
-        reason: why there is no result.
-        crashed: the library is to blame for that.
-        cell: where it comes from a folder; so does `outcome`.
-        images: its examples, where they are at hand.
+            which identify equal perturbations of an image.
+        is_minimum: whether it is a minimum-norm attack, so that distances are compared.
+        reason: why there are no results.
+        crashed: whether the library is at fault for that.
+        cell: run in a folder, if it comes from one, as does `outcome`.
+        images: its examples, if available.
     """
 
     name: str
@@ -63,16 +63,16 @@ class AttackResultSummary(NamedTuple):
 
 @dataclass(frozen=True)
 class PairComparison:
-    """What the paired outcomes of two implementations say.
+    """The result of comparing two implementations on paired outcomes.
 
     Args:
         a: name of the first.
         b: name of the second.
-        judgement: the verdict and what it rests on.
-        max_difference: largest pixel difference over the attacked images; NaN where the images are not at hand.
-        agreeing: share of the compared images on which both succeed or both fail.
-        unshared: parameters that only one of the two has.
-        contenders: the two.
+        judgement: verdict with its test.
+        max_difference: largest pixel difference over the attacked images; NaN if the images are not available.
+        agreeing: rate of compared images on which both succeed or both fail.
+        unshared: parameters that only one of the two supports.
+        contenders: both implementations.
     """
 
     a: str
@@ -85,35 +85,35 @@ class PairComparison:
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict alone."""
+        """The verdict."""
         return self.judgement.verdict
 
     @property
     def weaker(self) -> str:
-        """The weaker of the two, or the broken one; empty: neither."""
+        """Name of the weaker or the broken implementation; empty if neither."""
         return self.judgement.weaker
 
     @property
     def cell(self) -> AttackRun:
-        """The first of the two in a folder: model, threat model and seed are those of both."""
+        """The first run of the two in a folder, whose model, threat model and seed are those of both."""
         cell = self.contenders[0].cell
         if cell is None:
-            raise TypeError("expected a pair of a results folder, got one that is in no folder")
+            raise TypeError("expected a pair from a results folder, got one without a folder")
         return cell
 
     @property
     def outcomes(self) -> tuple[RunResult, ...]:
-        """The results in a folder of those of the two that have one."""
+        """Results of the two in a folder, if they have any."""
         return tuple(each.outcome for each in self.contenders if each.outcome is not None)
 
     @property
     def state(self) -> State:
-        """How severe the verdict is."""
+        """Severity of the verdict."""
         return SEVERITY[self.verdict]
 
     @property
     def finding(self) -> Finding:
-        """The verdict on two implementations of a folder."""
+        """The verdict on two implementations of a folder, as a finding."""
         judgement, names = self.judgement, f"{self.a} and {self.b}"
         where = f"{names} ({format_threat_model(self.cell.threat_model)}) on {self.cell.subject.name}"
         images: tuple[str, ...] = ()
@@ -128,7 +128,7 @@ class PairComparison:
 
     @property
     def sentence(self) -> str:
-        """What the one does worse than the other, where, at what cost, and the numbers of the test."""
+        """The weaker implementation, the comparison and the numbers of the test, in a sentence."""
         judgement = self.judgement
         where = f"{self.cell.subject.name}, {format_threat_model(self.cell.threat_model)}"
         if judgement.verdict == "broken":
@@ -137,24 +137,24 @@ class PairComparison:
             return f"{self.weaker} is broken ({complaint}) on {where}."
         better = self.b if self.weaker == self.a else self.a
         costs = f", {judgement.costs}" if judgement.costs else ""
-        costs += f"; only one of them has {', '.join(self.unshared)}" if self.unshared else ""
+        costs += f"; only one of them supports {', '.join(self.unshared)}" if self.unshared else ""
         if judgement.is_apart:
             most, least = sorted((judgement.only_a, judgement.only_b), reverse=True)
-            numbers = f"{most} images are fooled only by the other, {least} only by it, exact McNemar"
+            numbers = f"{most} images are fooled by the other only, {least} by it only, exact McNemar"
         else:
-            numbers = "larger changes where both succeed, Wilcoxon"
+            numbers = "larger distances if both succeed, Wilcoxon"
         numbers += f" p = {judgement.p:.2g}, below {judgement.correction}"
         return f"{self.weaker} is weaker than {better} on {where}{costs}: {numbers}; n = {judgement.images}."
 
 
 def judge_comparison(contenders: Sequence[AttackResultSummary]) -> tuple[PairComparison, ...]:
-    """The verdict on every pair of a comparison, corrected for the number of those that both have a result."""
+    """Return the verdict on every pair of a comparison, corrected for the number of pairs with two results."""
     having = sum(each.side is not None for each in contenders)
     return tuple(judge_two(a, b, having * (having - 1) // 2) for a, b in combinations(contenders, 2))
 
 
 def judge_two(a: AttackResultSummary, b: AttackResultSummary, pairs: int = 1) -> PairComparison:
-    """Compare two implementations image by image, by the rule of `judge`, as one of so many pairs."""
+    """Compare two implementations image by image with the rule of `judge`, as one of `pairs` pairs."""
     names = [set() if each.cell is None else set(each.cell.parameters) for each in (a, b)]
     about: dict[str, Any] = {"unshared": tuple(sorted(names[0] ^ names[1])), "contenders": (a, b)}
     if a.side is None or b.side is None:
@@ -180,7 +180,7 @@ def judge_two(a: AttackResultSummary, b: AttackResultSummary, pairs: int = 1) ->
 
 
 def contender_of_result(row: Implementation, result: AttackResult) -> AttackResultSummary:
-    """What an implementation did, from the result of `run_attack`."""
+    """Convert the result of `run_attack`."""
     numbers = {"success": result.success, "adv_predicted": result.adv_logits.argmax(1)}
     numbers |= {"linf": result.distances.linf, "projection": projection_of(result.adv_inputs)}
     taken = (result.attacked, result.success, result.distance, result.success_8bit, result.forwards + result.backwards)
@@ -195,7 +195,7 @@ def contender_of_result(row: Implementation, result: AttackResult) -> AttackResu
 
 
 def paired_outcomes(outcome: RunResult) -> PairedOutcomes:
-    """A finished cell as one side; its violations count as such, also where a record of 0.1.0 calls them a success."""
+    """Convert a finished run; invalid results count as such, even if a record of 0.1.0 counts them as success."""
     columns, results = outcome.columns, outcome.results
     queries = columns["forwards"] + columns["backwards"] if "forwards" in columns else None
     success, distance = columns["success"], columns["distance"]
@@ -206,14 +206,14 @@ def paired_outcomes(outcome: RunResult) -> PairedOutcomes:
 
 
 def verdicts_of(outcomes: Results) -> list[PairComparison]:
-    """Every pair of every comparison of a folder."""
+    """Return every pair of every comparison in a folder."""
     return [pair for contenders in comparisons_of(outcomes) for pair in judge_comparison(contenders)]
 
 
 def comparisons_of(outcomes: Results) -> list[list[AttackResultSummary]]:
-    """The comparisons of a folder, of two implementations or more; of several like cells the latest is taken.
+    """Return the comparisons of a folder with at least two implementations; among equal runs the latest is used.
 
-    Two cells are comparable if every parameter that both implementations have is the same in both.
+    Two runs are comparable if every parameter that both implementations support is equal.
     """
     alike: dict[tuple[Any, ...], list[_Cell]] = {}
     done = [_Cell(outcome.cell, outcome) for outcome in outcomes.done]
@@ -254,7 +254,7 @@ def _contender_of_cell(cell: AttackRun, outcome: RunResult | None, reason: str) 
 
 
 def _same_changes(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Images that two implementations changed alike, up to float32 rounding, (n,) bool: see `RULE`."""
+    """Return which images two implementations changed equally, up to float32 rounding, (n,) bool, see `RULE`."""
     known = "projection" in a and "projection" in b
     same = [a[name] == b[name] for name in ("success", "adv_predicted")]
     for name in ("linf", "projection") if known else _OLDER:
@@ -264,13 +264,13 @@ def _same_changes(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> n
 
 
 def _conditions(cell: AttackRun) -> tuple[Any, ...]:
-    """What all cells of a comparison share beside their parameters."""
+    """Return what all runs of a comparison share in addition to their parameters."""
     rules = cell.as_planned.threat_model
     return cell.subject.key, cell.attack_title, cell.surrogate, rules, cell.target, cell.seed, cell.pixels
 
 
 def _are_comparable(a: AttackRun, b: AttackRun) -> bool:
-    """Whether two cells are of different implementations, and all parameters that both of these have are the same."""
+    """Whether two runs have different implementations, and equal values of all parameters that both support."""
     for name in {*a.parameters, *b.parameters}:
         if name in a.parameters and name in b.parameters:
             if a.parameters[name] != b.parameters[name]:

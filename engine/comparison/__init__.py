@@ -1,1 +1,1 @@
-"""One attack through every library on the same images."""
+"""Comparison of one attack across libraries on the same images."""

@@ -1,4 +1,4 @@
-"""The same attack through every library that has it, with matched parameters, on one model and one set of images."""
+"""Runs an attack through every library that implements it, with matched parameters, on the same model and images."""
 
 import html
 import math
@@ -42,10 +42,10 @@ from .searches import SearchImplementation, attack_inside, is_search, parameters
 
 @dataclass(frozen=True)
 class ImplementationResult:
-    """One implementation's line of a comparison; there are no numbers where `error` says why.
+    """Result of one implementation in a comparison; there are no numbers if `error` is set.
 
-    `excused`: not the library but the model, the machine or what was asked for is to blame for that. `left_out` are
-    the shared parameters that it does not have, `findings` its known defects under this norm.
+    `excused` means that not the library but the model, the machine or the request is at fault. `left_out` are the
+    shared parameters that it does not support, `findings` its known issues for this norm.
     """
 
     implementation: Implementation
@@ -59,7 +59,7 @@ class ImplementationResult:
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """All rows and pairs of one attack under one threat model."""
+    """All implementations and pairs of one attack under one threat model."""
 
     attack: str
     threat_model: ThreatModel
@@ -67,16 +67,16 @@ class Comparison:
     seed: int
     rows: tuple[ImplementationResult, ...]
     pairs: tuple[PairComparison, ...]
-    notes: tuple[str, ...] = ()  # what was chosen or rounded where nobody said it
+    notes: tuple[str, ...] = ()  # automatic choices and roundings
 
     @property
     def success_metric(self) -> str:
-        """The metric of success, as the rows have it: "MR", or "TAS" of targeted attacks."""
+        """The success metric: "MR", or "TAS" for targeted attacks."""
         return success_metric(self.threat_model)
 
     @property
     def minimum_norm(self) -> bool:
-        """Whether the attack looks for the smallest change, so that verdicts are about distances too."""
+        """Whether the attack is a minimum-norm attack, so that verdicts include distances."""
         return canonical_attack(self.rows[0].implementation).kind == "minimum-norm"
 
     def __repr__(self) -> str:
@@ -91,10 +91,10 @@ class Comparison:
         return f"{head}{self.to_frame().to_html(index=False)}{pairs.to_html(index=False)}"
 
     def to_frame(self) -> pd.DataFrame:
-        """One line for each implementation: `implementation`, what `measure` gives, `findings` and `error`.
+        """Return a row for each implementation: `implementation`, the numbers of `measure`, `findings` and `error`.
 
-        `MR_low` and `MR_high` are the ends of the 95 % interval of `MR`; where there is no result, numbers are missing.
-        Of targeted attacks it is `TAS`, `TAS_low` and `TAS_high`.
+        `MR_low` and `MR_high` are the bounds of the 95 % interval of `MR`; numbers are missing without a result. For
+        targeted attacks, the columns are `TAS`, `TAS_low` and `TAS_high`.
         """
         lines = []
         for row in self.rows:
@@ -109,9 +109,9 @@ class Comparison:
 
 
 def verdict_groups(comparison: Comparison) -> list[str]:
-    """The verdicts on all pairs, a line each: "identical: art, foolbox, torchattacks", "weaker: art than foolbox".
+    """Summarise the verdicts, a line each: "identical: art, foolbox, torchattacks", "weaker: art than foolbox".
 
-    Implementations stand in one list if every two of them have that verdict; "a / b, c" stands for a with b and with c.
+    Implementations share a list if every two of them have that verdict; "a / b, c" stands for a with b and with c.
     """
     implementations = [row.implementation for row in comparison.rows]
     libraries = [each.library for each in implementations]
@@ -137,7 +137,7 @@ def verdict_groups(comparison: Comparison) -> list[str]:
 
 
 def _cover(edges: Sequence[tuple[str, str]]) -> list[str]:
-    """Pairs as few lists: of all that are paired with one another, else of one with its partners."""
+    """Write pairs as few lists: cliques, and otherwise one name with its partners."""
     left, texts = dict.fromkeys(edges), []
     while left:
         partners: dict[str, list[str]] = {}
@@ -162,15 +162,15 @@ def _as_met(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> list[str]
 
 
 def success_metric(threat_model: ThreatModel) -> str:
-    """The metric of an attack's success: misclassification, or of a targeted one that the target is predicted."""
+    """Return the success metric: misclassification, or for targeted attacks prediction of the target."""
     return "TAS" if threat_model.targeted else "MR"
 
 
 def _rate_text(row: ImplementationResult, rate: str) -> str:
     if not row.metrics:
-        return f"{'left out' if row.excused else 'no result'} ({row.error})"
+        return f"{'omitted' if row.excused else 'no result'} ({row.error})"
     low, high = row.metrics[f"{rate}_interval"]
-    violations = f", {row.metrics['violations']} violations" if row.metrics["violations"] else ""
+    violations = f", {row.metrics['violations']} invalid" if row.metrics["violations"] else ""
     return f"{rate} {row.metrics[rate]:.3g} [{low:.3g}, {high:.3g}] of {row.metrics['images']} images{violations}"
 
 
@@ -190,41 +190,40 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
     eot: int | None = None,
     progress: Callable[[str, int], object] | None = None,
 ) -> Comparison:
-    """Run every implementation of an attack and judge each pair from its paired outcomes.
+    """Run every implementation of an attack and compare each pair by its paired outcomes.
 
     Args:
-        attack: name of the canonical attack; or a user's attack, or "path/to/file.py:NAME" of one; or a search,
-            "best(pgd)", "at-saturation(foolbox:pgd)".
-        classifier: the model under attack.
+        attack: name of the canonical attack, a user's attack or "path/to/file.py:NAME", or a search, "best(pgd)",
+            "at-saturation(foolbox:pgd)".
+        classifier: model under attack.
         inputs: clean images in [0, 1], shape (N, C, H, W).
         labels: ground truth, shape (N,).
         threat_model: norm, epsilon, targeted.
-        parameters: canonical parameters for every library; they win over the matched ones of the attack. A library
-            that lacks one runs without it, and its row says so.
-        rows: the implementations, and searches with them (`search_rows`); None: all that are as shipped and have the
-            norm.
-        defaults: every library with its defaults; only `parameters` are passed on.
+        parameters: canonical parameters for every library; they override the attack's matched ones. A library that does
+            not support one runs without it, which its result records.
+        rows: implementations and searches over them (`search_rows`). None for all shipped ones that support the norm.
+        defaults: use each library's defaults; only `parameters` are passed on.
         target: "second-likely", "least-likely", "random" or a class number, for a targeted threat model.
         seed: random seed.
-        draws: as for `run_attack`, of a model that draws random numbers.
-        eot: see there.
-        progress: called with an implementation's name and the number of images that it has just done.
+        draws: samples of a randomised model, as for `run_attack`.
+        eot: samples whose mean attacks see, as for `run_attack`.
+        progress: called with an implementation's name and the number of images just finished.
 
     Returns:
-        Rows in the order of the libraries, and a verdict for every pair of rows that ran or failed to.
+        Results in the order of the libraries, and a verdict for every pair of implementations that ran or failed.
 
     Raises:
-        UnknownName: if there is no such attack or parameter.
-        Unsupported: if no implementation has the norm, or a given parameter fits none of them.
-        InvalidInput: if an argument has a wrong value.
-        ModelFailed: if the model fails on the clean images.
+        UnknownName: If there is no such attack or parameter.
+        Unsupported: If no implementation supports the norm or a given parameter.
+        InvalidInput: If an argument has a wrong value.
+        ModelFailed: If the model fails on the clean images.
     """
     chosen = list(rows) if rows is not None else _implementations_of(attack)
     attack = attack if isinstance(attack, str) else chosen[0].attack
     fitting = [row for row in chosen if threat_model.norm in row.classes]
     if not fitting:
         norms = sorted({norm for row in chosen for norm in row.classes})
-        raise Unsupported(f"no implementation of {attack} has norm {threat_model.norm}; they have: {', '.join(norms)}")
+        raise Unsupported(f"no implementation of {attack} supports norm {threat_model.norm}, only {', '.join(norms)}")
     given = dict(parameters or {})
     check_parameter_names(
         given, attack, fitting, {name: parameter for row in fitting for name, parameter in row.more.items()}
@@ -250,7 +249,7 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
 
 
 def _implementations_of(attack: Any) -> list[Implementation]:
-    """The rows of a canonical attack as they are shipped, of one that a library has alone, of a search, the user's."""
+    """Return the shipped implementations of a canonical, library, search or user attack."""
     if is_search(attack):
         return search_rows(attack)
     if isinstance(attack, str) and attack in ATTACKS:
@@ -265,7 +264,7 @@ def _implementations_of(attack: Any) -> list[Implementation]:
 def _line(
     row: Implementation, norm: Norm, inputs: Tensor, shared: Mapping[str, Any], run: Callable[..., AttackResult]
 ) -> ImplementationResult:
-    """What an implementation does with those of the `shared` parameters that it has; a failure is the row's error."""
+    """Run an implementation with the `shared` parameters that it supports; a failure is stored as its error."""
     parameters = {name: value for name, value in shared.items() if accepts_parameter(row, name)}
     left_out = tuple(name for name in shared if name not in parameters)
     findings = known_issues_of(row, norm)
@@ -278,18 +277,18 @@ def _line(
 
 
 def matched_parameters(attack: str, threat_model: ThreatModel, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters that every library gets: the attack's matched ones, with those `given` in their place."""
+    """Return the parameters for every library: the attack's matched ones, overridden by `given`."""
     return resolve_step_size(shared_parameters(attack, given, defaults=False), threat_model.epsilon)
 
 
 def shared_parameters(attack: str, given: Mapping[str, Any], *, defaults: bool) -> dict[str, Any]:
-    """The same with a relative step size as it is; with `defaults` those `given` alone."""
+    """Return these parameters with a relative step size unresolved; with `defaults` only those `given`."""
     name = attack_inside(attack)
     return {**(ATTACKS[name].matched if name in ATTACKS and not defaults else {}), **given}
 
 
 def contender(row: ImplementationResult) -> AttackResultSummary:
-    """A row for `judge_comparison`."""
+    """Convert to an input of `judge_comparison`."""
     if row.result is None:
         return AttackResultSummary(
             row.implementation.name, reason=row.error, crashed=bool(row.error) and not row.excused
@@ -298,12 +297,12 @@ def contender(row: ImplementationResult) -> AttackResultSummary:
 
 
 def measure(result: AttackResult, inputs: Tensor) -> dict[str, Any]:
-    """The numbers of one row, from a result and the clean images, shape (N, C, H, W).
+    """Return the numbers of one implementation, from a result and the clean images, shape (N, C, H, W).
 
-    Rates are over all attacked images: a violation lowers the share that is fooled and the share that is robust. The
-    upper end of the interval of the share that is fooled (`success_metric`) is that of counting violations as fooled, except
-    those that are the library's fault.
-    Distances are over the successes; NaN where nothing counts.
+    Rates are over all attacked images: invalid results lower both the fooled and the robust rate. The upper bound of
+        the
+    interval of the fooled rate (`success_metric`) counts them as fooled, except those that are the library's fault.
+    Distances are over the successes; NaN without any.
     """
     attacked, success = result.attacked, result.success
     count, fooled, total = int(attacked.sum()), int(success.sum()), float(result.fooled_rate.sum())

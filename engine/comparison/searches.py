@@ -1,4 +1,4 @@
-"""A search over radii as a row of a comparison: `best(foolbox:pgd)`, `best(A,B)`, `at-saturation(foolbox:pgd)`."""
+"""Radius searches in a comparison: `best(foolbox:pgd)`, `best(A,B)`, `at-saturation(foolbox:pgd)`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -16,16 +16,16 @@ from ..query_estimates import expected_passes
 from ..searches.kinds import Search, Single, parse_search
 from ..searches.portfolio import MAX_QUERIES
 
-_ALONE = Single("")  # a row is never in no search: fields after those of a row need a value
+_ALONE = Single("")  # placeholder: dataclass fields after inherited ones need a default
 
 
 @dataclass(frozen=True)
 class SearchImplementation(Implementation):
-    """A row, or several together, inside a search over the radius; it has the norms and parameters of what it runs.
+    """An implementation, or several together, inside a radius search, with the norms and parameters of the inner ones.
 
     Args:
-        search: what it is run in.
-        inner: what is searched with.
+        search: search over the radius.
+        inner: implementations inside it.
     """
 
     search: Search = _ALONE
@@ -33,40 +33,41 @@ class SearchImplementation(Implementation):
 
     @property
     def name(self) -> str:
-        """As evaluations call it: "best(foolbox:pgd)"."""
+        """Name in evaluations: "best(foolbox:pgd)"."""
         return self.search.name
 
     @property
     def around(self) -> Implementation:
-        """The row that is searched with."""
+        """The implementation inside the search."""
         if self.inner is None:
-            raise InvalidInput(f"expected a row inside {self.search.name}, got none")
+            raise InvalidInput(f"expected an implementation inside {self.search.name}, got none")
         return self.inner
 
     @property
     def is_portfolio(self) -> bool:
-        """Whether several attacks search together: they choose their parameters by themselves."""
+        """Whether several attacks search together and choose their own parameters."""
         return self.search.is_portfolio
 
 
 def is_search(attack: Any) -> bool:
-    """Whether a name is that of a search: "best", "best(foolbox:pgd)", "at-saturation(pgd)"."""
+    """Whether a name denotes a search: "best", "best(foolbox:pgd)", "at-saturation(pgd)"."""
     return isinstance(attack, str) and (attack == "best" or parse_search(attack).kind is not None)
 
 
 def search_rows(
     attack: str, norm: Any = None, libraries: Sequence[str] = (), *, repaired: bool = False
 ) -> list[Implementation]:
-    """The rows of a search: one, or of `best(pgd)` one for each library that has the attack.
+    """Return the implementations of a search: one, or for `best(pgd)` one for each library that implements the attack.
 
     Args:
         attack: "best(foolbox:pgd)", "best(A,B)", "best", "at-saturation(pgd)".
-        norm: that has to be there; `best(auto)` chooses its attacks by it, in linf where it is None.
-        libraries: only these; empty: all.
-        repaired: the repaired rows as well.
+        norm: required norm, from which `best(auto)` chooses its attacks. None for linf there.
+        libraries: libraries to use; empty for all.
+        repaired: include fixed variants.
 
     Raises:
-        UnknownName, InvalidInput, Unsupported: as `rows_of`, or for a minimum-norm attack, which has no radius.
+        UnknownName, InvalidInput, Unsupported: As `rows_of`. Unsupported for a minimum-norm attack, which has no
+            radius.
     """
     choice = AttackChoice(attack, norm)
     search = parse_search(choice.attack)
@@ -83,7 +84,7 @@ def _search_row(search: Search, row: Implementation) -> SearchImplementation:
 
 
 def attack_inside(search: str) -> str:
-    """The canonical attack of a search, "pgd" of "best(foolbox:pgd)"; "" of several together; another name as it is."""
+    """Return the attack inside a search, "pgd" for "best(foolbox:pgd)"; "" for several; other names are unchanged."""
     known = parse_search(search)
     if not is_search(search):
         return search
@@ -91,12 +92,12 @@ def attack_inside(search: str) -> str:
 
 
 def parameters_of_search(row: SearchImplementation, given: Mapping[str, Any], *, defaults: bool) -> dict[str, Any]:
-    """The parameters of a search, as an evaluation has them: a relative step size is resolved at each of its radii.
+    """Return the parameters of a search, as in evaluations; a relative step size is resolved at each radius.
 
     Args:
-        row: the search; several attacks together choose their parameters by themselves.
-        given: what the user gave.
-        defaults: without the matched parameters of its attack.
+        row: search; several attacks together choose their own parameters.
+        given: parameters given by the user.
+        defaults: omit the matched parameters of its attack.
     """
     return row.search.complete_parameters(row, given, defaults=defaults)
 
@@ -104,11 +105,11 @@ def parameters_of_search(row: SearchImplementation, given: Mapping[str, Any], *,
 def check_searches(
     rows: Sequence[Implementation], threat_model: ThreatModel, given: Mapping[str, Any], *, defaults: bool
 ) -> None:
-    """Refuse the searches among the rows if none of them could be run on any image, before anything is computed.
+    """Refuse the searches if none of them could be run on any image, before anything is computed.
 
     Raises:
-        Unsupported: for minimum-norm or universal rows, a threat model without a ball, or what no row can do.
-        InvalidInput: if a parameter has a wrong value.
+        Unsupported: For minimum-norm or universal attacks, a threat model without a radius, or an unsupported request.
+        InvalidInput: If a parameter has a wrong value.
     """
     refusals: list[Unsupported] = []
     searches = [row for row in rows if isinstance(row, SearchImplementation) and threat_model.norm in row.classes]
@@ -130,12 +131,12 @@ def _check_one(
 
 
 def passes_of_row(row: Implementation, given: Mapping[str, Any], norm: str) -> float:
-    """How many passes an image will about cost a row of a comparison, before anything was measured.
+    """Estimate the passes per image of an implementation in a comparison, before any measurement.
 
     Args:
-        row: perhaps a search.
-        given: parameters that the user gave.
-        norm: of the threat model.
+        row: implementation or search.
+        given: parameters given by the user.
+        norm: norm of the threat model.
     """
     if not isinstance(row, SearchImplementation):
         return expected_passes(row, given, norm)
@@ -155,10 +156,10 @@ def run_search(
     eot: int | None = None,
     **options: Any,
 ) -> AttackResult:
-    """Run a search; arguments as those of `run_attack`, the result called as the row.
+    """Run a search with the arguments of `run_attack`; the result has the name of the search.
 
     Raises:
-        DavylampError: whatever the search raises.
+        DavylampError: Any error of the search.
     """
     with sampling_context(classifier, draws=draws, eot=eot):
         return row.search.run(row.around, classifier, inputs, labels, threat_model, **options)

@@ -1,1 +1,1 @@
-"""Detectors of adversarial images: trained beside a model, and measured on the examples of a results folder."""
+"""Detectors of adversarial images: training, and measurement on the examples of a results folder."""

@@ -1,4 +1,4 @@
-"""Detectors on the examples of a results folder: scored once, kept there, and judged at any rate of false alarms."""
+"""Measures detectors on the examples of a results folder, with stored scores and any false-positive rate."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,19 +31,19 @@ from .detection_rates import RATES, Detection, evaluate_scores
 
 @dataclass(frozen=True)
 class DetectionSummary:
-    """All detectors of a folder, and a line for each cell that could not be measured."""
+    """All detectors of a folder, and a note for each run that could not be measured."""
 
     rows: tuple[Detection, ...]
     notes: tuple[str, ...]
 
     def document(self) -> dict[str, Any]:
-        """All of it as JSON types."""
+        """Return all fields as JSON types."""
         notes = dict.fromkeys([*self.notes, *(note for row in self.rows for note in row.notes)])
         return {"detections": [row.document() for row in self.rows], "notes": [*notes]}
 
 
 class DetectorFile(NamedTuple):
-    """A trained detector, where it was read, and the SHA-256 of that file."""
+    """A trained detector, its file, and the file's SHA-256."""
 
     file: str
     digest: str
@@ -51,11 +51,11 @@ class DetectorFile(NamedTuple):
 
 
 def read_detectors(files: Sequence[str | Path], rates: Sequence[float] = RATES) -> list[DetectorFile]:
-    """The detectors of some files, each once.
+    """Read the detectors of some files, without duplicates.
 
     Raises:
-        Unavailable: if a file cannot be read.
-        InvalidInput: if it holds something else, or a rate is none.
+        Unavailable: If a file cannot be read.
+        InvalidInput: If a file is not a detector, or a rate is invalid.
     """
     detectors: dict[str, DetectorFile] = {}
     for file in files:
@@ -71,35 +71,35 @@ def read_detectors(files: Sequence[str | Path], rates: Sequence[float] = RATES) 
 def check_detectors_match(
     detectors: Sequence[DetectorFile], subjects: Sequence[ModelOnData], isolation: Isolation = NOT_ISOLATED
 ) -> None:
-    """Check, before anything is computed, that each detector has a model beside which it can be measured.
+    """Check that each detector matches one of the evaluated models, before anything is computed.
 
     Args:
-        detectors: trained ones.
-        subjects: what is evaluated.
-        isolation: how those models are going to run.
+        detectors: trained detectors.
+        subjects: evaluated models on data.
+        isolation: isolation of those models.
 
     Raises:
-        InvalidInput: if one was trained beside none of these models.
-        Unsupported: if one reads the layers of a model that runs in a process of its own.
+        InvalidInput: If a detector was trained for none of these models.
+        Unsupported: If a detector reads the layers of a model that runs in a separate process.
     """
     for file, _, trained in detectors:
         beside = [subject.model for subject in subjects if subject.model_digest == trained.model_digest]
         isolated = [name for name in beside if isolation.covers(name)]
         if trained.row.reads_layers and isolated:
             raise Unsupported(
-                f"expected to see the layers of {isolated[0]}, which {file} ({trained.row.full_name}) reads, but it "
-                "runs in a process of its own: `isolate=no` runs it here"
+                f"{file} ({trained.row.full_name}) reads the layers of {isolated[0]}, which "
+                "runs in a separate process; use `isolate=no`"
             )
         if not beside:
             there = ", ".join(dict.fromkeys(subject.model for subject in subjects))
             raise InvalidInput(
-                f"expected results of {trained.model or 'its model'} as {file} was trained for, got those of {there}"
-                " (or of other weights, code or preprocessing); train a detector for each model"
+                f"{file} was trained for {trained.model or 'a different model'}, but the results are of {there}"
+                " (or different weights, code or preprocessing); train a detector for each model"
             )
 
 
 def models_to_score(outcomes: Results, detectors: Sequence[DetectorFile]) -> list[str]:
-    """The models that have to be asked: those with a finished cell which a detector of theirs has not scored yet."""
+    """Return the models with a finished run that one of their detectors has not scored yet."""
     names = []
     for outcome in outcomes.done:
         subject = outcome.cell.subject
@@ -119,21 +119,20 @@ def detect_folder(
     device: str = "cpu",
     loading: LoadOptions | None = None,
 ) -> DetectionSummary:
-    """Measure trained detectors on the kept examples of every finished cell of their model.
+    """Measure trained detectors on the stored examples of every finished run of their model.
 
     Args:
-        folder: a results folder whose examples were kept (`--keep-images`).
-        files: of the detectors.
-        rates: of false alarms, inside [0, 1).
-        models: classifiers by name, in place of loading them by name.
-        data: images, in place of loading them by name.
-        device: where to compute.
-        loading: how models are loaded by name; None: in this process, servers asked through the answers kept in the
-            folder.
+        folder: results folder with stored examples (`--keep-images`).
+        files: detector files.
+        rates: false-positive rates in [0, 1).
+        models: classifiers by name, instead of loading them.
+        data: images, instead of loading them.
+        device: device of the computation.
+        loading: options for loading models by name. None for this process, with the folder's answer cache for servers.
 
     Raises:
-        Unavailable: if there is no such folder, or a file cannot be read.
-        InvalidInput: if no cell is of a detector's model, or all test images were seen by it.
+        Unavailable: If there is no such folder, or a file cannot be read.
+        InvalidInput: If no run is of a detector's model, or the detector was trained on all test images.
     """
     how = {"rates": rates, "models": models, "data": data, "device": device, "loading": loading}
     return measure_detectors(folder, read_detectors(files, rates), **how)
@@ -149,7 +148,7 @@ def measure_detectors(
     device: str = "cpu",
     loading: LoadOptions | None = None,
 ) -> DetectionSummary:
-    """As `detect_folder`, of detectors that are read already."""
+    """Measure detectors as `detect_folder` does, given loaded detectors."""
     outcomes, bench = as_results(folder), LoadedCache()
     check_detectors_match(detectors, [*outcomes.subjects.values()])
     traffic = ServerUsage()
@@ -175,7 +174,7 @@ def measure_detectors(
 
 
 class _Scoring:
-    """One detector beside one model, which is loaded when the first score is missing."""
+    """One detector with its model, which is loaded if a score is missing."""
 
     def __init__(
         self,
@@ -197,16 +196,14 @@ class _Scoring:
 
     @full_float32()
     def score(self, examples: Tensor) -> DetectorScores:
-        """The scores of the clean images and of what was made of them, (n, C, H, W)."""
+        """Return the scores of the clean images and of their examples, (n, C, H, W)."""
         file, digest, trained = self.detector
         if self._ready is None:
             classifier, images = self._load()
             scorer = trained.bind(classifier, self.subject.model_digest)
             seen = np.array([digest_image(image) in trained.seen for image in images.inputs])
             if seen.all():
-                raise InvalidInput(
-                    f"expected test images that {file} was not trained on, got {len(seen)} of {len(seen)} that it was"
-                )
+                raise InvalidInput(f"all {len(seen)} test images were used to train {file}; measure it on other images")
             self._ready = scorer, classifier, scorer.score(images.inputs.to(classifier.device)).numpy(), seen
         scorer, classifier, clean, seen = self._ready
         adversarial = scorer.score(examples.to(classifier.device)).numpy()
@@ -215,7 +212,7 @@ class _Scoring:
 
 
 def _score_all(scoring: _Scoring, outcomes: Results, notes: list[str]) -> Iterator[tuple[RunResult, DetectorScores]]:
-    """The scores on each finished cell of a model: those that are kept, or new ones, which are kept at once."""
+    """Yield the scores on each finished run of a model, stored or new; new ones are stored immediately."""
     for outcome in outcomes.done:
         if outcome.cell.subject != scoring.subject:
             continue
@@ -227,26 +224,27 @@ def _score_all(scoring: _Scoring, outcomes: Results, notes: list[str]) -> Iterat
             examples = read_examples(outcomes.store, outcome.cell)
         except (DavylampError, OSError):
             notes.append(
-                f"left out: {outcome.cell.title} on {scoring.subject.model}: its examples were not kept (--keep-images)"
+                f"omitted: {outcome.cell.title} on {scoring.subject.model}: its examples were not stored "
+                "(--keep-images)"
             )
             continue
         scores = scoring.score(examples)
         try:
             keep_scores(outcomes.store, outcome, scores)
-        except Unavailable as error:  # a folder that may only be read
-            notes.append(f"not kept for the report: {error}")
+        except Unavailable as error:  # a read-only folder
+            notes.append(f"not stored for the report: {error}")
         yield outcome, scores
 
 
 def _load(
     bench: LoadedCache, subject: ModelOnData, source: ModelSource, data: Data | None, device: str
 ) -> tuple[Classifier, Data]:
-    """The subject's model and images; Unavailable if they are not those that were evaluated."""
+    """Load a model and its images. Raises Unavailable if they differ from the evaluated ones."""
     classifier = bench.model(source, device)
     limit = None if subject.chosen else subject.images
     images = bench.data(DataSource(subject.data, limit, data, subject.chosen), classifier)
     if digest_model(classifier, source.name) != subject.model_digest:
-        raise Unavailable("expected the model that was evaluated, got another; evaluate it again")
+        raise Unavailable("the model differs from the evaluated one; evaluate it again")
     if digest_data(images.inputs, images.labels) != subject.data_digest:
-        raise Unavailable(f"expected the images that were evaluated, got other ones as {subject.data}")
+        raise Unavailable(f"the images of {subject.data} differ from the evaluated ones")
     return classifier, images

@@ -1,4 +1,4 @@
-"""What the scores of a detector on one cell come to: areas, lines at rates of false alarms, what fools undetected."""
+"""Detection metrics for one run: AUC, operating points at given false-positive rates, and undetected successes."""
 
 import math
 from collections.abc import Sequence
@@ -14,19 +14,19 @@ from ..store.other_records import DetectorScores
 from ..store.results import RunResult
 from .roc import Area, CountedShare, area_of_images, share_of
 
-RATES = (0.01, 0.05)  # of false alarms
+RATES = (0.01, 0.05)  # false-positive rates
 
 
 @dataclass(frozen=True)
 class OperatingPoint:
-    """A detector whose line is drawn at a rate of false alarms on its calibration images.
+    """A detector with the threshold for one false-positive rate on its calibration images.
 
     Args:
-        rate: that was asked for.
-        threshold: the score above which it calls an image adversarial.
-        detected: of the images that fooled the model, those above it.
-        false_alarms: of the clean test images, those above it.
-        missed: of the images that were attacked by the rules, those that fooled the model and were not detected.
+        rate: nominal false-positive rate.
+        threshold: score above which an image is called adversarial.
+        detected: images that fooled the model with a score above it.
+        false_alarms: clean test images with a score above it.
+        missed: validly attacked images that fooled the model and were not detected.
     """
 
     rate: float
@@ -38,18 +38,18 @@ class OperatingPoint:
 
 @dataclass(frozen=True)
 class Detection:
-    """A detector against the examples of one cell.
+    """Metrics of a detector on the examples of one run.
 
     Args:
-        detector: its file.
-        name: of the detector.
-        cell: whose examples these are.
-        area: under the ROC curve, fooled against clean images.
-        fooled: how many images fooled the model.
-        clean: how many clean test images there are.
-        rates: one for each rate of false alarms.
-        left_out: test images that the detector has seen when it was trained.
-        notes: what is worth saying.
+        detector: detector file.
+        name: name of the detector.
+        cell: attack run of the examples.
+        area: area under the ROC curve, fooling against clean images.
+        fooled: number of images that fooled the model.
+        clean: number of clean test images.
+        rates: an operating point for each false-positive rate.
+        left_out: number of test images that the detector was trained on.
+        notes: notes on the numbers.
     """
 
     detector: str
@@ -63,7 +63,7 @@ class Detection:
     notes: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:
-        """All of it as JSON types; what is undefined is None."""
+        """Return all fields as JSON types; undefined values are None."""
         shares = ("detected", "false_alarms", "missed")
         rates = [{**vars(at), **{name: _of_share(getattr(at, name)) for name in shares}} for at in self.rates]
         rules = self.cell.threat_model
@@ -78,20 +78,20 @@ def _of_share(share: CountedShare) -> dict[str, Any]:
 
 
 def _defined(numbers: dict[str, Any]) -> dict[str, Any]:
-    """The numbers, None for NaN."""
+    """Replace NaN by None."""
     return {name: None if isinstance(each, float) and math.isnan(each) else each for name, each in numbers.items()}
 
 
 def evaluate_scores(scores: DetectorScores, outcome: RunResult, rates: Sequence[float]) -> Detection:
-    """One detector against one cell.
+    """Evaluate one detector on one run.
 
     Args:
-        scores: of the detector on the cell's n images.
-        outcome: the cell.
-        rates: of false alarms.
+        scores: scores of the detector on the run's n images.
+        outcome: run.
+        rates: false-positive rates.
 
     Raises:
-        InvalidInput: if a rate is none.
+        InvalidInput: If a rate is invalid.
     """
     clean, adversarial, unseen = scores.clean, scores.adversarial, ~scores.seen
     silent = unseen & ~(np.isfinite(clean) & (np.isfinite(adversarial) | ~outcome.usable))
@@ -105,7 +105,8 @@ def evaluate_scores(scores: DetectorScores, outcome: RunResult, rates: Sequence[
         at_rates.append(OperatingPoint(rate, line, detected, share_of(clean[fresh] > line), missed))
     few = [rate for rate in rates if rate * len(calibration) < 1]
     notes = [
-        f"{scores.file}: {rate:.3g} of its {len(calibration)} calibration images is less than one: no alarm there"
+        f"{scores.file}: with {len(calibration)} calibration images, a false-positive rate of {rate:.3g} allows no "
+        "alarm"
         for rate in few
     ]
     area = area_of_images(clean[fresh], adversarial[fresh], fooled[fresh])
@@ -113,8 +114,9 @@ def evaluate_scores(scores: DetectorScores, outcome: RunResult, rates: Sequence[
     left_out = int((~unseen).sum())
     if silent.any():
         notes.append(
-            f"{scores.file}: {int(silent.sum())} of {len(silent)} images left out, whose scores are NaN or infinite"
+            f"{scores.file}: {int(silent.sum())} of {len(silent)} images omitted, because their scores are NaN or "
+            "infinite"
         )
     if left_out:
-        notes.append(f"{scores.file}: {left_out} of {len(fresh)} test images left out, which it was trained on")
+        notes.append(f"{scores.file}: {left_out} of {len(fresh)} test images omitted, because it was trained on them")
     return Detection(scores.file, scores.name, outcome.cell, area, *numbers, tuple(at_rates), left_out, tuple(notes))

@@ -1,4 +1,4 @@
-"""How well a score tells two kinds of images apart, with intervals by resampling images."""
+"""Area under the ROC curve of a score, with intervals by resampling images."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ REPLICATES = 1000
 
 
 class CountedShare(NamedTuple):
-    """Some of n images, and the 95 % interval of their share."""
+    """A count among n images, and the 95 % interval of its proportion."""
 
     count: int
     n: int
@@ -21,12 +21,12 @@ class CountedShare(NamedTuple):
 
     @property
     def value(self) -> float:
-        """The share; NaN of none."""
+        """The proportion; NaN for no images."""
         return self.count / self.n if self.n else float("nan")
 
 
 class Area(NamedTuple):
-    """Area under the ROC curve and its 95 % interval; NaN where it is undefined."""
+    """Area under the ROC curve and its 95 % interval; NaN if undefined."""
 
     value: float
     low: float
@@ -34,20 +34,20 @@ class Area(NamedTuple):
 
 
 def share_of(flags: np.ndarray) -> CountedShare:
-    """How many of the images, with Clopper and Pearson's interval."""
+    """Count the images, with Clopper and Pearson's interval."""
     count, n = int(np.sum(flags)), len(flags)
     return CountedShare(count, n, *proportion_interval(count, n))
 
 
 def area_under_curve(clean: np.ndarray, adversarial: np.ndarray) -> float:
-    """Probability that an adversarial image scores higher than a clean one; a tie counts half (Mann and Whitney).
+    """Return the probability that an adversarial image scores above a clean one; ties count half (Mann-Whitney).
 
     Args:
         clean: scores, shape (N,).
         adversarial: scores, shape (M,).
 
     Returns:
-        In [0, 1]; NaN if one of them is empty.
+        A value in [0, 1]; NaN if one of them is empty.
     """
     n, m = len(clean), len(adversarial)
     if not n or not m:
@@ -57,22 +57,22 @@ def area_under_curve(clean: np.ndarray, adversarial: np.ndarray) -> float:
 
 
 def area_of_images(clean: np.ndarray, adversarial: np.ndarray, fooled: np.ndarray, seed: int = 0) -> Area:
-    """The area with an interval that resamples images: a clean image and what was made of it are drawn together.
+    """Return the area with an interval that resamples images, each clean image together with its example.
 
     Args:
         clean: score of every image, shape (N,).
-        adversarial: score of what was made of each, (N,).
+        adversarial: score of each example, (N,).
         fooled: which of these count, (N,) bool.
-        seed: random seed of the draws.
+        seed: random seed of the resampling.
 
     Returns:
-        The area and its expanded percentile interval, for as many images as are fooled (`tail_probability`). No interval (NaN)
-        for fewer than 5 of them, nor where every pair agrees: a resample knows of no other.
+        The area and its expanded percentile interval, for the number of fooled images (`tail_probability`). The
+        interval is NaN for fewer than 5 of them, and if every pair agrees, because then all resamples are equal.
     """
     value = area_under_curve(clean, adversarial[fooled])
     if fooled.sum() < FEWEST or value in (0.0, 1.0):
         return Area(value, float("nan"), float("nan"))
-    # P(adversarial > clean) of a replicate is a weighted sum over pairs: one matrix of comparisons for all of them.
+    # P(adversarial > clean) of a replicate is a weighted sum over pairs: one comparison matrix serves all.
     above = (adversarial[fooled][:, None] > clean) + 0.5 * (adversarial[fooled][:, None] == clean)
     counts = resample(len(clean), REPLICATES, seed)[1:].astype(float)
     weights = counts[:, fooled]

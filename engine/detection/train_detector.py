@@ -1,4 +1,4 @@
-"""A detector trained beside a model, with its line drawn on clean images that it never saw."""
+"""Trains a detector for a model and calibrates its threshold on held-out clean images."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,12 +28,12 @@ from ..store.atomic_files import check_output_path, replace_file
 from ..training.card import environment_versions
 from ..training.held_out import digest_image, split_data
 
-CALIBRATION = 0.3  # share of the images that the line is drawn on
-_FEWEST = 10  # adversarial images to learn from
+CALIBRATION = 0.3  # proportion of the images for calibration
+_FEWEST = 10  # fewest adversarial images for training
 
 
 class TrainingAttack(NamedTuple):
-    """The attack that a detector is shown examples of."""
+    """The attack whose examples a detector is trained on."""
 
     attack: str
     threat_model: ThreatModel
@@ -51,22 +51,22 @@ def train_detector(
     seed: int = 0,
     **parameters: Any,
 ) -> TrainedDetector:
-    """Train a detector on a part of the images and score the clean ones of the rest.
+    """Train a detector on a part of the images and score the clean images of the rest.
 
     Args:
-        name: of `adapters.models.detectors.detector_rows`.
-        classifier: the model that it stands beside.
-        data: clean images and labels, none of which may be tested on later; 30 % are kept for where to draw the line.
-        shown: the attack whose successes it learns, for a detector that learns any.
-        model: the name that the classifier was loaded by.
+        name: name from `adapters.models.detectors.detector_rows`.
+        classifier: model that the detector is for.
+        data: clean images and labels, which must not be used for testing; 30 % are held out to calibrate the threshold.
+        shown: attack whose successes it is trained on, if it needs any.
+        model: name that the classifier was loaded by.
         seed: random seed.
-        **parameters: of the detector.
+        **parameters: parameters of the detector.
 
     Raises:
-        UnknownName: if there is no such detector or parameter.
-        InvalidInput: if an attack is missing or of no use, or it fools too few images.
-        MissingLibrary: if the library whose code it is is not installed.
-        Unsupported: if it reads layers, and the model's are in a process of their own.
+        UnknownName: If there is no such detector or parameter.
+        InvalidInput: If an attack is missing or not needed, or it fools too few images.
+        MissingLibrary: If the detector's library is not installed.
+        Unsupported: If it reads layers of a model in a separate process.
     """
     row, values = read_detector_name(name, parameters)
     check_shown(row, shown)
@@ -75,7 +75,9 @@ def train_detector(
     scorer = make_scorer(row, classifier, values)
     logits = classifier.check(data.inputs, data.labels)
     if not (logits.argmax(1).cpu() == data.labels.cpu()).any():
-        raise InvalidInput(f"expected images that {classifier.name} gets right, got none of {len(data.labels)}")
+        raise InvalidInput(
+            f"expected images that {classifier.name} classifies correctly, found none among {len(data.labels)}"
+        )
     training, calibration = split_data(data, CALIBRATION, seed)
     device = classifier.device
     made = None if shown is None else _attack(classifier, training, shown, seed)
@@ -104,15 +106,15 @@ def train_detector(
 
 
 def check_shown(row: DetectorSpec, shown: TrainingAttack | None) -> None:
-    """Raise InvalidInput unless an attack is there exactly if the detector learns from one."""
+    """Raise InvalidInput unless an attack is given exactly if the detector needs one."""
     if row.learns_examples and shown is None:
-        raise InvalidInput(f"expected an attack whose examples {row.full_name} learns, got none; give `attack`")
+        raise InvalidInput(f"{row.full_name} is trained on the examples of an attack; give `attack`")
     if not row.learns_examples and shown is not None:
-        raise InvalidInput(f"expected no attack, got {shown.attack}: {row.full_name} learns from clean images alone")
+        raise InvalidInput(f"{row.full_name} is trained on clean images only; omit the attack {shown.attack}")
 
 
 def save_detector(trained: TrainedDetector, out: str | Path) -> Path:
-    """Write the file; Unavailable if that fails."""
+    """Write the file. Raises Unavailable if that fails."""
     path = check_output_path(out)
     try:
         replace_file(path, lambda draft: torch.save(pack_detector(trained), draft))
@@ -122,7 +124,7 @@ def save_detector(trained: TrainedDetector, out: str | Path) -> Path:
 
 
 def _attack(classifier: Classifier, data: Data, shown: TrainingAttack, seed: int) -> ExamplePairs:
-    """The attack's successes on these images."""
+    """Return the attack's successes on these images."""
     row, rules = resolve_implementation(shown.attack), shown.threat_model
     more: dict[str, Tensor] = {}
     if rules.targeted:
@@ -133,7 +135,7 @@ def _attack(classifier: Classifier, data: Data, shown: TrainingAttack, seed: int
     if count < _FEWEST:
         fooled = f"{count} of {int(result.attacked.sum())} by {row.name}"
         raise InvalidInput(
-            f"expected at least {_FEWEST} examples to learn from, got {fooled}; a larger radius, more images"
+            f"expected at least {_FEWEST} examples for training, got {fooled}; use a larger radius or more images"
         )
     fooled_images = result.success.cpu()
     return ExamplePairs(data.inputs.cpu()[fooled_images], result.adv_inputs.cpu()[fooled_images])

@@ -1,1 +1,1 @@
-"""Results of other programs: read into a results folder as references, and written for their tools."""
+"""Exchange with other programs: import of their results as references, export to their formats."""

@@ -1,4 +1,4 @@
-"""Cells of a results folder as AttackBench's files (protocol 2), so that its own tools read them."""
+"""Writes runs of a results folder as AttackBench files (protocol 2)."""
 
 import json
 import re
@@ -19,46 +19,44 @@ from ..store.results import CleanResult, RunResult, read_outcomes
 from .attackbench_file import NORMS, PROTOCOL, SEMANTICS
 from .image_hashes import hash_images, load_subject_images
 
-_OUTSIDE = "out-of-bounds"  # what the judge calls pixels outside of [0, 1]
+_OUTSIDE = "out-of-bounds"  # invalid reason for pixels outside [0, 1]
 
 
 class Exported(NamedTuple):
-    """The files that were written, and a line for each cell and image that the format has no word for."""
+    """The written files, and a note for each run and image that the format cannot represent."""
 
     files: list[Path]
     notes: list[str]
 
 
 def export_attackbench(folder: str | Path, path: str | Path, *, data: Data | str | None = None) -> Exported:
-    """Write every finished cell that AttackBench's format can hold: untargeted, in linf, l2, l1 or l0.
+    """Write every finished run that AttackBench's format can represent: untargeted, in linf, l2, l1 or l0.
 
-    Minimum-norm attacks and searches have their least distances; an attack in a ball has the distance of its example,
-    inf where it did not succeed. Every image is a batch of its own: one that the judge calls a violation is a failed
-    batch, as nothing is known of it. A cell that failed is not written: there it would be a success of 0.
-    `final_distances` equal `distances`: of each image one example is kept.
+    Minimum-norm attacks and searches are written with their smallest distances; a fixed-budget attack with the distance
+    of its example, inf if it did not succeed. Every image is a batch: an invalid result is a failed batch, because it
+    is inconclusive. Failed runs are not written, because they would count as a success rate of 0. `final_distances`
+    equal `distances`, because one example per image is stored.
 
     Args:
-        folder: made by `davylamp evaluate`.
-        path: a folder for the files, made if its parent is there.
-        data: the images of the folder, or another name of them; None: as they were evaluated.
+        folder: results folder of `davylamp evaluate`.
+        path: output folder; it is created if its parent exists.
+        data: images of the folder, or a different name for them. None for the evaluated name.
 
     Raises:
-        Unavailable: if there is no such folder, the images cannot be loaded again, or a file cannot be written.
-        Unsupported: if no cell can be written.
+        Unavailable: If there is no such folder, the images cannot be loaded, or a file cannot be written.
+        Unsupported: If no run can be written.
     """
     outcomes = read_outcomes(folder)
-    notes = [f"left out: {cell.title} on {cell.subject.model}: it failed ({why})" for cell, why in outcomes.failed]
+    notes = [f"omitted: {cell.title} on {cell.subject.model}: it failed ({why})" for cell, why in outcomes.failed]
     chosen: list[RunResult] = []
     for outcome in outcomes.done:
         reason = _why_not(outcome.cell, outcomes.clean.get(outcome.cell.subject.key))
         if reason:
-            notes.append(f"left out: {outcome.cell.title} on {outcome.cell.subject.model}: {reason}")
+            notes.append(f"omitted: {outcome.cell.title} on {outcome.cell.subject.model}: {reason}")
         else:
             chosen.append(outcome)
     if not chosen:
-        raise Unsupported(
-            f"expected cells that AttackBench's format can hold, got none: {notes[0] if notes else 'none'}"
-        )
+        raise Unsupported(f"no run can be written in AttackBench's format: {notes[0] if notes else 'no finished run'}")
     target, bench, hashes = _make_folder(path), LoadedCache(), {}
     names = _names([outcome.cell for outcome in chosen])
     files = []
@@ -71,28 +69,28 @@ def export_attackbench(folder: str | Path, path: str | Path, *, data: Data | str
         parts = [about[part] for part in ("dataset", "threat_model", "model_name", "attack_name", "attack_lib")]
         file = f"{'-'.join(_plain(part) for part in parts)}-{subject.images}.json"
         files.append(
-            write_atomic(target / file, json.dumps(document, indent=2), advice="choose another folder for `out`")
+            write_atomic(target / file, json.dumps(document, indent=2), advice="choose a different folder for `out`")
         )
         if violated := int(outcome.results.violated.sum()):
             notes.append(
-                f"{outcome.cell.title} on {subject.model}: {violated} violations are written as failed batches"
+                f"{outcome.cell.title} on {subject.model}: {violated} invalid results are written as failed batches"
             )
     return Exported(files, notes)
 
 
 def _why_not(cell: AttackRun, clean: CleanResult | None) -> str:
-    """Why the format has no word for a cell; "" if it has."""
+    """Return why the format cannot represent a run; "" if it can."""
     if cell.threat_model.norm not in NORMS:
-        return f"it has no norm {cell.threat_model.norm}"
+        return f"the format has no norm {cell.threat_model.norm}"
     if cell.threat_model.targeted:
-        return "its targets have no place there"
+        return "the format has no targets"
     if cell.pixels:
-        return "its distances are of images of 8 bits"
-    return "" if clean is not None else "there are no clean predictions of its model"
+        return "its distances are of 8-bit images"
+    return "" if clean is not None else "its model has no clean predictions"
 
 
 def _document(outcome: RunResult, name: str, hashes: list[str]) -> dict[str, Any]:
-    """What AttackBench writes of a run, from a cell."""
+    """Build the AttackBench JSON document for one run."""
     cell, columns, side = outcome.cell, outcome.columns, paired_outcomes(outcome)
     success, attacked = columns["success"], columns["attacked"]
     rules, subject = cell.threat_model, cell.subject
@@ -140,7 +138,7 @@ def _distances(measured: np.ndarray, success: np.ndarray, attacked: np.ndarray) 
 
 
 def _names(cells: list[AttackRun]) -> list[str]:
-    """Names of attacks, different where cells of one model and library are: with the radius, then the key."""
+    """Return names of attacks, made unique within a model and library by the radius and then the key."""
     names = []
     for cell in cells:
         title = cell.attack_title + (f"@{cell.row.variant}" if cell.row.variant else "")
@@ -157,7 +155,7 @@ def _names(cells: list[AttackRun]) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """A text that is part of a file's name anywhere."""
+    """Return a text that is valid in file names on any system."""
     return re.sub(r"[^A-Za-z0-9_.@+-]+", "_", text).strip("_") or "_"
 
 
@@ -167,6 +165,6 @@ def _make_folder(path: str | Path) -> Path:
         target.mkdir(exist_ok=True)
     except OSError as error:
         raise Unavailable(
-            f"could not make {target} ({error.strerror or error}); choose another folder for `out`"
+            f"could not make {target} ({error.strerror or error}); choose a different folder for `out`"
         ) from error
     return target

@@ -1,4 +1,4 @@
-"""AttackBench's file of one attack on one model (its protocol 2), checked before anything is made of it."""
+"""Reads and validates AttackBench files of one attack on one model (protocol 2)."""
 
 import json
 import math
@@ -13,31 +13,31 @@ from ...errors import InvalidInput, Unavailable
 from ..store.atomic_files import read_regular_file
 
 PROTOCOL = 2
-SEMANTICS = "best_observed"  # distances are those of the nearest point that fooled the model, whatever was returned
+SEMANTICS = "best_observed"  # distances of the nearest point that fooled the model, whatever the attack returned
 NORMS = ("linf", "l2", "l1", "l0")
 _HEXADECIMAL = frozenset("0123456789abcdef")
-_TOLERANCE = 1e-5  # by which a change of pixels in [0, 1] may seem larger than 1
+_TOLERANCE = 1e-5  # rounding tolerance for linf distances above 1
 
 
 @dataclass(frozen=True, eq=False)
 class AttackBenchRun:
-    """What a file says of its images, shape (n,) each, in the file's order.
+    """Contents of a file, shape (n,) each, in the file's order of images.
 
     Args:
-        path: of the file.
-        attack: "foolbox:fmn"; "envelope": the least distance over many attacks.
-        norm: that the attack worked in.
-        names: `dataset`, `model`, as it calls them.
-        budget: passes that an image could cost; None: no limit, or not said.
+        path: file.
+        attack: "foolbox:fmn"; "envelope" for the smallest distance over many attacks.
+        norm: norm of the attack.
+        names: `dataset` and `model` in the file.
+        budget: passes allowed per image. None if unlimited or unknown.
         hashes: SHA-512 of each image.
-        distance: of the nearest point that fooled the model; 0: wrong when clean, inf: not fooled.
-        final_distance: of the point that was returned; NaN where it does not say.
-        correct: right when clean.
-        predicted: class of the clean image; -1 where it does not say.
-        passes: `forwards` and `backwards` of each image; NaN where it does not say.
-        box_failure: pixels outside [0, 1] came back.
-        crashed: right when clean, not fooled, and the attack raised there or never asked the model.
-        seconds: in all; NaN where it does not say.
+        distance: distance of the nearest point that fooled the model; 0 if misclassified when clean, inf if not fooled.
+        final_distance: distance of the returned point; NaN if unknown.
+        correct: correct when clean.
+        predicted: class of the clean image; -1 if unknown.
+        passes: `forwards` and `backwards` of each image; NaN if unknown.
+        box_failure: pixels outside [0, 1] were returned.
+        crashed: correct when clean, not fooled, and the attack raised an error or never queried the model.
+        seconds: total time; NaN if unknown.
     """
 
     path: Path
@@ -57,11 +57,11 @@ class AttackBenchRun:
 
 
 def read_runs(path: Path) -> list[AttackBenchRun]:
-    """The runs in a file: one, or one for each norm of an envelope.
+    """Read the runs in a file: one, or one for each norm of an envelope.
 
     Raises:
-        Unavailable: if it cannot be read.
-        InvalidInput: if it is no JSON, of another protocol, targeted, without distances, or its parts do not fit.
+        Unavailable: If it cannot be read.
+        InvalidInput: If it is not JSON, has a different protocol, is targeted, has no distances, or is inconsistent.
     """
     try:
         document = json.loads(read_regular_file(path))
@@ -70,14 +70,16 @@ def read_runs(path: Path) -> list[AttackBenchRun]:
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"expected a JSON file of AttackBench, got {path} ({str(error)[:80]})") from error
     if not isinstance(document, dict) or not isinstance(document.get("metadata", {}), dict):
-        raise InvalidInput(f"expected a JSON file of AttackBench, got another document in {path}")
+        raise InvalidInput(f"{path} is not a JSON file of AttackBench")
     about = document.get("metadata", {})
     stated = about.get("protocol_version")
     if stated != PROTOCOL or about.get("distance_semantics", SEMANTICS) != SEMANTICS:
         got = "none" if stated is None else f"{stated!r}, {about.get('distance_semantics')!r}"
         raise InvalidInput(f"expected AttackBench's protocol {PROTOCOL} in {path}, got {got}; run it again with 2.x")
     if document.get("targeted"):
-        raise InvalidInput(f"expected an untargeted run, got a targeted one in {path}: its targets are not in the file")
+        raise InvalidInput(
+            f"{path} is a targeted run, which cannot be imported because its targets are not in the file"
+        )
     distances = document.get("distances")
     if not isinstance(distances, dict) or not distances:
         raise InvalidInput(f"expected distances in {path}, got none")
@@ -87,11 +89,11 @@ def read_runs(path: Path) -> list[AttackBenchRun]:
 
 
 def read_folder(path: Path) -> Iterator[tuple[Path, list[AttackBenchRun] | str]]:
-    """Every JSON file of a folder with its runs, or with why it cannot be used; a file is a folder of one.
+    """Yield every JSON file of a folder with its runs, or with the reason why it is unusable; a file is read as one.
 
     Raises:
-        Unavailable: if there is no such path, or no JSON file in it.
-        DavylampError: as `read_runs`, for a path that is one file.
+        Unavailable: If there is no such path, or it contains no JSON file.
+        DavylampError: As `read_runs`, if the path is a file.
     """
     if path.is_file():
         yield path, read_runs(path)
@@ -168,10 +170,10 @@ def _envelope(path: Path, about: Mapping[str, Any], norm: str, distances: Any) -
 
 
 def failed_batches(failures: Any, images: int) -> np.ndarray:
-    """Images that may have been in a batch on which the attack raised, (images,) bool.
+    """Return the images that may have been in a batch on which the attack raised an error, (images,) bool.
 
-    A file says how many batches there were, not their size: wherever several sizes fit, an image counts that was in a
-    failed batch by any of them.
+    The file has the number of batches, not their size. An image counts if it was in a failed batch for any possible
+    size.
     """
     if not isinstance(failures, list) or not any(failures):
         return np.zeros(images, bool)
@@ -184,7 +186,7 @@ def failed_batches(failures: Any, images: int) -> np.ndarray:
 
 def _hashes(path: Path, hashes: Any) -> tuple[str, ...]:
     if not isinstance(hashes, list) or not hashes:
-        raise InvalidInput(f"expected hashes of the images in {path}, got none: nothing says which images they are")
+        raise InvalidInput(f"{path} has no hashes, so its images cannot be identified")
     for text in hashes:
         if not isinstance(text, str) or len(text) != 128 or set(text) - _HEXADECIMAL:
             raise InvalidInput(f"expected SHA-512 of each image in {path}, got {str(text)[:20]!r}")
@@ -201,7 +203,7 @@ def _distances(path: Path, values: Any, norm: str, count: int) -> np.ndarray:
 
 
 def _numbers(path: Path, name: str, values: Any, count: int) -> np.ndarray:
-    """A column as float64, (count,); NaN where the file has none of it."""
+    """Return a column as float64, (count,); NaN if the file does not have it."""
     if values is None or values == []:
         return np.full(count, math.nan)
     if not isinstance(values, Sequence) or len(values) != count or not all(_is_number(each) for each in values):

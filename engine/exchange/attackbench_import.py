@@ -1,4 +1,4 @@
-"""AttackBench's results as references of a results folder: matched image by image, and by what the model predicts."""
+"""Imports AttackBench results as references of a results folder, matched by images and clean predictions."""
 
 import hashlib
 import math
@@ -18,22 +18,22 @@ from .attackbench_file import AttackBenchRun, read_folder
 from .image_hashes import hash_images, load_subject_images, places_of
 
 SOURCE = "AttackBench"
-_OTHERWISE = 0.01  # share of the images on which two machines may see a model decide differently
+_OTHERWISE = 0.01  # rate of images whose prediction may differ between machines
 
 
 @dataclass(frozen=True)
 class ImportedRun:
-    """A run that is in the folder now.
+    """An imported run.
 
     Args:
         attack: "foolbox:fmn".
-        norm: of its distances.
-        model: of the folder, that it was run on.
-        images: of the folder that it covers.
-        left_out: images of its file that the folder has not, or on which the model decides otherwise.
-        fooled: of those that were right when clean.
-        crashed: images of which it knows nothing.
-        file: its name.
+        norm: norm of its distances.
+        model: model of the folder that it was run on.
+        images: number of the folder's images that it covers.
+        left_out: number of its images that are not in the folder, or that the model classifies differently.
+        fooled: number of fooled images among those correct when clean.
+        crashed: number of images without a result.
+        file: file name.
     """
 
     attack: str
@@ -48,7 +48,7 @@ class ImportedRun:
 
 @dataclass(frozen=True, eq=False)
 class _KnownImages:
-    """A model of the folder: its clean predictions and the hashes of its images."""
+    """A model of the folder with its clean predictions and the hashes of its images."""
 
     subject: ModelOnData
     clean: CleanResult
@@ -58,26 +58,26 @@ class _KnownImages:
 def import_attackbench(
     path: str | Path, folder: str | Path, *, model: str | None = None, data: Data | str | None = None
 ) -> tuple[list[ImportedRun], list[str]]:
-    """Put AttackBench's results into a results folder as references (`references/`); none of ours changes.
+    """Import AttackBench results into a results folder as references (`references/`), without changing its records.
 
-    A file that names a model of the folder is of that model alone, also if another predicts the same; any other file is
-    of the model whose clean predictions it reports, which those of the named model have to be, too. An image is known
-    by its SHA-512. A file that is there already is replaced by itself.
+    A file that names a model of the folder is matched with that model only. Any other file is matched with the model
+    whose clean predictions it contains; those of a named model must match as well. Images are identified by SHA-512.
+    Importing a file again replaces it.
 
     Args:
-        path: a JSON file of it (protocol 2: of one run, or an envelope by hash), or a folder of them.
-        folder: made by `davylamp evaluate`, with the same model and images.
-        model: the name in the folder of the model that was attacked; None: whose predictions are those of the file.
-            Files that name another model of the folder are left out.
-        data: the images of the folder, or another name of them; None: as they were evaluated.
+        path: JSON file (protocol 2: of one run, or an envelope by hash), or a folder of them.
+        folder: results folder of `davylamp evaluate` with the same model and images.
+        model: attacked model's name in the folder. None to match predictions. Files that name a different model of the
+            folder are omitted.
+        data: images of the folder, or a different name for them. None for the evaluated name.
 
     Returns:
-        The runs that were put there, and a line for each file that was not, one for all those of other models.
+        The imported runs, and a message for each file that was not imported (one for all files of other models).
 
     Raises:
-        Unavailable: if there is no such path or folder, or the images cannot be loaded again.
-        InvalidInput: if no file can be used, with the reason of the first.
-        UnknownName: if there is no such model in the folder.
+        Unavailable: If there is no such path or folder, or the images cannot be loaded.
+        InvalidInput: If no file is usable, with the reason of the first.
+        UnknownName: If there is no such model in the folder.
     """
     outcomes = read_outcomes(folder)
     check_models(outcomes, [model] if model else None)
@@ -97,14 +97,14 @@ def import_attackbench(
                 refused.append(f"{file.name}: {error}")
     if others:
         names = ", ".join(sorted(set(others)))
-        refused.append(f"expected runs of {model}, got {len(others)} that name other models of the folder: {names}")
+        refused.append(f"{len(others)} runs are of other models of the folder, not of {model}: {names}")
     if not done:
         raise InvalidInput(refused[0] if len(refused) == 1 else f"none of {len(refused)} files: {refused[0]}")
     return done, refused
 
 
 def _sides(outcomes: Results, model: str | None, data: Data | str | None) -> list[_KnownImages]:
-    """The models that a file may be about."""
+    """Return the models that a file may be about."""
     bench, reasons, sides = LoadedCache(), [], []
     hashes: dict[str, list[str]] = {}
     for clean in outcomes.clean.values():
@@ -119,20 +119,18 @@ def _sides(outcomes: Results, model: str | None, data: Data | str | None) -> lis
             continue
         sides.append(_KnownImages(subject, clean, hashes[subject.data_digest]))
     if not sides:
-        raise Unavailable(
-            reasons[0] if reasons else "expected clean predictions in the folder, got none: evaluate it again"
-        )
+        raise Unavailable(reasons[0] if reasons else "the folder has no clean predictions; evaluate it again")
     return sides
 
 
 def _model_named(outcomes: Results, run: AttackBenchRun) -> str:
-    """The model of the folder that a run says it attacked; "": it names none of them."""
+    """Return the folder's model that a run names; "" if it names none of them."""
     named = run.names["model"]
     return named if any(subject.model == named for subject in outcomes.subjects.values()) else ""
 
 
 def _keep(outcomes: Results, run: AttackBenchRun, sides: list[_KnownImages]) -> ImportedRun:
-    """Write a run beside the side that it is about."""
+    """Write a run as a reference of the model that it is about."""
     fitting, reasons = [], []
     named = _model_named(outcomes, run)
     for side in sides:
@@ -143,12 +141,10 @@ def _keep(outcomes: Results, run: AttackBenchRun, sides: list[_KnownImages]) -> 
         except InvalidInput as error:
             reasons.append(str(error))
     if not fitting:
-        raise InvalidInput(reasons[0] if reasons else f"expected clean predictions of {named} in the folder, got none")
+        raise InvalidInput(reasons[0] if reasons else f"the folder has no clean predictions of {named}")
     if len(fitting) > 1:
         names = ", ".join(side.subject.model for side, _ in fitting)
-        raise InvalidInput(
-            f"expected one model whose predictions are those of the file, got {names}; `model` says which"
-        )
+        raise InvalidInput(f"the file's predictions match {names}; choose one with `model`")
     side, places = fitting[0]
     table = _table(run, side, places)
     about = {
@@ -178,10 +174,10 @@ def _keep(outcomes: Results, run: AttackBenchRun, sides: list[_KnownImages]) -> 
 
 
 def _agreeing_places(run: AttackBenchRun, side: _KnownImages) -> np.ndarray:
-    """Where each image of a run is among a model's, -1 where nowhere or where the model decides otherwise.
+    """Return the position of each image of a run among a model's; -1 if it is missing or classified differently.
 
     Raises:
-        InvalidInput: if none is there, or the model decides otherwise on more of them than rounding explains.
+        InvalidInput: If no image is there, or more predictions differ than rounding explains.
     """
     places = places_of(run.hashes, side.hashes)
     met = places >= 0
@@ -191,14 +187,14 @@ def _agreeing_places(run: AttackBenchRun, side: _KnownImages) -> np.ndarray:
     other = met & (said | (run.correct != right))
     if other.sum() > _OTHERWISE * met.sum():
         raise InvalidInput(
-            f"expected the clean predictions of {side.subject.model}, got others on {int(other.sum())} of "
-            f"{int(met.sum())} images: another model, other labels or other preprocessing"
+            f"the clean predictions differ from those of {side.subject.model} on {int(other.sum())} of "
+            f"{int(met.sum())} images: different model, labels or preprocessing"
         )
     return np.where(other, -1, places)
 
 
 def _table(run: AttackBenchRun, side: _KnownImages, places: np.ndarray) -> pa.Table:
-    """A row for each image of the subject; NaN and False where the run does not cover it."""
+    """Return a row for each of the model's images; NaN and False if the run does not cover it."""
     n, met = side.subject.images, places >= 0
     columns = {
         "distance": run.distance,
@@ -217,7 +213,7 @@ def _table(run: AttackBenchRun, side: _KnownImages, places: np.ndarray) -> pa.Ta
 
 
 def _digest(run: AttackBenchRun) -> str:
-    """20 hexadecimal digits of a hash over what a run says: the same file again is the same reference."""
+    """Return 20 hexadecimal digits of a hash of a run's content, so that the same file gives the same reference."""
     content = hashlib.sha256(f"{run.attack} {run.norm} {run.budget}".encode())
     content.update("".join(run.hashes).encode() + run.distance.tobytes() + run.passes["forwards"].tobytes())
     return content.hexdigest()[:20]

@@ -1,4 +1,4 @@
-"""The images that a folder's results are about, loaded again, and the hash by which AttackBench knows each."""
+"""Reloads the images of a results folder, and hashes them as AttackBench does."""
 
 import hashlib
 from collections.abc import Sequence
@@ -14,21 +14,21 @@ from ..sources import DataSource, LoadedCache, ModelSource
 
 
 def hash_images(inputs: Tensor) -> list[str]:
-    """SHA-512 of the float32 numbers of each image, shape (N, C, H, W), as AttackBench computes it."""
+    """Return the SHA-512 of the float32 values of each image, shape (N, C, H, W), as AttackBench computes it."""
     return [hashlib.sha512(np.ascontiguousarray(each.numpy()).tobytes()).hexdigest() for each in inputs.float().cpu()]
 
 
 def load_subject_images(subject: ModelOnData, data: Data | str | None, bench: LoadedCache) -> Data:
-    """The images of a subject, none other.
+    """Load the images of a model on data, and verify that they are the evaluated ones.
 
     Args:
-        subject: of a results folder.
-        data: the images, or another name of them; None: by the name in the folder, if need be in the size that the
-            model takes, which is loaded for that.
-        bench: keeps what was loaded.
+        subject: model on data of a results folder.
+        data: images, or a different name for them. None for the folder's name, if necessary in the size that the model
+            needs, which is then loaded.
+        bench: cache of loaded objects.
 
     Raises:
-        Unavailable: if they cannot be loaded, or are not those that were evaluated.
+        Unavailable: If they cannot be loaded, or differ from the evaluated ones.
     """
     reasons: list[str] = []
     limit = None if subject.chosen else subject.images
@@ -45,16 +45,16 @@ def load_subject_images(subject: ModelOnData, data: Data | str | None, bench: Lo
             continue
         if digest_data(images.inputs, images.labels) == subject.data_digest:
             return images
-        reasons.append("expected the images that were evaluated, got other ones")
+        reasons.append("the images differ from the evaluated ones")
     what = f"could not load the images of {subject.model} ({subject.data}) again"
-    raise Unavailable(f"{what}: {reasons[-1]}; `data=NAME` says where they are")
+    raise Unavailable(f"{what}: {reasons[-1]}; name them with `data=NAME`")
 
 
 def places_of(hashes: Sequence[str], known: Sequence[str]) -> np.ndarray:
-    """Where each of `hashes` stands in `known`, shape (len(hashes),); -1: nowhere. Of equal images each takes a place.
+    """Return positions of `hashes` in `known`, shape (len(hashes),), -1 if missing; duplicates are matched one to one.
 
     Raises:
-        InvalidInput: if none of them is there.
+        InvalidInput: If none of them is there.
     """
     free: dict[str, list[int]] = {}
     for place in range(len(known) - 1, -1, -1):
@@ -62,8 +62,8 @@ def places_of(hashes: Sequence[str], known: Sequence[str]) -> np.ndarray:
     places = np.array([free[text].pop() if free.get(text) else -1 for text in hashes])
     if (places < 0).all():
         raise InvalidInput(
-            f"expected images of the results folder, got {len(hashes)} others (by SHA-512 of float32 pixels in [0, 1], "
-            "channels first)"
+            f"none of the {len(hashes)} images is in the results folder (compared by SHA-512 of float32 pixels in "
+            "[0, 1], channels first)"
         )
     return places
 

@@ -1,4 +1,4 @@
-"""RobustBench's leaderboards: one JSON file a model, read into a results folder as what it is, published numbers."""
+"""Imports RobustBench's leaderboards, one JSON file per model, as published numbers of a results folder."""
 
 import json
 import math
@@ -15,33 +15,33 @@ from ..store.store import ResultsStore
 
 SOURCE = "RobustBench"
 NORMS = {"Linf": "linf", "L2": "l2", "corruptions": "corruptions"}
-IMAGES = {"cifar10": 10_000, "cifar100": 10_000, "imagenet": 5_000}  # of its test sets, as its README runs them
+IMAGES = {"cifar10": 10_000, "cifar100": 10_000, "imagenet": 5_000}  # images of its test sets, as in its README
 _LARGEST = 1 << 20
 _TEXTS = {"title": "name", "architecture": "architecture", "venue": "venue", "authors": "authors", "link": "link"}
 _PLACE = "model_info/DATASET/Linf|L2|corruptions/MODEL.json"
 
 
 class PublishedImport(NamedTuple):
-    """What was read: how many models of each leaderboard, by (data set, norm), and a line for each refused file."""
+    """Number of imported models by (data set, norm), and a message for each refused file."""
 
     boards: dict[tuple[str, str], int]
     refused: list[str]
 
 
 def import_robustbench(path: str | Path, folder: str | Path) -> PublishedImport:
-    """Read RobustBench's JSON files into a results folder; nothing of ours changes, and nothing is judged.
+    """Import RobustBench's JSON files into a results folder as published numbers, without verifying them.
 
-    Norm and data set are the names of the file's folders, as in RobustBench's repository (some files name another data
-    set, which the row's note says). Robust accuracy is its column "best
-    known": `external` where there is one, else AutoAttack's; under corruptions, the mean over them.
+    Norm and data set are the names of the file's folders, as in RobustBench's repository (some files name a different
+    data set, which is noted). Robust accuracy is its column "best known": `external` if present, otherwise
+    AutoAttack's; under corruptions, the mean over them.
 
     Args:
-        path: a JSON file, or a folder with any number of them below (`model_info` of its repository).
-        folder: a results folder; made if it is not there.
+        path: JSON file, or a folder with any number of them below (`model_info` of its repository).
+        folder: results folder, created if necessary.
 
     Raises:
-        InvalidInput: if there is no such file below the path, or none can be read.
-        Unavailable: if the path is not there, or the folder cannot be written.
+        InvalidInput: If there is no such file below the path, or none can be read.
+        Unavailable: If the path does not exist, or the folder cannot be written.
     """
     place = expand_path(path)
     if not place.exists():
@@ -63,10 +63,10 @@ def import_robustbench(path: str | Path, folder: str | Path) -> PublishedImport:
 
 
 def read_model(file: Path) -> PublishedRow:
-    """A model as its file says.
+    """Read the file of one model.
 
     Raises:
-        InvalidInput: if it says something else than such a file.
+        InvalidInput: If it is not such a file.
     """
     try:
         content = json.loads(read_regular_file(file, _LARGEST).decode("utf-8"))
@@ -74,9 +74,11 @@ def read_model(file: Path) -> PublishedRow:
         raise InvalidInput(f"expected JSON of {SOURCE} in {file}, which failed ({str(error)[:80]})") from error
     norm = NORMS.get(file.resolve().parent.name)
     if norm is None:
-        raise InvalidInput(f"expected {_PLACE}, whose folder says the norm, got {file}")
+        raise InvalidInput(f"expected {_PLACE}, whose folder is the norm, got {file}")
     if not isinstance(content, dict) or not isinstance(content.get("dataset"), str) or "clean_acc" not in content:
-        raise InvalidInput(f"expected a model of {SOURCE} (dataset, clean_acc, ...) in {file}, got something else")
+        raise InvalidInput(
+            f"expected a model of {SOURCE} (dataset, clean_acc, ...) in {file}, got a different document"
+        )
     shares = {
         name: _share(content, name, file) for name in ("clean_acc", "autoattack_acc", "external", "corruptions_acc")
     }
@@ -85,8 +87,8 @@ def read_model(file: Path) -> PublishedRow:
     if math.isnan(robust):
         raise InvalidInput(f"expected a robust accuracy of {SOURCE} in {file}, got none")
     place, stated_data = file.resolve().parent.parent.name, content["dataset"]
-    data = place if place in IMAGES else stated_data  # RobustBench goes by the folder, too
-    aside = "" if data == stated_data else f"its file says {stated_data}"
+    data = place if place in IMAGES else stated_data  # RobustBench also uses the folder
+    aside = "" if data == stated_data else f"its file names {stated_data}"
     return PublishedRow(
         source=SOURCE,
         model=file.stem,
@@ -105,7 +107,7 @@ def read_model(file: Path) -> PublishedRow:
 
 
 def _share(content: Mapping[str, Any], name: str, file: Path) -> float:
-    """A percentage as a share; NaN where there is none."""
+    """Convert a percentage to a proportion; NaN if missing."""
     value = content.get(name)
     if value is None or value == "":
         return math.nan
@@ -119,7 +121,7 @@ def _share(content: Mapping[str, Any], name: str, file: Path) -> float:
 
 
 def _radius(value: object, file: Path) -> float:
-    """A radius as "8/255", "0.5" or a number."""
+    """Parse a radius: "8/255", "0.5" or a number."""
     try:
         radius = parse_number(str(value), "eps")
     except InvalidInput as error:
@@ -130,12 +132,12 @@ def _radius(value: object, file: Path) -> float:
 
 
 def _text(value: object) -> str:
-    """A text without markup and control characters."""
+    """Remove markup and control characters from a text."""
     text = re.sub(r"<[^>]*>", " ", value) if isinstance(value, str) else ""
     return " ".join("".join(each if each.isprintable() else " " for each in text).split())[:500]
 
 
 def boards_of(done: PublishedImport) -> Iterator[tuple[str, str, int, str]]:
-    """A line of a table for each leaderboard: data set, norm, models, images of the test set."""
+    """Yield a table row for each leaderboard: data set, norm, models, images of the test set."""
     for (data, norm), count in done.boards.items():
         yield data, norm, count, str(IMAGES.get(data, "unknown"))

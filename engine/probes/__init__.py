@@ -1,1 +1,1 @@
-"""Questions put to a model or to a finished cell, to find out whether its robustness is real."""
+"""Probes: short extra runs that failure indicators need."""

@@ -1,14 +1,14 @@
-"""An attack tested on a model with a planted adversarial example (Zimmermann et al. 2022, the binarization test).
+"""Tests an attack on a model with a planted adversarial example (binarization test, Zimmermann et al. 2022).
 
-For each image the last linear layer is replaced by a read-out of two classes, linear in the same features: "inner" for
-the image and random points well inside the ball, "planted" for one random point on the ball's boundary. An adversarial
-example is thus known to exist; an attack that misses it says nothing when it fails on the model itself.
+For each image, the last linear layer is replaced by a binary read-out, linear in the same features: "inner" for the
+image and random points well within the radius, "planted" for one random point on the ball's boundary. An adversarial
+example is thus known to exist, and an attack that misses it is inconclusive when it fails on the model itself.
 
-Departures from the authors' code: 32 inner points on few images, since it has to run beside an evaluation; the read-out
-is the least-squares interpolation of the features (a closed form, exact where there are more features than points)
-instead of an unregularised logistic regression; the random attack draws 32 points, half on the ball's surface and half
-in its corners (linf). An image where that finds the planted class is left out: finding it would prove nothing, which is
-why the authors report the random attack's success rate beside the attack's.
+Departures from the authors' code: 32 inner points on few images, because it runs alongside an evaluation; the read-out
+is the least-squares interpolation of the features (a closed form, exact with more features than points) instead of an
+unregularised logistic regression; the random attack uses 32 points, half on the ball's surface and half in its corners
+(linf). Images on which it finds the planted class are excluded, because finding it there would show nothing. The
+authors report the random attack's success rate next to the attack's for the same reason.
 """
 
 from typing import Any
@@ -23,21 +23,21 @@ from ...adapters.running.judge import perturbation_norm, project
 from ...adapters.threat_model import Norm
 from ...errors import Unsupported
 
-INNER = 32  # points of the class "inner", the image among them
-GAP = 0.95  # radius of the inner points relative to the ball's: the authors' relative_inner_boundary_gap of 0.05
-CLOSENESS = 0.9  # how far the boundary is moved from the middle to the planted point, as the authors do it
-CHANCE = 32  # fresh random points that must not be taken for planted ones
+INNER = 32  # points of the class "inner", including the image
+GAP = 0.95  # radius of the inner points relative to the radius: the authors' relative_inner_boundary_gap of 0.05
+CLOSENESS = 0.9  # shift of the boundary from the middle to the planted point, as in the authors' code
+CHANCE = 32  # new random points that must not be classified as planted
 _FEWEST_FEATURES = 8
 
 
 class BinarizedClassifier(nn.Module):
-    """A classifier with a read-out of two classes, inner (0) and planted (1), in place of its last linear layer.
+    """A classifier with a binary read-out, inner (0) and planted (1), in place of its last linear layer.
 
     Args:
         classifier: takes images in [0, 1].
         layer: its last linear layer, whose input is read.
-        weight: shape (D,).
-        bias: of the read-out.
+        weight: weight of the read-out, shape (D,).
+        bias: bias of the read-out.
     """
 
     weight: Tensor
@@ -48,19 +48,19 @@ class BinarizedClassifier(nn.Module):
         self.register_buffer("weight", weight)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Logits of both classes, shape (N, 2): -0.05 and 0.05 on the planted point, 0.95 and -0.95 inside."""
+        """Return logits of both classes, (N, 2): -0.05 and 0.05 at the planted point, 0.95 and -0.95 inside."""
         score = read_features(self.classifier, self.layer, inputs) @ self.weight + self.bias
         return torch.stack([-score / 2, score / 2], 1)
 
 
 def last_linear_layer(classifier: Classifier) -> nn.Linear:
-    """The last linear layer, if its outputs are the classes.
+    """Return the last linear layer, whose outputs must be the classes.
 
     Raises:
-        Unsupported: if there is none, or too few features go into it.
+        Unsupported: If there is no such layer, or it has too few input features.
     """
     if runs_in_process(classifier):
-        raise Unsupported("the model's layers are in a process of their own; --isolate no runs it here")
+        raise Unsupported("the model's layers are in a separate process; use --isolate no")
     layers = [part for part in classifier.modules() if isinstance(part, nn.Linear)]
     if not layers or layers[-1].out_features != classifier.num_classes:
         raise Unsupported("the model does not end in a linear layer that could be replaced")
@@ -70,10 +70,10 @@ def last_linear_layer(classifier: Classifier) -> nn.Linear:
 
 
 def read_features(classifier: Classifier, layer: nn.Linear, inputs: Tensor) -> Tensor:
-    """What goes into a layer, float32, shape (N, D).
+    """Return the input of a layer, float32, shape (N, D).
 
     Raises:
-        Unsupported: if that is not one vector for each image.
+        Unsupported: If it is not one vector for each image.
     """
     seen: list[Tensor] = []
     hook = layer.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))
@@ -90,21 +90,21 @@ def read_features(classifier: Classifier, layer: nn.Linear, inputs: Tensor) -> T
 def plant_adversarial_example(
     classifier: Classifier, image: Tensor, norm: Norm, radius: float, seed: int
 ) -> dict[str, Any]:
-    """A model around one image with an adversarial example that is known.
+    """Build a binary model around one image with a known adversarial example.
 
     Args:
-        classifier: the model.
-        image: in [0, 1], shape (C, H, W).
-        norm: of the ball.
-        radius: of the ball.
-        seed: random seed of every random point.
+        classifier: model.
+        image: image in [0, 1], shape (C, H, W).
+        norm: norm of the ball.
+        radius: radius of the ball.
+        seed: random seed of all random points.
 
     Returns:
-        "classifier": the two-class classifier; "example": the planted point, (C, H, W); "separable": whether the
-        read-out tells it from the inner points; "easy": whether random points are taken for planted ones, too.
+        "classifier": the binary classifier. "example": the planted point, (C, H, W). "separable": whether the read-out
+        separates it from the inner points. "easy": whether random points are also classified as planted.
 
     Raises:
-        Unsupported: if the model has no features that a read-out can be put on.
+        Unsupported: If the model has no features for a read-out.
     """
     layer = last_linear_layer(classifier)
     generator = torch.Generator().manual_seed(seed)
@@ -128,7 +128,7 @@ def plant_adversarial_example(
 
 
 def _interpolate(features: Tensor) -> tuple[Tensor, float]:
-    """The smallest read-out that gives -1 on all rows but the last, and 1 on that one; then moved by CLOSENESS."""
+    """Return the minimum-norm read-out with -1 on all rows but the last and 1 on that one, shifted by CLOSENESS."""
     points = features.double().cpu()
     centre = points[:-1].mean(0)
     wanted = torch.cat([torch.zeros(len(points) - 1), torch.full((1,), 2.0)]).double()
@@ -139,18 +139,18 @@ def _interpolate(features: Tensor) -> tuple[Tensor, float]:
 def random_points(
     image: Tensor, norm: Norm, radius: float, count: int, generator: torch.Generator, *, corners: bool = False
 ) -> Tensor:
-    """Random images at a distance from one image, in [0, 1].
+    """Return random images at a given distance from an image, in [0, 1].
 
-    Before they are clipped to [0, 1] their distance is the radius: linf uniform in the cube with one component at its
-    face (or all of them, in the corners), l2 a random direction, l1 Laplace's distribution, which is uniform on the
-    sphere, l0 that many random components at random values.
+    Before clipping to [0, 1], the distance equals the radius: linf uniform in the cube with one component at its face
+    (or all of them, in the corners), l2 a random direction, l1 a Laplace distribution, which is uniform on the sphere,
+    l0 `radius` random components at random values.
 
     Args:
         image: shape (C, H, W).
         norm: linf, l2, l1 or l0.
-        radius: the distance.
-        count: how many.
-        generator: of the random numbers, on the CPU.
+        radius: distance.
+        count: number of images.
+        generator: random generator on the CPU.
         corners: linf only: every component at the face of the cube.
 
     Returns:

@@ -1,7 +1,7 @@
-"""Are images changed on their way to a remote model: rounded to 8 bits, or compressed as JPEG?
+"""Detects whether images are changed in transport to a remote model: rounded to 8 bits, or compressed as JPEG.
 
-An answer that is the same before and after a change, while another change of the same size moves it, was given to an
-image that had that change already.
+If a change does not affect the output, while a different change of the same size does, the image had already been
+changed in this way.
 """
 
 import io
@@ -16,26 +16,26 @@ from torch import Tensor
 from ...adapters import Classifier
 
 IMAGES = 3
-QUALITIES = (95, 85, 75)  # of JPEG: what programs write if nobody says
+QUALITIES = (95, 85, 75)  # usual default qualities of JPEG
 _GRID = 1 / 255
 
 
 def probe_transport(classifier: Classifier, inputs: Tensor) -> dict[str, Any]:
-    """How far answers move by each change, and by one of the same size that no transport makes.
+    """Measure how far outputs move by each change, and by a random one of the same size.
 
-    27 images: 3, each as it is, after 4 changes, and after their 4 counterparts.
+    It queries 27 images: 3, each unchanged, after 4 changes, and after their 4 counterparts.
 
     Args:
-        classifier: a remote model.
+        classifier: remote model.
         inputs: clean images in [0, 1], shape (N, C, H, W).
 
     Returns:
-        "images"; and "moved": by name of the change, (how far it moves the answer, how far its counterpart does), the
-        largest difference of an answer over the images, medians.
+        "images", and "moved": by name of the change, the median over images of the largest output difference for it and
+        for its counterpart.
     """
     generator = torch.Generator().manual_seed(0)
     few = inputs[:IMAGES]
-    # Images off the grid of 8 bits: what is rounded on the way differs from what is not.
+    # Images off the 8-bit grid, so that rounding in transport changes them.
     offset = (torch.rand(few.shape, generator=generator, device="cpu").to(few) - 0.5) * _GRID
     few = (0.02 + 0.96 * few + offset).clamp(0, 1)
     before = classifier.predict_logits(few)

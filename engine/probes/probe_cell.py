@@ -1,4 +1,4 @@
-"""A cell run again on a few images: with more steps, without a bound, against noise, and on planted examples."""
+"""Probes of a run on a few images: more steps, no bound, random noise, and planted examples."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -20,47 +20,50 @@ from ..attack_shard import attack_shard
 from .binarization_test import plant_adversarial_example, random_points
 
 IMAGES = 8
-TIMES = 4  # Carlini et al. 2019 ask for twice the iterations; an attack that stops early shows at four times
-DRAWS = 10  # random changes of each image; Carlini et al. 2019 ask for 10 000, which no evaluation has time for
-MOST_QUERIES = 2000  # passes per image that one further run may cost
+TIMES = 4  # Carlini et al. 2019 recommend twice the iterations; early stopping shows at four times
+DRAWS = 10  # random perturbations of each image; Carlini et al. 2019 recommend 10 000, which takes too long
+MOST_QUERIES = 2000  # most passes per image of one extra run
 
 
 def probe_cell(cell: AttackRun, classifier: Classifier, inputs: Tensor, labels: Tensor, *, images: int = IMAGES) -> Any:
-    """What the indicators of a cell that need runs are judged from.
+    """Run the probes that some failure indicators need.
 
-    The images are the first that the classifier gets right. A best-effort search is probed as its fixed-budget attack.
-    "more-steps" runs with four times the steps (and `max_queries`); "unbounded" at a radius where every image can be
-    made uniformly grey (linf 0.5 and what that is in the other norms; l0: all components), with the step size scaled;
-    "random-noise" tries ten random changes of the cell's radius; "active-test" is that of `active_test`. Without a
-    radius these two take the median distance that the attack finds, or the customary radius if it finds nothing.
+    They use the first images that the classifier classifies correctly. A best-effort search is probed as its
+    fixed-budget attack. "more-steps" uses four times the steps (and `max_queries`). "unbounded" uses a radius at which
+    every image can be made uniformly grey (linf 0.5 and the equivalent in other norms; l0: all components), with the
+    step size scaled. "random-noise" tries ten random perturbations at the run's radius. "active-test" is the
+    binarization test. Without a radius, these two use the median distance that the attack finds, or the customary
+    radius if it finds nothing.
 
     Args:
-        cell: what was run.
+        cell: attack run.
         classifier: its model.
         inputs: its images in [0, 1], shape (N, C, H, W).
         labels: shape (N,).
-        images: how many to attack.
+        images: number of images to attack.
 
     Returns:
-        JSON types; images by place in the data. "images", "epsilon" (of the attack as it was probed), "base" (the
-        attack as it is: "fooled", "distances"), and by name of the indicator a dict with "reason" (why it could not be
-        run, or "") and its numbers.
+        JSON types; images by position in the data. "images", "epsilon" (of the probed attack), "base" (the unchanged
+        attack: "fooled", "distances"), and for each indicator a dict with "reason" (why it could not be run, or "") and
+        its numbers.
 
     Raises:
-        InvalidInput: if no image is classified correctly, or `images` < 1.
-        DavylampError: if the attack fails as it is.
+        InvalidInput: If no image is classified correctly, or `images` < 1.
+        DavylampError: If the unchanged attack fails.
     """
     if images < 1:
         raise InvalidInput(f"expected images >= 1, got {images}")
     few, right = inputs[: 8 * images], labels[: 8 * images].to(inputs.device)
     rows = (clean_logits(classifier, few, right).argmax(1) == right).nonzero()[:images, 0]
     if not len(rows):
-        raise InvalidInput(f"expected images that the model gets right, got none among the first {len(few)}")
+        raise InvalidInput(
+            f"expected images that the model classifies correctly, found none among the first {len(few)}"
+        )
     return _CellProbe(_fixed(cell, inputs[0].numel()), classifier, few[rows], right[rows], rows.tolist()).run()
 
 
 class _CellProbe:
-    """The images that a cell is probed on."""
+    """Probes of one run on its images."""
 
     def __init__(self, cell: AttackRun, classifier: Classifier, inputs: Tensor, labels: Tensor, places: list[int]):
         self.cell, self.classifier, self.inputs, self.labels, self.places = cell, classifier, inputs, labels, places
@@ -84,7 +87,7 @@ class _CellProbe:
         for name, ask in asked.items():
             try:
                 answers[name] = {"reason": "", **ask()}
-            except DavylampError as error:  # one question that this attack cannot be asked leaves the others
+            except DavylampError as error:  # an unsupported probe does not prevent the others
                 answers[name] = {"reason": " ".join(str(error).split())[:300]}
         return answers
 
@@ -92,7 +95,7 @@ class _CellProbe:
         row, settings = self.cell.row, dict(self.cell.parameters)
         steps = settings.get("steps") or library_defaults(row, self.cell.threat_model.norm).get("steps")
         if not accepts_parameter(row, "steps") or not isinstance(steps, int):
-            raise Unsupported("the attack has no number of steps to raise")
+            raise Unsupported("the attack has no number of steps to increase")
         self.check_cost(TIMES)
         settings |= {name: TIMES * settings[name] for name in ("max_queries",) if name in settings} | {
             "steps": TIMES * steps
@@ -116,7 +119,7 @@ class _CellProbe:
     def random_noise(self) -> dict[str, Any]:
         radius, fooled = self.need_radius(), []
         if self.cell.threat_model.targeted:
-            raise Unsupported("noise has no target")
+            raise Unsupported("random noise cannot be targeted")
         generator = torch.Generator().manual_seed(self.cell.seed)
         half = DRAWS // 2
         for place, image, label in zip(self.places, self.inputs, self.labels, strict=True):
@@ -163,7 +166,7 @@ class _CellProbe:
         return attack_shard(cell, self.classifier, self.inputs, self.labels)
 
     def outcome_of(self, result: AttackResult) -> dict[str, Any]:
-        """Which images were fooled, and from what distance."""
+        """Return which images were fooled, and at what distance."""
         hits = result.success.nonzero()[:, 0].tolist()
         distances = [float(result.distance[place]) for place in hits]
         return {"fooled": [self.places[place] for place in hits], "distances": distances}
@@ -172,26 +175,26 @@ class _CellProbe:
         norm = self.cell.threat_model.norm
         radius = self.radius or default_epsilon(norm, self.components)
         if radius is None or norm == "unrestricted":
-            raise Unsupported(f"a {norm} threat model has no ball")
+            raise Unsupported(f"a {norm} threat model has no radius")
         return radius
 
     def check_cost(self, times: int) -> None:
         if times * self.queries > MOST_QUERIES:
             raise Unsupported(
-                f"about {times * self.queries:.0f} passes per image; not more than {MOST_QUERIES} are spent"
+                f"about {times * self.queries:.0f} passes per image, more than the limit of {MOST_QUERIES}"
             )
 
 
 def largest_radius(threat_model: ThreatModel, components: int) -> float:
-    """A radius within which every image can be made uniformly grey (l0: changed in every component)."""
+    """Return a radius at which every image can be made uniformly grey (l0: all components changed)."""
     sizes = {"linf": 0.5, "l2": 0.5 * components**0.5, "l1": 0.5 * components, "l0": float(components)}
     if threat_model.norm not in sizes:
-        raise Unsupported(f"a {threat_model.norm} threat model has no ball")
+        raise Unsupported(f"a {threat_model.norm} threat model has no radius")
     return sizes[threat_model.norm]
 
 
 def _fixed(cell: AttackRun, components: int) -> AttackRun:
-    """The fixed-budget cell inside a search over its radius, at its radius or the customary one; others as they are."""
+    """Return the fixed-budget run inside a radius search, at its radius or the customary one; others unchanged."""
     if cell.search.is_portfolio or not cell.search.searches_radius:
         return cell
     epsilon = cell.threat_model.epsilon or default_epsilon(cell.threat_model.norm, components)

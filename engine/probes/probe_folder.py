@@ -1,4 +1,4 @@
-"""Probe every model and cell of a results folder: load them by name, make sure that they are the same, run, store."""
+"""Probes every model and run of a results folder, after verifying that models and data are unchanged."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ from .probe_model import probe_model
 
 
 class ProbeSummary(NamedTuple):
-    """What `probe_folder` did: how many cells it ran, how many were there, and a line for whatever could not be run."""
+    """Counts of probed and already probed runs, and a note for each that could not be probed."""
 
     done: int
     kept: int
@@ -42,25 +42,24 @@ def probe_folder(  # noqa: PLR0913 - what is probed by position, the choices by 
     loading: LoadOptions | None = None,
     progress: Callable[[str, int], object] | None = None,
 ) -> ProbeSummary:
-    """Probe what was not yet probed of a folder, and store it there for `check_folder`.
+    """Probe everything in a folder that has no probes yet, and store the results for `check_folder`.
 
-    It can be killed and called again; several processes may share a folder.
+    It can be interrupted and repeated; several processes may share a folder.
 
     Args:
-        folder: a results folder, or what was read of it.
-        models: classifiers by name, in place of loading them by name.
-        data: images, in place of loading them by name.
-        only: names of models; None: all.
-        device: where to compute.
-        images: of each cell.
-        loading: how models are loaded by name; None: in this process, servers asked through the answers kept in the
-            folder.
-        progress: called with a cell's attack and 1 when it is done.
+        folder: results folder, or its results.
+        models: classifiers by name, instead of loading them.
+        data: images, instead of loading them.
+        only: names of models. None for all.
+        device: device of the computation.
+        images: number of images for each run.
+        loading: options for loading models by name. None for this process, with the folder's answer cache for servers.
+        progress: called with a run's attack and 1 when it is finished.
 
     Raises:
-        Unavailable: if there is no such folder or nothing in it, or it cannot be written.
-        UnknownName: if a model of `only` is not in the folder.
-        InvalidInput: if `images` < 1.
+        Unavailable: If there is no such folder, it is empty, or it cannot be written.
+        UnknownName: If a model of `only` is not in the folder.
+        InvalidInput: If `images` < 1.
     """
     if images < 1:
         raise InvalidInput(f"expected images >= 1, got {images}")
@@ -105,22 +104,22 @@ def probe_folder(  # noqa: PLR0913 - what is probed by position, the choices by 
 def _load(
     bench: LoadedCache, subject: ModelOnData, source: ModelSource, images: DataSource, device: str
 ) -> tuple[Classifier, Data]:
-    """The subject's model and images; Unavailable if they are not those that were evaluated."""
+    """Load a model and its images. Raises Unavailable if they differ from the evaluated ones."""
     classifier = bench.model(source, device)
     data = bench.data(images, classifier)
     note_shape(classifier, data.inputs.shape)
     if identify_asked(classifier, source.name, data.inputs).digest != subject.model_digest:
         raise Unavailable(
-            "expected the model that was evaluated, got one with other weights, layers, attributes, code or "
-            "preprocessing (or results of davylamp 0.1.0, which did not look at code); evaluate it again"
+            "the model differs from the evaluated one in weights, layers, attributes, code or "
+            "preprocessing (or the results are from davylamp 0.1.0, which did not hash code); evaluate it again"
         )
     if digest_data(data.inputs, data.labels) != subject.data_digest:
-        raise Unavailable(f"expected the images that were evaluated, got other ones as {subject.data}")
+        raise Unavailable(f"the images of {subject.data} differ from the evaluated ones")
     return classifier, data
 
 
 def _probe_subject(outcomes: Results, subject: ModelOnData, classifier: Classifier, data: Data) -> None:
-    """Probe a model that was evaluated before evaluations did so."""
+    """Probe a model that was evaluated by an earlier version without probes."""
     if _lacks_probes(outcomes, subject):
         logits = outcomes.clean[subject.key].logits
         probes = probe_model(classifier, data.inputs.to(classifier.device), data.labels, logits)
@@ -129,10 +128,10 @@ def _probe_subject(outcomes: Results, subject: ModelOnData, classifier: Classifi
 
 
 def _probe(store: ResultsStore, cell: AttackRun, classifier: Classifier, data: Data, images: int) -> Iterator[str]:
-    """Probe a cell and store the answers; yields a line if that could not be done."""
+    """Probe a run and store the results; yield a note if that fails."""
     lock = store.claim(f"checks-{cell.key}")
     if lock is None:
-        yield f"{cell.attack} on {cell.subject.model}: another process is at it"
+        yield f"{cell.attack} on {cell.subject.model}: another process is probing it"
         return
     try:
         inputs = data.inputs.to(classifier.device)
@@ -148,7 +147,7 @@ def _probe(store: ResultsStore, cell: AttackRun, classifier: Classifier, data: D
 
 
 def _is_probed(store: ResultsStore, key: str, images: int, *, apart: bool) -> bool:
-    """Whether a cell was probed on at least so many images, and where the model's layers are, if they can be seen."""
+    """Whether a run has probes on at least `images` images, with access to the model's layers if possible."""
     try:
         meta = store.read("checks", key).meta
         return meta["asked"] >= images and (apart or not meta.get("apart"))
@@ -160,7 +159,7 @@ def _is_probed(store: ResultsStore, key: str, images: int, *, apart: bool) -> bo
 
 
 def _lacks_probes(outcomes: Results, subject: ModelOnData) -> bool:
-    """Whether a model's clean predictions are there, and its probes nowhere."""
+    """Whether a model has clean predictions but no probes."""
     if subject.key not in outcomes.clean:
         return False
     stored = outcomes.clean[subject.key].meta.get("probes")
@@ -168,4 +167,4 @@ def _lacks_probes(outcomes: Results, subject: ModelOnData) -> bool:
 
 
 def _ignore(_: str, __: int) -> None:
-    """In place of a progress bar."""
+    """Ignore progress."""

@@ -1,4 +1,4 @@
-"""A model asked a few questions that every attack takes the answer to for granted; a handful of passes."""
+"""Probes of the assumptions that attacks make about a model, in a few passes."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -20,30 +20,31 @@ from ..statistics.paired_tests import mcnemar
 from ..statistics.verdict import SIGNIFICANT
 from .image_transport import probe_transport
 
-IMAGES = 8  # for passes one by one and for gradients
-LABELLED = 64  # for accuracy under other normalisations
-FEW_REMOTE, LABELLED_REMOTE = 4, 16  # the same of a model that costs for each answer
+IMAGES = 8  # images for single passes and for gradients
+LABELLED = 64  # images for accuracy under other normalisations
+FEW_REMOTE, LABELLED_REMOTE = 4, 16  # the same for remote models
 _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 def probe_model(classifier: Classifier, inputs: Tensor, labels: Tensor, logits: Tensor) -> dict[str, Any]:
-    """What the indicators of a model are judged from, as JSON types; images are counted by their place.
+    """Run the probes that the indicators of a model need. Images are identified by position.
 
-    Torch's random state is left as it was.
+    Torch's random state is preserved.
 
     Args:
-        classifier: the model.
+        classifier: model.
         inputs: clean images in [0, 1], shape (N, C, H, W).
         labels: shape (N,).
-        logits: of these images, shape (N, K).
+        logits: logits of these images, shape (N, K).
 
     Returns:
-        By name of the indicator: "eval-mode", "deterministic", "zero-epsilon", "logits", "gradients",
-        "normalisation", and of a remote model "transport". What the model raised stands under "error".
+        JSON types by indicator: "eval-mode", "deterministic", "zero-epsilon", "logits", "gradients", "normalisation",
+            and
+        for a remote model "transport". Errors of the model are stored under "error".
     """
     few, few_labels = inputs[:IMAGES], labels[:IMAGES].to(inputs.device)
     declared = {"random": True} if classifier.random else {}
-    places = spread(logits.argmax(1), 0)[:IMAGES]  # of different predictions
+    places = spread(logits.argmax(1), 0)[:IMAGES]  # images with different predictions
     first = cache(lambda: classifier.predict_logits(inputs[places]))
 
     def differ(batch_size: int) -> dict[str, Any]:
@@ -71,7 +72,7 @@ def probe_model(classifier: Classifier, inputs: Tensor, labels: Tensor, logits: 
         for name, ask in questions.items():
             try:
                 answers[name] = ask()
-            except Exception as error:  # a model that cannot answer must not stop the evaluation; the reason is shown
+            except Exception as error:  # a failing probe must not stop the evaluation; its reason is reported
                 answers[name] = {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]}
     return answers
 
@@ -83,16 +84,16 @@ def _of_remote(
     logits: Tensor,
     questions: Mapping[str, Callable[[], dict[str, Any]]],
 ) -> dict[str, Callable[[], dict[str, Any]]]:
-    """The questions of a model that costs for each answer: fewer images, and whether they reach it as they are.
+    """Return the probes of a remote model: fewer images, and transport.
 
-    Kept answers are passed by, so that one that differs from `logits` is a server that has changed.
+    They bypass the answer cache, so that outputs different from `logits` mean that the server has changed.
     """
     few, part = slice(FEW_REMOTE), slice(LABELLED_REMOTE)
 
     def ask_again() -> dict[str, Any]:
         again = classifier.predict_logits(inputs[few])
         now, before = _differ(classifier.predict_logits(inputs[few]), again), _differ(logits[few].to(again), again)
-        # A few labels say little; those of the fixed images are known.
+        # A few labels are not conclusive; the outputs for the fixed images are known.
         fixed = {"unsteady": True} if any(part.is_nondeterministic for part in remote_models_in(classifier)) else {}
         declared = {"random": True} if classifier.random else fixed
         return {**max(now, before, key=lambda each: (len(each["changed"]), each["difference"])), **declared}
@@ -110,7 +111,7 @@ def _of_remote(
 
 
 def probe_mode(classifier: Classifier) -> dict[str, Any]:
-    """Layers that stay in training mode, or take the statistics of the batch, after `eval()`."""
+    """Return layers that stay in training mode, or use batch statistics, after `eval()`."""
     classifier.eval()
     layers = list(classifier.model.named_modules())
     return {
@@ -121,7 +122,7 @@ def probe_mode(classifier: Classifier) -> dict[str, Any]:
 
 
 def probe_outputs(logits: Tensor) -> dict[str, Any]:
-    """Whether the outputs look like something else than logits."""
+    """Describe whether the outputs look like something other than logits."""
     flat = logits.detach().float().cpu()
     sums = flat.logsumexp(1)
     return {
@@ -134,7 +135,7 @@ def probe_outputs(logits: Tensor) -> dict[str, Any]:
 
 
 def probe_gradients(classifier: Classifier, inputs: Tensor, labels: Tensor) -> dict[str, Any]:
-    """The gradient of cross-entropy with respect to each image."""
+    """Describe the gradient of cross-entropy with respect to each image."""
     answer: dict[str, Any] = {"images": len(inputs), "unavailable": "", "zero": [], "not_finite": [], "constant": False}
     if not has_gradients(classifier, inputs):
         return {**answer, "none": "labels only" if classifier.outputs == "labels" else "none"}
@@ -143,7 +144,7 @@ def probe_gradients(classifier: Classifier, inputs: Tensor, labels: Tensor) -> d
         with torch.enable_grad():
             loss = cross_entropy(classifier(leaf), labels, reduction="sum")
             (gradient,) = torch.autograd.grad(loss, leaf)
-    except RuntimeError as error:  # the graph is cut between the output and the input
+    except RuntimeError as error:  # the graph is detached between output and input
         return {**answer, "unavailable": " ".join(str(error).split())[:200]}
     flat = gradient.flatten(1)
     finite = torch.isfinite(flat).all(1)
@@ -155,11 +156,11 @@ def probe_gradients(classifier: Classifier, inputs: Tensor, labels: Tensor) -> d
 
 
 def probe_normalisation(classifier: Classifier, inputs: Tensor, labels: Tensor, logits: Tensor) -> dict[str, Any]:
-    """Accuracy as the model is used, and under the usual other normalisations.
+    """Return the accuracy as configured, and under other common normalisations.
 
-    The others are tried only where so many images are wrong that one of them could be significantly better. Another one
-    that is better by a paired exact test means that the model is fed wrongly: a right one is never the worse. One that
-    corrects too few of the wrong images for that, even if it spoilt none of the others, is not asked about these.
+    They are tried only if enough images are wrong for a significant improvement. If one is better by a paired exact
+    test, the normalisation is wrong, because a correct one is never worse. A normalisation that corrects too few wrong
+    images for significance, even if it changed no correct one, is not run on the correct ones.
     """
     logits, labels = logits[: len(inputs)].cpu(), labels.cpu()
     hits = (logits.argmax(1) == labels) & logits.isfinite().all(1)
@@ -171,7 +172,7 @@ def probe_normalisation(classifier: Classifier, inputs: Tensor, labels: Tensor, 
         "tried": {},
     }
     others, wrong = _other_normalisations(classifier, inputs), ~hits
-    if not _may_be_better(int(wrong.sum()), len(others)):  # even if it corrected every mistake
+    if not _may_be_better(int(wrong.sum()), len(others)):  # even if it corrected every error
         return answer
     for name, changed in others.items():
         right = torch.zeros_like(hits)
@@ -185,12 +186,12 @@ def probe_normalisation(classifier: Classifier, inputs: Tensor, labels: Tensor, 
 
 
 def _may_be_better(corrected: int, tried: int) -> bool:
-    """Whether correcting so many images and spoiling none would be significant, with so many tries."""
+    """Whether `corrected` corrections without any new error would be significant among `tried` tries."""
     return 2 * 0.5**corrected * tried < SIGNIFICANT
 
 
 def _hits_of(classifier: Classifier, changed: Tensor, labels: Tensor, chosen: Tensor) -> Tensor:
-    """Whether the module inside, given what it could have been meant to get, is right about the chosen images."""
+    """Return whether the inner module classifies the chosen images correctly, given differently normalised inputs."""
     images = changed[chosen.to(changed.device)]
     if not len(images):
         return chosen[chosen]
@@ -201,7 +202,7 @@ def _hits_of(classifier: Classifier, changed: Tensor, labels: Tensor, chosen: Te
 
 
 def _other_normalisations(classifier: Classifier, inputs: Tensor) -> dict[str, Tensor]:
-    """What the module inside could have been meant to get, by name; without the one that it gets."""
+    """Return inputs under other normalisations of the inner module, by name, without the current one."""
     pixels = inputs.to(classifier.anchor)
     given = pixels
     if classifier.mean is not None and classifier.std is not None:
@@ -215,12 +216,12 @@ def _other_normalisations(classifier: Classifier, inputs: Tensor) -> dict[str, T
 
 
 def _gives(classifier: Classifier) -> dict[str, str]:
-    """What the model gives, where that is not logits."""
+    """Return the output format, if it is not logits."""
     return {} if classifier.outputs in (None, "logits") else {"gives": classifier.outputs}
 
 
 def _differ(first: Tensor, second: Tensor) -> dict[str, Any]:
-    """Largest difference of two passes over the same images, and whose prediction changed."""
+    """Return the largest difference between two passes over the same images, and the changed predictions."""
     difference = float((first - second).abs().max())
     return {
         "images": len(first),

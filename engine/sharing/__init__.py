@@ -1,1 +1,1 @@
-"""Results folders handed on: put together, packed into one file, described for other programs."""
+"""Sharing of results folders: merging, bundling into one file, and description for other programs."""

@@ -1,4 +1,4 @@
-"""A results folder as one file: its records byte for byte, plain tables, a card, a licence, and a checksum of each."""
+"""Bundles a results folder into one file: unchanged records, plain tables, card, licence and checksums."""
 
 import hashlib
 import json
@@ -16,16 +16,16 @@ from .gather import gather
 from .merge import check_mergeable, count_records
 
 CHECKSUMS = "SHA256SUMS"
-_DAY = (1980, 1, 1, 0, 0, 0)  # of every file in a bundle, so that the same folder gives the same bytes
+_DAY = (1980, 1, 1, 0, 0, 0)  # date of every file in a bundle, for reproducible bytes
 
 
 class BundleSummary(NamedTuple):
-    """A bundle that was written.
+    """A written bundle.
 
     Args:
-        path: of the file.
+        path: bundle file.
         records: number of records of each kind.
-        notes: what was left out.
+        notes: notes on omitted files.
     """
 
     path: Path
@@ -36,33 +36,33 @@ class BundleSummary(NamedTuple):
 def write_bundle(
     folder: str | Path, path: str | Path, *, terms: SharingTerms | None = None, images: bool = True
 ) -> BundleSummary:
-    """Pack a results folder; the same folder, terms and versions give the same bytes.
+    """Bundle a results folder; the same folder, terms and versions give the same bytes.
 
-    Kept answers of servers stay behind, as they may be private; so do locks.
+    The servers' answer cache is omitted because it may be private, as are lock files.
 
     Args:
-        folder: made by `davylamp evaluate`; it is only read.
-        path: the ZIP file.
-        terms: licence, creator, name and description; None: nothing is stated, and the bundle says so.
-        images: False: without the adversarial images that were kept.
+        folder: results folder of `davylamp evaluate`, only read.
+        path: ZIP file.
+        terms: licence, creator, name and description. None to state none.
+        images: whether to include stored adversarial images.
 
     Raises:
-        InvalidInput: if a file of the folder is damaged or two disagree, or the path is no `.zip`.
-        Unavailable: if there is no such folder, nothing is in it, or the file cannot be written.
+        InvalidInput: If a file of the folder is damaged, two files conflict, or the path does not end in `.zip`.
+        Unavailable: If there is no such folder, it is empty, or the file cannot be written.
     """
-    place = check_output_path(path, advice="choose another file")
+    place = check_output_path(path, advice="choose a different file")
     if place.suffix.lower() != ".zip":
-        raise InvalidInput(f"expected a bundle called NAME.zip, got {path}")
+        raise InvalidInput(f"expected a bundle name NAME.zip, got {path}")
     gathered = check_mergeable(gather([folder]))
     sources = {name: each for name, each in gathered.files.items() if images or not name.startswith("images/")}
     if not sources:
-        raise Unavailable(f"expected results in {folder}, found none (it is empty)")
+        raise Unavailable(f"no results in {folder} (it is empty)")
     counts = count_records(gathered)
     notes = list(gathered.notes)
     if not images and counts.get("images"):
-        notes.append(f"left out, as asked: {counts.pop('images')} files of adversarial images")
+        notes.append(f"omitted as requested: {counts.pop('images')} files of adversarial images")
     if (gathered.folders[0] / "answers.sqlite").is_file():
-        notes.append("left out: the kept answers of servers, which may be private")
+        notes.append("omitted: the servers' answer cache, which may be private")
     shared = share_tables(folder, terms or SharingTerms(), counts)
     texts = describe_files(shared)
     texts["davylamp.json"] = (json.dumps({"format": FORMAT}) + "\n").encode()
@@ -70,18 +70,18 @@ def write_bundle(
     try:
         replace_file(place.resolve(), lambda draft: _write(draft, texts, sources))
     except OSError as error:
-        raise Unavailable(f"could not write {place} ({error.strerror or error}); choose another file") from error
+        raise Unavailable(f"could not write {place} ({error.strerror or error}); choose a different file") from error
     return BundleSummary(place, counts, notes)
 
 
 def share_tables(folder: str | Path, terms: SharingTerms, records: Mapping[str, int] | None = None) -> SharedTables:
-    """The plain tables of a folder, with what is said of them."""
+    """Return the plain tables of a folder with their description."""
     tables = flat_tables(folder)
     return SharedTables(tables, {name: parquet_bytes(table) for name, table in tables.items()}, terms, records or {})
 
 
 def describe_files(shared: SharedTables) -> dict[str, bytes]:
-    """Every file that is not a record, by its path: the tables, the card, the licence."""
+    """Return all files except records by path: tables, card, licence."""
     texts = {f"data/{name}.parquet": content for name, content in shared.files.items()}
     texts["README.md"] = card_of(shared).encode()
     texts["LICENSE.txt"] = licence_text(shared.terms).encode()
@@ -98,7 +98,7 @@ def _write(draft: Path, texts: Mapping[str, bytes], sources: Mapping[str, Path])
 
 
 def _contents(texts: Mapping[str, bytes], sources: Mapping[str, Path]) -> Iterator[tuple[str, bytes]]:
-    """Every file by its path, sorted, one in memory at a time."""
+    """Yield all files by path, sorted, with one in memory at a time."""
     for name in sorted({*texts, *sources}):
         yield name, texts[name] if name in texts else read_regular_file(sources[name])
 

@@ -1,4 +1,4 @@
-"""What stands beside shared results: a card, a licence, and what was run by which versions."""
+"""Files that accompany shared results: data card, licence and manifest."""
 
 import json
 import re
@@ -13,21 +13,21 @@ from ...errors import InvalidInput
 from .flat_tables import COLUMNS, MEANINGS
 
 _SPDX = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]{0,60}")
-_UNSTATED = "no licence is stated: ask whoever made these results before you use them"
+_UNSTATED = "no licence is stated: ask the creator of these results before you use them"
 
 
 @dataclass(frozen=True)
 class SharingTerms:
-    """What only whoever shares results can say.
+    """Licence, creator, title and description, given by the person who shares the results.
 
     Args:
-        licence: an SPDX identifier, as "CC-BY-4.0"; "": not stated, and every file says so.
-        creator: a person or an organisation; "": not stated.
-        name: of the data set; "": made of the models and the data.
-        description: a sentence; "": made of what is there.
+        licence: SPDX identifier, such as "CC-BY-4.0"; "" for not stated, which every file repeats.
+        creator: person or organisation; "" for not stated.
+        name: title of the data set; "" for one from models and data.
+        description: a sentence; "" for a summary of the content.
 
     Raises:
-        InvalidInput: if the licence is no SPDX identifier, or a text has line breaks.
+        InvalidInput: If the licence is not an SPDX identifier, or a text has line breaks.
     """
 
     licence: str = ""
@@ -45,13 +45,13 @@ class SharingTerms:
 
 @dataclass(frozen=True)
 class SharedTables:
-    """What is shared: the tables with their bytes, and what they are about.
+    """Tables to share, with their bytes and description.
 
     Args:
-        tables: by name, as `flat_tables` gives them.
-        files: bytes of each as Parquet, by name.
-        terms: what whoever shares it says.
-        records: number of sealed records of each kind; {}: only the tables are shared.
+        tables: tables by name, from `flat_tables`.
+        files: Parquet bytes by table name.
+        terms: terms given by the user.
+        records: number of sealed records of each kind; {} if only the tables are shared.
     """
 
     tables: Mapping[str, pa.Table]
@@ -60,7 +60,7 @@ class SharedTables:
     records: Mapping[str, int] = field(default_factory=dict)
 
     def distinct(self, column: str) -> list[str]:
-        """Values of a column of the cells, sorted; [] if there are none."""
+        """Return the sorted values of a column of the runs; [] if there are none."""
         table = self.tables.get("cells")
         if table is None or column not in table.column_names:
             return []
@@ -68,7 +68,7 @@ class SharedTables:
 
     @property
     def versions(self) -> dict[str, str]:
-        """Of every program that made a cell: "1.2" or "1.2, 1.3"."""
+        """Versions of every program that made a run: "1.2" or "1.2, 1.3"."""
         seen: dict[str, set[str]] = {}
         for text in self.distinct("versions"):
             for name, version in json.loads(text).items():
@@ -77,18 +77,18 @@ class SharedTables:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Title of the data set."""
         models, data = self.distinct("model"), self.distinct("data")
         shown = ", ".join(models[:3]) + (f" and {len(models) - 3} more" if len(models) > 3 else "")
         return self.terms.name or f"Adversarial robustness of {shown or 'models'} on {', '.join(data) or 'images'}"
 
     @property
     def description(self) -> str:
-        """What is in it."""
+        """Description of the data set."""
         cells = self.tables.get("cells")
         count = 0 if cells is None else len(cells)
         made = (
-            f"Per-image results of {count} cells (a model, an attack of a library, a threat model, a seed): "
+            f"Per-image results of {count} attack runs (a model, an attack of a library, a threat model, a seed): "
             f"{len(self.distinct('model'))} models, {len(self.distinct('implementation'))} implementations of attacks, "
             f"measured by davylamp. A failed attack is recorded as failed, never as robust."
         )
@@ -96,12 +96,12 @@ class SharedTables:
 
     @property
     def written(self) -> str:
-        """Day of the last record, as 2026-11-24; "" where none says."""
+        """Date of the last record, such as 2026-11-24; "" if unknown."""
         return max(self.distinct("written"), default="")[:10]
 
 
 def card_of(shared: SharedTables) -> str:
-    """README.md of the data set."""
+    """Return README.md of the data set."""
     terms, lines = shared.terms, []
     lines += [f"# {_plain(shared.name)}", "", _plain(shared.description), ""]
     lines += [f"- models: {_listed(shared.distinct('model'))}", f"- data: {_listed(shared.distinct('data'))}"]
@@ -118,13 +118,13 @@ def card_of(shared: SharedTables) -> str:
         lines.append("")
     if shared.records:
         kinds = ", ".join(f"{count} {kind}" for kind, count in shared.records.items())
-        lines += [f"The records as they were written ({kinds}) are beside them: `davylamp import` or `davylamp table`"]
+        lines += [f"The original records ({kinds}) are included: `davylamp import` or `davylamp table`"]
         lines += ["reads this bundle, `sha256sum -c SHA256SUMS` checks it.", ""]
     return "\n".join(lines)
 
 
 def licence_text(terms: SharingTerms) -> str:
-    """What LICENSE.txt says."""
+    """Return LICENSE.txt."""
     if not terms.licence:
         return f"{_UNSTATED.capitalize()}.\n"
     by = f" Made by {terms.creator}." if terms.creator else ""
@@ -132,12 +132,12 @@ def licence_text(terms: SharingTerms) -> str:
 
 
 def licence_url(licence: str) -> str:
-    """Where the text of a licence is."""
+    """Return the URL of a licence's text."""
     return f"https://spdx.org/licenses/{licence}.html"
 
 
 def manifest_of(shared: SharedTables) -> dict[str, Any]:
-    """What bundle.json says: the form of the bundle, what is in it, and the configuration of every cell."""
+    """Return bundle.json: format of the bundle, content, and configuration of every run."""
     cells = shared.tables.get("cells")
     return {
         "bundle": 1,
@@ -155,7 +155,7 @@ def manifest_of(shared: SharedTables) -> dict[str, Any]:
 
 
 def _meaning(column: str) -> str:
-    return COLUMNS.get(column, f"the metric {_plain(column)} of the image; `davylamp metrics` says what it measures")
+    return COLUMNS.get(column, f"the metric {_plain(column)} of the image; `davylamp metrics` describes it")
 
 
 def _listed(names: list[str]) -> str:
@@ -163,5 +163,5 @@ def _listed(names: list[str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """A text of somebody else's that cannot become markup of the card."""
+    """Return a text without characters that are markup in the card."""
     return re.sub(r"[`|<>\[\]\r\n]", "_", text)

@@ -1,4 +1,4 @@
-"""A results folder as plain tables that any program reads: rows for images and cells, for cells, for clean images."""
+"""Plain tables of a results folder for any program: per image and run, per run, and per clean image."""
 
 import json
 from pathlib import Path
@@ -14,64 +14,64 @@ from ..store.record_validation import unknown_attack
 from ..store.store import ResultsStore
 
 MEANINGS = {
-    "responses": "one row for each image under each finished cell: an attack of a library on a model, with its seed",
-    "cells": "one row for each cell: what was run, how it ended, by which versions",
+    "responses": "one row for each image in each finished run: an attack of a library on a model, with its seed",
+    "cells": "one row for each run: settings, status and versions",
     "clean": "one row for each image and model, not attacked",
 }
 COLUMNS = {
-    "cell": "key of the cell: a hash over everything that can change its result",
-    "subject": "key of the model on its images",
+    "cell": "key of the run: a hash of everything that can change its result",
+    "subject": "key of the model on data",
     "model": "name of the model",
     "implementation": "library:attack",
     "attack": "name of the attack, the same for every library",
-    "knowledge": "what the attack knows: white-box, score, decision, transfer",
-    "minimum_norm": "whether the attack looks for the least distance",
+    "knowledge": "attacker knowledge: white-box, score, decision, transfer",
+    "minimum_norm": "whether it is a minimum-norm attack",
     "library": "attack library",
     "norm": "norm of the threat model",
-    "epsilon": "radius of the threat model; empty: none",
-    "targeted": "whether the attack aims at a class",
+    "epsilon": "radius of the threat model; empty if there is none",
+    "targeted": "whether the attack has a target class",
     "parameters": "parameters of the attack, JSON",
-    "seed": "seed of everything random",
+    "seed": "random seed",
     "data": "name of the data",
     "pixels": "whether examples are rounded to 8 bits",
     "model_digest": "hash of weights, code and settings of the model",
     "data_digest": "hash of pixels and labels",
     "version": "version of the attack library",
-    "index": "place of the image in the data",
+    "index": "position of the image in the data",
     "image": "name of the image",
     "label": "right class",
-    "attacked": "the model was right on the clean image, so it was attacked",
-    "success": "a wrong answer within the rules; no failed attack and no violation counts",
-    "success_8bit": "still wrong after rounding to 8 bits",
-    "violated": "what came back broke a rule",
+    "attacked": "the clean image was classified correctly and attacked",
+    "success": "fooled by a valid example",
+    "success_8bit": "still fooled after rounding to 8 bits",
+    "violated": "the result is invalid",
     "violations": "which rules",
-    "invalid_by_model": "violated, and the model's fault: it counts as not robust",
-    "invalid_by_library": "violated, and the library's fault: it counts as not fooled",
-    "robust": "attacked, and neither fooled nor violated",
-    "distance": "of the nearest example that fooled; inf: none, 0: wrong when clean",
-    "target": "class that the attack aims at; empty: none",
-    "usable": "the image proves something: attacked, no violation, and a success or within the radius",
+    "invalid_by_model": "invalid, caused by the model: counted as not robust",
+    "invalid_by_library": "invalid, caused by the library: counted as not fooled",
+    "robust": "attacked, and neither fooled nor invalid",
+    "distance": "distance of the nearest successful example; inf if there is none, 0 if misclassified when clean",
+    "target": "target class; empty if there is none",
+    "usable": "attacked, not invalid, and fooled or within the radius",
     "predicted": "class of the clean image",
     "adv_predicted": "class of the example",
-    "projection": "of the example on a fixed random direction: where it differs, the examples do",
-    "forwards": "images sent through the model",
-    "backwards": "images that gradients were taken of",
+    "projection": "projection of the example on a fixed random direction; if it differs, so do the examples",
+    "forwards": "forward passes",
+    "backwards": "backward passes",
     "seconds": "time of the attack",
     "status": "done, failed, running, waiting",
-    "reason": "why it failed",
-    "images": "how many images",
-    "spec": "everything that the key is a hash of, JSON: the configuration of the cell",
+    "reason": "reason for a failure",
+    "images": "number of images",
+    "spec": "configuration of the run, from which the key is hashed, JSON",
     "versions": "versions of the programs, JSON",
-    "written": "when it was written, UTC",
+    "written": "time of writing, UTC",
 }
 
 
 def flat_tables(folder: str | Path) -> dict[str, pa.Table]:
-    """The tables of a results folder by name: `responses`, `cells`, `clean`; those that would be empty are left out.
+    """Return the tables of a results folder by name: `responses`, `cells`, `clean`, without empty ones.
 
     Raises:
-        Unavailable: if there is no such folder.
-        StoreMismatch: if it was written in another format.
+        Unavailable: If there is no such folder.
+        StoreMismatch: If it was written in a different format.
     """
     states = list_cells(folder)
     rows = [_cell_row(state) for state in sorted(states, key=lambda state: state.key)]
@@ -84,7 +84,7 @@ def flat_tables(folder: str | Path) -> dict[str, pa.Table]:
 
 
 def parquet_bytes(table: pa.Table) -> bytes:
-    """A Parquet file, the same bytes for the same table and version of Arrow."""
+    """Return a Parquet file, with the same bytes for the same table and version of Arrow."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd")
     return sink.getvalue().to_pybytes()
@@ -95,7 +95,7 @@ def _table(frame: pd.DataFrame) -> pa.Table:
 
 
 def _cell_row(state: CellState) -> dict[str, Any]:
-    """What a reader asks of a cell; an attack that this version does not have is described by its spec alone."""
+    """Return the columns of a run; an attack that this version does not have is described by its spec only."""
     cell = state.cell
     about = {"cell": state.key, "model": cell.subject.model, "implementation": cell.attack, "data": cell.subject.data}
     if not unknown_attack(cell):

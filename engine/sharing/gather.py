@@ -1,4 +1,4 @@
-"""What several results folders hold together: for every record the file that counts, and where they disagree."""
+"""Selects the file of every record from several results folders, and finds conflicts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,20 +12,20 @@ from ..store.record_validation import record_error
 from ..store.store import KINDS, Kind, ResultsStore, read_files, select_record
 from .image_files import list_images, same_images, why_unreadable
 
-OF_CELLS = ("transfer", "checks", "detections")  # about the examples of a cell: they belong to one result of it
+OF_CELLS = ("transfer", "checks", "detections")  # about the examples of a run: they belong to one result of it
 NEWEST = "newest"
-# Of an unpacked bundle; older ones have the metadata of Croissant.
+# Files of an unpacked bundle; older ones include Croissant metadata.
 BESIDE = ("README.md", "LICENSE.txt", "SHA256SUMS", "bundle.json", "croissant.json", "data")
 
 
 class Disagreement(NamedTuple):
-    """Two folders that say different things of one key.
+    """Two folders with different records under one key.
 
     Args:
-        kind: of the records.
-        key: of the record.
-        title: what it is about, for a reader.
-        reason: which columns differ, and where the files are.
+        kind: kind of the records.
+        key: key of the records.
+        title: description of the record.
+        reason: columns that differ, and the files.
     """
 
     kind: str
@@ -35,20 +35,20 @@ class Disagreement(NamedTuple):
 
     @property
     def line(self) -> str:
-        """One line."""
+        """The conflict in one line."""
         return f"{self.kind}/{self.key} ({self.title}): {self.reason}"
 
 
 @dataclass
 class MergePlan:
-    """What folders hold together.
+    """Combined content of several folders.
 
     Args:
-        folders: in the order that was given.
-        files: the file that counts, by its path in a results folder: "cells/KEY.CONTENT.parquet".
+        folders: folders in the given order.
+        files: selected file by its path in a results folder: "cells/KEY.CONTENT.parquet".
         conflicts: records on which two folders disagree.
-        damaged: a line for every file that cannot be trusted.
-        notes: what was chosen for the user, and what was left out.
+        damaged: message for every damaged file.
+        notes: notes on automatic choices and omissions.
         failed: models and implementations that could not take part, with the reason.
     """
 
@@ -61,7 +61,7 @@ class MergePlan:
 
 
 class _Chosen(NamedTuple):
-    """Of a key: the file that counts, the folders whose result of it is the same, and whether it is a failure."""
+    """The selected file of a key, the folders with the same result, and whether it is a failure."""
 
     path: Path
     agreeing: frozenset[int]
@@ -70,20 +70,20 @@ class _Chosen(NamedTuple):
 
 
 def gather(folders: Sequence[str | Path], prefer: str | Path | None = None) -> MergePlan:
-    """Look at every file of several results folders; nothing is written.
+    """Inspect every file of several results folders, without writing anything.
 
-    Of a record that several have the first folder's file counts if all say the same, up to rounding; a result counts
-    beside a failure, and what replaces another beside what it replaces. Whatever is about the examples of a cell
-    comes only from folders with the cell's result that counts.
+    If several folders have equal records, up to rounding, the first folder's file is used. A result takes precedence
+    over a failure, and a replacement over the record that it replaces. Records about the examples of a run are taken
+    only from folders with the selected result of the run.
 
     Args:
-        folders: each made by `davylamp evaluate`.
-        prefer: whose record counts where they disagree: one of `folders`, or "newest" (by the time each was written);
-            None: nobody's, it is a conflict.
+        folders: results folders of `davylamp evaluate`.
+        prefer: folder whose record is used on conflicts: one of `folders`, or "newest" (by time of writing). None to
+            report conflicts.
 
     Raises:
-        StoreMismatch: if one was written in another format.
-        Unavailable: if one is not there or cannot be read.
+        StoreMismatch: If one was written in a different format.
+        Unavailable: If one does not exist or cannot be read.
     """
     stores = [ResultsStore(folder, create=False) for folder in folders]
     gathered = MergePlan([store.folder for store in stores])
@@ -96,7 +96,7 @@ def gather(folders: Sequence[str | Path], prefer: str | Path | None = None) -> M
                 gathered.failed = _join_failures(stores, gathered.damaged)
                 continue
             cell = chosen["cells"].get(key.partition("-")[0])
-            # Pieces of what is whole elsewhere are not needed; beside a failure they may have been made after it.
+            # Shards of a finished run are not needed; those of a failed run may be newer than the failure.
             if kind != "parts" or cell is None or cell.failed:
                 counts = _choose(stores, kind, key, prefer, gathered, cell if kind in OF_CELLS else None)
                 if counts is not None:
@@ -115,13 +115,13 @@ def _choose(
     gathered: MergePlan,
     cell: _Chosen | None,
 ) -> _Chosen | None:
-    """The file of a key that counts; None if there is none, or none that can be chosen."""
+    """Return the selected file of a key; None if there is no usable file or no choice."""
     origin = {path: place for place, store in enumerate(stores) for path in store.files(kind, key)}
     records = _sound(origin, kind, key, gathered)
     if cell is not None:
         kept = {path: each for path, each in records.items() if origin[path] in cell.agreeing}
         if len(kept) < len(records):
-            gathered.notes.append(f"left out: {kind}/{key}: made of another result of its cell ({cell.title})")
+            gathered.notes.append(f"omitted: {kind}/{key}: it belongs to a different result of its run ({cell.title})")
         records = kept
     if not records:
         return None
@@ -136,14 +136,16 @@ def _choose(
             gathered.conflicts.append(Disagreement(kind, key, title, f"{reason} between {where}"))
             return None
         whose = stores[origin[path]].folder
-        gathered.notes.append(f"{kind}/{key} ({title}): the folders disagree; that of {whose} counts, as asked")
+        gathered.notes.append(
+            f"{kind}/{key} ({title}): the folders disagree; the record of {whose} was used as requested"
+        )
     record = records[path]
     same = (place for each, place in origin.items() if each in records and _agrees(records[each], record))
     return _Chosen(path, frozenset(same), title, record.failed)
 
 
 def _sound(origin: Mapping[Path, int], kind: Kind, key: str, gathered: MergePlan) -> dict[Path, Record]:
-    """The records of a key that can be used; a line in `damaged` for each of the others."""
+    """Return the usable records of a key; damaged ones are added to `damaged`."""
     records, damaged = read_files(origin, f"{kind}/{key}")
     gathered.damaged += map(str, damaged.values())
     for path, each in [*records.items()]:
@@ -163,7 +165,7 @@ def _prefer(
     stores: Sequence[ResultsStore],
     prefer: str | Path | None,
 ) -> Path | None:
-    """The file that the user's rule chooses; None if it chooses none."""
+    """Return the file chosen by the user's preference; None if there is no choice."""
     if prefer is None:
         return None
     if prefer == NEWEST:
@@ -178,7 +180,7 @@ def _prefer(
 
 
 def title_of(kind: str, key: str, meta: Mapping[str, Any]) -> str:
-    """What a record is about, for a reader: the attack, the model; the key where it does not say."""
+    """Describe a record: attack and model, or the key if unknown."""
     try:
         if "spec" in meta and kind != "corruptions":
             cell = AttackRun.from_record(meta)
@@ -190,7 +192,7 @@ def title_of(kind: str, key: str, meta: Mapping[str, Any]) -> str:
 
 
 def _join_failures(stores: Sequence[ResultsStore], damaged: list[str]) -> dict[str, str]:
-    """Who could not take part in any of the folders, with every reason that was given."""
+    """Return models and implementations that failed in any of the folders, with all reasons."""
     reasons: dict[str, dict[str, None]] = {}
     for store in stores:
         records, bad = read_files(store.files("plans", "failed"), "plans/failed")
@@ -204,7 +206,7 @@ def _join_failures(stores: Sequence[ResultsStore], damaged: list[str]) -> dict[s
 def _gather_images(
     stores: Sequence[ResultsStore], chosen: Mapping[Kind, Mapping[str, _Chosen]], gathered: MergePlan
 ) -> None:
-    """The kept images: those of a cell come from folders with the result of it that counts."""
+    """Select the stored images; those of a run are taken from folders with its selected result."""
     everywhere = [list_images(store.folder) for store in stores]
     for name in sorted({name for names in everywhere for name in names}):
         record = chosen["cells"].get(name.partition("-")[0]) or chosen["parts"].get(name)
@@ -228,15 +230,15 @@ def _gather_images(
 
 
 def _notes_on_folders(stores: Sequence[ResultsStore]) -> Iterator[str]:
-    """Who is at work, and what is no part of a results folder."""
+    """Yield notes on running evaluations, and on files that do not belong to a results folder."""
     known = {*KINDS, "images", "locks", "davylamp.json"}
     for store in stores:
         if store.claimed():
-            yield f"an evaluation is at work in {store.folder}: what it finishes from now on is not in"
+            yield f"an evaluation is running in {store.folder}; results that it writes from now on are not included"
         try:
             others = sorted(each.name for each in store.folder.iterdir() if each.name not in known)
         except OSError as error:
             raise Unavailable(f"could not read {store.folder} ({error})") from error
         others = [name for name in others if name not in BESIDE and not name.startswith(("answers.sqlite", "."))]
         if others:
-            yield f"left out, as no part of a results folder: {', '.join(others[:5])} in {store.folder}"
+            yield f"ignored in {store.folder} (not part of a results folder): {', '.join(others[:5])}"

@@ -1,4 +1,4 @@
-"""The kept images of results folders as files: listed, checked, compared; nothing in them is ever unpickled."""
+"""Image files of results folders: listed, validated and compared, without unpickling."""
 
 import os
 import zipfile
@@ -11,7 +11,7 @@ from ..store.atomic_files import read_regular_file
 
 
 def list_images(folder: Path) -> dict[str, Path]:
-    """The files of kept images by name, `KEY-SHARD`."""
+    """Return the files of stored images by name, `KEY-SHARD`."""
     place = folder / "images"
     try:
         names = sorted(os.listdir(place))  # noqa: PTH208 - names alone, of thousands of files
@@ -21,17 +21,17 @@ def list_images(folder: Path) -> dict[str, Path]:
 
 
 def why_unreadable(path: Path) -> str:
-    """Why a file holds no arrays of images; "" if it does."""
+    """Return why a file contains no arrays of images; "" if it does."""
     try:
         if not path.is_file():
-            return "it is no regular file"
-        return "" if "inputs" in _read(path) else "it holds no images"
+            return "it is not a regular file"
+        return "" if "inputs" in _read(path) else "it contains no images"
     except (OSError, ValueError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
         return f"{type(error).__name__}: {str(error)[:100]}"
 
 
 def same_images(one: Path, other: Path) -> bool:
-    """Whether two sound files hold the same arrays."""
+    """Whether two valid files contain the same arrays."""
     if one.stat().st_size == other.stat().st_size and read_regular_file(one) == read_regular_file(other):
         return True
     mine, theirs = _read(one), _read(other)

@@ -1,4 +1,4 @@
-"""Results folders put together into one: whole or not at all, every disagreement named, nothing chosen silently."""
+"""Merges results folders atomically. Every conflict is reported, and none is resolved silently."""
 
 import json
 import os
@@ -18,16 +18,16 @@ from ..store.plan_records import forget_finished, join_all
 from ..store.store import FORMAT, KINDS, ResultsStore
 from .gather import NEWEST, MergePlan, gather
 
-_SHOWN = 8  # disagreements or damaged files that a message names
+_SHOWN = 8  # most conflicts or damaged files named in a message
 
 
 class MergeSummary(NamedTuple):
-    """What a merge made.
+    """A finished merge.
 
     Args:
-        folder: the results folder.
-        records: how many files it has of each kind.
-        notes: what was chosen and left out.
+        folder: results folder.
+        records: number of files of each kind.
+        notes: notes on choices and omissions.
     """
 
     folder: Path
@@ -36,33 +36,33 @@ class MergeSummary(NamedTuple):
 
 
 class FoldersDisagree(InvalidInput):
-    """Folders with other contents under the same key."""
+    """Folders with different contents under the same key."""
 
 
 def merge_folders(
     folders: Sequence[str | Path], out: str | Path, *, prefer: str | Path | None = None, link: bool = False
 ) -> MergeSummary:
-    """Put results folders together into a new one.
+    """Merge results folders into a new one.
 
-    It is filled beside its place and moved there when it is whole; what a killed merge has left there is taken up
-    by the next one. The folders are only read.
+    The new folder is filled next to its place and moved there when complete; files of an interrupted merge are reused.
+    The sources are only read.
 
     Args:
-        folders: at least two, or bundles opened by `open_results`.
-        out: a new folder, or an empty one.
+        folders: at least two folders, or bundles opened by `open_results`.
+        out: a new or empty folder.
         prefer: as for `gather`.
-        link: share the files with the folders (hard links) where the disk can; their bytes are on it once.
+        link: use hard links instead of copies if the file system supports them.
 
     Raises:
-        FoldersDisagree: if two folders say different things of one key, and `prefer` does not say whose counts.
-        InvalidInput: if a file is damaged, or `out` is one of the folders.
-        Unavailable: if a folder cannot be read, or `out` not be written or is not empty.
+        FoldersDisagree: If two folders have different records under one key and `prefer` does not decide.
+        InvalidInput: If a file is damaged, or `out` is one of the folders.
+        Unavailable: If a folder cannot be read, or `out` cannot be written or is not empty.
     """
     if len(folders) < 2:
         raise InvalidInput(f"expected at least two results folders to merge, got {len(folders)}")
     _check_preference(folders, prefer)
     if any(expand_path(out).resolve() == expand_path(folder).resolve() for folder in folders):
-        raise InvalidInput(f"expected another folder than those that are merged, got {out}")
+        raise InvalidInput(f"the output folder must differ from the merged folders, got {out}")
     target = check_target(out)
     gathered = check_mergeable(gather(folders, prefer))
     draft = target.with_name(f".{target.name}.merging")
@@ -75,40 +75,40 @@ def merge_folders(
             draft.rename(target)
         Path(lock.lock_file).unlink(missing_ok=True)
     except Timeout as error:
-        raise Unavailable(f"another process is merging into {target}; wait for it") from error
+        raise Unavailable(f"another process is merging into {target}; wait until it finishes") from error
     except OSError as error:
         if isinstance(error, Unavailable):
             raise
-        raise Unavailable(f"could not write {target} ({error}); free space and run it again: it resumes") from error
+        raise Unavailable(
+            f"could not write {target} ({error}); free disk space and run the command again to resume"
+        ) from error
     return MergeSummary(target, _count_files(target), [*gathered.notes, *notes])
 
 
 def check_mergeable(gathered: MergePlan) -> MergePlan:
-    """What was gathered, if it can stand together.
+    """Return the plan if it can be merged.
 
     Raises:
-        InvalidInput: with every damaged file.
-        FoldersDisagree: with every disagreement.
+        InvalidInput: With every damaged file.
+        FoldersDisagree: With every conflict.
     """
     if gathered.damaged:
-        advice = "`davylamp evaluate` computes them again; or move them away"
-        raise InvalidInput(
-            f"expected sound files, got {len(gathered.damaged)} damaged: {_join(gathered.damaged)}: {advice}"
-        )
+        advice = "run `davylamp evaluate` to recompute them, or move them away"
+        raise InvalidInput(f"damaged files ({len(gathered.damaged)}): {_join(gathered.damaged)}; {advice}")
     if gathered.conflicts:
         lines = _join([each.line for each in gathered.conflicts])
         count = len(gathered.conflicts)
         raise FoldersDisagree(
-            f"expected folders that agree, got {count} record{'s' * (count > 1)} with other contents: {lines}; "
-            f"`davylamp merge --prefer FOLDER` or `--prefer {NEWEST}` says whose count"
+            f"expected folders that agree, got {count} record{'s' * (count > 1)} with different contents: {lines}; "
+            f"choose with `davylamp merge --prefer FOLDER` or `--prefer {NEWEST}`"
         )
     return gathered
 
 
 def place_files(draft: Path, gathered: MergePlan, place: Callable[[Path, Path], object]) -> None:
-    """Put every file that counts into a folder that is there, with the mark of a results folder.
+    """Put every selected file into an existing folder, and mark it as a results folder.
 
-    A file that an earlier, killed merge has placed stays; whatever else it has left goes.
+    Files placed by an interrupted merge are reused; its other files are deleted.
     """
     for old in sorted(draft.rglob("*")):
         name = old.relative_to(draft).as_posix()
@@ -128,12 +128,12 @@ def place_files(draft: Path, gathered: MergePlan, place: Callable[[Path, Path], 
 
 
 def copy_file(source: Path, new: Path) -> None:
-    """A file of its own with the same bytes."""
+    """Copy a file."""
     shutil.copyfile(source, new)
 
 
 def link_file(source: Path, new: Path) -> None:
-    """The same bytes on the disk once, where the disk can; else a copy."""
+    """Hard-link a file, or copy it if the file system has no hard links."""
     try:
         os.link(source, new)
     except OSError:
@@ -141,14 +141,14 @@ def link_file(source: Path, new: Path) -> None:
 
 
 def join_parts(folder: Path) -> None:
-    """Put together what parts of an evaluation made of a cell, in folders of their own, where all of it is there."""
+    """Join the parts of runs that were made in separate folders, if they are complete."""
     store = ResultsStore(folder)
     if join_all(store):
         forget_finished(store)
 
 
 def count_records(gathered: MergePlan) -> dict[str, int]:
-    """How many files there are of each kind."""
+    """Count the files of each kind."""
     counts: dict[str, int] = {}
     for name in gathered.files:
         kind = name.partition("/")[0]
@@ -157,13 +157,13 @@ def count_records(gathered: MergePlan) -> dict[str, int]:
 
 
 def _count_files(folder: Path) -> dict[str, int]:
-    """The same of a folder."""
+    """Count the record files of one folder."""
     counts = {kind: len([*(folder / kind).glob("[!.]*")]) for kind in ("cells", *KINDS, "images")}
     return {kind: count for kind, count in counts.items() if count}
 
 
 def _fill(draft: Path, gathered: MergePlan, place: Callable[[Path, Path], object]) -> list[str]:
-    """Everything into the draft; a line for each server's payments that were added up."""
+    """Fill the draft; return a note for each server whose usage was added up."""
     draft.mkdir(exist_ok=True)
     place_files(draft, gathered, place)
     join_parts(draft)
@@ -182,18 +182,18 @@ def _check_preference(folders: Sequence[str | Path], prefer: str | Path | None) 
 
 
 def check_target(out: str | Path) -> Path:
-    """The path of a new folder, if it can be made.
+    """Return the path of a new folder, if it can be created.
 
     Raises:
-        Unavailable: if something is there, or the folder that it would be in is not.
+        Unavailable: If something exists there, or its parent does not.
     """
     target = expand_path(out).resolve()
     if target.is_dir() and not any(target.iterdir()):
         return target
     if target.exists() or target.is_symlink():
-        raise Unavailable(f"expected a new or an empty folder, got {out}; choose another for `out`")
+        raise Unavailable(f"expected a new or an empty folder, got {out}; choose a different one for `out`")
     if not target.parent.is_dir():
-        raise Unavailable(f"could not make {out} ({target.parent} is no folder); make it first")
+        raise Unavailable(f"could not make {out} ({target.parent} is not a folder); create it first")
     return target
 
 

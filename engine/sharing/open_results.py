@@ -1,4 +1,4 @@
-"""Results to be read, wherever they are: a folder, a bundle, or several of them as one."""
+"""Opens results for reading: a folder, a bundle, or several of them as one."""
 
 import contextlib
 import shutil
@@ -14,24 +14,24 @@ from .unpack import unpack_bundle
 
 
 def is_bundle(path: str | Path) -> bool:
-    """Whether this is the path of a bundle and not of a folder."""
+    """Whether this is the path of a bundle rather than a folder."""
     return Path(path).suffix.lower() == ".zip" and not expand_path(path).is_dir()
 
 
 @contextlib.contextmanager
 def open_results(*sources: str | Path) -> Iterator[Path]:
-    """A results folder to read from, until the block ends.
+    """Yield a results folder for reading, valid inside the block.
 
-    One folder is given as it is. A bundle is unpacked into a temporary folder, with all that `unpack_bundle` checks.
-    Several become a temporary folder of links to their files; what each holds a part of is put together there.
+    A single folder is yielded unchanged. A bundle is unpacked into a temporary folder and validated by `unpack_bundle`.
+    Several sources become a temporary folder of links to their files, in which partial runs are joined.
 
     Args:
-        sources: results folders and bundles, one at least.
+        sources: at least one results folder or bundle.
 
     Raises:
-        FoldersDisagree: if two of them say different things of one key.
-        InvalidInput: if a bundle is refused, or, of several, a file is damaged.
-        Unavailable: if one is not there.
+        FoldersDisagree: If two of them have different records under one key.
+        InvalidInput: If a bundle is refused, or, among several, a file is damaged.
+        Unavailable: If one does not exist.
     """
     if not sources:
         raise InvalidInput("expected a results folder, got none")
@@ -59,7 +59,7 @@ def open_results(*sources: str | Path) -> Iterator[Path]:
 
 
 def _point_to(source: Path, new: Path) -> None:
-    """A link to a file, or a copy where there are no links."""
+    """Link a file, or copy it if links are not supported."""
     try:
         new.symlink_to(source.resolve())
     except OSError:

@@ -1,4 +1,4 @@
-"""A bundle of somebody else, unpacked: every name, size and checksum is checked before anything counts as a result."""
+"""Unpacks untrusted bundles: every name, size and checksum is verified before anything counts as a result."""
 
 import hashlib
 import json
@@ -24,8 +24,8 @@ from .merge import MergeSummary, check_mergeable, check_target, count_records
 LARGEST = 64 << 30  # bytes that a bundle may unpack to
 _MOST = 1_000_000  # files
 _TEXT = 64 << 20  # bytes of the list of checksums and of the manifest
-_RATIO = 200  # by which a file may be larger than it is packed
-_SMALL = 1 << 20  # bytes up to which the ratio does not matter
+_RATIO = 200  # largest compression ratio of a file
+_SMALL = 1 << 20  # bytes below which the ratio is not checked
 _CHUNK = 1 << 20
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,150}"
@@ -38,20 +38,20 @@ _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, Runtim
 
 
 def unpack_bundle(path: str | Path, folder: str | Path) -> MergeSummary:
-    """Make a results folder of a bundle: whole or not at all.
+    """Unpack a bundle into a results folder, atomically.
 
     Args:
-        path: a file that `davylamp export` wrote.
-        folder: a new folder, or an empty one.
+        path: file written by `davylamp export`.
+        folder: a new or empty folder.
 
     Raises:
-        InvalidInput: if the file is no bundle, holds what no bundle has, is too large, or a checksum is wrong.
-        Unavailable: if it cannot be read, or the folder not be written.
+        InvalidInput: If the file is not a bundle, contains unexpected files, is too large, or a checksum is wrong.
+        Unavailable: If it cannot be read, or the folder cannot be written.
     """
     source, target = expand_path(path), check_target(folder)
     draft = target.with_name(f".{target.name}.importing")
     try:
-        shutil.rmtree(draft, ignore_errors=True)  # what a killed import has left
+        shutil.rmtree(draft, ignore_errors=True)  # left by an interrupted import
         draft.mkdir()
         gathered = _unpack(source, draft)
         if target.is_dir():
@@ -61,7 +61,7 @@ def unpack_bundle(path: str | Path, folder: str | Path) -> MergeSummary:
         if isinstance(error, Unavailable):
             raise
         raise Unavailable(
-            f"could not unpack {path} ({error.strerror or error}); free space and run it again"
+            f"could not unpack {path} ({error.strerror or error}); free disk space and run the command again"
         ) from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
@@ -77,7 +77,9 @@ def _unpack(source: Path, draft: Path) -> MergeSummary:
             sums = _read_checksums(bundle, entries, source)
             needed = sum(entry.file_size for entry in entries.values())
             if shutil.disk_usage(draft).free < needed:
-                raise Unavailable(f"could not unpack {source}: it needs {needed} bytes; free space and run it again")
+                raise Unavailable(
+                    f"could not unpack {source}: it needs {needed} bytes; free disk space and run the command again"
+                )
             for name, entry in entries.items():
                 _extract(bundle, entry, draft / name, sums.get(name), source)
     except _BROKEN as error:
@@ -93,7 +95,7 @@ def _unpack(source: Path, draft: Path) -> MergeSummary:
 
 
 def _check_entries(bundle: zipfile.ZipFile, source: Path) -> dict[str, zipfile.ZipInfo]:
-    """The files of a bundle by name, if each may be there."""
+    """Return the files of a bundle by name, if all are allowed."""
     entries: dict[str, zipfile.ZipInfo] = {}
     listed = bundle.infolist()
     if len(listed) > _MOST:
@@ -113,14 +115,14 @@ def _check_entries(bundle: zipfile.ZipFile, source: Path) -> dict[str, zipfile.Z
 
 
 def _why_refused(entry: zipfile.ZipInfo, entries: Mapping[str, zipfile.ZipInfo]) -> str:
-    """Why a file may not be in a bundle; "" if it may."""
+    """Return why a file is not allowed in a bundle; "" if it is."""
     named = bool(_ALLOWED.fullmatch(entry.orig_filename)) and entry.orig_filename == entry.filename
     reasons = {
-        "no file of a bundle has such a name or place": not named,
+        "its name or place is not allowed": not named,
         "it is a link or a special file": stat.S_IFMT(entry.external_attr >> 16) not in (0, stat.S_IFREG),
-        "it is there twice": entry.filename in entries,
+        "it is duplicated": entry.filename in entries,
         "it is encrypted": bool(entry.flag_bits & 1),
-        "it is packed in another way than ZIP's own": entry.compress_type not in _METHODS,
+        "its compression method is not ZIP's own": entry.compress_type not in _METHODS,
         f"it unpacks to {entry.file_size} bytes from {entry.compress_size}": entry.file_size
         > max(_SMALL, _RATIO * entry.compress_size),
     }
@@ -128,7 +130,7 @@ def _why_refused(entry: zipfile.ZipInfo, entries: Mapping[str, zipfile.ZipInfo])
 
 
 def _read_checksums(bundle: zipfile.ZipFile, entries: Mapping[str, zipfile.ZipInfo], source: Path) -> dict[str, str]:
-    """SHA-256 by name, of exactly the other files."""
+    """Return SHA-256 by name, for exactly the other files."""
     if entries[CHECKSUMS].file_size > _TEXT:
         raise InvalidInput(f"refused: {CHECKSUMS} of {source} is larger than {_TEXT} bytes")
     lines = bundle.read(CHECKSUMS).decode("utf-8").splitlines()
@@ -141,7 +143,7 @@ def _read_checksums(bundle: zipfile.ZipFile, entries: Mapping[str, zipfile.ZipIn
 
 
 def _extract(bundle: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path, digest: str | None, source: Path) -> None:
-    """A file onto the disk, if it is what its checksum says."""
+    """Extract a file, if its checksum matches."""
     path.parent.mkdir(exist_ok=True)
     hashed = hashlib.sha256()
     with bundle.open(entry) as packed, path.open("xb") as file:
@@ -149,7 +151,7 @@ def _extract(bundle: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path, digest
             hashed.update(chunk)
             file.write(chunk)
     if digest is not None and hashed.hexdigest() != digest:
-        raise InvalidInput(f"refused: {entry.filename} of {source} is not what its checksum says")
+        raise InvalidInput(f"refused: {entry.filename} of {source} does not match its checksum")
 
 
 def _check_manifest(draft: Path, source: Path) -> None:
@@ -159,11 +161,11 @@ def _check_manifest(draft: Path, source: Path) -> None:
     except (ValueError, RecursionError):
         stated = None
     if not isinstance(stated, dict) or stated.get("bundle") != 1:
-        raise InvalidInput(f"expected a bundle of form 1, got another in {source}; a newer davylamp may read it")
+        raise InvalidInput(f"expected a bundle of format 1 in {source}; a newer davylamp may read it")
 
 
 def _check_arrays(path: Path, title: str, left: int) -> int:
-    """Bytes that an image file unpacks to, if it holds nothing but plain arrays that are as large as they say."""
+    """Return the unpacked size of an image file, if it contains only plain arrays of the stated sizes."""
     total = 0
     try:
         with zipfile.ZipFile(path) as arrays:
@@ -172,13 +174,13 @@ def _check_arrays(path: Path, title: str, left: int) -> int:
                 if total > left:
                     raise InvalidInput(f"refused: {title} unpacks to more than {LARGEST} bytes")
                 if entry.compress_type not in _METHODS:
-                    raise InvalidInput(f"refused: {title} is packed in another way than ZIP's own")
+                    raise InvalidInput(f"refused: {title} has a compression method other than ZIP's own")
                 with arrays.open(entry) as file:
                     _check_header(file, entry, title)
     except _BROKEN as error:
         if isinstance(error, InvalidInput):
             raise
-        raise InvalidInput(f"refused: {title} holds no arrays ({type(error).__name__})") from error
+        raise InvalidInput(f"refused: {title} contains no arrays ({type(error).__name__})") from error
     return total
 
 
@@ -187,6 +189,6 @@ def _check_header(file: Any, entry: zipfile.ZipInfo, title: str) -> None:
     read = np.lib.format.read_array_header_1_0 if major == 1 else np.lib.format.read_array_header_2_0
     shape, _, dtype = read(file)
     if dtype.hasobject:
-        raise InvalidInput(f"refused: {title} holds pickled objects")
+        raise InvalidInput(f"refused: {title} contains pickled objects")
     if int(np.prod([int(side) for side in shape], dtype=object)) * dtype.itemsize > entry.file_size:
-        raise InvalidInput(f"refused: {title} says that it is larger than it is")
+        raise InvalidInput(f"refused: {title} states a larger size than it has")

@@ -1,1 +1,1 @@
-"""Training that makes a model robust: losses, a loop that resumes, the weights file and its card."""
+"""Robust training: losses, a resumable loop, weights files and model cards."""

@@ -1,4 +1,4 @@
-"""What a trained model can do on images that it was not trained on, and how it came about."""
+"""Model cards: measurements on held-out images, and how the model was trained."""
 
 import platform
 from collections import Counter
@@ -18,19 +18,19 @@ from ...errors import DavylampError
 from ...intervals import proportion_interval
 from .settings import TrainingSettings
 
-STEPS = 20  # of the PGD that a model is measured with: twice the usual ones of its training
+STEPS = 20  # steps of the PGD for measurement: twice the usual number for training
 _PREFERRED = ("foolbox:pgd", "torchattacks:pgd", "art:pgd")
 
 
 def measure_model(classifier: Classifier, data: Data, settings: TrainingSettings) -> dict[str, Any]:
-    """Accuracy on clean images, and under a library's PGD of 20 steps with the training's norm and radius.
+    """Measure accuracy on clean images, and under a library's PGD of 20 steps with the training's norm and radius.
 
-    An image counts as right under PGD if it is so clean and the attack keeps the rules and fails. Where what came back
-    proves nothing it is not, and the upper end of the interval is that of counting it as right.
+    An image counts as correct under PGD if it is correct when clean and the attack fails with a valid example. Invalid
+    results count as not correct, and as correct in the upper bound of the interval.
 
     Returns:
-        "clean" and, where a library is installed that has PGD in this norm, "pgd": right, n, accuracy and its 95 %
-        interval; "attack" says which, "violations" how many results prove nothing, "kinds" of which kinds they are.
+        "clean" and, if a library with PGD in this norm is installed, "pgd": right, n, accuracy and its 95 % interval.
+        "attack" is the implementation, "violations" the number of invalid results, "kinds" their reasons.
     """
     logits = classifier.check(data.inputs, data.labels)
     right = logits.argmax(1) == data.labels
@@ -61,18 +61,18 @@ def measure_model(classifier: Classifier, data: Data, settings: TrainingSettings
 
 
 def environment_versions() -> dict[str, str]:
-    """Of what the weights depend on."""
+    """Return the versions of the packages that affect the weights."""
     return {"davylamp": __version__, "torch": torch.__version__, "python": platform.python_version()}
 
 
 def describe_measured(measured: Mapping[str, Any]) -> str:
-    """Clean and robust accuracy in a line."""
+    """Format clean and robust accuracy in one line."""
     parts = [_line("clean accuracy", measured["clean"])]
     if measured["pgd"]:
         parts.append(_line("under PGD", measured["pgd"]))
     if violated := measured.get("violations"):
         kinds = ", ".join(f"{kind} {count}" for kind, count in measured.get("kinds", {}).items())
-        parts.append(f"{violated} of PGD's results prove nothing{f' ({kinds})' * bool(kinds)} and count as not robust")
+        parts.append(f"{violated} of PGD's results are invalid{f' ({kinds})' * bool(kinds)} and count as not robust")
     return ", ".join(parts)
 
 
@@ -88,7 +88,7 @@ def _share(right: Tensor, undecided: int = 0) -> dict[str, Any]:
 
 
 def _installed_pgd(norm: str) -> str | None:
-    """The first row of PGD here whose library is installed and that has the norm."""
+    """Return the first installed implementation of PGD for the norm."""
     for name in _PREFERRED:
         row = find_implementation(name)
         if norm in row.classes and find_library(row.library).is_installed:

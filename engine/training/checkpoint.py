@@ -1,4 +1,4 @@
-"""Where a training stands, in a file that is written whole or not at all, so that a killed one goes on from there."""
+"""Training checkpoint, written atomically, from which an interrupted training resumes."""
 
 import json
 import time
@@ -17,13 +17,13 @@ _EVERY = 30.0  # seconds
 
 
 class Checkpoint:
-    """The file of a training that is not finished.
+    """The checkpoint file of an unfinished training.
 
     Args:
-        path: of the file.
-        spec: what the training is, as JSON has it: another one cannot go on from here.
-        every: seconds between two checkpoints inside an epoch; 0: after each batch.
-        clock: seconds since some moment.
+        path: checkpoint file.
+        spec: description of the training as JSON types; a different training cannot resume from the file.
+        every: seconds between checkpoints within an epoch; 0 for one after each batch.
+        clock: monotonic clock in seconds.
     """
 
     def __init__(
@@ -33,11 +33,11 @@ class Checkpoint:
         self._every, self._clock, self._last = every, clock, clock()
 
     def read(self) -> dict[str, Any] | None:
-        """The state that was kept; None if there is none.
+        """Return the stored state; None without a checkpoint.
 
         Raises:
-            InvalidInput: if it is of another training.
-            Unavailable: if it cannot be read.
+            InvalidInput: If it belongs to a different training.
+            Unavailable: If it cannot be read.
         """
         if not self.path.exists():
             return None
@@ -45,22 +45,22 @@ class Checkpoint:
         try:
             spec, state = stored["spec"], stored["state"]
         except (KeyError, TypeError) as error:
-            raise Unavailable(f"expected a checkpoint in {self.path}, got something else; delete it") from error
+            raise Unavailable(f"{self.path} is not a checkpoint; delete it") from error
         if spec != self.spec:
             other = _difference(json.loads(spec), json.loads(self.spec))
-            raise InvalidInput(f"{self.path} is of another training ({other}); delete it or choose another -o")
+            raise InvalidInput(f"{self.path} belongs to a different training ({other}); delete it or change -o")
         return state
 
     @property
     def is_due(self) -> bool:
-        """Whether the last one is old enough."""
+        """Whether the next checkpoint is due."""
         return self._clock() - self._last >= self._every
 
     def write(self, state: Mapping[str, Any]) -> None:
-        """Keep a state: tensors, numbers, texts, lists and dicts of them.
+        """Store a state: tensors, numbers, texts, lists and dicts of them.
 
         Raises:
-            Unavailable: if it cannot be written.
+            Unavailable: If it cannot be written.
         """
         try:
             replace_file(self.path, lambda draft: torch.save({"spec": self.spec, "state": dict(state)}, draft))
@@ -69,12 +69,12 @@ class Checkpoint:
         self._last = self._clock()
 
     def remove(self) -> None:
-        """The training is finished."""
+        """Delete the checkpoint of a finished training."""
         self.path.unlink(missing_ok=True)
 
 
 def _difference(stored: Any, wanted: Any, name: str = "") -> str:
-    """The first entry that differs: "learning_rate 0.1, not 0.01"."""
+    """Return the first entry that differs: "learning_rate 0.1, not 0.01"."""
     if isinstance(stored, dict) and isinstance(wanted, dict):
         for key in {**stored, **wanted}:
             if stored.get(key) != wanted.get(key):

@@ -1,4 +1,4 @@
-"""A model made robust: trained, measured on held-out images, and kept as a file with its card."""
+"""Trains a robust model, measures it on held-out images, and writes weights and model card."""
 
 import json
 from pathlib import Path
@@ -25,12 +25,12 @@ from .student import TrainableModel
 
 
 class TrainingResult(NamedTuple):
-    """What a training came to.
+    """Result of a training.
 
     Args:
-        classifier: the trained model.
-        card: everything that made it, and what it can do: plain JSON.
-        path: of the file of weights; None if none was asked for.
+        classifier: trained model.
+        card: model card with settings and measurements, JSON types.
+        path: weights file. None if not requested.
     """
 
     classifier: Classifier
@@ -54,25 +54,26 @@ def harden(
     out: str | Path | None = None,
     progress: Progress | None = None,
 ) -> TrainingResult:
-    """Train a copy of a classifier; a killed run that is started again goes on and ends with the same weights.
+    """Train a copy of a classifier; an interrupted training resumes and ends with the same weights.
 
-    On a CPU "the same" is to the bit, with the same version of torch and number of threads.
+    On a CPU they are identical to the bit, with the same version of torch and number of threads.
 
     Args:
-        classifier: where it begins; stays as it is.
-        training: images and labels to learn from.
-        held_out: others, on which the card's numbers are measured, before and after.
+        classifier: initial model, unchanged.
+        training: images and labels for training.
+        held_out: other images and labels, on which the card's numbers are measured, before and after.
         settings: see `make_settings`.
-        base: the name that the classifier can be loaded by again; "" if it has none.
-        out: file of weights ("...pt"); beside it "...json" has the card. A file of the same training is read, not made
-            again; while it runs, "...pt.partial" has its state.
+        base: name by which the classifier can be loaded again; "" if it has none.
+        out: weights file ("...pt"); the card is written to "...json". An existing file of the same training is read
+            instead. During the training, "...pt.partial" is the checkpoint.
         progress: see `train`.
 
     Raises:
-        InvalidInput: if images, labels or sizes do not fit, an image is in both sets, or the file is another's.
-        Unsupported: if the model cannot be trained, or not with mixed precision there.
-        TrainingFailed: if the loss is not finite.
-        Unavailable: if the file cannot be written.
+        InvalidInput: If images, labels or sizes do not fit, an image is in both sets, or the file belongs to a
+            different training.
+        Unsupported: If the model cannot be trained, or not with mixed precision on this device.
+        TrainingFailed: If the loss is not finite.
+        Unavailable: If the file cannot be written.
     """
     _check(classifier, training, held_out, settings)
     path = None if out is None else _check_out(out)
@@ -113,7 +114,7 @@ def harden(
 
 
 def _check(classifier: Classifier, training: Data, held_out: Data, settings: TrainingSettings) -> None:
-    """Refuse what would fail later."""
+    """Refuse invalid input before the training."""
     for name, data in (("train on", training), ("measure on", held_out)):
         if not len(data.labels):
             raise InvalidInput(f"expected images to {name}, got none")
@@ -128,9 +129,7 @@ def _check(classifier: Classifier, training: Data, held_out: Data, settings: Tra
     components = training.inputs[0].numel()
     ThreatModel(settings.norm, settings.epsilon).check_radius(components)  # type: ignore[arg-type]
     if settings.mixed_precision and classifier.device.type == "cuda" and not torch.cuda.is_bf16_supported():
-        raise Unsupported(
-            "expected a GPU with bfloat16 for mixed precision, this one has none; leave out `mixed_precision`"
-        )
+        raise Unsupported("mixed precision needs a GPU with bfloat16; omit `mixed_precision` on this device")
 
 
 def _check_out(out: str | Path) -> Path:
@@ -141,18 +140,20 @@ def _check_out(out: str | Path) -> Path:
 
 
 def _read_finished(path: Path, spec: dict[str, Any], classifier: Classifier) -> TrainingResult:
-    """What the same training made before."""
+    """Return the stored result of the same training."""
     stored = read_weights(path)
     for word, value in spec.items():
         if stored.card.get(word) != value:
-            raise InvalidInput(f"{path} is there and of another training ({word}); choose another file for `out`")
+            raise InvalidInput(
+                f"{path} exists and belongs to a different training ({word}); choose a different file for `out`"
+            )
     student = TrainableModel(classifier)
     student.model.load_state_dict(stored.weights)
     return TrainingResult(_as_classifier(student, classifier, str(path)), stored.card, path)
 
 
 def _as_classifier(student: TrainableModel, original: Classifier, name: str) -> Classifier:
-    """The trained module with the original's preprocessing, frozen."""
+    """Return the trained module with the original's preprocessing, frozen."""
     words = ("resize", "crop", "interpolation")
     sizes: dict[str, Any] = {word: getattr(original, word) for word in words}
     mean, std = (None if each is None else each.flatten().tolist() for each in (original.mean, original.std))
@@ -167,4 +168,4 @@ def _write(path: Path, base: str, student: TrainableModel, card: dict[str, Any])
     try:
         replace_file(path, lambda draft: torch.save(packed, draft))
     except (OSError, RuntimeError) as error:
-        raise Unavailable(f"could not write {path} ({one_line(error)}); choose another file for `out`") from error
+        raise Unavailable(f"could not write {path} ({one_line(error)}); choose a different file for `out`") from error

@@ -1,4 +1,4 @@
-"""Images that are kept apart: a share of a data set, and whether two sets have an image in common."""
+"""Held-out images: random splits, and checks for images in both sets."""
 
 import hashlib
 
@@ -11,24 +11,24 @@ from ...errors import InvalidInput
 
 
 def split_data(data: Data, share: float, seed: int) -> tuple[Data, Data]:
-    """The data without a share of its images, drawn at random, and that share.
+    """Split off a random proportion of the images.
 
     Equal images (the same pixels) go to the same side.
 
     Args:
         data: at least 2 images.
-        share: inside (0, 1); at least one image goes to either side.
-        seed: random seed of the draw.
+        share: proportion in (0, 1); at least one image goes to either side.
+        seed: random seed of the split.
 
     Raises:
-        InvalidInput: if the share or the data cannot be split.
+        InvalidInput: If the proportion is invalid or the data cannot be split.
     """
     if not 0 < share < 1:
-        raise InvalidInput(f"expected a share of held-out images inside (0, 1), got {share}")
+        raise InvalidInput(f"expected a proportion of held-out images in (0, 1), got {share}")
     digests = [digest_image(image) for image in data.inputs]
     different = list(dict.fromkeys(digests))
     if len(different) < 2:
-        raise InvalidInput(f"expected at least 2 different images to keep some apart, got {len(different)}")
+        raise InvalidInput(f"expected at least 2 different images to hold some out, got {len(different)}")
     count = min(max(1, round(share * len(different))), len(different) - 1)
     order = torch.randperm(len(different), generator=torch.Generator().manual_seed(seed))
     held = {different[place] for place in order[:count].tolist()}
@@ -38,21 +38,21 @@ def split_data(data: Data, share: float, seed: int) -> tuple[Data, Data]:
 
 
 def select(data: Data, places: list[int]) -> Data:
-    """The images at these places."""
+    """Return the images at these positions."""
     return Data(data.inputs[places], data.labels[places], [data.names[place] for place in places])
 
 
 def check_disjoint(training: Data, held_out: Data) -> None:
-    """Raise InvalidInput if an image is in both."""
+    """Raise InvalidInput if an image is in both sets."""
     known = {digest_image(image) for image in training.inputs}
     common = [name for image, name in zip(held_out.inputs, held_out.names, strict=True) if digest_image(image) in known]
     if common:
-        got = f"{len(common)} of {len(held_out.names)} that are, the first is {common[0]}"
-        raise InvalidInput(f"expected held-out images that are not trained on, got {got}")
+        got = f"{len(common)} of {len(held_out.names)} in the training data, the first is {common[0]}"
+        raise InvalidInput(f"expected held-out images that are not in the training data, got {got}")
 
 
 def digest_image(image: Tensor) -> str:
-    """16 hexadecimal digits of a hash over the pixels of one image, (C, H, W)."""
+    """Return 16 hexadecimal digits of a hash of one image's pixels, (C, H, W)."""
     digest = hashlib.sha256(str(tuple(image.shape)).encode())
     feed(digest, image)
     return digest.hexdigest()[:16]

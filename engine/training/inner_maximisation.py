@@ -1,4 +1,4 @@
-"""The inner problem of adversarial training: a few steps up a loss, inside the ball and [0, 1]."""
+"""Inner maximisation of adversarial training: a few ascent steps within the radius and [0, 1]."""
 
 from collections.abc import Callable
 from typing import Literal, get_args
@@ -8,19 +8,19 @@ from torch import Tensor
 
 Start = Literal["uniform", "gaussian", "none"]
 STARTS: tuple[Start, ...] = get_args(Start)
-_GAUSSIAN = 0.001  # standard deviation; as the authors of TRADES and MART begin
+_GAUSSIAN = 0.001  # standard deviation, as in the code of TRADES and MART
 _SMALL = 1e-12
 
 
 def initial_perturbation(inputs: Tensor, norm: str, epsilon: float, start: Start) -> Tensor:
-    """Where the ascent begins: shape (N, C, H, W), inside [0, 1].
+    """Return the initial point of the ascent, shape (N, C, H, W), in [0, 1].
 
     Args:
         inputs: clean images in [0, 1].
         norm: "linf" or "l2".
-        epsilon: radius of the ball.
-        start: "uniform": a random point of the ball (Madry et al. 2018); "gaussian": noise of 0.001 (Zhang et al.
-            2019); "none": the image.
+        epsilon: radius.
+        start: "uniform" for a random point in the ball (Madry et al. 2018), "gaussian" for noise of 0.001 (Zhang et al.
+            2019), "none" for the image.
     """
     if start == "none":
         return inputs.clone()
@@ -36,7 +36,7 @@ def initial_perturbation(inputs: Tensor, norm: str, epsilon: float, start: Start
 def gradient_step(
     adv_inputs: Tensor, gradient: Tensor, inputs: Tensor, norm: str, epsilon: float, size: float
 ) -> Tensor:
-    """One step along a gradient, steepest in the norm, projected to the ball and then to [0, 1]."""
+    """Take one steepest-ascent step in the norm, projected to the ball and then to [0, 1]."""
     if norm == "linf":
         moved = adv_inputs + size * gradient.sign()
         return torch.min(torch.max(moved, inputs - epsilon), inputs + epsilon).clamp(0, 1)
@@ -44,7 +44,7 @@ def gradient_step(
 
 
 def step_change(change: Tensor, gradient: Tensor, norm: str, epsilon: float, size: float) -> Tensor:
-    """A step of a perturbation, steepest in the norm, projected to the ball around 0."""
+    """Take one steepest-ascent step of a perturbation, projected to the ball around 0."""
     if norm == "linf":
         return (change + size * gradient.sign()).clamp(-epsilon, epsilon)
     moved = change + size * _unit(gradient)
@@ -55,12 +55,12 @@ def step_change(change: Tensor, gradient: Tensor, norm: str, epsilon: float, siz
 def ascend(
     inputs: Tensor, adv_inputs: Tensor, objective: Callable[[Tensor], Tensor], rules: tuple[str, float, int, float]
 ) -> Tensor:
-    """Steps up an objective.
+    """Maximise an objective by steepest ascent.
 
     Args:
         inputs: clean images in [0, 1], shape (N, C, H, W).
-        adv_inputs: where to begin.
-        objective: images -> a number to be made large.
+        adv_inputs: initial points.
+        objective: function of images that returns the scalar to maximise.
         rules: norm, epsilon, steps, step size.
 
     Returns:

@@ -1,4 +1,4 @@
-"""The loop that trains: batches in a seeded order, one optimiser, and a state that a killed run goes on from."""
+"""Training loop: batches in a seeded order, one optimiser, and a state from which an interrupted training resumes."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -26,19 +26,20 @@ def train(
     checkpoint: Checkpoint | None = None,
     progress: Progress | None = None,
 ) -> None:
-    """Train a student; every random number is torch's, from where its generators stand, or as the checkpoint has them.
+    """Train a model. All random numbers come from torch's generators, in their current or the checkpoint's state.
 
     Args:
-        student: changed in place; afterwards in evaluation mode.
+        student: model, changed in place; afterwards in evaluation mode.
         inputs: images in [0, 1], float32, shape (N, C, H, W), on any device.
         labels: int64, shape (N,).
-        settings: the training.
-        checkpoint: read once, written after each epoch and now and then inside one; None: nothing is kept.
-        progress: called with what is going on and the images just done; without a name they were done before.
+        settings: settings of the training.
+        checkpoint: read at the start, written after each epoch and periodically within one. None for no checkpoint.
+        progress: called with the current stage and the number of images just finished; an empty name means that they
+            were finished before.
 
     Raises:
-        TrainingFailed: if the loss is not finite.
-        DavylampError: as the checkpoint and the model have it.
+        TrainingFailed: If the loss is not finite.
+        DavylampError: Any error of the checkpoint or the model.
     """
     course = _TrainingRun(student, inputs, labels, settings)
     stored = checkpoint.read() if checkpoint is not None else None
@@ -56,7 +57,7 @@ def train(
 
 
 class _TrainingRun:
-    """A training and where it stands."""
+    """A training and its current position."""
 
     def __init__(self, student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings):
         self._student, self._inputs, self._labels, self._settings = student, inputs, labels, settings
@@ -87,7 +88,7 @@ class _TrainingRun:
         return self._order is None
 
     def batches(self) -> Iterator[tuple[str, int]]:
-        """Train on one batch after another; of which stage and epoch it was, and how many images it had."""
+        """Train on all batches; yield stage and epoch, and the number of images of each batch."""
         while self._stage < self._row.stages:
             if self._order is None:
                 self._order = torch.randperm(len(self._inputs))
@@ -104,7 +105,7 @@ class _TrainingRun:
             yield title, len(chosen)
 
     def state(self) -> dict[str, Any]:
-        """All that the rest of the training depends on."""
+        """Return the state that determines the rest of the training."""
         place = {"stage": self._stage, "epoch": self._epoch, "batch": self._batch, "order": self._order}
         random: dict[str, Any] = {"cpu": torch.get_rng_state()}
         if self._device.type == "cuda":
@@ -113,7 +114,7 @@ class _TrainingRun:
         return {**place, "random": random, "weights": weights, "optimiser": optimiser, "memory": self._memory}
 
     def restore(self, stored: dict[str, Any]) -> None:
-        """Go on from a state."""
+        """Resume from a state."""
         self._stage, self._epoch, self._batch = (stored[word] for word in ("stage", "epoch", "batch"))
         self._order = stored["order"]
         self._student.load_state_dict(stored["weights"])
@@ -124,7 +125,7 @@ class _TrainingRun:
             torch.cuda.set_rng_state(stored["random"]["cuda"], self._device)
 
     def _split(self, order: Tensor) -> list[Tensor]:
-        """Batches; one image alone, which batch normalisation cannot take, goes to the batch before."""
+        """Split into batches; a single last image joins the previous batch, because batch normalisation needs two."""
         batches = list(order.split(self._settings["batch_size"]))
         if len(batches) > 1 and len(batches[-1]) == 1:
             batches[-2:] = [torch.cat(batches[-2:])]
@@ -166,10 +167,10 @@ def _make_optimiser(student: TrainableModel, settings: TrainingSettings) -> torc
 
 
 def _share(schedule: str, passed: float) -> float:
-    """Of the learning rate, when this share of the training has passed."""
+    """Return the factor of the learning rate at a given fraction of the training."""
     if schedule == "cosine":
         return 0.5 * (1 + math.cos(math.pi * passed))
-    if schedule == "cyclic":  # up for half of it, then down, as Wong et al.
+    if schedule == "cyclic":  # increasing, then decreasing, as in Wong et al.
         return 1 - abs(2 * passed - 1)
     return 1.0
 

@@ -1,7 +1,7 @@
-"""What each method of training makes small: generators of losses, each of which the loop makes one step down.
+"""Losses of the training methods, as generators; the loop takes one step on each yielded loss.
 
-A generator takes the student, images (N, C, H, W) in [0, 1], labels (N,), the settings, and a memory that lasts from
-batch to batch, is stored with every checkpoint and holds tensors or dicts of them. It is resumed after the step.
+A generator receives the model, images (N, C, H, W) in [0, 1], labels (N,), the settings, and a memory that persists
+across batches, is stored with every checkpoint and contains tensors or dicts of them. It is resumed after the step.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,14 +19,14 @@ from .student import TrainableModel, evaluating
 
 Memory = dict[str, Any]
 Losses = Callable[[TrainableModel, Tensor, Tensor, TrainingSettings, Memory], Iterator[Tensor]]
-_AWAY_FROM_0 = 1e-12  # in logarithms, as MART's authors have it
+_AWAY_FROM_0 = 1e-12  # offset in logarithms, as in MART's code
 _BELOW_1 = 1.0001
 
 
 def natural(
     student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
 ) -> Iterator[Tensor]:
-    """Cross entropy of the images as they are."""
+    """Yield the cross-entropy of clean images."""
     del settings, memory
     yield functional.cross_entropy(student(inputs), labels)
 
@@ -34,7 +34,7 @@ def natural(
 def natural_noise(
     student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
 ) -> Iterator[Tensor]:
-    """Cross entropy of images with Gaussian noise, and of clean ones (Zantedeschi et al. 2017)."""
+    """Yield the cross-entropy of images with Gaussian noise, and of clean ones (Zantedeschi et al. 2017)."""
     del memory
     noisy = (inputs + settings["std"] * torch.randn_like(inputs)).clamp(0, 1)
     yield _mixed(student, inputs, noisy, labels, settings)
@@ -43,7 +43,7 @@ def natural_noise(
 def fgsm(
     student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
 ) -> Iterator[Tensor]:
-    """One step of the whole radius from the image, beside the clean images (Goodfellow et al. 2015, section 6)."""
+    """Yield the loss of one step of size epsilon, and of clean images (Goodfellow et al. 2015, section 6)."""
     del memory
     adv_inputs = _climb(student, inputs, labels, settings, (settings.norm, settings.epsilon, 1, settings.epsilon))
     yield _mixed(student, inputs, adv_inputs, labels, settings)
@@ -52,7 +52,7 @@ def fgsm(
 def least_likely(
     student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
 ) -> Iterator[Tensor]:
-    """A step to the least likely class, of a radius drawn for each image, beside the clean (Kurakin et al. 2017)."""
+    """Yield the loss of a least-likely-class step, with random radii, and of clean images (Kurakin et al. 2017)."""
     del memory
     radii = torch.empty(len(inputs), 1, 1, 1, device=inputs.device)
     torch.nn.init.trunc_normal_(radii, 0, settings.epsilon / 2, 0, settings.epsilon)
@@ -67,7 +67,7 @@ def least_likely(
 def pgd(
     student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
 ) -> Iterator[Tensor]:
-    """Cross entropy at the end of steps up it (Madry et al. 2018); also of FBF, which takes one (Wong et al. 2020)."""
+    """Yield the cross-entropy after PGD steps (Madry et al. 2018); with one step also for FBF (Wong et al. 2020)."""
     del memory
     adv_inputs = _climb(student, inputs, labels, settings, settings.ball)
     yield _mixed(student, inputs, adv_inputs, labels, settings)
@@ -76,7 +76,7 @@ def pgd(
 def trades(
     student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
 ) -> Iterator[Tensor]:
-    """Clean cross entropy, and the divergence of the answers nearby from the clean ones (Zhang et al. 2019, eq. 5)."""
+    """Yield clean cross-entropy plus the divergence of adversarial from clean outputs (Zhang et al. 2019, eq. 5)."""
     del memory
     with evaluating(student):
         clean = student(inputs).softmax(1).detach()
@@ -94,7 +94,7 @@ def trades(
 def mart(
     student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
 ) -> Iterator[Tensor]:
-    """Boosted cross entropy, and a divergence that weighs what is misclassified (Wang et al. 2020, eq. 11)."""
+    """Yield boosted cross-entropy plus a divergence weighted by misclassification (Wang et al. 2020, eq. 11)."""
     del memory
     adv_inputs = _climb(student, inputs, labels, settings, settings.ball)
     logits = student(inputs)
@@ -111,15 +111,15 @@ def mart(
 def awp(
     student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
 ) -> Iterator[Tensor]:
-    """PGD training under the change of the weights that is worst for it (Wu et al. 2020, AT-AWP).
+    """Yield the PGD loss under the worst perturbation of the weights (Wu et al. 2020, AT-AWP).
 
-    The loss is that of weights moved along its gradient, each layer by `gamma` times its length; the gradient that it
-    has there is used at the weights as they are.
+    The weights are moved along the loss gradient, each layer by `gamma` times its norm; the gradient at that point is
+    applied to the original weights.
     """
     del memory
     adv_inputs = _climb(student, inputs, labels, settings, settings.ball)
     weights = {name: p for name, p in student.named_parameters() if p.requires_grad and p.ndim > 1}
-    with evaluating(student):  # running statistics move once a batch
+    with evaluating(student):  # update running statistics once per batch only
         proxy = functional.cross_entropy(student(adv_inputs), labels)
     gradients = torch.autograd.grad(proxy, list(weights.values()), allow_unused=True)
     moved = {}
@@ -133,16 +133,16 @@ def awp(
 def free(
     student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
 ) -> Iterator[Tensor]:
-    """Each backward pass moves the weights and the perturbation, which outlasts the batch (Shafahi et al. 2019)."""
+    """Yield losses whose gradients update the weights and a perturbation that persists (Shafahi et al. 2019)."""
     if "change" not in memory:
         memory["change"] = torch.zeros_like(inputs)
-    if len(memory["change"]) < len(inputs):  # a last batch that took one image more
+    if len(memory["change"]) < len(inputs):  # a last batch with one extra image
         memory["change"] = torch.cat([memory["change"], torch.zeros_like(inputs[len(memory["change"]) :])])
     for _ in range(settings["replays"]):
         change = memory["change"][: len(inputs)].clone().requires_grad_()
         yield functional.cross_entropy(student(clamp_with_edge_gradient(inputs + change)), labels)
         if change.grad is None:
-            raise RuntimeError("expected the loop to ask for gradients of each loss")
+            raise RuntimeError("expected the loop to compute gradients of each loss")
         memory["change"][: len(inputs)] = step_change(
             change.detach(), change.grad, settings.norm, settings.epsilon, settings["step_size"]
         )
@@ -151,9 +151,10 @@ def free(
 def distillation(
     student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
 ) -> Iterator[Tensor]:
-    """First a teacher on the labels, then a student on its answers, both at a temperature (Papernot et al. 2016).
+    """Train a teacher on the labels, then a student on its outputs, both at a temperature (Papernot et al. 2016).
 
-    The loss is multiplied by the temperature: its minimum stays, and a learning rate means what it does elsewhere.
+    The loss is multiplied by the temperature, which keeps its minimum and makes learning rates comparable with other
+    methods.
     """
     temperature = settings["temperature"]
     logits = student(inputs) / temperature
@@ -172,7 +173,7 @@ def _climb(
     settings: TrainingSettings,
     ball: tuple[str, float, int, float],
 ) -> Tensor:
-    """Images after steps up the cross entropy, the model in evaluation mode."""
+    """Return images after PGD steps on the cross-entropy, with the model in evaluation mode."""
     first = initial_perturbation(inputs, settings.norm, settings.epsilon, settings.values.get("start", "none"))
     with evaluating(student):
         return ascend(inputs, first, lambda adv: functional.cross_entropy(student(adv), labels), ball)
@@ -181,7 +182,7 @@ def _climb(
 def _mixed(
     student: TrainableModel, inputs: Tensor, others: Tensor, labels: Tensor, settings: TrainingSettings
 ) -> Tensor:
-    """Cross entropy of the other images, and by their share of the clean ones; one pass for both if both count."""
+    """Mix the cross-entropy of the other images and of clean ones by `clean_share`; one pass if both count."""
     share = settings["clean_share"]
     if not share:
         return functional.cross_entropy(student(others), labels)

@@ -1,4 +1,4 @@
-"""The methods of training that have a name: one row each, with what every number is if nobody says."""
+"""The named training methods and the default values of their parameters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,21 +11,21 @@ from .settings import LOOP, WORDS, TrainingSettings, check_value
 
 @dataclass(frozen=True)
 class TrainingMethod:
-    """A published way to train.
+    """A published training method.
 
     Args:
-        name: what the field calls it.
-        title: for people.
-        source: the paper.
-        loss: what is made small.
-        params: its numbers beside those of every training (`LOOP`), with the values that they have if nobody says; a
-            value for one of those is this method's default of it.
-        step_share: the step size if nobody says, in units of epsilon / steps; None: it takes no steps.
-        fixed: numbers that make it this method and cannot be chosen.
-        stages: how often the whole training is gone through; before each but the first the weights become the
-            teacher's, and begin again.
-        norms: that it is defined for.
-        called: what papers on measuring call it.
+        name: usual name.
+        title: title for display.
+        source: paper.
+        loss: loss generator.
+        params: its parameters in addition to the common ones (`LOOP`), with default values; a value for a common one
+            overrides that default.
+        step_share: default step size in units of epsilon / steps. None if it takes no steps.
+        fixed: parameters that define the method and cannot be changed.
+        stages: number of repetitions of the training; after each but the last, the weights become the teacher's and are
+            reset.
+        norms: supported norms.
+        called: its names in papers on measurement.
     """
 
     name: str
@@ -41,7 +41,7 @@ class TrainingMethod:
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """Every number that can be chosen, with its value if nobody says; None: the step size, by `step_share`."""
+        """Default values of all tunable parameters; None for the step size, which follows from `step_share`."""
         steps = {} if self.step_share is None else {"step_size": None}
         return {**LOOP, **steps, **self.params}
 
@@ -49,7 +49,7 @@ class TrainingMethod:
 _STEPS = {"steps": 10}
 ROWS = (
     TrainingMethod(
-        "natural", "Training on the images as they are", "", losses.natural, called="CANARY: NATURAL; AISafety: Vanilla"
+        "natural", "Training on clean images", "", losses.natural, called="CANARY: NATURAL; AISafety: Vanilla"
     ),
     TrainingMethod(
         "natural-noise",
@@ -142,25 +142,25 @@ METHODS: Mapping[str, TrainingMethod] = {row.name: row for row in ROWS}
 
 
 def find_method(name: str) -> TrainingMethod:
-    """The method of that name; UnknownName if there is none."""
+    """Return the method with this name. Raises UnknownName if there is no such method."""
     if name not in METHODS:
         raise UnknownName("method of training", name, METHODS)
     return METHODS[name]
 
 
 def make_settings(method: str, norm: str, epsilon: float, given: Mapping[str, Any], **more: Any) -> TrainingSettings:
-    """A training with every number: those that were given, the method's for the others.
+    """Return complete settings of a training: the given values, and the method's defaults for the others.
 
     Args:
-        method: of `METHODS`.
+        method: name from `METHODS`.
         norm: "linf" or "l2".
-        epsilon: radius, pixels in [0, 1].
-        given: numbers and words of the method or the loop, as such or as text.
+        epsilon: radius, for pixels in [0, 1].
+        given: values of the method or the loop, typed or as text.
         **more: seed, mixed_precision, fresh.
 
     Raises:
-        UnknownName: if there is no such method, or it has no such number.
-        InvalidInput: if a value is out of its range, or the method has no such norm.
+        UnknownName: If there is no such method, or it has no such parameter.
+        InvalidInput: If a value is out of range, or the method does not support the norm.
     """
     row = find_method(method)
     values = {**row.fixed, **row.defaults}
@@ -177,7 +177,7 @@ def make_settings(method: str, norm: str, epsilon: float, given: Mapping[str, An
 
 
 def describe_method(row: TrainingMethod) -> dict[str, Any]:
-    """A method as a listing has it."""
+    """Return the description of a method for listings."""
     steps = {} if row.step_share is None else {"step_size": f"{row.step_share:g} epsilon / steps"}
     return {
         "method": row.name,
@@ -190,5 +190,5 @@ def describe_method(row: TrainingMethod) -> dict[str, Any]:
 
 
 def describe_parameter(word: str) -> str:
-    """What a number of a training means."""
+    """Return the meaning of a parameter."""
     return WORDS[word].meaning

@@ -1,4 +1,4 @@
-"""From what a user asks for to a training: its images, the held-out ones, and settings in which nothing is open."""
+"""Prepares a training from the user's request: images, held-out images and complete settings."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from .settings import NORMS, TrainingSettings
 
 
 class Prepared(NamedTuple):
-    """A training that can begin; `chosen` says what nobody asked for."""
+    """A prepared training; `chosen` describes the automatic choices."""
 
     training: Data
     held_out: Data
@@ -36,20 +36,20 @@ def prepare_training(
     """Read the images and complete the settings.
 
     Args:
-        classifier: what is to be trained: images come in its size.
-        data: to learn from, by name or whole.
-        validation: to measure on; None: a share of the data.
-        asked: method, norm, epsilon (None: the customary one), and its numbers.
-        held_out: the share, where there is no validation data.
-        limit: of the data, the first ones.
+        classifier: model to train, which determines the image size.
+        data: training data, by name or loaded.
+        validation: validation data. None for a part of the training data.
+        asked: method, norm, epsilon (None for the customary one), and its parameters.
+        held_out: proportion to hold out without validation data.
+        limit: use only the first images of the data.
         **more: seed, mixed_precision, fresh.
 
     Raises:
-        DavylampError: as `load_data_for`, `split_data` and `make_settings`.
+        DavylampError: As `load_data_for`, `split_data` and `make_settings`.
     """
     method, norm, epsilon, given = asked
     find_method(method)
-    if norm in NORMS:  # what is wrong is said before anything is read
+    if norm in NORMS:  # report invalid values before reading data
         make_settings(method, norm, 0.5 if epsilon is None else epsilon, given, **more)
     images = data if isinstance(data, Data) else load_data_for(classifier, data, limit)
     if isinstance(data, Data) and limit is not None:
@@ -73,12 +73,12 @@ def prepare_training(
 
 
 def base_name(model: str) -> str:
-    """The name of the model whose weights are trained; of a file of weights, the model that these are of.
+    """Return the name of the model to train; for a weights file, the model that the weights are of.
 
     Raises:
-        InvalidInput: if the file does not name one.
+        InvalidInput: If the file does not name one.
     """
     base = base_model_name(model)
     if not base:
-        raise InvalidInput(f"expected MODEL+{model}: these weights are of a model that had no name")
+        raise InvalidInput(f"use MODEL+{model}, because these weights do not name their model")
     return base

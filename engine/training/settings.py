@@ -1,4 +1,4 @@
-"""What a training is asked for: its method, the threat model, and every number with its range."""
+"""Settings of a training: method, threat model, and every parameter with its range."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -14,21 +14,21 @@ _MANY = 10**9
 _CHOICES = {"start": STARTS, "optimiser": ("sgd", "adam"), "schedule": ("constant", "cosine", "cyclic")}
 NORMS = ("linf", "l2")
 WORDS: Mapping[str, Parameter] = {
-    "epochs": Parameter(int, 1, _MANY, "passes over the training images; distillation takes twice as many"),
-    "batch_size": Parameter(int, 1, _MANY, "images of a step of the optimiser"),
-    "learning_rate": Parameter(float, 1e-12, 1e6, "step of the optimiser, at its largest"),
+    "epochs": Parameter(int, 1, _MANY, "passes over the training images; distillation uses twice as many"),
+    "batch_size": Parameter(int, 1, _MANY, "images per optimiser step"),
+    "learning_rate": Parameter(float, 1e-12, 1e6, "peak learning rate"),
     "optimiser": Parameter(str, 0, 0, "sgd (momentum 0.9) or adam"),
-    "schedule": Parameter(str, 0, 0, "of the learning rate: constant, cosine (down to 0) or cyclic (up and down)"),
-    "weight_decay": Parameter(float, 0, 1, "pull of the weights to 0"),
-    "steps": Parameter(int, 1, _MANY, "of the ascent that makes each batch adversarial"),
+    "schedule": Parameter(str, 0, 0, "learning rate schedule: constant, cosine (down to 0) or cyclic (up and down)"),
+    "weight_decay": Parameter(float, 0, 1, "weight decay"),
+    "steps": Parameter(int, 1, _MANY, "ascent steps for each batch"),
     "step_size": Parameter(float, 1e-12, 1e6, "length of one step, pixels in [0, 1]"),
     "start": Parameter(str, 0, 0, "uniform (in the ball), gaussian (0.001) or none"),
-    "clean_share": Parameter(float, 0, 1, "weight of the loss on the clean images; the rest is on the others"),
-    "beta": Parameter(float, 0, 1e6, "weight of the difference between clean and adversarial answers"),
-    "gamma": Parameter(float, 1e-12, 1, "length of the change of each layer's weights, relative to theirs"),
-    "replays": Parameter(int, 1, 1000, "steps of the optimiser on each batch"),
+    "clean_share": Parameter(float, 0, 1, "weight of the loss on clean images; the rest is on adversarial ones"),
+    "beta": Parameter(float, 0, 1e6, "weight of the difference between clean and adversarial outputs"),
+    "gamma": Parameter(float, 1e-12, 1, "norm of the perturbation of each layer's weights, relative to theirs"),
+    "replays": Parameter(int, 1, 1000, "optimiser steps on each batch"),
     "std": Parameter(float, 1e-12, 10, "standard deviation of the noise, pixels in [0, 1]"),
-    "temperature": Parameter(float, 1e-6, 1e6, "what the logits are divided by while training"),
+    "temperature": Parameter(float, 1e-6, 1e6, "divisor of the logits during training"),
 }
 LOOP: Mapping[str, Any] = {
     "epochs": 10,
@@ -42,16 +42,16 @@ LOOP: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """A training, whole: nothing about it is left open.
+    """Complete settings of a training.
 
     Args:
-        method: of `METHODS`.
+        method: name from `METHODS`.
         norm: "linf" or "l2".
-        epsilon: radius that the model is trained for; of methods that know none, the one that its card is measured at.
-        values: every number of the method and of the loop.
-        seed: random seed of the order of the images and of every random start.
-        mixed_precision: compute in bfloat16 where torch's autocast does.
-        fresh: begin with weights that are drawn anew instead of the model's.
+        epsilon: training radius; for methods without one, the radius of the card's measurement.
+        values: all parameters of the method and the loop.
+        seed: random seed of the order of the images and of all random starts.
+        mixed_precision: use bfloat16 autocast.
+        fresh: start from random weights instead of the model's.
     """
 
     method: str
@@ -78,12 +78,12 @@ class TrainingSettings:
         return self.norm, self.epsilon, self.values["steps"], self.values["step_size"]
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Convert to JSON types."""
         return {**asdict(self), "values": dict(self.values)}
 
 
 def check_value(word: str, value: Any) -> Any:
-    """A number or word of a training as its type; InvalidInput or UnknownName if it is none."""
+    """Convert a parameter to its type. Raises InvalidInput or UnknownName if it is invalid."""
     if isinstance(value, str) and WORDS.get(word, WORDS["start"]).type is not str:
         value = parse_parameter(word, value, WORDS)
     value = check_parameter(word, value, WORDS)

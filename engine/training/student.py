@@ -1,4 +1,4 @@
-"""A classifier's module while it is trained: its copy, with parameters that learn and both modes."""
+"""Trainable copy of a classifier's module."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,18 +13,17 @@ from ...errors import InvalidInput, ModelFailed, Unsupported
 
 
 class TrainableModel(nn.Module):
-    """A copy of a classifier's module that takes images in [0, 1], returns logits, and can be trained.
+    """A trainable copy of a classifier's module, which takes images in [0, 1] and returns logits.
 
-    A classifier is always in evaluation mode; this is its module without that. Where no parameter of the module
-    requires gradients, as in one that was loaded by name, all of its floating point parameters learn; otherwise those
-    that do.
+    A classifier is always in evaluation mode; this copy supports both modes. If no parameter of the module requires
+    gradients, as after loading by name, all its floating-point parameters are trained; otherwise those that do.
 
     Args:
-        classifier: stays as it is.
+        classifier: original, unchanged.
 
     Raises:
-        Unsupported: if it has a defence in front, or nothing that can learn.
-        ModelFailed: if its module cannot be copied.
+        Unsupported: If it has a defence in front, or no trainable parameters.
+        ModelFailed: If its module cannot be copied.
     """
 
     mean: Tensor | None
@@ -50,7 +49,7 @@ class TrainableModel(nn.Module):
                 parameter.requires_grad_(True)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Logits, float32, shape (N, classes)."""
+        """Return logits, float32, shape (N, classes)."""
         if self.mean is not None and self.std is not None:
             inputs = (inputs - self.mean) / self.std
         with self.surroundings, guard_user_code(self.title):
@@ -59,14 +58,14 @@ class TrainableModel(nn.Module):
 
     @property
     def learning(self) -> list[nn.Parameter]:
-        """The parameters that learn."""
+        """The trainable parameters."""
         return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
     def reinitialise(self) -> None:
-        """Draw every weight anew, as the layers do when they are made.
+        """Reset all weights with the layers' own initialisation.
 
         Raises:
-            InvalidInput: if a layer holds parameters and does not know how to draw them.
+            InvalidInput: If a layer has parameters but no reset_parameters().
         """
         for name, layer in self.model.named_modules():
             reset = getattr(layer, "reset_parameters", None)
@@ -74,14 +73,14 @@ class TrainableModel(nn.Module):
                 reset()
             elif next(layer.parameters(recurse=False), None) is not None:
                 raise InvalidInput(
-                    f"expected layers with reset_parameters() to begin anew, got {type(layer).__name__} ({name}); "
-                    "train on from the model's weights instead"
+                    f"expected layers with reset_parameters() for random weights, got {type(layer).__name__} ({name}); "
+                    "start from the model's weights instead"
                 )
 
 
 @contextmanager
 def evaluating(student: nn.Module) -> Iterator[None]:
-    """The model in evaluation mode inside the block: what is asked there moves no running statistics."""
+    """Put the model in evaluation mode inside the block, so that running statistics are not updated."""
     before = student.training
     student.eval()
     try:

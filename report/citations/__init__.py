@@ -1,1 +1,1 @@
-"""BibTeX of what a results folder used, or of attacks, libraries and metrics by name."""
+"""BibTeX for everything that a results folder used, or for attacks, libraries and metrics by name."""

@@ -1,4 +1,4 @@
-"""The entries of `references.bib`: what each is the source of, and how it is written."""
+"""The entries of `references.bib`, and the sources that each one documents."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,20 +10,20 @@ from pathlib import Path
 _FILE = Path(__file__).with_name("references.bib")
 _BLOCK = re.compile(r"^@(\w+)\{([\w-]+),\n(.*?)^\}", re.MULTILINE | re.DOTALL)
 _FIELD = re.compile(r"  (\w+) = \{(.*)\},")
-_YEAR = "2026"  # of the version that is being written: styles with years warn where there is none
-_OURS = ("davylamp", "named")  # fields that say what an entry is for, and are not written out
+_YEAR = "2026"  # release year: author-year styles warn without it
+_OURS = ("davylamp", "named")  # internal fields, not written to BibTeX
 
 
 @dataclass(frozen=True, eq=False)
 class BibEntry:
-    r"""An entry of a bibliography.
+    r"""A bibliography entry.
 
     Args:
         kind: "article", "inproceedings", "misc", ...
-        key: what `\cite` takes; it never changes.
-        fields: by name, as BibTeX has them: braces and accents in LaTeX's way.
-        sources: what it is the source of: "attack:pgd", "library:foolbox", "model:timm:vit_*" (a pattern).
-        named: what the sources of metrics call it: "CANARY (Sun et al. 2023)"; empty: none does.
+        key: citation key, the argument of `\cite`; it never changes.
+        fields: BibTeX fields by name, with LaTeX braces and accents.
+        sources: names that the entry documents: "attack:pgd", "library:foolbox", "model:timm:vit_*" (a pattern).
+        named: name in the sources of metrics: "CANARY (Sun et al. 2023)"; empty if metrics do not cite it.
     """
 
     kind: str
@@ -34,14 +34,14 @@ class BibEntry:
 
     @property
     def text(self) -> str:
-        """The entry in BibTeX, with a line end behind it."""
+        """The entry in BibTeX, ending with a newline."""
         lines = [f"  {name} = {{{value}}},\n" for name, value in self.fields.items()]
         return f"@{self.kind}{{{self.key},\n{''.join(lines)}}}\n"
 
 
 @cache
 def read_entries() -> tuple[BibEntry, ...]:
-    """Every entry that davylamp has, ordered by key."""
+    """Return all entries, ordered by key."""
     entries = []
     for kind, key, body in _BLOCK.findall(_FILE.read_text(encoding="utf-8")):
         fields = dict(_FIELD.findall(body))
@@ -51,16 +51,16 @@ def read_entries() -> tuple[BibEntry, ...]:
 
 
 def entries_for(kind: str, name: str) -> tuple[BibEntry, ...]:
-    """The entries of "attack", "pgd" and the like; a model may be matched by a pattern."""
+    """Return the entries for a kind and name, such as "attack" and "pgd"; models may match a pattern."""
     item = f"{kind}:{name}"
     return tuple(entry for entry in read_entries() if any(fnmatch(item, source) for source in entry.sources))
 
 
 def entries_named(source: str) -> tuple[tuple[BibEntry, ...], tuple[str, ...]]:
-    """The entries that the source of a metric names, and the parts of it that name none.
+    """Return the entries that a metric's source cites, and the parts of it without an entry.
 
     Args:
-        source: as metrics have it: "CANARY (Sun et al. 2023), 3.1.1; AISafety (Liu et al. 2021), eq 7".
+        source: source of a metric: "CANARY (Sun et al. 2023), 3.1.1; AISafety (Liu et al. 2021), eq 7".
     """
     entries, unknown = [], []
     for part in filter(None, (each.strip() for each in source.split(";"))):
@@ -71,10 +71,10 @@ def entries_named(source: str) -> tuple[tuple[BibEntry, ...], tuple[str, ...]]:
 
 
 def software_entry(versions: Sequence[str]) -> BibEntry:
-    """The entry of davylamp itself.
+    """Return the entry for davylamp itself.
 
     Args:
-        versions: of davylamp that were used.
+        versions: davylamp versions that were used.
     """
     title = "{davylamp}: One interface over libraries of adversarial attacks, and measured robustness"
     fields = {"author": "{The davylamp authors}", "title": title}

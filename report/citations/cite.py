@@ -1,4 +1,4 @@
-"""A bibliography: the entries of everything that was used, each with what it is for, and a line for what has none."""
+"""Bibliographies: the entries for everything that was used, their uses, and a comment for each missing entry."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -21,11 +21,11 @@ _ADVICE: Mapping[str, str] = {
 
 @dataclass(frozen=True, repr=False)
 class Bibliography:
-    r"""What there is to cite.
+    """The citations of a results folder or of names.
 
     Args:
-        entries: with what each is cited for, davylamp first: "attack pgd", "library foolbox 3.3.4".
-        missing: a line for everything that has no entry, with what to do.
+        entries: entries with their uses, davylamp first: "attack pgd", "library foolbox 3.3.4".
+        missing: message for each thing without an entry, with advice.
     """
 
     entries: tuple[tuple[BibEntry, tuple[str, ...]], ...]
@@ -33,14 +33,14 @@ class Bibliography:
 
     @property
     def text(self) -> str:
-        """A file for BibTeX: above each entry what it is for; at the end what has none, as comments."""
+        """The BibTeX file: uses in a comment above each entry, missing entries as comments at the end."""
         blocks = [f"{_comment('; '.join(uses))}{entry.text}" for entry, uses in self.entries]
         lines = [_comment(f"no entry: {line}") for line in self.missing]
         return "\n".join([*blocks, *(["".join(lines)] if lines else [])])
 
     @property
     def keys(self) -> dict[str, tuple[str, ...]]:
-        r"""What `\cite` takes for each thing, by what it is: "attack pgd" -> ("madry2018towards",)."""
+        """Citation keys by use: "attack pgd" -> ("madry2018towards",)."""
         keys: dict[str, tuple[str, ...]] = {}
         for entry, uses in self.entries:
             for use in uses:
@@ -48,29 +48,29 @@ class Bibliography:
         return keys
 
     def write(self, path: str | Path) -> Path:
-        """Write the file; Unavailable if that cannot be."""
+        """Write the BibTeX file. Raises Unavailable if it cannot be written."""
         return write_atomic(path, self.text)
 
     def __str__(self) -> str:
         return self.text
 
     def __repr__(self) -> str:
-        return f"Bibliography of {len(self.entries)} entries; {len(self.missing)} things have none; .text is BibTeX"
+        return f"Bibliography of {len(self.entries)} entries; {len(self.missing)} things have no entry; .text is BibTeX"
 
 
 def cite(*what: str | Path) -> Bibliography:
-    """BibTeX of all that a results folder used, or of names.
+    """Return BibTeX for everything that results folders used, or for names.
 
     Args:
-        *what: results folders, and names: of an attack, an implementation ("foolbox:pgd"), a library, a metric, a
-            defence, a detector, a way to train, data or a model. A folder that exists is taken for one.
+        *what: results folders, and names of an attack, an implementation ("foolbox:pgd"), a library, a metric, a
+            defence, a detector, a training method, data or a model. An existing folder is read as one.
 
     Returns:
-        The entries, of davylamp first, without repetition.
+        The entries, davylamp first, without duplicates.
 
     Raises:
-        UnknownName: if a name means nothing.
-        Unavailable: if a folder holds no results.
+        UnknownName: If a name is unknown.
+        Unavailable: If a folder contains no results.
     """
     used: list[CitedItem] = []
     versions: set[str] = set()
@@ -84,7 +84,7 @@ def cite(*what: str | Path) -> Bibliography:
 
 
 def cite_keys(used: Iterable[CitedItem]) -> tuple[str, ...]:
-    r"""What `\cite` takes for these things, without repetition."""
+    """Return the citation keys of these items, without duplicates."""
     return tuple(dict.fromkeys(entry.key for each in used for entry in _entries_of(each)[0]))
 
 
@@ -102,33 +102,33 @@ def _collect(used: Iterable[CitedItem], versions: list[str]) -> Bibliography:
 
 
 def _entries_of(used: CitedItem) -> tuple[tuple[BibEntry, ...], list[str]]:
-    """The entries of a thing, and what has to be said where there is none."""
+    """Return the entries for an item, and messages for missing ones."""
     title = _title(used)
     if used.kind == "metric" and used.source:
         named, unknown = entries_named(used.source)
         entries = tuple(dict.fromkeys((*named, *entries_for(used.kind, used.name))))
-        return entries, [f"{title}: its source says {part}" for part in unknown]
+        return entries, [f"{title}: its source is {part}" for part in unknown]
     entries = entries_for(used.kind, used.name)
     if used.kind == "attack" and not entries:
         library = next((name for name in LIBRARIES if name == used.source.lower()), "")
         if library:
             return entries_for("library", library), [f"{title}: it has no paper; {used.source} is cited for it"]
     if not entries:
-        said = f"its source says {used.source}" if used.source else _ADVICE.get(used.kind, "none is known")
+        said = f"its source is {used.source}" if used.source else _ADVICE.get(used.kind, "no source is known")
         return (), [f"{title}: {said}"]
     return entries, _beside(used, entries)
 
 
 def _beside(used: CitedItem, entries: tuple[BibEntry, ...]) -> list[str]:
-    """What to do about a model of which only the collection is known."""
+    """Return advice for a model whose collection alone has an entry."""
     collection = f"model:{used.name.partition(':')[0]}:*"
     if used.kind != "model" or len(entries) != 1 or collection not in entries[0].sources:
         return []
-    return [f"{_title(used)}: {entries[0].key} is the collection; the model's page there names its paper"]
+    return [f"{_title(used)}: {entries[0].key} cites the collection; the model's page there names its paper"]
 
 
 def _comment(text: str) -> str:
-    """A line that BibTeX skips: to it an at sign begins an entry, also behind a per cent sign."""
+    """Format a BibTeX comment. "@" is replaced because BibTeX starts an entry there, even after a per cent sign."""
     return f"% {' '.join(text.split()).replace('@', '(at)')}\n"
 
 

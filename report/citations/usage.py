@@ -1,4 +1,4 @@
-"""What there is to cite: of a results folder, or of a name."""
+"""Items to cite, for a results folder or a name."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,13 +26,13 @@ _SUFFIX = "-train"
 
 
 class CitedItem(NamedTuple):
-    """One thing that is to be cited.
+    """One item to cite.
 
     Args:
         kind: "attack", "library", "metric", "data", "model", "defence", "detector", "training", "method", "source".
-        name: what davylamp calls it.
-        source: what davylamp says of its source, in words; empty: nothing.
-        version: that was used, of a library.
+        name: name in davylamp.
+        source: description of its source; empty if unknown.
+        version: version used, for a library.
     """
 
     kind: str
@@ -42,11 +42,11 @@ class CitedItem(NamedTuple):
 
 
 def items_used_in(folder: str | Path) -> list[CitedItem]:
-    """Everything that the cells of a folder used, without repetition.
+    """Return everything that the runs in a folder used, without duplicates.
 
     Raises:
-        Unavailable: if there is no such folder, or no cell in it.
-        StoreMismatch: if it was written in another format.
+        Unavailable: If there is no such folder, or it contains no run.
+        StoreMismatch: If it was written in a different format.
     """
     states = list_cells(folder)
     used: list[CitedItem] = []
@@ -60,30 +60,30 @@ def items_used_in(folder: str | Path) -> list[CitedItem]:
 
 
 def libraries_of(states: Iterable[CellState]) -> set[str]:
-    """The attack libraries of some cells, by the names that they have here."""
+    """Return the attack libraries of some runs, by their davylamp names."""
     return {row.library for state in states for row in _rows_of(state)}
 
 
 def davylamp_versions(folder: str | Path) -> list[str]:
-    """Of davylamp, that wrote the records of a folder."""
+    """Return the davylamp versions that wrote the records of a folder."""
     return sorted({str(state.meta["versions"]["davylamp"]) for state in list_cells(folder) if _knows(state)})
 
 
 def used_metric(symbol: str) -> CitedItem:
-    """A metric by its symbol, perhaps with a parameter."""
+    """Return the item for a metric symbol, which may have a parameter."""
     base = base_symbol(symbol)
     return CitedItem("metric", base, METRICS[base].source if base in METRICS else "")
 
 
 def used_by_name(name: str) -> list[CitedItem]:
-    """Everything that a name means: "pgd" an attack and a way to train.
+    """Return all items with a name: "pgd" is both an attack and a training method.
 
     Args:
-        name: of an attack, an implementation ("foolbox:pgd"), a library, a metric, a defence, a detector, a way to
-            train, data, a model, or "attack:pgd" and the like where one of several is meant.
+        name: an attack, an implementation ("foolbox:pgd"), a library, a metric, a defence, a detector, a training
+            method, a data set or a model. "attack:pgd" and the like select one kind.
 
     Raises:
-        UnknownName: if it means nothing here.
+        UnknownName: If the name is unknown.
     """
     kind, _, rest = name.partition(":")
     known = {source for entry in read_entries() for source in entry.sources}
@@ -96,19 +96,19 @@ def used_by_name(name: str) -> list[CitedItem]:
 
 
 def split_model(name: str) -> list[CitedItem]:
-    """A model and what is behind it: "timm:vit_tiny+jpeg:quality=50" is a model and a defence."""
+    """Return a model and its defences: "timm:vit_tiny+jpeg:quality=50" is a model and a defence."""
     base, *parts = name.split("+")
     used = [CitedItem("model", base)]
     for part in parts:
         try:
             used += [CitedItem("defence", parse_defence(part).defence.full_name)] if is_defence(part) else []
-        except DavylampError:  # a name of another version
+        except DavylampError:  # name from a different version
             used.append(CitedItem("defence", part))
     return used
 
 
 def split_data(name: str) -> list[CitedItem]:
-    """Data and the corruption of it: "torchvision:cifar10-train:FOLDER+fog:3" is cifar10 and a corruption."""
+    """Return the data and its corruption: "torchvision:cifar10-train:FOLDER+fog:3" is cifar10 and a corruption."""
     base, _, corruption = name.partition("+")
     prefix, _, rest = base.partition(":")
     word = rest.partition(":")[0].lower().removesuffix(_SUFFIX)
@@ -140,9 +140,9 @@ def _of_cell(state: CellState) -> Iterator[CitedItem]:
 
 
 def _rows_of(state: CellState) -> Sequence[Implementation]:
-    """The implementations of a cell; none where its attack is not known here."""
+    """Return the implementations of a run; empty if its attack is unknown here."""
     try:
-        if state.cell.search.sums_up:  # of a user's file nothing is loaded
+        if state.cell.search.sums_up:  # user files are not loaded
             names = [member.attack for member in state.cell.members]
             return [IMPLEMENTATIONS[name] for name in names if name in IMPLEMENTATIONS]
         return state.cell.search.rows(state.cell.row)
@@ -151,7 +151,7 @@ def _rows_of(state: CellState) -> Sequence[Implementation]:
 
 
 def _beside_cells(store: ResultsStore) -> Iterator[CitedItem]:
-    """Detectors, models that examples were tried on, corrupted images, results of other programs."""
+    """Yield detectors, transfer models, corrupted data and sources of imported results."""
     for _, record in read_records(store, "detections"):
         yield CitedItem("detector", str(record.meta["detector"]["name"]))
     for _, record in read_records(store, "transfer"):
@@ -163,7 +163,7 @@ def _beside_cells(store: ResultsStore) -> Iterator[CitedItem]:
 
 
 def _metrics_of(folder: str | Path) -> list[str]:
-    """The metrics of the folder's table that have a value; none where no cell is finished."""
+    """Return the metrics of the folder's table that have a value; empty if no run is finished."""
     try:
         table = build_table(folder, bootstrap=0)
     except DavylampError:
@@ -173,7 +173,7 @@ def _metrics_of(folder: str | Path) -> list[str]:
 
 
 def _called(name: str) -> Iterator[CitedItem]:
-    """Whatever has this name."""
+    """Yield all items with this name."""
     row = IMPLEMENTATIONS.get(name)
     if row is not None:
         yield from (CitedItem("attack", row.attack, canonical_attack(row).source), CitedItem("library", row.library))

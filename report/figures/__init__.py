@@ -1,1 +1,1 @@
-"""Figures of a results folder for a paper: PDF and SVG in the width of a column, legible in grey."""
+"""Figures for papers: PDF and SVG at column width, legible in greyscale."""

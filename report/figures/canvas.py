@@ -1,4 +1,4 @@
-"""The look of a paper's figure: its width, fonts that are embedded, colours; and the file, the same in every run."""
+"""Style of paper figures (width, embedded fonts, colours) and reproducible files."""
 
 import io
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ STYLES: Mapping[str, Mapping[str, Any]] = {
     "sans": {"font.family": "DejaVu Sans"},
     "serif": {"font.family": "STIXGeneral", "mathtext.fontset": "stix"},
 }
-# Okabe and Ito's colours, which colour-blind readers tell apart; lines and markers repeat what colours say, for grey.
+# Okabe and Ito's colour-blind-safe palette. Line styles and markers repeat the colours for greyscale.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 LINES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (3, 1, 1, 1, 1, 1)))
 MARKERS = "osD^vPX*"
@@ -31,10 +31,10 @@ _NARROWEST, _WIDEST = 1.5, 20.0
 
 
 def read_width(text: str) -> float:
-    """Inches of "column", "text", "3.25in", "8.5cm" or "246pt".
+    """Return the inches of "column", "text", "3.25in", "8.5cm" or "246pt".
 
     Raises:
-        InvalidInput: if it is none of these, or no page has that width.
+        InvalidInput: If the text is not such a width, or is outside the possible range.
     """
     if text in WIDTHS:
         return WIDTHS[text]
@@ -52,11 +52,11 @@ def read_width(text: str) -> float:
 
 @contextmanager
 def drawing(style: str = "sans") -> Iterator[type]:
-    """Matplotlib's `Figure` inside of which everything has the look of a paper.
+    """Yield Matplotlib's `Figure` class, with the paper style active inside the block.
 
     Raises:
-        MissingLibrary: without Matplotlib.
-        UnknownName: if there is no such style.
+        MissingLibrary: If Matplotlib is not installed.
+        UnknownName: If there is no such style.
     """
     try:
         from matplotlib import rc_context
@@ -75,15 +75,15 @@ def drawing(style: str = "sans") -> Iterator[type]:
 
 
 def write_figure(figure: Any, path: str | Path) -> Path:
-    """Write a figure of Matplotlib as PDF with TrueType fonts, SVG or PNG; the bytes are the same in every run.
+    """Write a Matplotlib figure as PDF with TrueType fonts, SVG or PNG, with identical bytes in every run.
 
     Args:
-        figure: of the drawings of this room, or any other.
-        path: its ending says the format.
+        figure: a Matplotlib figure.
+        path: file whose suffix selects the format.
 
     Raises:
-        InvalidInput: for another ending.
-        Unavailable: if the file cannot be written.
+        InvalidInput: If the suffix is not supported.
+        Unavailable: If the file cannot be written.
     """
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg

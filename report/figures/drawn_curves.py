@@ -1,4 +1,4 @@
-"""Accuracy against the radius, and distance against passes: a panel for each model, nothing drawn that was not run."""
+"""Figures of accuracy against radius and of distance against queries, with a panel for each model."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -14,16 +14,16 @@ from .canvas import COLOURS, LINES, MARKERS, NORM_NAMES
 _PANEL, _LINE = 1.55, 0.15  # inches of a panel's height and of a legend's line
 _CLEAN = "no attack"
 _APART = 4.0  # points between intervals at the same radius
-_WIDE = 5.0  # inches from which panels stand beside each other
+_WIDE = 5.0  # inches from which panels are placed side by side
 
 
 def draw_accuracy(make: type, width: float, curves: Curves) -> Any:
-    """Accuracy against the radius: steps with their bands for searches, points with their intervals for balls.
+    """Draw accuracy against the radius: steps with bands for searches, points with intervals for fixed radii.
 
     Args:
-        make: `Figure` of Matplotlib.
+        make: Matplotlib's `Figure`.
         width: inches.
-        curves: of `build_curves` against epsilon.
+        curves: result of `build_curves` against epsilon.
     """
     panels: dict[tuple[str, str], list[Curve]] = {}
     for curve in curves.curves:
@@ -36,7 +36,7 @@ def draw_accuracy(make: type, width: float, curves: Curves) -> Any:
             _draw_curve(axes, curve, names.index(curve_name(curve.labels)), _shift(curve, panels[key]))
         clean = next((curve.accuracy[0] for curve in panels[key] if len(curve.accuracy)), math.nan)
         axes.axhline(clean, color="#606060", linewidth=0.7, linestyle=(0, (1, 2)), zorder=0, label=_CLEAN)
-        axes.set_ylim(-0.06, 1.07)  # room for the markers at both ends
+        axes.set_ylim(-0.06, 1.07)  # space for the markers at both ends
         axes.set_xlim(0, 1.06 * max(float(curve.budgets.max()) for curve in panels[key]))
         norm = key[1]
         _scale_greys(axes, norm, panels[key])
@@ -48,12 +48,12 @@ def draw_accuracy(make: type, width: float, curves: Curves) -> Any:
 
 
 def draw_passes(make: type, width: float, curves: DistanceCurves) -> Any:
-    """The median distance after so many passes, with its band where it is known.
+    """Draw the median distance against the number of passes, with its band if known.
 
     Args:
-        make: `Figure` of Matplotlib.
+        make: Matplotlib's `Figure`.
         width: inches.
-        curves: of `build_distance_curves`.
+        curves: result of `build_distance_curves`.
     """
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
@@ -88,7 +88,7 @@ def draw_passes(make: type, width: float, curves: DistanceCurves) -> Any:
 
 
 def curve_name(labels: Mapping[str, Any]) -> str:
-    """What a legend calls a curve."""
+    """Return the legend entry of a curve."""
     epsilon = labels["epsilon"]
     radius = "" if math.isnan(epsilon) else format_radius(labels["norm"], epsilon)
     parts = (labels["implementation"], radius, labels["setting"], "targeted" if labels["targeted"] else "")
@@ -103,7 +103,7 @@ def _draw_panels(
     names: Sequence[str],
     draw: Callable[[Any, tuple[str, str]], None],
 ) -> Any:
-    """Panels with one legend below them."""
+    """Draw panels with one legend below them."""
     columns = min(len(titles), 3 if width >= _WIDE and len(titles) > 2 else 2 if width >= _WIDE else 1)
     rows = -(-len(titles) // columns)
     beside = max(1, int(width / (0.075 * max(map(len, names)) + 0.45)))
@@ -126,7 +126,7 @@ def _draw_panels(
 
 
 def _shift(curve: Curve, beside: Sequence[Curve]) -> float:
-    """Points to the side at which intervals at the same radius stand beside each other."""
+    """Return the horizontal shift, in points, that separates intervals at the same radius."""
     points = [each for each in beside if each.kind == "points"]
     if curve.kind != "points" or len(points) < 2:
         return 0.0
@@ -167,7 +167,7 @@ def _look(place: int) -> dict[str, Any]:
 
 
 def _scale_greys(axes: Any, norm: str, curves: Sequence[Curve]) -> None:
-    """Radii of linf as multiples of a grey level, unless those that were run are written otherwise."""
+    """Label linf radii as multiples of 1/255, unless the radii of the runs are written differently."""
     largest = max((float(curve.budgets.max()) for curve in curves), default=0.0)
     runs = [budget for curve in curves if curve.kind == "points" for budget in curve.budgets if budget > 0]
     if not all(format_radius(norm, float(budget)).endswith("/255") for budget in runs):

@@ -1,4 +1,4 @@
-"""A ranking: scores with their intervals, and letters that those share who cannot be told apart."""
+"""Figure of a ranking: scores with intervals, and letters shared by subjects that do not differ significantly."""
 
 import math
 from typing import Any
@@ -9,14 +9,15 @@ _ROW, _BESIDE = 0.16, 0.6  # inches of a row, and of the axis below
 
 
 def draw_ranking(make: type, width: float, ranking: Any) -> Any:
-    """The best above; to the right its letters: subjects that share one do not differ significantly at 95 %.
+    """Draw the subjects, best first, with their letters on the right.
 
-    Those that differ significantly from the first are grey.
+    Subjects with a letter in common do not differ significantly at 95 %. Those that differ significantly from the
+    first are grey.
 
     Args:
-        make: `Figure` of Matplotlib.
+        make: Matplotlib's `Figure`.
         width: inches.
-        ranking: of `davylamp.rank`.
+        ranking: result of `davylamp.rank`.
     """
     frame = ranking.to_frame()
     figure = make(figsize=(width, _ROW * len(frame) + _BESIDE), layout="constrained")
@@ -46,7 +47,7 @@ def draw_ranking(make: type, width: float, ranking: Any) -> Any:
 
 
 def _write(axes: Any, place: float, group: str, ranks: str, beside: float, *, color: str = "black") -> None:
-    """The texts right of a row."""
+    """Write the texts to the right of a row."""
     for text, points in ((group, 5.0), (ranks, beside)):
         look = {"textcoords": "offset points", "va": "center", "ha": "left", "fontsize": 7, "color": color}
         axes.annotate(text, (1, place), xycoords=axes.get_yaxis_transform(), xytext=(points, 0), **look)

@@ -1,4 +1,4 @@
-"""The fooling rate of each attack and library, with its interval."""
+"""Figure of the fooling rate of each attack and library, with intervals."""
 
 import math
 from typing import Any
@@ -15,20 +15,20 @@ _ROW, _BESIDE = 0.155, 0.62  # inches of a row, and of what is above and below
 
 
 def draw_rates(make: type, width: float, table: Table, symbol: str = "MR") -> Any:
-    """A point with its 95 % interval for each row of a table by attacks, one attack below the other.
+    """Draw a point with its 95 % interval for each row of a table by attacks.
 
     Args:
-        make: `Figure` of Matplotlib.
+        make: Matplotlib's `Figure`.
         width: inches.
-        table: of `build_table` by attacks, with the symbol.
-        symbol: of the metric.
+        table: result of `build_table` by attacks, with the metric.
+        symbol: symbol of the metric.
 
     Raises:
-        Unsupported: if no row has the metric.
+        Unsupported: If no row has the metric.
     """
     rows = [row for row in table.rows if not math.isnan(row.metrics[symbol].value)]
     if not rows:
-        raise Unsupported(f"expected a folder with {symbol} of some attack, got none")
+        raise Unsupported(f"no attack in the folder has the metric {symbol}")
     rows = sorted(rows, key=_order)
     libraries = [*LIBRARIES, *dict.fromkeys(_library(row) for row in rows if _library(row) not in LIBRARIES)]
     places, groups = _places(rows)
@@ -55,7 +55,7 @@ def draw_rates(make: type, width: float, table: Table, symbol: str = "MR") -> An
 
 
 def _places(rows: list[TableRow]) -> tuple[list[float], list[float]]:
-    """Where rows stand, with a gap between attacks, and where each attack begins."""
+    """Return the vertical positions of the rows, with a gap between attacks, and the start of each attack."""
     places, groups, at = [], [], 0.0
     for number, row in enumerate(rows):
         if number and _attack(row) != _attack(rows[number - 1]):

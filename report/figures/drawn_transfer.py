@@ -1,4 +1,4 @@
-"""A transfer matrix: how many examples that fool the model they were made on fool another one."""
+"""Figure of a transfer matrix: rate at which examples that fool their source model fool each target model."""
 
 import math
 from collections.abc import Sequence
@@ -10,27 +10,27 @@ from ...adapters.display_text import format_radius
 from ...engine.tables.transfer_table import TransferTable
 from ...errors import Unsupported
 
-_CELL, _BESIDE = 0.3, 0.62  # inches of a cell's side that is wanted, and of what is above and below
+_CELL, _BESIDE = 0.3, 0.62  # inches: preferred side of a cell, space above and below
 _SMALLEST, _LARGEST = 0.12, 0.42
 _NUMBERED = 12  # models up to which every cell has its number
-_LIGHT = 0.55  # share from which a cell is so dark that its number is white
+_LIGHT = 0.55  # rate from which the number in a cell is white
 
 
 def draw_transfer(make: type, width: float, table: TransferTable) -> Any:
-    """A matrix for each attack: made on (rows), tested on (columns, by number); the share in grey, and as a number.
+    """Draw a matrix for each attack, with source models as rows and numbered target models as columns.
 
     Args:
-        make: `Figure` of Matplotlib.
+        make: Matplotlib's `Figure`.
         width: inches.
-        table: of `build_transfer`.
+        table: result of `build_transfer`.
 
     Raises:
-        Unsupported: if no attack has a rate.
+        Unsupported: If no attack has a rate.
     """
     models = table.models
     drawn = [place for place, rates in enumerate(table.rates) if any(not math.isnan(e.value) for r in rates for e in r)]
     if not drawn:
-        raise Unsupported("expected examples that were tried on other models, got none that fool their own")
+        raise Unsupported("no transfer rates: no example fools the model it was made on")
     names = 0.062 * (max(map(len, models)) + 3) + 0.3
     columns = min(len(drawn), max(1, int((width - names) / (_CELL * len(models) + 0.15))))
     rows = -(-len(drawn) // columns)
@@ -46,7 +46,7 @@ def draw_transfer(make: type, width: float, table: TransferTable) -> Any:
         parts = (f"{labels['implementation']}{radius}", labels.get("setting", ""))
         axes.set_title(", ".join(filter(None, parts)), loc="left")
     if len(models) > _NUMBERED and image is not None:
-        figure.colorbar(image, ax=figure.axes, label="share that fools", shrink=0.6, pad=0.02)
+        figure.colorbar(image, ax=figure.axes, label="transfer rate", shrink=0.6, pad=0.02)
     return figure
 
 

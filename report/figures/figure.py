@@ -1,4 +1,4 @@
-"""The figures of a results folder by name, and a file for each."""
+"""Figures of a results folder by name, and their files."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -29,26 +29,26 @@ def figure(
     models: list[str] | None = None,
     subjects: str = "models",
 ) -> Any:
-    """A figure of a results folder, in the width of a paper's column.
+    """Draw a figure of a results folder, at the width of a paper's column.
 
     Args:
-        folder: the results.
+        folder: results folder.
         kind: "accuracy" against the radius, "passes" against the median distance, "rates" of each attack and library,
             "ranking", or "transfer" between models.
         width: "column" (3.25 in), "text" (6.75 in), or a length: "3.25in", "8.5cm", "246pt".
         style: "sans" or "serif".
-        norm: only this one; of accuracy, passes, rates and ranking.
-        models: only these; of accuracy and passes.
-        subjects: of the ranking: "models", "attacks", "implementations", "defences".
+        norm: show this norm only; for accuracy, passes, rates and ranking.
+        models: show these models only; for accuracy and passes.
+        subjects: subjects of the ranking: "models", "attacks", "implementations", "defences".
 
     Returns:
-        A figure of Matplotlib; `savefig` or `write_figure` saves it.
+        A Matplotlib figure, to be saved with `savefig` or `write_figure`.
 
     Raises:
-        UnknownName: if there is no such kind, style or model.
-        InvalidInput: if the width is none.
-        Unsupported: if the folder has nothing of that kind.
-        MissingLibrary: without Matplotlib.
+        UnknownName: If there is no such kind, style or model.
+        InvalidInput: If the width is invalid.
+        Unsupported: If the folder has no results for this figure.
+        MissingLibrary: If Matplotlib is not installed.
     """
     if kind not in KINDS:
         raise UnknownName("figure", kind, KINDS)
@@ -60,19 +60,19 @@ def figure(
 def write_figures(
     folder: Folder, kinds: list[str], path: Path, **options: Any
 ) -> tuple[list[Path], dict[str, DavylampError]]:
-    """Write figures: one file for one kind; of several NAME-KIND.pdf; without a kind all that the folder has.
+    """Write figures: one kind to PATH, several to NAME-KIND.pdf, and all possible kinds if none is given.
 
     Args:
-        folder: the results.
-        kinds: of `KINDS`; empty: all that there are.
-        path: of the file; its ending says the format.
-        **options: of `figure`.
+        folder: results folder.
+        kinds: names from `KINDS`; empty for all kinds that the folder has results for.
+        path: file whose suffix selects the format.
+        **options: options of `figure`.
 
     Returns:
-        The files, and of the kinds that were not asked for by name why there is none.
+        The files, and the error for each kind that was skipped because the folder has no results for it.
 
     Raises:
-        DavylampError: as `figure`; Unsupported if the folder has none at all.
+        DavylampError: As `figure`. Unsupported if no figure can be drawn.
     """
     written, missing = [], {}
     for kind in kinds or KINDS:
@@ -86,7 +86,7 @@ def write_figures(
         name = path if len(kinds) == 1 else path.with_name(f"{path.stem}-{kind}{path.suffix}")
         written.append(write_figure(drawn, name))
     if not written:
-        raise Unsupported(f"expected results that can be drawn, got none: {next(iter(missing.values()))}")
+        raise Unsupported(f"no figure can be drawn from these results: {next(iter(missing.values()))}")
     return written, missing
 
 
@@ -119,7 +119,7 @@ def _transfer(make: type, width: float, folder: Folder, _: Mapping[str, Any]) ->
     outcomes: Results = as_results(folder, ("OTR",))
     tables = build_transfer(outcomes).tables
     if not tables:
-        raise Unsupported("expected examples that were tried on other models (`evaluate --transfer full`), got none")
+        raise Unsupported("no transfer results; run `davylamp evaluate` with --transfer full")
     return draw_transfer(make, width, tables[0])
 
 

@@ -1,1 +1,1 @@
-"""The HTML page: built once, or served while an evaluation runs."""
+"""The HTML report, written once or served during an evaluation."""

@@ -1,4 +1,4 @@
-"""From a results folder to one HTML file: every section in order, then the template."""
+"""Builds the HTML report of a results folder: the sections in order, then the template."""
 
 import re
 from collections.abc import Callable
@@ -41,23 +41,23 @@ Value = TypeVar("Value")
 
 
 def build_report(folder: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> str:
-    """The report of a results folder: one HTML document that needs nothing else.
+    """Build the report of a results folder as one self-contained HTML document.
 
     Args:
-        folder: where `davylamp evaluate` put its results.
-        bootstrap: replicates of the intervals.
+        folder: results folder of `davylamp evaluate`.
+        bootstrap: number of bootstrap replicates for the intervals.
         seed: random seed of the resampling.
 
     Raises:
-        Unavailable: if there is no such folder, or no finished cell in it.
-        StoreMismatch: if it was written in another format.
-        MissingLibrary: without Matplotlib.
+        Unavailable: If there is no such folder, or it has no finished run.
+        StoreMismatch: If it was written in a different format.
+        MissingLibrary: If Matplotlib is not installed.
     """
     return render("Robustness report", list_sections(folder, bootstrap=bootstrap, seed=seed), source=str(folder))
 
 
 def list_sections(path: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> list[Section]:
-    """The sections of a report, in order."""
+    """Build the sections of a report, in order."""
     corrupted = write_corruptions(path, bootstrap=bootstrap, seed=seed)
     try:
         folder = read_folder(path)
@@ -68,13 +68,13 @@ def list_sections(path: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> 
     outcomes = folder.outcomes
     if not outcomes.done:
         reasons = "; ".join(f"{cell.title}: {reason}" for cell, reason in outcomes.failed[:3])
-        raise Unavailable(f"expected finished cells in {path}, got {len(outcomes.failed)} failed ({reasons})")
+        raise Unavailable(f"no finished runs in {path}: {len(outcomes.failed)} failed ({reasons})")
     drawing: dict[str, Any] = {"bootstrap": bootstrap, "seed": seed}
     symbols = present_symbols(folder)
     drawn = RunReplicates(
         bootstrap, seed, kept={*default_symbols("attacks"), *default_symbols("models")}
-    )  # what tables share is drawn once
-    pairs = build_table(outcomes, by="pairs", metrics=symbols, drawn=drawn)  # first: it reads what the others need
+    )  # replicates shared by the tables
+    pairs = build_table(outcomes, by="pairs", metrics=symbols, drawn=drawn)  # first: it loads the data of the others
     attacks, models = (build_table(outcomes, by=by, drawn=drawn) for by in ("attacks", "models"))
     del drawn
     about, checks = about_cells(each.cell for each in outcomes.done), check_folder(outcomes)
@@ -109,30 +109,30 @@ def list_sections(path: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> 
 
 
 def write_file(text: str, path: str | Path) -> Path:
-    """Save a page; one that is there stays as it was until the new one is whole.
+    """Save a page atomically, replacing an existing file.
 
     Raises:
-        Unavailable: if it cannot be written, or its folder is not there.
+        Unavailable: If the file cannot be written, or its folder does not exist.
     """
     return write_atomic(path, text)
 
 
 def build_differences(a: str | Path, b: str | Path) -> str:
-    """What moved between two results folders, as one HTML document.
+    """Build the comparison of two results folders as one HTML document.
 
     Raises:
-        Unavailable: if a folder is not there, or they have no finished cell in common.
+        Unavailable: If a folder does not exist, or they have no finished run in common.
     """
     return render("What moved", list_differences(a, b), source=f"{a} and {b}")
 
 
 def render(title: str, sections: list[Section], *, source: str) -> str:
-    """The page of some sections; everything in them is escaped.
+    """Render sections as a page. All their content is escaped.
 
     Args:
-        title: of the page.
-        sections: in order.
-        source: what the page is about.
+        title: page title.
+        sections: sections in order.
+        source: the results folder or folders shown on the page.
     """
     page = _environment().get_template("template.html")
     return page.render(title=title, sections=sections, source=source, version=__version__)
@@ -159,12 +159,12 @@ def _environment() -> Any:
 
 
 def _keep_together(text: str) -> str:
-    """A number with its per cent sign, and p with its value, on one line."""
+    """Put no-break spaces between a number and its per cent sign, and around the value of p."""
     return re.sub(r"\bp = ", "p\u00a0=\u00a0", re.sub(r"(\d) %", "\\1\u00a0%", text))
 
 
 def _or_why(build: Callable[[], Value]) -> Value | str:
-    """What is built, or why this folder cannot have it."""
+    """Return the built value, or the reason why this folder does not support it."""
     try:
         return build()
     except Unsupported as error:

@@ -1,4 +1,4 @@
-"""The report of a folder over HTTP: read-only, and made again on reload where the folder has changed."""
+"""Serves the report of a folder over HTTP, read-only, rebuilt on reload if the folder has changed."""
 
 import threading
 import time
@@ -16,8 +16,8 @@ from ...errors import Unavailable
 from ..parts.blocks import Section, Text, badge, make_table
 from .build import list_sections, render
 
-_SHARE = 5  # a page is made again at most every so many times what making it took
-_KINDS = {"running": "unknown", "failed": "fail", "waiting": "warn"}  # the styles of what is not finished
+_SHARE = 5  # minimum time between rebuilds, as a multiple of the build time
+_KINDS = {"running": "unknown", "failed": "fail", "waiting": "warn"}  # styles of unfinished runs
 HEADERS = {
     "Content-Type": "text/html; charset=utf-8",
     "Referrer-Policy": "no-referrer",
@@ -28,13 +28,13 @@ HEADERS = {
 
 
 class ServedReport:
-    """What is answered about a results folder: the report at `/`, above it what is not finished.
+    """HTTP handler for a results folder: the report at `/`, with unfinished runs at the top.
 
     Args:
-        folder: a results folder; it is only read.
+        folder: results folder, opened read-only.
 
     Raises:
-        Unavailable: if there is no such folder.
+        Unavailable: If there is no such folder.
     """
 
     def __init__(self, folder: str | Path):
@@ -55,7 +55,7 @@ class ServedReport:
             return HttpAnswer(200, HEADERS, render("Robustness report", sections, source=str(self.folder)).encode())
 
     def _sections(self) -> list[Section]:
-        """The report's sections; of a large folder those of a moment ago, as often as it is reloaded."""
+        """Return the report's sections. Large folders may show a slightly older version if reloaded often."""
         version = _version(self.folder)
         if version != self._made[0] and time.monotonic() >= self._next:
             start = time.monotonic()
@@ -69,13 +69,17 @@ class ServedReport:
 
 
 def write_progress(survey: FolderStatus) -> Section:
-    """How many runs are finished, which are not, and which files are damaged."""
+    """Build the section with counts of runs, unfinished runs and damaged files."""
     states = survey.states
     counts = Counter(state.status for state in states)
     summary = ", ".join(f"{counts[name]} {name}" for name in ("done", "failed", "running", "waiting") if counts[name])
     blocks: list[Any] = [Text(f"{summary or 'No run is finished'}.", "lead")]
     if counts["waiting"] and not counts["running"]:
-        blocks.append(Text("No process of this machine is at work: the same `davylamp evaluate` resumes it.", "note"))
+        blocks.append(
+            Text(
+                "No process on this machine is working on it. Run the same `davylamp evaluate` again to resume.", "note"
+            )
+        )
     rows = [
         (
             badge(_KINDS[state.status], state.status),
@@ -96,7 +100,7 @@ def write_progress(survey: FolderStatus) -> Section:
 
 
 def _version(folder: Path) -> object:
-    """What changes with every file of a folder."""
+    """Return a value that changes with every change of a folder's files."""
     return sorted((str(path), path.stat().st_mtime_ns) for path in folder.glob("*/*.parquet") if path.exists())
 
 
@@ -108,18 +112,18 @@ def serve(
     names: Iterable[str] = (),
     started: Callable[[str], object],
 ) -> None:
-    """Serve the report of a folder until it is interrupted.
+    """Serve the report of a folder until interrupted.
 
     Args:
-        folder: a results folder.
-        host: address to listen at; "0.0.0.0" is every address of this machine.
-        port: 0: any that is free.
-        names: further names under which it may be asked for.
-        started: called with the address once it answers.
+        folder: results folder.
+        host: address to listen on; "0.0.0.0" for all interfaces.
+        port: TCP port; 0 for any free port.
+        names: additional host names that requests may use.
+        started: called with the URL when the server is ready.
 
     Raises:
-        InvalidInput: if the address is empty.
-        Unavailable: if there is no such folder, or the port is taken.
+        InvalidInput: If the address is empty.
+        Unavailable: If there is no such folder, or the port is in use.
     """
     server = HttpServer(host, port, ServedReport(folder).answer, names=names)
     started(f"{server.url}/")

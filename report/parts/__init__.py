@@ -1,1 +1,1 @@
-"""What every section is made of: blocks, figures, what was read from the folder."""
+"""Building blocks of sections: page elements, figures and data read from the folder."""

@@ -1,4 +1,4 @@
-"""What a page is made of: sections of paragraphs, tables, figures, facts. The template turns each into HTML."""
+"""Page elements: sections of paragraphs, tables, figures and definitions. The template renders each as HTML."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -15,10 +15,10 @@ from ..text.fit_to_terminal import short_name
 
 
 class TableCell(NamedTuple):
-    """A cell of a table: what is shown, and what is sorted and copied.
+    """A table cell: displayed text, and value for sorting and copying.
 
-    `low`, `high` are an interval around the value, `kind` a style ("pass", "warn", "fail", "unknown", "code", "best"),
-    `title` is shown beside the pointer, `picture` names the clean image of the gallery that stands beside the text.
+    `low` and `high` are an interval around the value. `kind` is a style ("pass", "warn", "fail", "unknown", "code",
+    "best"), `title` a tooltip, and `picture` the name of the clean image shown next to the text.
     """
 
     text: str
@@ -31,13 +31,13 @@ class TableCell(NamedTuple):
 
     @property
     def ends(self) -> str:
-        """Both ends of the interval, in as many digits as its width allows."""
+        """Both bounds of the interval, in as many digits as its width supports."""
         low, high = (math.nan if end is None else end for end in (self.low, self.high))
         return " to ".join(interval_texts(math.nan, low, high)[1:])
 
 
 class Column(NamedTuple):
-    """A heading and its explanation; `spare`: hidden until the reader asks for it, where the page runs its script."""
+    """A heading and its explanation; a `spare` column is hidden by the page's script until the reader shows it."""
 
     label: str
     title: str = ""
@@ -46,7 +46,7 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class PageTable:
-    """A table that sorts, filters and copies. `name` is unique on the page; `filters`: whether a filter pays."""
+    """A table with sorting, filters and copying. `name` is unique on the page."""
 
     name: str
     caption: str
@@ -57,13 +57,13 @@ class PageTable:
 
     @property
     def filters(self) -> bool:
-        """Whether there are enough rows to look for one."""
+        """Whether the table has enough rows for a filter."""
         return len(self.rows) > 7
 
 
 @dataclass(frozen=True)
 class Text:
-    """A paragraph; `style`: "", "note", "warn" or "lead"."""
+    """A paragraph; `style` is "", "note", "warn" or "lead"."""
 
     text: str
     style: str = ""
@@ -72,7 +72,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawing with what it shows."""
+    """A drawing with its caption."""
 
     name: str
     svg: Markup
@@ -82,7 +82,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class DefinitionList:
-    """Terms and what they are: a list of (term, text)."""
+    """Definition list of (term, text) pairs."""
 
     items: tuple[tuple[str, str], ...]
     cards: bool = False
@@ -91,7 +91,7 @@ class DefinitionList:
 
 @dataclass(frozen=True)
 class Code:
-    """Text to copy as it is."""
+    """Preformatted text to copy."""
 
     name: str
     label: str
@@ -100,9 +100,9 @@ class Code:
 
 
 class Statement(NamedTuple):
-    """A sentence of an answer: `state` is "", "pass", "warn", "fail" or "unknown", `link` the section that says more.
+    """One sentence of an answer: `state` is "", "pass", "warn", "fail" or "unknown", `link` the section with details.
 
-    `lead` stands before the sentence in bold, `proof` after it in small print: the test and what it could show.
+    `lead` is printed in bold before the sentence, `proof` in small print after it: the test and its power.
     """
 
     text: str
@@ -113,7 +113,7 @@ class Statement(NamedTuple):
 
 
 class KeyQuestion(NamedTuple):
-    """A question and what the folder says to it."""
+    """A key question with the statements that answer it."""
 
     question: str
     lines: tuple[Statement, ...]
@@ -121,14 +121,14 @@ class KeyQuestion(NamedTuple):
 
 @dataclass(frozen=True)
 class Questions:
-    """Questions with their answers, the first thing on a page."""
+    """Key questions with their answers, at the top of a page."""
 
     items: tuple[KeyQuestion, ...]
     kind: str = "answers"
 
 
 class Bar(NamedTuple):
-    """A value with its interval: all as shares of the axis; `text` is written beside it, `mark` is a second value."""
+    """A value with its interval, as fractions of the axis; `text` is the label, `mark` a second value."""
 
     label: str
     value: float
@@ -142,15 +142,15 @@ class Bar(NamedTuple):
 
 @dataclass(frozen=True)
 class Bars:
-    """Values with their intervals, one below the other, drawn by the page's style alone: it fits any width.
+    """Values with their intervals as horizontal bars, drawn with CSS alone at any width.
 
     Args:
         name: unique on the page.
-        caption: what it shows.
-        bars: in order, from the top.
-        ticks: place on the axis, as a share, and its text.
-        legend: kind of mark ("bar", "mark", "faint") and what it means.
-        shown: how many stand there before the reader asks for the rest.
+        caption: caption of the chart.
+        bars: bars from top to bottom.
+        ticks: position on the axis, as a fraction, and label.
+        legend: kind of mark ("bar", "mark", "faint") and its meaning.
+        shown: number of bars shown initially.
     """
 
     name: str
@@ -164,7 +164,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class TwoColumns:
-    """Blocks in two columns where the page is wide."""
+    """Blocks in two columns on wide pages."""
 
     left: tuple[Any, ...]
     right: tuple[Any, ...]
@@ -173,7 +173,7 @@ class TwoColumns:
 
 @dataclass(frozen=True)
 class Panels:
-    """Drawings beside each other, to be compared; those after the first `shown` stand behind a line that opens them."""
+    """Drawings side by side for comparison; those after the first `shown` are collapsed."""
 
     figures: tuple[Any, ...]
     shown: int = 6
@@ -182,7 +182,7 @@ class Panels:
 
 @dataclass(frozen=True)
 class Collapsible:
-    """Blocks behind a line that opens them."""
+    """Blocks behind a heading that expands them."""
 
     title: str
     blocks: tuple[Any, ...]
@@ -191,7 +191,7 @@ class Collapsible:
 
 @dataclass(frozen=True)
 class HeatMap:
-    """Models by attacks, in one metric at a time: `data` holds all of them for the page's script."""
+    """Models by attacks, one metric at a time; `data` holds all metrics for the page's script."""
 
     name: str
     caption: str
@@ -203,9 +203,9 @@ class HeatMap:
 
 @dataclass(frozen=True)
 class Picture:
-    """An example under attack: `clean` names its clean image in the gallery, `uris` hold the rest.
+    """An adversarial example: `clean` names its clean image in the gallery, `uris` are its data URIs.
 
-    `change` says by how much the picture of the change is amplified, or why there is none.
+    `change` is the amplification of the perturbation picture, or the reason why there is no such picture.
     """
 
     model: str
@@ -219,13 +219,13 @@ class Picture:
 
     @property
     def style(self) -> Markup:
-        """The data URIs as CSS custom properties; base64 holds nothing that could end an attribute."""
+        """The data URIs as CSS custom properties. Base64 contains no character that could end an attribute."""
         return style_of(self.uris)
 
 
 @dataclass(frozen=True)
 class Gallery:
-    """Pictures that can be chosen by model, attack and image; `clean`: data URIs by clean image."""
+    """Pictures filtered by model, attack and image; `clean` maps clean images to data URIs."""
 
     pictures: tuple[Picture, ...]
     clean: dict[str, dict[str, str]]
@@ -233,17 +233,17 @@ class Gallery:
     kind: str = "gallery"
 
     def names(self, field_name: str) -> list[str]:
-        """The different values of "model", "attack", "image" or "outcome", in order."""
+        """Return the distinct values of "model", "attack", "image" or "outcome", in order."""
         return list(dict.fromkeys(getattr(picture, field_name) for picture in self.pictures))
 
     @property
     def styles(self) -> list[tuple[str, Markup]]:
-        """Class and custom properties of each clean image: written once, however many attacks there are on it."""
+        """Class and custom properties of each clean image, written once for all attacks."""
         return [(key, style_of(uris)) for key, uris in self.clean.items()]
 
 
 class Thumbnail(NamedTuple):
-    """A small picture: what it shows, and the picture itself as a data URI."""
+    """A small picture as a data URI, with its description."""
 
     title: str
     uri: str
@@ -251,7 +251,7 @@ class Thumbnail(NamedTuple):
 
 @dataclass(frozen=True)
 class PictureGrid:
-    """Rows of small pictures, each row with a name."""
+    """Named rows of small pictures."""
 
     name: str
     caption: str
@@ -260,13 +260,13 @@ class PictureGrid:
 
 
 def style_of(uris: dict[str, str]) -> Markup:
-    """Data URIs as CSS custom properties."""
+    """Return data URIs as CSS custom properties."""
     return Markup(";".join(f"--{name}:url({uri})" for name, uri in uris.items()))
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page that the navigation names; `badge` is a short count beside it."""
+    """A section of the page with a navigation entry; `badge` is a short count shown in the navigation."""
 
     name: str
     title: str
@@ -276,7 +276,7 @@ class Section:
 
 
 def entry(value: Any, *, kind: str = "", title: str = "") -> TableCell:
-    """A cell from a value: text as it is, numbers with three digits, an estimate with its interval."""
+    """Build a table cell from a value: text unchanged, numbers with three digits, estimates with intervals."""
     if isinstance(value, TableCell):
         return value
     value = short_name(value) if isinstance(value, str) else value
@@ -299,7 +299,7 @@ def entry(value: Any, *, kind: str = "", title: str = "") -> TableCell:
 def make_table(
     name: str, caption: str, columns: Iterable[str | Column], rows: Iterable[Sequence[Any]], *, note: str = ""
 ) -> PageTable:
-    """A table from plain values."""
+    """Build a table from plain values."""
     heads = tuple(Column(column) if isinstance(column, str) else column for column in columns)
     return PageTable(name, caption, heads, tuple(tuple(entry(value) for value in row) for row in rows), note)
 
@@ -312,11 +312,11 @@ def list_table(
     *,
     note: str = "",
 ) -> PageTable:
-    """A table with a row for each item; a column is its heading and what it shows of an item."""
+    """Build a table with a row for each item; a column is a heading and a function of an item."""
     rows = [[show(item) for _, show in columns] for item in items]
     return make_table(name, caption, [head for head, _ in columns], rows, note=note)
 
 
 def badge(state: str, text: str = "") -> TableCell:
-    """A word with a colour and a sign: pass, warn, fail or unknown."""
+    """Build a coloured label: pass, warn, fail or unknown."""
     return TableCell(text or state, state, kind=state)

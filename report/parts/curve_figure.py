@@ -1,4 +1,4 @@
-"""The curves as a figure; Matplotlib is loaded only here."""
+"""Curves as a Matplotlib figure. Matplotlib is imported here only."""
 
 import io
 import math
@@ -13,7 +13,7 @@ from ...engine.store.atomic_files import write_atomic
 from ...engine.tables.budget_curves import Curve, Curves
 from ...errors import InvalidInput, MissingLibrary
 
-# Okabe and Ito's colours, which colour-blind readers tell apart; line styles repeat what colours say.
+# Okabe and Ito's colour-blind-safe palette. Line styles repeat the colours.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _LINES = ("-", "--", "-.", ":")
 _MARKERS = "osD^vPX"
@@ -21,16 +21,16 @@ _SUFFIXES = (".svg", ".png", ".pdf")
 
 
 def write_curve_figure(curves: Curves, path: str | Path) -> None:
-    """Draw a panel for each norm and model: steps with their bands, points with their intervals.
+    """Draw a panel for each norm and model: steps with bands, points with intervals.
 
     Args:
-        curves: what to draw.
-        path: the file; its ending says the format: .svg, .png or .pdf.
+        curves: curves to draw.
+        path: file with suffix .svg, .png or .pdf, which selects the format.
 
     Raises:
-        InvalidInput: if the ending is none of these.
-        MissingLibrary: without Matplotlib.
-        Unavailable: if the file cannot be written.
+        InvalidInput: If the suffix is not supported.
+        MissingLibrary: If Matplotlib is not installed.
+        Unavailable: If the file cannot be written.
     """
     path = Path(path)
     if path.suffix.lower() not in _SUFFIXES:
@@ -53,7 +53,7 @@ def write_curve_figure(curves: Curves, path: str | Path) -> None:
         for curve in mine:
             _draw(axes, curve, looks[_name(curve.labels)], queries=curves.against == "queries")
         axes.set_title(model)
-        axes.set_ylabel("accuracy (share of all images)")
+        axes.set_ylabel("accuracy (proportion of all images)")
         axes.set_xlabel(_axis(curves, norm))
         axes.set_ylim(-0.02, 1.02)
         axes.grid(visible=True, alpha=0.25)
@@ -71,7 +71,9 @@ def _draw(axes: Any, curve: Curve, place: int, *, queries: bool) -> None:
     if curve.kind == "points":
         ends = np.nan_to_num([curve.accuracy - curve.low, curve.high - curve.accuracy]).clip(0)
         look = {"color": colour, "marker": _MARKERS[place % len(_MARKERS)], "capsize": 3, "label": name}
-        axes.errorbar(curve.budgets, curve.accuracy, ends, linestyle="none", **look)  # nothing is known between them
+        axes.errorbar(
+            curve.budgets, curve.accuracy, ends, linestyle="none", **look
+        )  # no line, because accuracy between them is unknown
         return
     axes.step(curve.budgets, curve.accuracy, where="post", color=colour, linestyle=line, label=name)
     axes.fill_between(curve.budgets, curve.low, curve.high, step="post", color=colour, alpha=0.15, linewidth=0)

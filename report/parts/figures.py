@@ -1,7 +1,7 @@
-"""Drawings as inline SVG by Matplotlib: text stays text, colours are those of the page, points say what they are.
+"""Drawings as inline SVG by Matplotlib, with text as text, the page's colours and tooltips at points.
 
-Matplotlib rather than Vega: measured on the same line chart, 29 KB of SVG that shows without a script (before it is
-shortened here) against 907 KB for Vega inlined once, which is blank without one.
+Matplotlib rather than Vega: for the same line chart, 29 KB of SVG that needs no script (before it is shortened here)
+against 907 KB for inlined Vega, which is blank without scripts.
 """
 
 import io
@@ -21,11 +21,11 @@ from ...scoring.plots import plot_item_map
 from ...scoring.ranking import Ranking
 from .blocks import Figure
 
-# Stand-ins for the page's variables: a drawing is made once and is right in light and in dark.
+# Placeholders for the page's CSS variables, so that one drawing serves light and dark mode.
 _INK, _FAINT, _PAPER = "#010101", "#020202", "#030303"
 SERIES = tuple(f"#0a0a{place:02x}" for place in range(16, 24))
-_WHOLE = 4.9  # inches of every drawing: it can be read on a phone, and two stand beside each other on a desk
-_LABELLED = 7  # lines that have their names at their ends
+_WHOLE = 4.9  # inches of every drawing: legible on a phone, two side by side on a desktop
+_LABELLED = 7  # most lines that are labelled at their ends
 _MARKERS = "osD^vPX*"
 _DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1)), (0, (3, 2)), (0, (8, 2)), (0, (1, 1)))
 _VARIABLES: Mapping[str, str] = {
@@ -37,9 +37,9 @@ _VARIABLES: Mapping[str, str] = {
 
 
 class Line(NamedTuple):
-    """A curve with its band if `steps`, which changes only at its points; else points, and nothing known between.
+    """A curve: steps with a band if `steps`, otherwise separate points.
 
-    `series` and `dash` say what it looks like.
+    `series` and `dash` select colour and line style.
     """
 
     label: str
@@ -53,7 +53,7 @@ class Line(NamedTuple):
 
 
 class LabelledPoint(NamedTuple):
-    """A point with a name."""
+    """A named point."""
 
     label: str
     x: float
@@ -71,7 +71,7 @@ class PointWithIntervals(NamedTuple):
 
 
 def draw_item_map(name: str, ranking: Ranking, difficulties: Mapping[str, np.ndarray], *, caption: str) -> Figure:
-    """Abilities and the difficulties of the items of each kind, on one axis."""
+    """Draw abilities and the difficulties of each kind of item on one axis."""
     ranking = replace(ranking, subjects=tuple(map(_short, ranking.subjects)))
     difficulties = {_short(kind): values for kind, values in difficulties.items()}
     rows, labels = len(ranking.subjects) + len(difficulties) + 0.5, (*ranking.subjects, *difficulties)
@@ -91,9 +91,9 @@ def draw_curves(
     log: bool = False,
     shares: bool = True,
 ) -> Figure:
-    """Shares between 0 and 1, or other numbers, against a budget: steps with bands, points with intervals, names.
+    """Draw proportions, or other numbers, against a budget: steps with bands, points with intervals.
 
-    Each line has its name at its right end; above `_LABELLED` lines a legend has them.
+    Each line is labelled at its right end; more than `_LABELLED` lines have a legend.
     """
     lines = _above_zero(lines) if log else lines
     labelled, tips = len(lines) <= _LABELLED, {}
@@ -105,7 +105,7 @@ def draw_curves(
             _draw_line(axes, line, f"{name}-{place}")
         if log:
             axes.set_xscale("log")
-            few = 1.0 if any(line.steps for line in lines) else 1.4  # points do not stand on the edge
+            few = 1.0 if any(line.steps for line in lines) else 1.4  # keep points off the edge
             axes.set_xlim(min(min(line.x) for line in lines) / few, max(max(line.x) for line in lines) * 1.1 * few)
             _plain_ticks(axes)
         axes.set_ylim(*((-0.02, 1.02) if shares else (0, None)))
@@ -131,7 +131,7 @@ def _draw_line(axes: Any, line: Line, tip: str) -> None:
 
 
 def _above_zero(lines: Sequence[Line]) -> list[Line]:
-    """What a logarithmic axis can show: steps begin a little left of the first budget, points at 0 are left out."""
+    """Prepare lines for a logarithmic axis: steps start left of the first budget, and points at 0 are removed."""
     first = min((x for line in lines for x in line.x if x > 0), default=1.0) / 1.3
     shown = []
     for line in lines:
@@ -143,7 +143,7 @@ def _above_zero(lines: Sequence[Line]) -> list[Line]:
 
 
 def _label_ends(axes: Any, lines: Sequence[Line]) -> None:
-    """The name of each line right of the axes at the height of its end, moved apart where ends are close."""
+    """Label each line at its right end, and move labels apart if they overlap."""
     to_axes = (axes.transData + axes.transAxes.inverted()).transform
     ends = [(line, to_axes((line.x[-1], line.y[-1]))) for line in lines]
     ends.sort(key=lambda each: -each[1][1])
@@ -151,7 +151,7 @@ def _label_ends(axes: Any, lines: Sequence[Line]) -> None:
     heights = [min(max(float(end[1]), 0.0), 1.0) for _, end in ends]
     for place in range(1, len(heights)):
         heights[place] = min(heights[place], heights[place - 1] - gap)
-    for place in reversed(range(len(heights))):  # what fell below the axis pushes the others up again
+    for place in reversed(range(len(heights))):  # labels below the axis push the others up
         heights[place] = max(heights[place], gap * (len(heights) - 1 - place) - 0.02)
     for (line, end), height in zip(ends, heights, strict=True):
         colour = SERIES[line.series % len(SERIES)]
@@ -162,7 +162,7 @@ def _label_ends(axes: Any, lines: Sequence[Line]) -> None:
 
 
 def _short(name: str, most: int = 25) -> str:
-    """A name that fits beside a drawing; what is left out is in the middle."""
+    """Shorten a name to fit, omitting its middle."""
     half = (most - 1) // 2
     return name if len(name) <= most else f"{name[:half]}\N{HORIZONTAL ELLIPSIS}{name[-half:]}"
 
@@ -170,7 +170,7 @@ def _short(name: str, most: int = 25) -> str:
 def draw_dots(
     name: str, dots: Sequence[LabelledPoint], series: Sequence[str], *, x_axis: str, y_axis: str, caption: str
 ) -> Figure:
-    """Points with names; `series` are named by the legend; the best points are filled and joined by a line."""
+    """Draw named points. The legend lists `series`; the best points are filled and connected."""
     tips: dict[str, str] = {}
     with _axes(_WHOLE - 0.85, 2.6, below=0.55 + _legend_height(len(series))) as (figure, axes):
         front = sorted((dot.x, dot.y) for dot in dots if dot.best)
@@ -203,7 +203,7 @@ def draw_dots(
 
 
 def _name_dots(axes: Any, dots: Sequence[LabelledPoint]) -> None:
-    """Names beside the points where there is room, the best first; the others say theirs under the pointer only."""
+    """Label points as space allows, the best first; unlabelled points have tooltips only."""
     point = axes.get_figure().dpi / 72
     places = {dot: axes.transData.transform((dot.x, dot.y)) / point for dot in dots}
     (left, below), (right, above) = axes.transAxes.transform([(0, 0), (1, 1)]) / point
@@ -211,7 +211,7 @@ def _name_dots(axes: Any, dots: Sequence[LabelledPoint]) -> None:
     alike = Counter((dot.x, dot.y) for dot in places)
     for dot in sorted(places, key=lambda each: not each.best):
         others = alike.pop((dot.x, dot.y), 0) - 1
-        if others < 0:  # it was named with another that stands at the same place
+        if others < 0:  # already labelled with another point at the same position
             continue
         label = f"{dot.label} and {others} more" if others else dot.label
         (x, y), width = places[dot], 4.6 * len(label)
@@ -231,7 +231,7 @@ def _overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
 
 
 def draw_crosses(name: str, crosses: Sequence[PointWithIntervals], *, x_axis: str, y_axis: str, caption: str) -> Figure:
-    """Points with intervals in both directions, each named by the legend; both axes run from 0 to 1."""
+    """Draw points with intervals in both directions, named in the legend; both axes run from 0 to 1."""
     tips: dict[str, str] = {}
     with _axes(_WHOLE - 0.85, 3.0, below=0.55 + 0.1 + 0.21 * len(crosses)) as (figure, axes):
         for place, cross in enumerate(crosses):
@@ -253,7 +253,7 @@ def draw_crosses(name: str, crosses: Sequence[PointWithIntervals], *, x_axis: st
 
 
 def draw_counts(name: str, counts: Sequence[int], *, x_axis: str, y_axis: str, caption: str) -> Figure:
-    """A bar for each count, from 0 upwards."""
+    """Draw a bar for each count."""
     tips = {}
     with _axes(_WHOLE - 0.85, 1.7) as (figure, axes):
         for place, count in enumerate(counts):
@@ -272,7 +272,7 @@ def draw_counts(name: str, counts: Sequence[int], *, x_axis: str, y_axis: str, c
 def _axes(
     width: float, height: float, *, left: float = 0.65, below: float = 0.55, right: float = 0.2
 ) -> Iterator[tuple[Any, Any]]:
-    """A canvas whose axes are of this size, with room beside and below, in inches; `tight` would draw it twice."""
+    """Create a canvas with axes of this size, margins in inches. `tight` would draw it twice."""
     try:
         from cycler import cycler
         from matplotlib import rc_context
@@ -282,7 +282,7 @@ def _axes(
     style: Any = {
         "svg.fonttype": "none",
         "svg.hashsalt": "davylamp",
-        "font.family": "DejaVu Sans",  # Matplotlib's own: each name of a list is looked for at every text
+        "font.family": "DejaVu Sans",  # Matplotlib's own; font lists are searched for every text
         "path.simplify_threshold": 0.5,
         "font.size": 10,
         "text.parse_math": False,  # a name with two dollar signs is a name
@@ -316,7 +316,7 @@ def _add_legend(figure: Any, columns: int = 2) -> None:
 
 
 def _plain_ticks(axes: Any) -> None:
-    """1, 2, 5, 10 instead of powers: their labels are formulas, and a name with two dollar signs must stay a name."""
+    """Label ticks 1, 2, 5, 10 instead of powers: parsing their formulas would also parse names with two "$"."""
     from matplotlib.ticker import FixedLocator, NullLocator
 
     low, high = axes.get_xlim()
@@ -331,7 +331,7 @@ def _plain_ticks(axes: Any) -> None:
 
 
 def _to_svg(figure: Any, name: str, caption: str, tips: Mapping[str, str]) -> Markup:
-    """The drawing with the page's colours, a description, and what is under the pointer said."""
+    """Return the drawing as SVG with the page's colours, a description and tooltips."""
     file = io.StringIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     figure.savefig(file, format="svg", transparent=True, metadata=nothing)

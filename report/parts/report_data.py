@@ -1,4 +1,4 @@
-"""A results folder as the report needs it: read once, with the first images as pictures."""
+"""The data of a report: a results folder read once, with thumbnails of the first images."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ from ...engine.tables.symbols import shown_symbol
 
 @dataclass(frozen=True)
 class ReportData:
-    """What a report is about.
+    """The data of a report.
 
     Args:
-        path: the results folder.
-        outcomes: finished cells as arrays, the first images as pictures.
-        states: every cell by key, with its state and what is known of its run.
-        titles: a name for each cell that no other cell of its model has.
-        models: name of each model by key of its subject.
+        path: results folder.
+        outcomes: finished runs as arrays, with thumbnails of the first images.
+        states: all runs by key, with state and metadata.
+        titles: unique name of each run among those on its model.
+        models: name of each model by the key of its `ModelOnData`.
     """
 
     path: Path
@@ -35,29 +35,29 @@ class ReportData:
 
     @cached_property
     def standings(self) -> list[ThreatModelRanking]:
-        """The models under each threat model, the most robust first."""
+        """Return the models under each threat model, the most robust first."""
         return rank_models(self.outcomes, models_at_chance(self.outcomes))
 
     @property
     def models_in_order(self) -> list[str]:
-        """Names of the models, the most robust under the first threat model before the others."""
+        """Return the names of the models, ordered by robustness under the first threat model, then the others."""
         return list(dict.fromkeys(place.name for each in self.standings for place in each.places))
 
     def model(self, outcome: RunResult) -> str:
-        """Name of the model that a cell attacks."""
+        """Return the name of the model that a run attacks."""
         return self.models[outcome.cell.subject.key]
 
     def title(self, outcome: RunResult) -> str:
-        """Name of a cell beside the others on its model."""
+        """Return the name of a run, unique on its model."""
         return self.titles[outcome.cell.key]
 
 
 def read_folder(path: str | Path) -> ReportData:
-    """Read everything that a report shows.
+    """Read all data of a report.
 
     Raises:
-        Unavailable: if there is no such folder, or no cell in it.
-        StoreMismatch: if it was written in another format.
+        Unavailable: If there is no such folder, or it contains no run.
+        StoreMismatch: If it was written in a different format.
     """
     outcomes = read_outcomes(path, ["OTR", shown_symbol("FR@K")], examples=True)
     running = {cell.key: CellState(cell.key, cell, "running", "", {}) for cell in outcomes.running}
@@ -67,7 +67,7 @@ def read_folder(path: str | Path) -> ReportData:
 
 
 def name_cells(outcomes: Results) -> dict[str, str]:
-    """A name for every finished cell: implementation and threat model, and what else tells it from like ones."""
+    """Name every finished run: implementation, threat model, and the settings that distinguish it."""
     alike: dict[tuple[str, str], list[RunResult]] = {}
     for outcome in outcomes.done:
         alike.setdefault(

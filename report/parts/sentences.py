@@ -1,4 +1,4 @@
-"""The first screen in sentences: which model holds best, which attack is strongest, what is missing."""
+"""Opening sentences of the report: the most robust model, the strongest attack, and missing results."""
 
 import math
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _DIFFERENT = "Significantly different from"
 
 
 def percent_text(share: float) -> str:
-    """A share in per cent: "18 %", "2.5 %", "0.04 %"; never 0 or 100 unless it is."""
+    """Format a proportion in per cent: "18 %", "2.5 %", "0.04 %"; never 0 or 100 unless exact."""
     value = 100 * share
     if math.isnan(value):
         return "unknown"
@@ -27,12 +27,12 @@ def percent_text(share: float) -> str:
 
 
 def percent_range(low: float, high: float) -> str:
-    """Both ends of an interval of a share in per cent: "8.6 to 31 %"."""
+    """Format the bounds of an interval in per cent: "8.6 to 31 %"."""
     return f"{percent_text(low).removesuffix(' %')} to {percent_text(high)}"
 
 
 def value_text(place: StandingRow, norm: str) -> str:
-    """What is left of a model, in a word."""
+    """Format the robust accuracy of a model, or its median robust distance."""
     kept = place.kept
     if not norm or math.isnan(kept.value):
         return percent_text(kept.value)
@@ -42,8 +42,8 @@ def value_text(place: StandingRow, norm: str) -> str:
 
 
 def say_missing(outcomes: Results, checks: Sequence[Finding]) -> tuple[Statement, ...]:
-    """A sentence for each thing that a reader of a finished evaluation would expect and that is not there."""
-    nowhere = {"complete": "", "few-images": ""}  # else on the page
+    """Return a sentence for each result that a finished evaluation would have and that is missing."""
+    nowhere = {"complete": "", "few-images": ""}  # shown elsewhere on the page
     lines = [
         Statement(each.detail, each.state, nowhere.get(each.name, "provenance"))
         for each in check_completeness(outcomes)
@@ -58,7 +58,7 @@ def say_missing(outcomes: Results, checks: Sequence[Finding]) -> tuple[Statement
 
 
 def say_best_models(outcomes: Results, standings: Sequence[ThreatModelRanking]) -> list[Statement]:
-    """For each threat model: which model is first, how sure that is, and whether a paired test tells it apart."""
+    """For each threat model, name the first model, its uncertainty, and the result of paired tests."""
     unfinished = [cell.subject for cell in (*outcomes.running, *outcomes.waiting)]
     models = {(each.model, each.model_digest) for each in (*outcomes.subjects.values(), *unfinished)}
     return [_say_best_model(each, len(models) - 1) for each in standings]
@@ -69,7 +69,7 @@ def _say_best_model(standing: ThreatModelRanking, others: int) -> Statement:
         return Statement(f"{standing.threat}: {standing.why}.")
     first, leaders, rest = standing.places[0], standing.tied, standing.rest
     if math.isnan(first.value):
-        why = "every image is undecided, as a result broke a rule and no attack fools it: there is no first place"
+        why = "every image is undecided (an invalid result, and no attack fooled it), so no model ranks first"
         return Statement(f"{standing.threat}: {why}.")
     if len(leaders) > 1:
         lead = listed([place.name for place in leaders], last=" and ")
@@ -79,7 +79,7 @@ def _say_best_model(standing: ThreatModelRanking, others: int) -> Statement:
         lead, verb = first.name, "ranks first, but not significantly: it " if shared else ""
     text = f"{verb}{_claim(standing)}; {standing.threat}."
     left = [f"{attack} (no result on {listed(models)})" for attack, models in (standing.left or {}).items()]
-    left = [f"Left out: {listed(left)}."] if left else []
+    left = [f"Omitted: {listed(left)}."] if left else []
     if len(standing.places) == 1:
         proof = "It is the only model." if not others else f"{_many(others, 'other model')} cannot be compared with it."
         return Statement(text, lead=lead, proof=" ".join([proof, *left]))
@@ -89,7 +89,7 @@ def _say_best_model(standing: ThreatModelRanking, others: int) -> Statement:
 
 
 def _claim(standing: ThreatModelRanking) -> str:
-    """What is left of the first, or of each of those that tie, with its interval and what is undecided."""
+    """Describe the first model, or each model tied with it: robust accuracy or distance, interval, undecided images."""
     first, norm, leaders = standing.places[0], standing.norm, standing.tied
     kept = first.kept
     counts = {(str(each.low), str(each.high), each.images, each.kept.undecided, each.drawn) for each in leaders}
@@ -99,36 +99,40 @@ def _claim(standing: ThreatModelRanking) -> str:
         decided = f"{kept.images - kept.undecided} decided" if kept.undecided else f"{kept.images}"
         size, known = f"its {decided} images", "; ".join([*_undecided(kept, norm), _range(norm, kept)])
     if norm and any(place.clean < 1 for place in leaders):
-        size += ", 0 where wrong when clean"
+        size += ", 0 if misclassified when clean"
     if not norm:
         share, under = percent_text(kept.value), f"under {standing.attacks_text}"
-        draws = " by shares of its draws" if first.drawn else ""
+        draws = " by rates over its samples" if first.drawn else ""
         if standing.targeted:
-            return f"is right when clean and not driven to the target on {share} of {size}{draws} {under} ({known})"
-        return f"keeps {share} of {size} right{draws} {under} ({known})"
+            return (
+                f"is correct when clean and does not predict the target on {share} of {size}{draws} {under} ({known})"
+            )
+        return f"classifies {share} of {size} correctly{draws} {under} ({known})"
     under = f" under {standing.attacks_text}" if standing.left else ""
     aim = " to the target" if standing.targeted else ""
     if math.isinf(kept.value):
-        done = "driven to the target" if standing.targeted else "fooled"
+        done = "classified as the target" if standing.targeted else "fooled"
         number = kept.images - kept.undecided - kept.unfooled
-        few = f"is wrong when clean or {done} on {number} of {size}" if number else f"is {done} on none of {size}"
-        return f"{few}{under or ' by any attack'}, so that no median is known ({known})"
+        few = (
+            f"is misclassified when clean or {done} on {number} of {size}" if number else f"is {done} on none of {size}"
+        )
+        return f"{few}{under or ' by any attack'}, so the median is unknown ({known})"
     if len(leaders) > 1 or len(standing.places) == 1:
         return f"needs a change of {value_text(first, norm)}{aim} in the median over {size}{under} ({known})"
     return f"needs the largest change{aim} over {size}{under}: median {value_text(first, norm)} ({known})"
 
 
 def _undecided(kept: RobustnessEstimate, norm: str) -> list[str]:
-    """How many images are undecided, and what the share of all is between."""
+    """Describe how many images are undecided, and the resulting bounds over all images."""
     if not kept.undecided:
         return []
-    text = f"{kept.undecided} of {kept.images} are undecided: a result broke a rule, no attack fools them"
+    text = f"{kept.undecided} of {kept.images} are undecided: a result is invalid, and no attack fools them"
     bounds = f"; {percent_text(kept.least)} of all if they are fooled, {percent_text(kept.most)} if not"
     return [text if norm else text + bounds]
 
 
 def _range(norm: str, kept: RobustnessEstimate) -> str:
-    """The interval; an end of a median that is infinite is more than any attack found."""
+    """Describe the interval. An infinite bound of a median exceeds every distance that was found."""
     if not norm:
         return f"95 % interval {percent_range(kept.low, kept.high)}"
     if math.isnan(kept.low):
@@ -140,21 +144,21 @@ def _range(norm: str, kept: RobustnessEstimate) -> str:
 
 
 def _compare_tied(standing: ThreatModelRanking) -> str:
-    """Whether those that share the first place are told apart image by image."""
+    """Describe the paired tests among the models tied for first place."""
     others = standing.tied[1:]
     tests = [place.p for place in others if not math.isnan(place.p)]
     if not tests:
         return _why_untested(others)
     p = f"{'' if len(tests) == 1 else 'least '}{_test_name(standing)} p = {min(tests):.2g}"
     if any(place.apart for place in others):
-        return f"Image by image they are significantly different all the same: {p}."
+        return f"The paired test over images is nevertheless significant: {p}."
     margin = f"; equivalent within {MARGIN:.0%}" if standing.equivalent else ""
     fewest = min(place.pairs for place in others if place.pairs)
     return f"Not significantly different{margin}: {p}; {_power(fewest, standing.level)}."
 
 
 def _compare_rest(standing: ThreatModelRanking) -> str:
-    """Whether the others are told from the first, or from all that share its place."""
+    """Describe the paired tests of the other models against the first, or against all tied with it."""
     norm, test = standing.norm, _test_name(standing)
     known = [place for place in standing.rest if not math.isnan(place.p)]
     strangers = [place for place in standing.rest if math.isnan(place.p)]
@@ -177,32 +181,32 @@ def _compare_rest(standing: ThreatModelRanking) -> str:
 
 
 def _limits(standing: ThreatModelRanking) -> list[str]:
-    """What the tests leave out, and what could turn them round."""
+    """Describe the images excluded from the tests, and results that could reverse the order."""
     lines, first = [], standing.places[0].kept
     tested = [place.pairs for place in standing.places if place.pairs]
     if tested and any(place.kept.undecided for place in standing.places):
         least = "" if len(tested) == 1 else ", at least"
-        lines.append(f"Compared on the images that are decided on both{least}: {min(tested)}.")
+        lines.append(f"Compared on the images decided for both models{least}: {min(tested)}.")
     turned = [place for place in standing.places if place.apart and place.kept.most > first.least]
-    return [*lines, f"What is undecided could turn the order round: {_names(turned)}."] if turned else lines
+    return [*lines, f"The undecided images could reverse this order: {_names(turned)}."] if turned else lines
 
 
 def _why_untested(places: Sequence[StandingRow]) -> str:
-    """Why no paired test is possible with some models."""
+    """Explain why no paired test is possible with some models."""
     saw = [place for place in places if place.pairs is None]
     nothing = [place for place in places if place.pairs is not None]
-    lines = [f"{_names(saw)} saw other images: no paired test is possible."] if saw else []
-    lines += [f"No image is decided on both with {_names(nothing)}: no paired test is possible."] if nothing else []
+    lines = [f"{_names(saw)}: evaluated on different images, so no paired test is possible."] if saw else []
+    lines += [f"No image is decided for both with {_names(nothing)}, so no paired test is possible."] if nothing else []
     return " ".join(lines)
 
 
 def _test_name(standing: ThreatModelRanking) -> str:
     name = "sign test" if standing.norm else "exact McNemar"
-    return f"{name} by the majority of draws" if any(place.drawn for place in standing.places) else name
+    return f"{name} by the majority of samples" if any(place.drawn for place in standing.places) else name
 
 
 def _power(images: int, level: float) -> str:
-    """What so many images can show at all."""
+    """Describe the smallest difference that this number of images can detect."""
     least = min_images_for_significance(level)
     if images < least:
         few = f"with {_many(images, 'image')}, no outcome can be significant"
@@ -211,7 +215,7 @@ def _power(images: int, level: float) -> str:
 
 
 def say_strongest_attacks(standings: Sequence[ThreatModelRanking]) -> list[Statement]:
-    """For each threat model with a radius: which attack fools most, of those that all models have met."""
+    """For each threat model with a radius, name the attack that fools most, among those run on all models."""
     return [_say_strongest(each) for each in standings]
 
 
@@ -221,38 +225,42 @@ def _say_strongest(standing: ThreatModelRanking) -> Statement:
     if math.isnan(first.value):
         return Statement(f"{threat}: no image was attacked.")
     if first.value == 0:
-        images = f"{first.images} attacked images to the target" if standing.targeted else ""
-        does = f"drives any of the {images}" if images else f"fools any of the {first.images} images that were attacked"
+        images = f"{first.images} attacked images" if standing.targeted else ""
+        does = (
+            f"reaches the target on any of the {images}"
+            if images
+            else f"fools any of the {first.images} attacked images"
+        )
         return Statement(f"{threat}: no attack {does}{f'; {_broke(broken)}' if broken else ''}.", link="trust")
     others = standing.others
-    fewer = f" {others} run on other models {'is' if others == 1 else 'are'} left out." if others else ""
+    fewer = f" {others} run on other models {'is' if others == 1 else 'are'} omitted." if others else ""
     lead, text = _name_first(standing)
     text = f"{text}; {threat}{', ranked by how often the target is reached' if standing.targeted else ''}."
     if len(standing.places) == 1:
         return Statement(
             text, lead=lead, proof=f"No other attack was run on the same models.{fewer}", link="leaderboard"
         )
-    aside = " Results that broke a rule count as not fooled, and are left out of the tests: "
+    aside = " Invalid results count as not fooled and are excluded from the tests: "
     aside = f"{aside}{_broken(rest)}." if _broken(rest) else ""
     unseen = [each.name for each in (*tied[1:], *rest) if not each.pairs]
     proofs = [_compare_attacks(standing)] if len(unseen) < len(standing.places) - 1 else []
-    proofs += [f"No image is decided both under {first.name} and under {listed(unseen)}: no test"] if unseen else []
+    proofs += [f"No test, because no image is decided under both {first.name} and {listed(unseen)}"] if unseen else []
     return Statement(text, lead=lead, proof=f"{'. '.join(proofs)}.{aside}{fewer}", link="leaderboard")
 
 
 def _name_first(standing: ThreatModelRanking) -> tuple[str, str]:
-    """The strongest attack, or all that share its place, and what they do."""
+    """Describe the strongest attack, or all that are tied with it."""
     tied, first, models = standing.tied, standing.places[0], len(standing.places[0].results)
     size = f"{first.images} attacked images" if len({each.images for each in tied}) == 1 else "its attacked images"
     size += f" of {models} models" if models > 1 else ""
     broken = {each.violations for each in tied}
     known = f"95 % interval {percent_range(first.low, first.high)}"
     if len(broken) > 1:
-        known = f"results that broke a rule count as not fooled: {_broken(tied)}"
+        known = f"invalid results count as not fooled: {_broken(tied)}"
     elif first.violations:
         known += f"; {_broke(first.violations)}"
     share = percent_text(first.value)
-    does = f"drives {share} of {size} to the target" if standing.targeted else f"fools {share} of {size}"
+    does = f"reaches the target on {share} of {size}" if standing.targeted else f"fools {share} of {size}"
     if len(tied) == 1:
         return first.name, f"{does} ({known})"
     tie = f"tie{' for the first place' if standing.rest else ''}: each {does} ({known})"
@@ -260,10 +268,10 @@ def _name_first(standing: ThreatModelRanking) -> tuple[str, str]:
 
 
 def _compare_attacks(standing: ThreatModelRanking) -> str:
-    """Whether those behind are told from all that share the first place; or whether these are from one another."""
+    """Describe the tests of the other attacks against those in first place, or among the tied ones."""
     tied, rest = ([each for each in those if each.pairs] for those in (standing.tied[1:], standing.rest))
     images, least = min(each.pairs or 0 for each in (*tied, *rest)), min_images_for_significance(standing.level)
-    few = f"; {images} images are too few for a significant difference: at least {least} are needed"
+    few = f"; {images} images are too few for a significant difference; at least {least} are needed"
     few = few if images < least else ""
     if not rest:
         p = min(each.p for each in tied)
@@ -281,8 +289,10 @@ def _compare_attacks(standing: ThreatModelRanking) -> str:
 
 
 def _broke(count: int) -> str:
-    """What became of results that broke a rule."""
-    return f"{count} result{'' if count == 1 else 's'} broke a rule and count{'s' if count == 1 else ''} as not fooled"
+    """Describe how invalid results are counted."""
+    return (
+        f"{_many(count, 'result')} {'is invalid and counts' if count == 1 else 'are invalid and count'} as not fooled"
+    )
 
 
 def _broken(places: Sequence[StandingRow]) -> str:

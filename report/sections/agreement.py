@@ -1,4 +1,4 @@
-"""Do the libraries agree? Every attack that two or more of them implement, from the records of the same images."""
+"""Agreement of libraries: every attack with at least two implementations, compared on the same images."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,18 +16,20 @@ from ...intervals import proportion_interval
 from ..parts.blocks import Collapsible, Column, PageTable, Section, Statement, TableCell, Text, list_table, make_table
 from ..parts.report_data import ReportData
 
-_ACROSS = 6  # models that stand beside each other
+_ACROSS = 6  # models side by side
 _SAID = 2  # pairs that differ, on the first screen
 
 
 def write_agreement(
     folder: ReportData, pairs: Sequence[PairComparison], about: Mapping[tuple[str, str], About]
 ) -> Section:
-    """Success, distance, queries, time and verdict of each library beside the others; what their defaults say."""
+    """Build the section: success, distance, queries, time and verdicts by library, and differing defaults."""
     title = "Agreement of the libraries"
     lead = "The same attack, the same parameters, the same images: do the libraries give the same result?"
     if not pairs:
-        why = "No attack was run through two or more libraries here. Evaluate `pgd` rather than `foolbox:pgd` for this."
+        why = (
+            "No attack was run through two or more libraries. Evaluate `pgd`, not `foolbox:pgd`, to compare libraries."
+        )
         return Section("agreement", title, lead, (Text(why, "note"),))
     counts = Counter(pair.verdict for pair in pairs)
     summary = ", ".join(f"{number} {verdict}" for verdict, number in counts.most_common())
@@ -35,12 +37,12 @@ def write_agreement(
     blocks: list[Any] = [Text(f"{len(pairs)} pairs: {summary}.", "lead"), _matrix(folder, pairs)]
     blocks.append(Collapsible("How a verdict is reached", (Text(_note(pairs), "note"),)))
     blocks.append(Collapsible("Every implementation in numbers", (_implementations(folder, done, about),)))
-    blocks.append(Collapsible("Every pair, image by image", (_pairs_table(folder, pairs),)))
+    blocks.append(Collapsible("Every pair in numbers", (_pairs_table(folder, pairs),)))
     return Section("agreement", title, lead, (*blocks, _defaults(done, about)))
 
 
 def summarise_agreement(pairs: Sequence[PairComparison]) -> tuple[Statement, ...]:
-    """The pairs that differ, each in a sentence, the worst first, and how many show no difference."""
+    """Describe the pairs that differ, the worst first, and the number without a difference."""
     if not pairs:
         return (Statement("Not known: no attack was run through two or more libraries.", "unknown", "agreement"),)
     worst = sorted(pairs, key=lambda pair: -_rank(pair))
@@ -60,12 +62,12 @@ def summarise_agreement(pairs: Sequence[PairComparison]) -> tuple[Statement, ...
 
 
 def _rank(pair: PairComparison) -> int:
-    """How bad a verdict is."""
+    """Return the rank of a verdict, the worst first."""
     return [*SEVERITY].index(pair.verdict)
 
 
 def _matrix(folder: ReportData, pairs: Sequence[PairComparison]) -> PageTable:
-    """A row for each pair of implementations and threat model, a column for each model."""
+    """Build a table with a row for each pair and threat model, and a column for each model."""
     worst: dict[tuple[str, str, str], dict[str, PairComparison]] = {}
     for pair in pairs:
         seen = worst.setdefault((pair.a, pair.b, format_threat_model(pair.cell.threat_model)), {})
@@ -82,10 +84,10 @@ def _matrix(folder: ReportData, pairs: Sequence[PairComparison]) -> PageTable:
 
 
 def _note(pairs: Sequence[PairComparison]) -> str:
-    """The rule, and what these numbers of images can show."""
+    """Explain the rule, and the power of the tests at these numbers of images."""
     power = sorted({pair.judgement.power for pair in pairs}, key=lambda text: (len(text), text))
     more = f"; and {len(power) - _SAID} other numbers of images" if len(power) > _SAID else ""
-    return f"{RULE} Here: p counts below {_levels(pairs)}; {'; '.join(power[:_SAID])}{more}."
+    return f"{RULE} Here, p is significant below {_levels(pairs)}; {'; '.join(power[:_SAID])}{more}."
 
 
 def _levels(pairs: Sequence[PairComparison]) -> str:
@@ -97,7 +99,7 @@ def _verdict(pair: PairComparison | None) -> TableCell:
         return TableCell("-")
     verdict = pair.judgement
     tests = f"p success {verdict.p_success:.2g}, p distance {verdict.p_distance:.2g}"
-    title = f"{tests} (below {verdict.correction} it counts), agree on {pair.agreeing:.0%}; {verdict.power}"
+    title = f"{tests} (significant below {verdict.correction}), agree on {pair.agreeing:.0%}; {verdict.power}"
     return TableCell(verdict.text, verdict.text, kind=pair.state, title=title)
 
 
@@ -108,26 +110,29 @@ def _implementations(
         known = about[outcome.cell.attack, outcome.cell.threat_model.norm].findings
         return TableCell(", ".join(known), title="; ".join(known.values()))
 
-    success = "share of them that are fooled (MR) or taken for their target (TAS), with its 95 % interval"
+    success = "proportion of them that are fooled (MR) or classified as the target (TAS), with its 95 % interval"
     columns = (
         ("model", folder.model),
         ("implementation", lambda outcome: outcome.cell.attack),
         ("threat model", lambda outcome: format_threat_model(outcome.cell.threat_model)),
         (Column("n", "images attacked"), lambda outcome: int(outcome.results.attacked.sum())),
         (Column("success", success), _rate),
-        (Column("8-bit", "the same after rounding"), lambda outcome: _over(outcome, "success_8bit", np.mean)),
-        (Column("median distance", "in the norm of the threat model, over the images that are fooled"), _distance),
+        (
+            Column("8-bit", "success rate after rounding to 8 bits"),
+            lambda outcome: _over(outcome, "success_8bit", np.mean),
+        ),
+        (Column("median distance", "in the norm of the threat model, over the fooled images"), _distance),
         (Column("forwards", "median per image"), lambda outcome: _over(outcome, "forwards", np.median)),
         (Column("backwards", "median per image"), lambda outcome: _over(outcome, "backwards", np.median)),
         ("s/image", lambda outcome: _over(outcome, "seconds", np.mean)),
         ("violations", _violations),
-        (Column("known findings", "defects of the library's algorithm; the row runs as shipped"), findings),
+        (Column("known issues", "defects of the library's algorithm, which runs as shipped"), findings),
     )
     return list_table("agreement-rows", "Implementations side by side", done, columns)
 
 
 def _over(outcome: RunResult, column: str, of: Any) -> float | None:
-    """A mean or median over the attacked images."""
+    """Return a mean or median over the attacked images."""
     values = outcome.columns[column][outcome.results.attacked]
     return float(of(values)) if len(values) else None
 
@@ -140,7 +145,7 @@ def _rate(outcome: RunResult) -> TableCell | None:
     share = total / count
     return TableCell(
         f"{share:.3g}", share, proportion_interval(total, count)[0], proportion_interval(most, count)[1]
-    )  # as in tables
+    )  # same as in tables
 
 
 def _distance(outcome: RunResult) -> TableCell | None:
@@ -151,14 +156,14 @@ def _distance(outcome: RunResult) -> TableCell | None:
 
 
 def _violations(outcome: RunResult) -> TableCell:
-    """Attacked images that broke a rule, whether or not they fool the model, and which rules."""
+    """Return the number of attacked images with an invalid result, fooled or not, with the reasons."""
     count = int(outcome.results.violated.sum())
     return TableCell(str(count), count, title=paired_outcomes(outcome).invalid_summary)
 
 
 def _pairs_table(folder: ReportData, pairs: Sequence[PairComparison]) -> PageTable:
-    left_out = "attacked images with an invalid result of one of the two, through no fault of its library"
-    success = f"exact McNemar test, as computed; it counts below {_levels(pairs)}"
+    left_out = "attacked images with an invalid result of one of the two that its library did not cause"
+    success = f"exact McNemar test, uncorrected; significant below {_levels(pairs)}"
     columns = (
         ("model", lambda pair: folder.models[pair.cell.subject.key]),
         ("a", lambda pair: pair.a),
@@ -169,24 +174,22 @@ def _pairs_table(folder: ReportData, pairs: Sequence[PairComparison]) -> PageTab
         (Column("n", "images compared"), lambda pair: pair.judgement.images),
         (Column("left out", left_out), lambda pair: pair.judgement.left_out),
         (
-            Column("agree on", "share of the images compared on which both succeed or both fail"),
+            Column("agree on", "proportion of the compared images on which both succeed or both fail"),
             lambda pair: pair.agreeing,
         ),
-        (Column("only a", "images that only a fools"), lambda pair: pair.judgement.only_a),
-        (Column("only b", "images that only b fools"), lambda pair: pair.judgement.only_b),
+        (Column("only a", "images fooled by a only"), lambda pair: pair.judgement.only_a),
+        (Column("only b", "images fooled by b only"), lambda pair: pair.judgement.only_b),
         (
-            Column("difference", "success rate of a less that of b, with its interval at the level of the verdict"),
+            Column("difference", "success rate of a minus that of b, with its interval at the verdict's level"),
             _difference,
         ),
         (Column("p success", success), lambda pair: pair.judgement.p_success),
         (
-            Column(
-                "p distance", "Wilcoxon's test where both succeed, as computed; it counts for smallest changes only"
-            ),
+            Column("p distance", "Wilcoxon's test where both succeed, uncorrected; used for minimum-norm attacks only"),
             lambda pair: pair.judgement.p_distance,
         ),
     )
-    return list_table("agreement-images", "Pairs, image by image", pairs, columns)
+    return list_table("agreement-images", "Pairs in numbers", pairs, columns)
 
 
 def _difference(pair: PairComparison) -> TableCell:
@@ -195,7 +198,7 @@ def _difference(pair: PairComparison) -> TableCell:
 
 
 def _defaults(done: Sequence[RunResult], about: Mapping[tuple[str, str], About]) -> Any:
-    """A table of the defaults that differ, for each attack and norm."""
+    """Build a table of the defaults that differ, for each attack and norm."""
     by_attack: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
     for cell in (outcome.cell for outcome in done):
         known = about[cell.attack, cell.threat_model.norm]
@@ -209,8 +212,10 @@ def _defaults(done: Sequence[RunResult], about: Mapping[tuple[str, str], About])
             if len(set(map(str, values.values()))) > 1:
                 rows.append((title, name, *(values.get(library, "") for library in libraries)))
     if not rows:
-        return Text("No default of these implementations differs, or their libraries are not installed here.", "note")
-    note = "What each library does by default. The cells above ran with the parameters in Provenance."
+        return Text(
+            "The defaults of these implementations do not differ, or their libraries are not installed here.", "note"
+        )
+    note = "Each library's defaults. The runs above used the parameters in Provenance."
     heads = ("attack", "parameter", *libraries)
     table = make_table("agreement-defaults", "Defaults that differ", heads, rows, note=note)
     return Collapsible("Parameters whose defaults differ", (table,))

@@ -1,4 +1,4 @@
-"""How models bear corruptions: means, a curve for each corruption, a picture of each."""
+"""Robustness to corruptions: means, a curve for each corruption, and example pictures."""
 
 import base64
 import io
@@ -25,22 +25,22 @@ SIDE = 96  # pixels of a small picture
 _MEANING = {
     "error": "error rate without corruption",
     "mCE": "error rates summed over the severities, mean over the corruptions",
-    "RmCE": "the same for the increase over the clean error",
+    "RmCE": "increase over the clean error, summed over the severities, mean over the corruptions",
     "mCE/base": "mean ratio to the baseline's sums; the authors' figure is times 100",
     "CE": "error rates summed over the severities",
     "CE/base": "ratio to the baseline's sum",
-    "FP": "share of the frames of a sequence whose prediction differs from the previous frame's",
+    "FP": "rate of frames in a sequence whose prediction differs from the previous frame's",
     "mFR": "mean ratio of flip probabilities to the baseline's",
     "FP/base": "ratio to the baseline's",
 }
 
 
 def write_corruptions(path: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> Section | None:
-    """The section; None for a folder that no corruption was measured in.
+    """Build the section; None if no corruption was measured.
 
     Args:
-        path: a results folder.
-        bootstrap: replicates of the intervals.
+        path: results folder.
+        bootstrap: number of bootstrap replicates for the intervals.
         seed: random seed of the resampling.
     """
     try:
@@ -56,7 +56,7 @@ def write_corruptions(path: str | Path, *, bootstrap: int = 1000, seed: int = 0)
     if figures[1:]:
         blocks.append(Collapsible("A curve for each corruption", (Panels(tuple(figures[1:]), shown=len(figures)),)))
     blocks += [_page_table("corruption-each", "Each corruption", each), *_pictures(models)]
-    lead = "Errors on corrupted images, which were not chosen to fool the model; severity 0 is the clean image."
+    lead = "Errors on corrupted images, which are not adversarial. Severity 0 is the clean image."
     notes = tuple(Text(note, "note") for note in means.notes)
     return Section("corruptions", "Corruptions", lead, (*blocks, *notes))
 
@@ -72,7 +72,7 @@ def _meaning(symbol: str) -> str:
 
 
 def _figures(curves: Sequence[ErrorCurve]) -> list[Any]:
-    """The means, then every corruption, with a line for each model."""
+    """Draw the means and every corruption, with a line for each model."""
     names = list(dict.fromkeys((curve.model, curve.data) for curve in curves))
     figures = []
     for corruption in dict.fromkeys(curve.corruption for curve in curves):
@@ -86,7 +86,7 @@ def _figures(curves: Sequence[ErrorCurve]) -> list[Any]:
 
 
 def _line(curve: ErrorCurve, place: int) -> Line:
-    """Points a little apart, so that models do not hide one another."""
+    """Build a line whose points are shifted, so that models do not overlap."""
     levels = [level + 0.07 * place for level in curve.severities]
     ends = [
         [end if end == end else estimate.value for end, estimate in zip(side, curve.errors, strict=True)]  # noqa: PLR0124
@@ -97,7 +97,7 @@ def _line(curve: ErrorCurve, place: int) -> Line:
 
 
 def _pictures(models: Sequence[CorruptedModel]) -> list[Any]:
-    """The first image with every corruption, of each data set once."""
+    """Return the first image of each data set under every corruption."""
     grids = []
     for data in dict.fromkeys(each.data for each in models):
         mine = next(each for each in models if each.data == data)

@@ -1,4 +1,4 @@
-"""What the attacks cost: queries, seconds, and which of them nothing else beats on both success and cost."""
+"""Costs of attacks: queries, seconds, and the Pareto front of success against cost."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ _DRAWN = 6  # drawings; the table has all
 
 
 class CostPoint(NamedTuple):
-    """A cell's success among the attacked images, passes and seconds per image; `front`: on the Pareto front."""
+    """Success rate of a run, passes and seconds per attacked image; `front`: whether it is on the Pareto front."""
 
     outcome: RunResult
     success: float
@@ -27,7 +27,7 @@ class CostPoint(NamedTuple):
 
 
 def write_cost(folder: ReportData) -> Section:
-    """A drawing for each model and threat model, and a table of all cells."""
+    """Build a drawing for each model and threat model, and a table of all runs."""
     bundles: dict[tuple[str, str], list[CostPoint]] = {}
     done = folder.outcomes.done
     for outcome in done:
@@ -43,13 +43,13 @@ def write_cost(folder: ReportData) -> Section:
             LabelledPoint(cell.title, p.passes, p.success, libraries.index(cell.row.library), p.front)
             for cell, p in cells
         ]
-        axes = {"x_axis": "passes per image", "y_axis": "share fooled"}
+        axes = {"x_axis": "passes per image", "y_axis": "fooling rate"}
         caption = f"{model}, {threat}: success against queries; filled: on the Pareto front"
         drawn.append(draw_dots(f"cost-{len(drawn)}", dots, libraries, caption=caption, **axes))
     blocks: list[Any] = [Panels(tuple(drawn), shown=4)] if drawn else []
     if len(fronts) > _DRAWN:
         blocks.append(Text(f"The first {_DRAWN} of {len(fronts)} are drawn; the table has all.", "note"))
-    lead = "Passes are counted by davylamp, per image, not by the library. Seconds depend on the machine."
+    lead = "davylamp counts passes itself, per image. Seconds depend on the machine."
     if any(SURROGATE_PASSES[0] in outcome.columns for outcome in done):
         lead += " With a surrogate, passes are the surrogate's: the model itself is not queried."
     tables = [_prices(folder, [price for prices in fronts.values() for price in prices]), _fits(folder)]
@@ -62,16 +62,16 @@ def _prices(folder: ReportData, prices: Sequence[CostPoint]) -> PageTable:
         attacked = price.outcome.results.attacked
         return forwards[attacked], backwards[attacked]
 
-    front = "no other attack on this model under this threat model fools as many for fewer passes"
+    front = "no other attack on this model under this threat model fools as many with fewer passes"
     columns = (
         ("model", lambda price: folder.model(price.outcome)),
         ("threat model", lambda price: format_threat_model(price.outcome.cell.threat_model)),
         ("implementation", lambda price: folder.title(price.outcome)),
-        (Column("MR", "share of the attacked images that are fooled"), lambda price: price.success),
+        (Column("MR", "proportion of attacked images that are fooled"), lambda price: price.success),
         (Column("forwards", "mean per attacked image"), lambda price: float(spent(price)[0].mean())),
         (Column("backwards", "mean per attacked image"), lambda price: float(spent(price)[1].mean())),
         (Column("passes", "forward plus backward passes, mean"), lambda price: price.passes),
-        (Column("most passes", "of any image"), lambda price: int(np.add(*spent(price)).max())),
+        (Column("most passes", "of a single image"), lambda price: int(np.add(*spent(price)).max())),
         (Column("s/image", "mean seconds per attacked image"), lambda price: price.seconds),
         (Column("front", front), lambda price: price.front),
     )
@@ -79,14 +79,14 @@ def _prices(folder: ReportData, prices: Sequence[CostPoint]) -> PageTable:
 
 
 def _fits(folder: ReportData) -> PageTable | None:
-    """What attacks that learn once cost before the first image; None if there are none."""
+    """Build a table of the costs of fitted attacks before the first image; None if there are none."""
     columns = (
         "implementation",
-        Column("learned from", "number of images; none of them is scored, unless the name says so"),
+        Column("fitted on", "number of images; none is an evaluation image, unless stated in the name"),
         Column("forwards", "forward passes of images, in total"),
         Column("backwards", "backward passes of images, in total"),
         "seconds",
-        Column("digest", "of what was learned"),
+        Column("digest", "of the fitted arrays"),
     )
     counts = ("images", "forwards", "backwards")
     rows = dict.fromkeys(
@@ -94,25 +94,25 @@ def _fits(folder: ReportData) -> PageTable | None:
         for outcome in folder.outcomes.done
         if (fit := outcome.meta.get("fit"))
     )
-    return make_table("fit-table", "Learned once, before any image was attacked", columns, [*rows]) if rows else None
+    return make_table("fit-table", "Fitted before the evaluation", columns, [*rows]) if rows else None
 
 
 def _servers(folder: ReportData) -> PageTable | None:
-    """What servers of remote models were asked for each cell, and what of it they answered; None if there are none."""
+    """Build a table of server queries per run; None if there are no remote models."""
     columns = (
         ("model", lambda item: folder.model(item[0])),
         ("implementation", lambda item: folder.title(item[0])),
-        (Column("asked", "images queried by attack, judge and probes"), lambda item: item[1].asked),
+        (Column("requested", "images queried by attack, judge and probes"), lambda item: item[1].asked),
         (
-            Column("paid", "images that the server answered; the other answers were cached"),
+            Column("billed", "images that the server answered; the other answers were cached"),
             lambda item: item[1].paid,
         ),
-        (Column("probes", "paid images for which no cached answer may be used"), lambda item: item[1].probes),
+        (Column("probes", "billed queries that must not come from the cache"), lambda item: item[1].probes),
         (
-            Column("sent again", "images in failed requests, which the server may have seen twice"),
+            Column("retried", "images in failed requests, which the server may have seen twice"),
             lambda item: item[1].retried,
         ),
-        (Column("price", "of the paid images, by --cost"), lambda item: item[1].cost),
+        (Column("price", "of the billed images, by --cost"), lambda item: item[1].cost),
     )
     spent = [(outcome, read_traffic(outcome.meta.get("traffic"))) for outcome in folder.outcomes.done]
     asked = [item for item in spent if item[1]]
@@ -120,7 +120,7 @@ def _servers(folder: ReportData) -> PageTable | None:
 
 
 def mark_pareto_front(prices: Sequence[CostPoint]) -> list[CostPoint]:
-    """The same, with those marked that no other beats: at least as good in both, better in one."""
+    """Return the points with `front` set for those that no other point dominates."""
     points = np.array([(-price.success, price.passes) for price in prices]).reshape(-1, 2)
     no_worse = (points[None] <= points[:, None]).all(2) & (points[None] != points[:, None]).any(2)
     return [
@@ -136,7 +136,7 @@ def _price(outcome: RunResult) -> CostPoint:
 
 
 def spent_passes(outcome: RunResult) -> tuple[np.ndarray, np.ndarray]:
-    """Forward and backward passes of each image, (n,): of the model, or of the surrogate that was attacked for it."""
+    """Return the forward and backward passes per image, each (n,), of the model or of its surrogate."""
     columns = outcome.columns
     names = SURROGATE_PASSES if SURROGATE_PASSES[0] in columns else ("forwards", "backwards")
     return columns[names[0]], columns[names[1]]

@@ -1,4 +1,4 @@
-"""Accuracy against epsilon and against queries, with bands, and what sums a curve up."""
+"""Curves of accuracy against epsilon and against queries, with bands and summary statistics."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -17,9 +17,9 @@ AnyCurve = TypeVar("AnyCurve", Curve, DistanceCurve)
 _DRAWN = 8  # drawings of each kind
 _PLAIN = "pixel range"
 _WHAT: Mapping[str, str] = {
-    "epsilon": "from distances of minimum-norm attacks, or one point for each radius that was run",
-    "queries": "forward plus backward passes when the attack on an image ended, an upper bound of what it needed; one "
-    "point for an attack that spends the same on every image",
+    "epsilon": "from distances of minimum-norm attacks, or one point for each evaluated radius",
+    "queries": "forward plus backward passes when the attack on an image ended, an upper bound of the need; one "
+    "point for an attack with the same number on every image",
 }
 
 
@@ -30,13 +30,13 @@ def write_curves(
     *,
     order: Sequence[str] = (),
 ) -> Section:
-    """Both kinds of curves, a text says why there are none; and of distances, where the folder has them.
+    """Build the section with curves of accuracy, and curves of distance if available.
 
     Args:
-        epsilon: against the radius.
-        queries: against the passes.
-        distances: against the passes, of distances.
-        order: of the models: those that are drawn where not all can be.
+        epsilon: curves against the radius, or the reason why there are none.
+        queries: curves against the passes, or the reason why there are none.
+        distances: curves of distance against the passes.
+        order: models in decreasing priority for drawing.
     """
     blocks: list[Any] = []
     for curves, against in ((epsilon, "epsilon"), (queries, "queries")):
@@ -48,13 +48,13 @@ def write_curves(
         blocks += [*_panels(_distance_figures(distances, order)), _distance_table(distances)]
     lead = (
         "Robust accuracy as the budget grows; bands and bars are 95 % intervals over the images. Points mark where an "
-        "attack was run; nothing was measured between them."
+        "attack was run; accuracy between them was not measured."
     )
     return Section("curves", "Curves", lead, tuple(blocks))
 
 
 def _panels(jobs: Sequence[Callable[[], Any]]) -> list[Any]:
-    """The first drawings beside each other, and how many are left out: a page of 40 models must stay small."""
+    """Draw the first panels side by side and count the omitted ones, so that a page of 40 models stays small."""
     if not jobs:
         return []
     blocks: list[Any] = [Panels(tuple(draw() for draw in jobs[:_DRAWN]), shown=4)]
@@ -74,8 +74,10 @@ def _figures(curves: Curves, order: Sequence[str]) -> list[Callable[[], Any]]:
         lines = [
             _line(curve, names.index(_name(curve)), scale=255 if levels else 1)
             for curve in in_panel
-            if len(curve.budgets) > (1 if curve.kind == "distances" or log else 2)  # one radius alone is no curve
-            and not (log and curve.kind == "points" and not curve.budgets.any())  # a transfer asks the model nothing
+            if len(curve.budgets) > (1 if curve.kind == "distances" or log else 2)  # a single radius is not a curve
+            and not (
+                log and curve.kind == "points" and not curve.budgets.any()
+            )  # transfer needs no queries to the model
         ]
         if lines:
             caption = f"{model}: accuracy against {curves.against}{f' ({norm})' if norm else ''}"
@@ -87,7 +89,7 @@ def _figures(curves: Curves, order: Sequence[str]) -> list[Callable[[], Any]]:
 
 
 def _by_panel(curves: Sequence[AnyCurve], order: Sequence[str]) -> dict[tuple[str, str], list[AnyCurve]]:
-    """Curves by norm and model, the models in this order."""
+    """Group curves by norm and model, in the given order of models."""
     ranks = {model: rank for rank, model in enumerate(order)}
     panels: dict[tuple[str, str], list[AnyCurve]] = {}
     for curve in sorted(curves, key=lambda each: ranks.get(each.labels["model"], len(ranks))):
@@ -131,7 +133,7 @@ def _distance_table(curves: DistanceCurves) -> PageTable:
     ]
     note = (
         "Median over all attacked images of the distance of the nearest point that fooled the model, whether or not it "
-        "was returned; infinite where fewer than half have one; bands are 95 % intervals of order statistics. An "
+        "was returned; infinite if fewer than half have one. Bands are 95 % intervals of order statistics. An "
         f"attack that ended earlier keeps its last value. {' '.join(curves.notes)}"
     )
     return list_table("curves-passes", "Median distance against passes", curves.curves, columns, note=note.strip())
@@ -139,7 +141,7 @@ def _distance_table(curves: DistanceCurves) -> PageTable:
 
 def _line(curve: Curve, place: int, *, scale: float) -> Line:
     x, *rest = curve.budgets * scale, curve.accuracy, curve.low, curve.high
-    if curve.kind == "distances":  # only where something changes
+    if curve.kind == "distances":  # only at changes
         moves = np.any([np.diff(values, prepend=math.nan) != 0 for values in rest], axis=0)
         moves[[0, -1]] = True
         x, rest = x[moves], [values[moves] for values in rest]
@@ -154,10 +156,10 @@ def _line(curve: Curve, place: int, *, scale: float) -> Line:
 
 def _table(curves: Curves) -> PageTable:
     half = (
-        "D_half: the radius at which an exponential fitted to the curve has halved; extrapolated where no half of the "
-        "images was fooled"
+        "D_half: the radius at which an exponential fitted to the curve has halved; extrapolated if fewer than "
+        "half of the images were fooled"
     )
-    empirical = "least radius at which half of the images that are right when clean are fooled"
+    empirical = "smallest radius at which half of the images that are correct when clean are fooled"
     best = "local optimality: 1 for an attack that is the best of the folder on every image"
     columns: list[tuple[str | Column, Callable[[Any], Any]]] = [
         ("model", lambda curve: curve.labels["model"]),
@@ -187,7 +189,7 @@ def _half_distortion(curve: Curve) -> TableCell:
 
 
 def _short_name(curve: Curve | DistanceCurve) -> str:
-    """Its name in a drawing that says the norm."""
+    """Return the name of a curve in a drawing whose title has the norm."""
     return _name(curve).replace(f" {curve.labels['norm']}", "", 1)
 
 

@@ -1,4 +1,4 @@
-"""Defences: what each costs and keeps, what detectors see of the examples, and what adaptive attacks left of them."""
+"""Defences: clean against robust accuracy, detectors on the examples, and challenges by adaptive attacks."""
 
 import math
 from collections.abc import Sequence
@@ -24,29 +24,29 @@ from ..parts.figures import PointWithIntervals, draw_crosses
 
 _MADE_ON = {
     "own": "attacks made on each model itself",
-    "original": "examples made on the undefended model, by an attacker who does not know the defence",
+    "original": "examples made on the undefended model, by an attacker who does not know about the defence",
 }
 _ROBUST = (
-    "correct and robust to all of them; a random model by its draws (on the original's examples in records of earlier "
-    "versions by the median draw)"
+    "correct and robust to all of them; a randomised model by its samples (on the original's examples in records of "
+    "earlier versions by the median sample)"
 )
 _DRAWN = 6  # drawings; the tables have all
 _CHALLENGE = {"falls": "fail", "masks": "warn", "holds": "pass", "unknown": "unknown"}
 _SHARES = {
-    "detected": "of the images that fooled the model, the share above the threshold for this false-alarm rate",
-    "false alarms": "of the clean test images; the rate is that on the calibration images, and may differ here",
-    "fooled, not detected": "of the validly attacked images: the damage to a user of model and detector",
+    "detected": "proportion of the images that fooled the model above the threshold for this false-positive rate",
+    "false alarms": "proportion of the clean test images; the nominal rate is that on the calibration images",
+    "fooled, not detected": "proportion of the validly attacked images: the damage to a user of model and detector",
 }
 _INTERVALS = (
-    "Intervals: by resampling images for the AUC (none where every pair agrees), Clopper and Pearson's for shares."
+    "Intervals: by resampling images for the AUC (none if every pair agrees), Clopper and Pearson's for proportions."
 )
 
 
 def write_defences(outcomes: Results, **drawing: Any) -> Section | None:
-    """Trade-offs, and every defence against its original; None for a folder without a defence.
+    """Build the trade-offs, and a comparison of every defence with its original; None without defences.
 
     Args:
-        outcomes: of the folder, read with "OTR".
+        outcomes: results of the folder, read with "OTR".
         **drawing: `bootstrap` and `seed`.
     """
     families = defences_by_original(outcomes)
@@ -60,7 +60,7 @@ def write_defences(outcomes: Results, **drawing: Any) -> Section | None:
     defended = list(dict.fromkeys(names[key] for keys in families.values() for key in keys))
     notes = {model: describe_gradients(model) for model in defended}
     blocks += [Text(f"{model}: {line}", "warn") for model, line in notes.items() if line]
-    by_name: dict[str, dict[str, None]] = {}  # a pair on several sets of images is one table
+    by_name: dict[str, dict[str, None]] = {}  # one table for a pair on several sets of images
     for original, keys in families.items():
         pairs = {names[key]: None for key in keys if original in outcomes.clean and key in outcomes.clean}
         by_name.setdefault(names[original], {}).update(pairs)
@@ -68,8 +68,8 @@ def write_defences(outcomes: Results, **drawing: Any) -> Section | None:
         tables = [(name, build_defence(outcomes, original, name, **drawing)) for name in known]
         blocks += [_table(original, tables, place)] if tables else []
     lead = (
-        "What a defence costs on clean images, and how much accuracy it keeps under attack, for two attackers: one who "
-        "attacks the defended model itself, and one who does not know that it is defended. "
+        "The clean and the robust accuracy of each defence, for two attackers: one who "
+        "attacks the defended model itself, and one who does not know about the defence. "
         "Robustness to these attacks does not imply robustness to others."
     )
     return Section("defences", "Defences", lead, tuple(blocks), str(len(defended)))
@@ -88,7 +88,7 @@ def _figure(tradeoff: TradeOff, place: int) -> Any:
 
 
 def _least_lines(outcomes: Results, tradeoffs: Sequence[TradeOff]) -> list[Finding]:
-    """What the worst case over several results is of a random model that a point is about."""
+    """Return notes on the bias of the worst case for randomised models among the points."""
     shown = {point.model for each in tradeoffs for point in each.points}
     groups = [group for group in group_cells(outcomes, "models") if group.labels["model"] in shown]
     return worst_case_bias_note([group for group in groups if not math.isnan(group.labels["epsilon"])])
@@ -100,10 +100,10 @@ def _tradeoff_table(tradeoffs: Sequence[TradeOff]) -> PageTable:
         ("threat model", lambda item: format_threat_labels(dict(item[0].threat))),
         (Column("made on", "own: the model itself; original: the undefended one"), lambda item: item[0].made_on),
         (
-            Column("attacks", "on each image the strongest of them counts"),
+            Column("attacks", "the strongest counts on each image"),
             lambda item: ", ".join(dict.fromkeys(item[0].attacks)),
         ),
-        (Column("clean accuracy", "share of all images"), lambda item: item[1].clean),
+        (Column("clean accuracy", "proportion of all images"), lambda item: item[1].clean),
         (Column("robust accuracy", _ROBUST), lambda item: item[1].robust),
     )
     points = [(each, point) for each in tradeoffs for point in each.points]
@@ -112,17 +112,15 @@ def _tradeoff_table(tradeoffs: Sequence[TradeOff]) -> PageTable:
 
 
 def _undecided_lines(tradeoffs: Sequence[TradeOff]) -> list[str]:
-    """What results that prove nothing do to robust accuracies, and of how many images they are; empty without any."""
+    """Explain how invalid results affect robust accuracies, with the number of images; empty if there are none."""
     counts = [
         f"{point.undecided} of {point.robust.n} images of {point.model} ({each.made_on})"
         for each in tradeoffs
         for point in each.points
         if point.undecided
     ]
-    line = (
-        "Results that broke a rule, or have no finite logits, prove nothing: their images count as not robust, and as "
-    )
-    return [f"{line}robust in the upper ends of the intervals: {', '.join(dict.fromkeys(counts))}."] if counts else []
+    line = "Invalid results (outside the threat model, or no finite logits) count as not robust, and as "
+    return [f"{line}robust in the upper bounds of the intervals: {', '.join(dict.fromkeys(counts))}."] if counts else []
 
 
 def _table(original: str, tables: Sequence[tuple[str, Table]], place: int) -> PageTable:
@@ -146,10 +144,10 @@ def _table(original: str, tables: Sequence[tuple[str, Table]], place: int) -> Pa
 
 
 def write_detectors(outcomes: Results) -> Section | None:
-    """A table of every detector on every attack; None for a folder in which none was measured.
+    """Build a table of every detector on every attack; None if none was measured.
 
     Args:
-        outcomes: of the folder.
+        outcomes: results of the folder.
     """
     names = model_names(outcomes)
     kept = list(list_scores(outcomes))
@@ -167,20 +165,20 @@ def write_detectors(outcomes: Results) -> Section | None:
         "model",
         "attack",
         "threat model",
-        Column("AUC", "how often a fooling image scores above a clean one, of all pairs; n: the fooling images"),
+        Column("AUC", "proportion of pairs in which a fooling image scores above a clean one; n: the fooling images"),
         *(Column(text, _SHARES[text.split(" at ")[0]]) for text in (*shares, *missed)),
     )
     table = make_table("detectors", "Detectors on the examples", columns, rows, note=_INTERVALS)
     lines = list(dict.fromkeys(note for _, each in detections for note in each.notes))
     lead = (
-        "A detector runs beside a model and calls images adversarial. These attacks did not know it, so detecting "
-        "them says little about an attack that does; for such attacks use `MODEL+detector:FILE`."
+        "A detector accompanies a model and flags images as adversarial. These attacks did not know it, so detecting "
+        "them says little about attacks that do. For such attacks use `MODEL+detector:FILE`."
     )
     return Section("detectors", "Detectors", lead, (table, *(Text(line, "note") for line in lines)), str(len(digests)))
 
 
 def _detector(detection: Detection, digest: str, digests: set[str]) -> str:
-    """Its file and kind; the digest where several files were measured."""
+    """Return the detector's file and kind, and its digest if several files were measured."""
     more = f" [{digest[:6]}]" if len(digests) > 1 else ""
     return f"{detection.detector}{more} ({detection.name})"
 
@@ -197,7 +195,7 @@ def _estimate(share: CountedShare) -> Estimate:
 
 
 def write_challenges(documents: Sequence[dict[str, Any]]) -> Section | None:
-    """The verdict of each defence, every attack on it, and how its accuracy falls with the radius; None without any."""
+    """Build the challenges: the verdict on each defence, its attacks, accuracy by radius; None if there are none."""
     if not documents:
         return None
     blocks: list[Any] = []
@@ -207,15 +205,15 @@ def write_challenges(documents: Sequence[dict[str, Any]]) -> Section | None:
         blocks += [Text(f"{line[0].upper()}{line[1:]}.") for line in lead_of(document) if line != UNSTEADY]
         blocks += [_attempts(place, document), _radii(place, document)]
     lead = (
-        "Attacks adapted to the defence: gradient attacks through every way that gradients can pass it (BPDA, EOT), "
-        "examples of other models, score-based and decision-based attacks, and larger radii (Carlini et al. 2019; "
+        "Attacks adapted to the defence: gradient attacks through every gradient variant (BPDA, EOT), "
+        "transferred examples, score-based and decision-based attacks, and larger radii (Carlini et al. 2019; "
         "Tramer et al. 2020). An image counts as correct only if no attack fools it. No attack was designed for this "
         "particular defence."
     )
     table = make_table(
         "challenge-verdicts",
         "Verdicts",
-        ("verdict", "model", "radius", "clean accuracy", "accuracy in the worst case", "undefended, worst case"),
+        ("verdict", "model", "radius", "clean accuracy", "worst-case accuracy", "undefended, worst case"),
         [
             (
                 badge(_CHALLENGE.get(each["verdict"], "unknown"), "not judged" if each["verdict"] == "unknown" else ""),
@@ -225,8 +223,8 @@ def write_challenges(documents: Sequence[dict[str, Any]]) -> Section | None:
             )
             for each in documents
         ],
-        note="pass: the defence holds against these attacks. warn: signs of masked gradients. fail: it falls. "
-        "not judged: results that a verdict needs are missing.",
+        note="pass: the defence holds against these attacks. warn: signs of gradient masking. fail: it falls. "
+        "not judged: results needed for a verdict are missing.",
     )
     return Section("challenge", "Challenge: adaptive attacks on a defence", lead, (table, *blocks))
 
@@ -236,13 +234,13 @@ def _attempts(place: int, document: dict[str, Any]) -> PageTable:
         failed = TableCell(f"failed: {attempt['error']}", kind="unknown")
         return _entry(attempt["accuracy"]) if attempt["accuracy"] else failed
 
-    made_on = "the model that the attack was run on; the examples are judged on the defended one"
-    share = "share of all images that are correct under this attack, with its 95 % interval"
+    made_on = "the model that the attack was run on; the examples are evaluated on the defended one"
+    share = "proportion of all images that are correct under this attack, with its 95 % interval"
     columns = (
         ("attacker", lambda each: PARTS.get(each["part"], each["part"])),
         ("attack", lambda each: each["attack"]),
         (Column("made on", made_on), lambda each: each["made_on"]),
-        (Column("gradients", "how they are passed through the defence"), lambda each: each["gradients"] or "as named"),
+        (Column("gradients", "how gradients pass through the defence"), lambda each: each["gradients"] or "as named"),
         ("radius", lambda each: format_radius(document["norm"], each["epsilon"])),
         (Column("accuracy", share), accuracy),
         (
@@ -258,7 +256,7 @@ def _radii(place: int, document: dict[str, Any]) -> PageTable:
     return make_table(
         f"challenge-radii-{place}",
         f"Accuracy of {document['model']} at larger radii",
-        ("radius", "accuracy in the worst case"),
+        ("radius", "worst-case accuracy"),
         rows,
         note="A defence whose accuracy never reaches 0 masks its gradients. -: no attack gave a result at this radius.",
     )

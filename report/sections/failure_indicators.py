@@ -1,4 +1,4 @@
-"""The page on trust: the failure indicators that the engine computed, the worst first."""
+"""The trust section: failure indicators, the worst first."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -19,13 +19,13 @@ from ..parts.blocks import (
 )
 
 _SHOWN_IMAGES = 6
-_QUIET = 400  # checks that did not fire, in a table
-_SAID = 4  # indicators that fired, on the first screen
-_NOTHING = "This does not prove robustness: only these checks were made."
+_QUIET = 400  # most checks that did not fire, in the table
+_SAID = 4  # most indicators that fired, on the first screen
+_NOTHING = "This does not show robustness, because only these checks were made."
 
 
 def write_trust(checks: Sequence[Finding]) -> Section:
-    """Counts, what fired, and all that did not behind a fold."""
+    """Build the section: counts, indicators that fired, and a collapsed table of the others."""
     counts = Counter(check.state for check in checks)
     fired = [check for check in checks if check.state in ("fail", "warn")]
     quiet = [check for check in checks if check.state not in ("fail", "warn")]
@@ -33,13 +33,13 @@ def write_trust(checks: Sequence[Finding]) -> Section:
     first: Any = Text(f"No indicator fired. {_NOTHING}", "lead")
     if fired:
         first = _table("trust-fired", "Indicators that fired", fired)
-    more = f"{len(quiet) - _QUIET} more are left out: `davylamp check FOLDER` has all."
+    more = f"{len(quiet) - _QUIET} more are omitted: `davylamp check FOLDER` lists all."
     left = (Text(more, "note"),) if len(quiet) > _QUIET else ()
     others = (_table("trust-quiet", "Other indicators", quiet[:_QUIET]), *left)
     blocks = (first, _overview(checks), Collapsible(f"Passed or unknown ({len(quiet)})", others))
     lead = (
         f"Can these numbers be trusted? {summary}. Indicators of a flawed evaluation, named as in Pintor et al. 2022 "
-        "and Carlini et al. 2019 where they have a name there. Those that need another run are filled in by "
+        "and Carlini et al. 2019 if named there. Those that need extra runs are computed by "
         "`davylamp check FOLDER --run`."
     )
     fired_as = ", ".join(f"{counts[state]} {state}" for state in ("fail", "warn") if counts[state])
@@ -47,7 +47,7 @@ def write_trust(checks: Sequence[Finding]) -> Section:
 
 
 def failed_indicators(checks: Sequence[Finding]) -> tuple[Statement, ...]:
-    """The indicators that fired, the worst first, each with what was measured where it is worst."""
+    """Describe the indicators that fired, the worst first, each with its worst measurement."""
     fired: dict[tuple[str, str], list[Finding]] = {}
     for check in sorted(checks, key=lambda check: STATES.index(check.state)):
         if check.state in ("fail", "warn"):
@@ -69,7 +69,7 @@ def _say_alarm(title: str, fired: Sequence[Finding]) -> Statement:
 
 
 def _overview(checks: Sequence[Finding]) -> PageTable:
-    """A row for each indicator, with how often it is in each state."""
+    """Build a table with a row for each indicator and the number of checks in each state."""
     by_title: dict[str, list[Finding]] = {}
     for check in checks:
         by_title.setdefault(check.title, []).append(check)
@@ -88,9 +88,9 @@ def _table(name: str, caption: str, checks: Sequence[Finding]) -> PageTable:
         ("state", lambda check: badge(check.state)),
         ("indicator", lambda check: check.title),
         ("subject", lambda check: check.subject),
-        ("what was found", lambda check: check.detail),
+        ("result", lambda check: check.detail),
         ("what to do", lambda check: check.advice),
-        (Column("images", "the images concerned"), _images),
+        (Column("images", "the affected images"), _images),
     )
     return list_table(name, caption, ordered, columns)
 

@@ -1,4 +1,4 @@
-"""What moved between two results folders: the same cells in both, image by image, and what else changed."""
+"""Comparison of two results folders: paired tests on runs in both, and other differences."""
 
 import json
 from collections import Counter
@@ -25,19 +25,19 @@ _SAME = 1e-6  # distances this close are the same number up to float32 rounding
 
 @dataclass(frozen=True)
 class RunChange:
-    """One cell in both folders.
+    """One run in both folders.
 
     Args:
-        cell: as the second folder has it.
-        images: in both, with the same name and label.
-        left_out: those of them whose result is a violation in one of the folders; the tests are on the others.
-        before: share of them that are robust in the first folder.
-        after: the same in the second.
+        cell: run as recorded in the second folder.
+        images: number of images in both, with the same name and label.
+        left_out: number of these with an invalid result in one of the folders, excluded from the tests.
+        before: rate of robust images in the first folder.
+        after: rate of robust images in the second folder.
         lost: images robust in the first only.
         gained: images robust in the second only.
-        p_robust: exact McNemar test on them.
-        p_distance: Wilcoxon's test on the distances where both succeed.
-        differs: what else differs: weights, pixels, library.
+        p_robust: exact McNemar test on robustness.
+        p_distance: Wilcoxon's test on the distances if both succeed.
+        differs: other differences: weights, pixels, library.
         verdict: "moved" if a test is significant at 5 % after Bonferroni's correction over all tests of the page,
             "identical" if no outcome and no distance differs, "undecided" if no outcome of so few images could be
             significant, else "no difference found".
@@ -57,12 +57,12 @@ class RunChange:
 
     @property
     def moved(self) -> bool:
-        """Whether a test says so."""
+        """Whether a test is significant."""
         return self.verdict == "moved"
 
 
 def find_changes(a: Results, b: Results) -> list[RunChange]:
-    """Every cell that both folders have, by model, attack, threat model, parameters, seed and data."""
+    """Return every run in both folders, matched by model, attack, threat model, parameters, seed and data."""
     old = {_identity(outcome.cell): outcome for outcome in a.done}
     both = [(old[_identity(outcome.cell)], outcome) for outcome in b.done if _identity(outcome.cell) in old]
     changes = [_compare(first, second) for first, second in both]
@@ -74,7 +74,7 @@ def _count_tests(changes: Sequence[RunChange]) -> int:
 
 
 def _decide(change: RunChange, level: float) -> RunChange:
-    # NaN, where there is nothing to test, is below no level.
+    # NaN (no test possible) is never below the level.
     if change.p_robust < level or change.p_distance < level:
         return replace(change, verdict="moved")
     few = change.images - change.left_out < min_images_for_significance(level)
@@ -82,17 +82,17 @@ def _decide(change: RunChange, level: float) -> RunChange:
 
 
 def list_differences(a: str | Path, b: str | Path) -> list[Section]:
-    """The sections of a page about two folders.
+    """Return the sections of a comparison of two folders.
 
     Raises:
-        Unavailable: if a folder is not there, or they have no finished cell in common.
+        Unavailable: If a folder does not exist, or they have no finished run in common.
     """
     first, second = read_outcomes(a), read_outcomes(b)
     changes = find_changes(first, second)
     if not changes:
-        raise Unavailable(f"expected finished cells that both {a} and {b} have, found none: nothing can be paired")
+        raise Unavailable(f"no finished run is in both {a} and {b}, so nothing can be compared")
     counts = Counter(change.verdict for change in changes)
-    summary = f"{len(changes)} cells: " + ", ".join(f"{number} {verdict}" for verdict, number in counts.most_common())
+    summary = f"{len(changes)} runs: " + ", ".join(f"{number} {verdict}" for verdict, number in counts.most_common())
     least = min_images_for_significance(corrected_level(_count_tests(changes)))
     facts = DefinitionList(
         (("first folder", str(a)), ("second folder", str(b)), ("page made by", f"davylamp {__version__}"))
@@ -100,20 +100,20 @@ def list_differences(a: str | Path, b: str | Path) -> list[Section]:
     rule = (
         "Paired by image: exact McNemar test on robustness, Wilcoxon's test on the distances where both attacks "
         f"succeed; 5 % with Bonferroni's correction over all {_count_tests(changes)} tests of this page: only a "
-        f"difference of {least} images or more in a cell could be detected; fewer images than that are undecided. "
-        "Violations are left out of the tests. Finding no difference does not prove that there is none."
+        f"difference of at least {least} images in a run could be detected; runs with fewer images are undecided. "
+        "Invalid results are excluded from the tests. Finding no difference does not show that there is none."
     )
     blocks = (Text(f"{summary}.", "lead"), Text(rule, "note"), facts, _table(changes))
     apart = (_alone("a-only", f"Only in {a}", first, second), _alone("b-only", f"Only in {b}", second, first))
     return [
         Section("moved", "What moved", "", blocks),
         Section("versions", "Versions that changed", "", (_versions(first, second),)),
-        Section("apart", "Cells in one folder only", "", apart),
+        Section("apart", "Runs in one folder only", "", apart),
     ]
 
 
 def _identity(cell: AttackRun) -> str:
-    """What makes two cells the same question, whatever the weights, the pixels and the library's version."""
+    """Return the identity of a run apart from weights, pixels and library version."""
     rules = cell.threat_model
     about = [cell.subject.name, cell.subject.data, cell.title, rules.norm, rules.epsilon, rules.targeted, cell.target]
     grid = {name: list(values) for name, values in cell.grid.items()}
@@ -169,7 +169,10 @@ def _table(changes: Sequence[RunChange]) -> PageTable:
         ("threat model", lambda change: format_threat_model(change.cell.threat_model)),
         (Column("n", "images that both folders have"), lambda change: change.images),
         (
-            Column("violations", "in one of the folders: left out of the tests, of lost and of gained"),
+            Column(
+                "violations",
+                "invalid in one of the folders: excluded from the tests, from lost and from gained",
+            ),
             lambda change: change.left_out,
         ),
         (Column("before", "robust accuracy in the first folder"), lambda change: change.before),
@@ -179,10 +182,10 @@ def _table(changes: Sequence[RunChange]) -> PageTable:
         (Column("gained", "images robust in the second only"), lambda change: named(change.gained)),
         (Column("p robust", "exact McNemar test"), lambda change: change.p_robust),
         (Column("p distance", "Wilcoxon's test where both succeed"), lambda change: change.p_distance),
-        (Column("differs", "what else differs"), lambda change: ", ".join(change.differs)),
+        (Column("differs", "other differences"), lambda change: ", ".join(change.differs)),
     )
     ordered = sorted(changes, key=lambda change: (not change.moved, change.p_robust, change.p_distance))
-    return list_table("changes", "The same cells in both folders", ordered, columns)
+    return list_table("changes", "Runs in both folders", ordered, columns)
 
 
 def _versions(a: Results, b: Results) -> Any:

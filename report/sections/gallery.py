@@ -1,4 +1,4 @@
-"""Images: examples as pictures, what attacks have learned once, and which images nothing fools or everything does."""
+"""Images: adversarial examples, fitted perturbations, and the hardest and easiest images."""
 
 import base64
 import importlib.util
@@ -40,17 +40,17 @@ from ..parts.figures import draw_counts
 from ..parts.report_data import ReportData
 
 SIDE = 112  # pixels of a thumbnail's longer side
-BUDGET = 2_600_000  # characters of all thumbnails together: half of what the page may weigh
-_NAMED = 6  # images that a line of the table names
-_FIRST = 3  # images that what a generator adds is shown on
-_ROWS = 40  # of pictures of what was learned, at most
+BUDGET = 2_600_000  # characters of all thumbnails together: half of the page's limit
+_NAMED = 6  # most images named in a table row
+_FIRST = 3  # images on which a generator's output is shown
+_ROWS = 40  # most rows of fitted perturbations
 _EXTREMES = 10  # images at either end of the table
 _CIFAR = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 _IMAGENET_MODELS = ("demo:", "torchvision:", "timm:")
 
 
 def write_gallery(folder: ReportData, pairs: Sequence[PairComparison], *, budget: int = BUDGET) -> Section:
-    """The pictures that fit the budget, image by image, and what one library fools and another does not."""
+    """Build the gallery within the budget, and tables of images fooled by one library only."""
     title = "Gallery"
     clean = {
         f"{key}-{example.place}": _clean_uris(example)
@@ -60,7 +60,7 @@ def write_gallery(folder: ReportData, pairs: Sequence[PairComparison], *, budget
     }
     learned = show_learned(folder)
     if not clean:
-        nothing = Text("The records hold no pictures (images of 1 or 3 channels).", "note")
+        nothing = Text("The records contain no pictures (only images with 1 or 3 channels have any).", "note")
         return Section("gallery", title, "", (nothing, *learned))
     spent, pictures, left = sum(len(uri) for uris in clean.values() for uri in uris.values()), [], 0
     jobs = sorted(
@@ -73,20 +73,20 @@ def write_gallery(folder: ReportData, pairs: Sequence[PairComparison], *, budget
         return _picture(folder, *job[2:]) if spent < budget else None
 
     for made in thread_map(draw, jobs):
-        picture = made if spent < budget else None  # those that were made ahead, too
+        picture = made if spent < budget else None  # also limits those prepared in advance
         if picture is None:
             left += 1
             continue
         spent += sum(map(len, picture.uris.values()))
         pictures.append(picture)
-    note = f"{left} more examples are left out to keep the page small." if left else ""
+    note = f"{left} more examples are omitted to keep the page small." if left else ""
     lead = (
         "The first images of the data, at thumbnail size. The change is amplified until its largest value is visible; "
-        "a change below one grey level cannot be shown, and its caption says so. Bright areas are those that matter "
+        "a change below one grey level cannot be shown, and its caption says so. Bright areas matter "
         "most for the prediction, by its class activation map."
     )
     if not all(map(class_names, folder.outcomes.clean.values())):
-        lead += " Classes are numbers where the model and the data give no names (`--labels FILE` gives them)."
+        lead += " Classes are numbers because neither model nor data provide names (use `--labels FILE`)."
     blocks: list[Any] = [Gallery(tuple(pictures), clean, note)]
     return Section("gallery", title, lead, (*blocks, *learned, *_only_one(folder, pairs)))
 
@@ -117,15 +117,15 @@ def _picture(folder: ReportData, outcome: RunResult, example: Example) -> Pictur
 
 
 def _said(example: Example, names: Sequence[str]) -> str:
-    """The prediction, and how sure of it the model is, if it says so."""
+    """Format the prediction with its confidence, if known."""
     sure = "" if math.isnan(example.confidence) else f", {example.confidence:.0%}"
     return f"{class_text(names, example.predicted)}{sure}"
 
 
 def amplify(clean: np.ndarray, adv: np.ndarray) -> tuple[np.ndarray, float | None]:
-    """The change around mid-grey, uint8, so large that its largest value is white or black; and the factor.
+    """Return the change around mid-grey as uint8, scaled so that its largest value is white or black, and the factor.
 
-    The factor is None where no picture of 8 bits shows a change.
+    The factor is None if no 8-bit picture can show the change.
     """
     change = adv.astype(np.int16) - clean
     largest = int(np.abs(change).max())
@@ -136,11 +136,11 @@ def amplify(clean: np.ndarray, adv: np.ndarray) -> tuple[np.ndarray, float | Non
 
 
 def _change_text(outcome: RunResult, place: int, factor: float | None) -> str:
-    """By how much the change is amplified, or why it cannot be seen: a picture has 256 grey levels."""
+    """Describe the amplification of the change, or why it is invisible in 256 grey levels."""
     if factor is not None:
         return f"change x {factor:.3g}"
     largest = float(outcome.columns["linf"][place])
-    return "no change" if largest == 0 else f"change of {255 * largest:.2g} grey levels at most: not visible here"
+    return "no change" if largest == 0 else f"change of at most {255 * largest:.2g} grey levels, not visible here"
 
 
 def _outcome(outcome: RunResult, place: int) -> str:
@@ -161,7 +161,7 @@ def _distances(outcome: RunResult, place: int) -> str:
 
 
 def _only_one(folder: ReportData, pairs: Sequence[PairComparison]) -> list[PageTable]:
-    """Images, of all, that one implementation of an attack fools and another does not."""
+    """Build a table of images that one implementation of an attack fools and another does not."""
     rows = []
     for pair in pairs:
         for winner, loser in permutations(pair.outcomes, 2):
@@ -181,7 +181,7 @@ def _clean_uris(example: Example) -> dict[str, str]:
     return uris if example.cam is None else uris | {"before": _spotlight(example.cam)}
 
 
-@lru_cache(maxsize=8)  # a clean picture stands beside one attack on it after the other
+@lru_cache(maxsize=8)  # a clean picture is reused for each attack on it
 def _pixels(picture: bytes) -> np.ndarray:
     return np.asarray(Image.open(io.BytesIO(picture)).convert("RGB"))
 
@@ -190,7 +190,7 @@ def _thumbnail(pixels: np.ndarray, *, nearest: bool = False) -> str:
     image = Image.fromarray(pixels)
     scale = min(1.0, SIDE / max(image.size))
     size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
-    # Averaging would take the amplified change away again: neighbours of opposite sign.
+    # Averaging would cancel the amplified change, whose neighbours have opposite signs.
     small = image.resize(size, Image.Resampling.NEAREST if nearest else Image.Resampling.LANCZOS)
     file = io.BytesIO()
     small.save(file, "WEBP", quality=55 if nearest else 75)
@@ -198,7 +198,7 @@ def _thumbnail(pixels: np.ndarray, *, nearest: bool = False) -> str:
 
 
 def _spotlight(cam: np.ndarray) -> str:
-    """A map as a picture of as few pixels as it has, dark where the model did not look; the browser smooths it."""
+    """Return a map as a picture of its own size, dark where the activation is low; the browser smooths it."""
     cam = np.nan_to_num(cam)
     span = float(cam.max() - cam.min())
     share = (cam - cam.min()) / span if span > 0 else np.zeros_like(cam)
@@ -214,7 +214,7 @@ def _uri(data: bytes, kind: str) -> str:
 
 
 def show_learned(folder: ReportData) -> list[PictureGrid]:
-    """A row for each fitting that is kept in the folder: what was learned, from what, and what that cost."""
+    """Build a row for each fit stored in the folder, with its data and cost."""
     used: dict[str, RunResult] = {}
     for outcome in folder.outcomes.done:
         used.setdefault(outcome.cell.fit_key, outcome)
@@ -227,12 +227,12 @@ def show_learned(folder: ReportData) -> list[PictureGrid]:
         ]
         if pictures:
             rows.append((_describe(fitted, used.get(key)), tuple(pictures)))
-    caption = "What was learned once, before any image was attacked: changes around mid-grey, amplified and magnified"
+    caption = "Perturbations fitted before the evaluation, around mid-grey, amplified and magnified"
     return [PictureGrid("gallery-learned", caption, tuple(rows))] if rows else []
 
 
 def _changes(fitted: Fitted, images: list[tuple[str, np.ndarray]]) -> Iterator[tuple[str, np.ndarray]]:
-    """A perturbation itself; of a generator what it adds to each of some images: titles and changes (C, H, W)."""
+    """Yield titles and changes (C, H, W): a perturbation itself, or a generator's output on some images."""
     if "perturbation" in fitted.arrays:
         yield "added to every image", fitted.arrays["perturbation"]
         return
@@ -243,12 +243,12 @@ def _changes(fitted: Fitted, images: list[tuple[str, np.ndarray]]) -> Iterator[t
             inputs = torch.from_numpy(image)[None]
             with torch.no_grad():
                 yield f"added to {name}", (apply(learned, inputs, fitted.threat_model) - inputs)[0].numpy()
-    except (DavylampError, ValueError):  # an attack of another version, or of images of another shape
+    except (DavylampError, ValueError):  # fitted by a different version, or for a different image shape
         return
 
 
 def _first_images(folder: ReportData, outcome: RunResult | None) -> list[tuple[str, np.ndarray]]:
-    """Names and pixels (C, H, W) in [0, 1] of the first images of the data that a fitting is scored on."""
+    """Return names and pixels (C, H, W) in [0, 1] of the first evaluation images of a fitted attack."""
     known = None if outcome is None else folder.outcomes.clean.get(outcome.cell.subject.key)
     if outcome is None or known is None:
         return []
@@ -260,11 +260,11 @@ def _first_images(folder: ReportData, outcome: RunResult | None) -> list[tuple[s
 
 
 def _describe(fitted: Fitted, outcome: RunResult | None) -> str:
-    """By what, from what, on what, and at what cost."""
+    """Describe a fit: implementation, threat model, model, images and cost."""
     title = f"{fitted.implementation}, not used yet" if outcome is None else outcome.cell.title
     seen = f"from {fitted.images} images" if fitted.images else "from no image"
     cost = f"{fitted.forwards} forward and {fitted.backwards} backward passes, {fitted.seconds:.3g} s"
-    return f"{title}: {format_threat_model(fitted.threat_model)}, learned on {fitted.model} {seen}; {cost}"
+    return f"{title}: {format_threat_model(fitted.threat_model)}, fitted on {fitted.model} {seen}; {cost}"
 
 
 def _factor(change: np.ndarray) -> str:
@@ -273,35 +273,35 @@ def _factor(change: np.ndarray) -> str:
 
 
 def _around_grey(change: np.ndarray) -> np.ndarray:
-    """A change (C, H, W) as a picture (H, W, 3) of 8 bits whose largest value is black or white."""
+    """Return a change (C, H, W) as an 8-bit picture (H, W, 3) whose largest value is black or white."""
     largest = float(np.abs(change).max()) or 1.0
     pixels = (127.5 + 127.5 * change / largest).round().clip(0, 255).astype(np.uint8).transpose(1, 2, 0)
     return np.repeat(pixels, 3, 2) if pixels.shape[2] == 1 else pixels
 
 
 def _magnify(pixels: np.ndarray, side: int = SIDE) -> np.ndarray:
-    """Each pixel as a square, as large as the side allows."""
+    """Enlarge each pixel to a square, as far as the side allows."""
     factor = max(1, side // max(pixels.shape[:2]))
     size = (pixels.shape[1] * factor, pixels.shape[0] * factor)
     return np.asarray(Image.fromarray(pixels).resize(size, Image.Resampling.NEAREST))
 
 
 def write_hardness(folder: ReportData) -> Section:
-    """Images by the share of the cells that they stay robust in, hardest to fool first and last."""
-    title, lead = "Hard and easy images", "In how many cells (a model under an attack) does each image stay robust?"
+    """Build a table of images by the rate of runs in which they stay robust, easiest to fool first."""
+    title, lead = "Hard and easy images", "In how many runs (a model under an attack) does each image stay robust?"
     frame = robust_counts(folder)
     blocks: list[Any] = []
     for place, (data, outcome) in enumerate(frame.groupby("data", sort=False)):
         cells = int(outcome["cells"].max())
         counts = np.bincount(outcome["survived"].astype(int), minlength=cells + 1).tolist()
-        caption = f"{data}: images by the number of cells, of {cells}, that they survive"
-        blocks.append(draw_counts(f"hard-{place}", counts, x_axis="cells survived", y_axis="images", caption=caption))
+        caption = f"{data}: images by the number of runs, out of {cells}, in which they stay robust"
+        blocks.append(draw_counts(f"hard-{place}", counts, x_axis="runs survived", y_axis="images", caption=caption))
         ordered = outcome.sort_values(["share", "image"], kind="stable")
         rest = max(0, len(ordered) - 2 * _EXTREMES)
         shown = ordered if not rest else pd.concat([ordered.head(_EXTREMES), ordered.tail(_EXTREMES)])
         columns = (
-            "image", "label", Column("survived", "cells in which it is correct and robust"), "cells",
-            Column("share", "of the cells"), Column("wrong when clean", "cells where it is misclassified when clean"),
+            "image", "label", Column("survived", "runs in which it is correct and robust"), "cells",
+            Column("share", "proportion of the runs"), Column("wrong when clean", "runs misclassified when clean"),
         )  # fmt: skip
         names = _names_of(folder, str(data))
         shown = shown.assign(label=[TableCell(class_text(names, label), label) for label in shown["label"]])
@@ -309,23 +309,23 @@ def write_hardness(folder: ReportData) -> Section:
         what = f"The {_EXTREMES} easiest to fool and the {_EXTREMES} hardest" if rest else "All images"
         blocks.append(make_table(f"hard-images-{place}", f"{what} ({data})", columns, [tuple(row) for row in rows]))
         if rest:
-            blocks.append(Text(f"{rest} images between them are left out; davylamp.engine.load has them all.", "note"))
+            blocks.append(Text(f"{rest} images between them are omitted; davylamp.engine.load returns all.", "note"))
     return Section("images", title, lead, tuple(blocks))
 
 
 def _names_of(folder: ReportData, data: str) -> Sequence[str]:
-    """The names of the classes of some data, if all models that saw them agree on them."""
+    """Return the class names of some data, if all models evaluated on it agree on them."""
     known = {tuple(class_names(clean)) for clean in folder.outcomes.clean.values() if clean.subject.data == data}
     return known.pop() if len(known) == 1 else ()
 
 
 def robust_counts(folder: ReportData) -> pd.DataFrame:
-    """One row for each image: `data`, `image`, `label`, `survived`, `wrong`, `cells`, `share`; violations left out."""
+    """Return a row for each image: `data`, `image`, `label`, `survived`, `wrong`, `cells`, `share`."""
     heads, counted = {}, {}
     for outcome in folder.outcomes.done:
         columns, data = outcome.columns, outcome.cell.subject.data
         head = {name: columns[name] for name in ("index", "image", "label")}
-        key = (data, *map(id, head.values()))  # cells of the same images share these arrays
+        key = (data, *map(id, head.values()))  # runs on the same images share these arrays
         proven = outcome.results.proven
         flags = np.stack([columns["robust"] & proven, ~columns["attacked"] & proven, proven])
         heads[key] = {"data": data, **head}
@@ -338,10 +338,10 @@ def robust_counts(folder: ReportData) -> pd.DataFrame:
 
 
 def class_names(clean: CleanResult | None) -> Sequence[str]:
-    """The names of a model's classes in its order; empty where none are known.
+    """Return the names of a model's classes in order; empty if unknown.
 
-    Known are those that the model itself gave when it was evaluated (a Hugging Face model, `--labels`); those of
-    ImageNet for 1000 classes where the data or a collection of ImageNet models says so; those of CIFAR-10.
+    Names come from the model's evaluation (a Hugging Face model, `--labels`), from ImageNet for 1000 classes if the
+    name of the data or of a model collection implies ImageNet, or from CIFAR-10.
     """
     if clean is None:
         return ()
@@ -355,15 +355,15 @@ def class_names(clean: CleanResult | None) -> Sequence[str]:
 
 
 def class_text(names: Sequence[str], index: int) -> str:
-    """A class as the page writes it: "tabby (281)", or its index alone."""
+    """Format a class: "tabby (281)", or its index alone."""
     return f"{names[index]} ({index})" if 0 <= index < len(names) else str(index)
 
 
 @cache
 def imagenet_names() -> tuple[str, ...]:
-    """The categories of torchvision's ImageNet weights; empty without torchvision.
+    """Return the categories of torchvision's ImageNet weights; empty without torchvision.
 
-    Its module of names is read alone where it is there: the whole package takes seconds to import.
+    If possible, only its metadata module is loaded, because importing the package takes seconds.
     """
     package = importlib.util.find_spec("torchvision")
     if package is None or package.origin is None:

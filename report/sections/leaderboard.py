@@ -1,4 +1,4 @@
-"""Models by attacks as a heat map in any metric, and the tables of all metrics."""
+"""Leaderboard: models by attacks as a heat map in any metric, and tables of all metrics."""
 
 import math
 from collections.abc import Sequence
@@ -26,26 +26,26 @@ from ..parts.blocks import (
 from ..parts.report_data import ReportData
 
 FIRST = "RA"
-_CELLS = 5000  # of the table of every pair
-_ACROSS = 6  # models that stand beside each other
+_CELLS = 5000  # most cells in the table of all pairs
+_ACROSS = 6  # models side by side
 _LABELS = {"targeted": "targeted", "knowledge": "knowledge", "setting": "setting"}
 _COUNTS = ("models", "attacks", "cells", "failed", "images", "violations")
 
 
 def present_symbols(folder: ReportData) -> list[str]:
-    """Symbols that some cell has a value for, in the order of `METRICS`; those of a curve are beside the curves."""
+    """Return the symbols with a value in some run, in the order of `METRICS`, without those of curves."""
     symbols = [shown_symbol(name) for name, record in METRICS.items() if record.only != ("models",)]
     symbols += folder.outcomes.users_symbols
     return [name for name in drop_absent(symbols, folder.outcomes, explicit=False) if not is_of_distances(name)]
 
 
 def write_leaderboard(pairs: Table) -> Section:
-    """The heat map, from the table by pairs."""
+    """Build the heat map from the table by pairs."""
     title, lead = "Leaderboard", "Every attack on every model. Choose a metric; press a heading to sort by it."
     if any(row.labels["targeted"] for row in pairs.rows):
         lead += (
-            " Under targeted attacks MR counts every misclassification, TAS the targets that are reached, and RA what "
-            "is right when clean and not driven to the target."
+            " Under targeted attacks, MR counts every misclassification, TAS the targets that are reached, and RA the "
+            "images that are correct when clean and not classified as the target."
         )
     models = list(dict.fromkeys(row.labels["model"] for row in pairs.rows))
     by_attack: dict[str, dict[str, TableRow]] = {}
@@ -53,7 +53,7 @@ def write_leaderboard(pairs: Table) -> Section:
         by_attack.setdefault(_attack_name(row), {})[row.labels["model"]] = row
     shown = [symbol for symbol in pairs.symbols if not is_of_clean(symbol)]
     first = FIRST if FIRST in shown else shown[0]
-    down = len(models) > max(_ACROSS, len(by_attack))  # many models stand below each other: they are what is compared
+    down = len(models) > max(_ACROSS, len(by_attack))  # many models become rows, because they are compared
     grid = [[(attack, model) for attack in by_attack] for model in models]
     grid = grid if down else [[(attack, model) for model in models] for attack in by_attack]
     names = models if down else [*by_attack]
@@ -73,9 +73,9 @@ def write_leaderboard(pairs: Table) -> Section:
 
 
 def write_metrics(attacks: Table, models: Table, pairs: Table, folder: ReportData) -> Section:
-    """CANARY's tables of attacks and models, everything by pair, and what every symbol means."""
+    """Build CANARY's tables of attacks and models, the table by pair, and definitions of all symbols."""
     notes = [Text(note, "note") for note in dict.fromkeys((*attacks.notes, *models.notes))]
-    more = f"Only the usual metrics of {len(pairs.rows)} rows are here: `davylamp table FOLDER --by pairs` has all."
+    more = f"Only the usual metrics of {len(pairs.rows)} rows are shown: `davylamp table FOLDER --by pairs` prints all."
     left = [] if _narrow(pairs) is pairs else [Text(more, "note")]
     blocks: list[Any] = [
         _metric_table("metrics-models", "Models: mean over the attacks of one threat model", models),
@@ -87,21 +87,21 @@ def write_metrics(attacks: Table, models: Table, pairs: Table, folder: ReportDat
         *notes,
     ]
     lead = (
-        "All metrics that the folder can give, with 95 % intervals: of shares by Clopper and Pearson, with the "
-        "effective number of images where they repeat; of other means by bootstrap over the images. Few columns are "
+        "All metrics available for the folder, with 95 % intervals: for proportions by Clopper and Pearson, with the "
+        "effective number of images if they repeat; for other means by bootstrap over the images. Few columns are "
         "shown at first: choose others with Columns."
     )
     return Section("metrics", "Metrics", lead, tuple(blocks))
 
 
 def describe(symbol: str) -> tuple[str, str]:
-    """Title and one-line meaning of a symbol."""
+    """Return title and one-line meaning of a symbol."""
     known = record_of(symbol)
     return (symbol, "the user's own") if known is None else (known.title, known.meaning)
 
 
 def _direction(symbol: str) -> dict[str, Any]:
-    """What the page's script needs to colour a metric: does more mean robust, and between what."""
+    """Return the data for colouring a metric: its direction and range."""
     known = record_of(symbol)
     low, high = known.between if known else (0.0, math.inf)
     robust = known.robust_when if known else "higher"
@@ -130,14 +130,14 @@ def _metric_table(name: str, caption: str, table: Table) -> PageTable:
 
 
 def _narrow(pairs: Table) -> Table:
-    """The table with the usual metrics alone where all of them would make the page heavy."""
+    """Return the table with the usual metrics only, if all of them would make the page heavy."""
     if len(pairs.rows) * len(pairs.symbols) <= _CELLS:
         return pairs
     return replace(pairs, symbols=tuple(symbol for symbol in pairs.symbols if METRICS.get(symbol, PLAIN).brief))
 
 
 def _symbol_column(symbol: str, table: Table) -> Column:
-    """Few of many metrics are shown until the reader asks for the others."""
+    """Return a column, hidden initially if there are many metrics and this is not a usual one."""
     many = len(table.symbols) > sum(record.brief for record in METRICS.values())
     return Column(symbol, _tooltip(symbol), many and symbol in METRICS and not METRICS[symbol].brief)
 
@@ -159,7 +159,9 @@ def _definitions(pairs: Table, folder: ReportData) -> PageTable:
         ("source", lambda item: item[1].source),
         ("on this page", lambda item: here.get(item[0]) or why.get(item[0]) or _why_absent(item[0])),
     )
-    named = [item for item in METRICS.items() if item[1].group != "recorded"]  # what the others are called says it
+    named = [
+        item for item in METRICS.items() if item[1].group != "recorded"
+    ]  # the names of the others are self-explanatory
     return list_table("metrics-definitions", "Every symbol", named, columns)
 
 
@@ -167,7 +169,7 @@ def _why_absent(symbol: str) -> str:
     access = metric_command(symbol)
     if "table FOLDER --metric" not in access.shown_by:
         return f"shown by {access.shown_by.removesuffix(' --metric')}"
-    return f"needs {access.needs}" if access.needs else "no cell has a value"
+    return f"needs {access.needs}" if access.needs else "no run has a value"
 
 
 def _tooltip(symbol: str) -> str:

@@ -1,4 +1,4 @@
-"""Where the numbers come from (settings, versions, hashes, what failed, how to run it again), and the page's words."""
+"""Provenance (settings, versions, hashes, failures, commands to repeat) and glossary."""
 
 import json
 import shlex
@@ -17,40 +17,40 @@ from ..parts.report_data import ReportData
 _TERMS = (
     ("adversarial example", "an image changed within the threat model so that the classifier misclassifies it"),
     ("attack", "an algorithm that searches for adversarial examples, whatever the library: PGD, C&W, Square"),
-    ("attacked", "an image that the model classifies correctly when clean; MR and distances count only those"),
-    ("cell", "one model, one data set, one implementation, one threat model, one seed: what is run and stored"),
-    ("confidence interval", "95 %; of a share by Clopper and Pearson, with the effective number of images where the "
-     "same images count several times; of another mean by bootstrap over the images, from 5 images on"),
-    ("decision-based, score-based, white-box", "what an attack sees: the predicted class, the outputs, or everything"),
+    ("attacked", "an image that the model classifies correctly when clean; MR and distances are over these"),
+    ("attack run", "one implementation with fixed parameters, threat model and seed, on one model and one data set"),
+    ("confidence interval", "95 %; for proportions by Clopper and Pearson, with the effective number of images if the "
+     "same images count several times; for other means by bootstrap over the images, for at least 5 images"),
+    ("decision-based, score-based, white-box", "what an attack uses: the predicted class, the outputs, or everything"),
     ("epsilon", "the radius of the ball that bounds the change, on pixels in [0, 1]"),
-    ("equivalent", "success rates at most 5 points apart (equivalence test: two one-sided tests at 5 %) and, for the "
-     "smallest change, a median ratio of distances within 5 % of 1"),
+    ("equivalent", "success rates at most 5 points apart (equivalence test: two one-sided tests at 5 %) and, for a "
+     "minimum-norm attack, a median ratio of distances within 5 % of 1"),
     ("failure indicator", "a sign that an evaluation went wrong, so that robustness is only apparent"),
     ("fooled", "an attacked image that the model misclassifies afterwards (or classifies as the target, if any)"),
     ("implementation", "one library's version of an attack: foolbox:pgd"),
     ("interval of a rank", "the ranks that remain plausible (95 %) given the uncertainty of the scores"),
     ("item response theory", "a model in which each image has a difficulty and each subject an ability, in logits"),
-    ("no difference found", "these images show none, which does not prove that there is none: see equivalent"),
-    ("passes", "images sent through the model, forward or backward, counted by davylamp and not by the library"),
-    ("robust accuracy (RA)", "share of all images correct when clean and not fooled by any attack of the threat model, "
-     "image by image (the worst case); of one attack, by that attack; a violation is not robust"),
+    ("no difference found", "the images show no difference, which does not mean that there is none: see equivalent"),
+    ("passes", "images sent through the model, forward or backward, counted by davylamp, not by the library"),
+    ("robust accuracy (RA)", "proportion of all images correct when clean and not fooled by any attack of the threat "
+     "model (the worst case), or by one given attack; an invalid result is not robust"),
     ("mean robust accuracy (RA_mean)", "the mean over the attacks of the robust accuracy under each alone"),
-    ("smallest change", "an attack without a radius: it searches for the nearest adversarial example"),
+    ("minimum-norm attack", "an attack without a radius, which searches for the nearest adversarial example"),
     ("threat model", "what the attacker may do: norm, epsilon, targeted or not"),
     ("tie group", "subjects that share a letter do not differ significantly at 95 %, corrected over all pairs"),
-    ("undecided", "so few images that no outcome at all could have been significant"),
-    ("violation", "a result that breaks a rule: NaN, black, outside [0, 1] or the ball; neither fooled nor robust"),
+    ("undecided", "so few images that no outcome could have been significant"),
+    ("invalid result, violation", "NaN, a black image, or one outside [0, 1] or the radius; neither fooled nor robust"),
     ("worst case", "an image counts as robust only if it stays correct under every attack of the threat model"),
 )  # fmt: skip
 _STATE: Mapping[str, str] = {"done": "pass", "failed": "fail", "running": "unknown"}
 
 
 def write_provenance(folder: ReportData, version: str) -> Section:
-    """Everything that is needed to trust a number or to make it again.
+    """Build the section with everything that is needed to check a number or to reproduce it.
 
     Args:
-        folder: the results.
-        version: of davylamp, now.
+        folder: data of the report.
+        version: current davylamp version.
     """
     states = list(folder.states.values())
     failed = [state for state in states if state.status == "failed"]
@@ -66,16 +66,16 @@ def write_provenance(folder: ReportData, version: str) -> Section:
         )
         blocks.append(list_table("failed-cells", "Failed cells", failed, columns))
     else:
-        blocks.append(Text("No cell failed.", "note"))
+        blocks.append(Text("No run failed.", "note"))
     blocks += [Text(f"{line}{repair_hint(line)}.", "warn") for line in folder.outcomes.damaged]
-    blocks.append(Collapsible(f"All {len(states)} cells", (_cells(states),)))
+    blocks.append(Collapsible(f"All {len(states)} runs", (_cells(states),)))
     return Section(
         "provenance", "Provenance", "How these numbers were computed, and how to reproduce them.", tuple(blocks)
     )
 
 
 def collect(states: list[CellState], name: str) -> str:
-    """The values of an entry of the cells' records: one, or several with how many cells have each."""
+    """Summarise a field of the runs' metadata: its value, or the values with their numbers of runs."""
     counts = Counter(str(state.meta.get(name, "")) for state in states)
     if len(counts) == 1:
         return next(iter(counts))
@@ -83,19 +83,19 @@ def collect(states: list[CellState], name: str) -> str:
 
 
 def collect_versions(states: list[CellState]) -> dict[str, str]:
-    """Library -> version, or several with how many cells have each."""
+    """Return library -> version, or its versions with their numbers of runs."""
     versions: dict[str, Counter[str]] = {}
     for state in states:
         for name, version in state.meta.get("versions", {}).items():
             versions.setdefault(name, Counter())[version] += 1
     return {
-        name: ", ".join(v if len(counts) == 1 else f"{v} ({number} cells)" for v, number in counts.most_common())
+        name: ", ".join(v if len(counts) == 1 else f"{v} ({number} runs)" for v, number in counts.most_common())
         for name, counts in versions.items()
     }
 
 
 def _facts(folder: ReportData, states: list[CellState], version: str) -> tuple[tuple[str, str], ...]:
-    states = [state for state in states if state.meta]  # cells under way have no record yet
+    states = [state for state in states if state.meta]  # running runs have no record yet
     written = sorted(str(state.meta["written"]) for state in states)
     seconds = sum(float(state.meta.get("seconds", 0)) for state in states)
     versions = collect_versions(states)
@@ -103,7 +103,7 @@ def _facts(folder: ReportData, states: list[CellState], version: str) -> tuple[t
     return (
         ("results folder", str(folder.path)),
         ("written", f"{written[0]} to {written[-1]}" if written else ""),
-        ("computing time", f"{seconds / 60:.1f} minutes in all cells together"),
+        ("computing time", f"{seconds / 60:.1f} minutes in total over all runs"),
         ("seeds", ", ".join(map(str, seeds))),
         ("device", collect(states, "device")),
         *([("GPU", gpus)] if (gpus := collect([state for state in states if "gpu" in state.meta], "gpu")) else []),
@@ -115,7 +115,7 @@ def _facts(folder: ReportData, states: list[CellState], version: str) -> tuple[t
 
 
 def _rerun_blocks(folder: ReportData) -> list[Any]:
-    """The config that makes the same cells, and the line that runs it."""
+    """Return the configuration that repeats these runs, and the command that runs it."""
     cells = [state.cell for state in folder.states.values()]
     outcomes = folder.outcomes
     tested = transfer_of([outcome.cell for outcome in outcomes.done], outcomes.transfers or {}, outcomes.subjects)
@@ -123,11 +123,11 @@ def _rerun_blocks(folder: ReportData) -> list[Any]:
     configs = configs_of(cells, transfer=tested.rule, first=tested.first, **shown)
     blocks: list[Any] = []
     if tested.tested < tested.asked:
-        text = f"{tested.tested} of {tested.asked} transfer runs are here; this configuration makes all."
+        text = f"{tested.tested} of {tested.asked} transfer runs are finished; this configuration runs all."
         blocks.append(Text(text, "note"))
     for place, config in enumerate(configs):
         name = "again.toml" if len(configs) == 1 else f"again-{place + 1}.toml"
-        label = f"Configuration: save as {name}. Every parameter that the cells ran with is in it"
+        label = f"Configuration with every parameter of the runs; save as {name}"
         blocks.append(Code(f"config-{place}", label, write_config(config)))
         devices = Counter(str(state.meta.get("device", "cpu")) for state in folder.states.values() if state.meta)
         line = ["davylamp", "evaluate", name, "--device", devices.most_common(1)[0][0], "-o", "again"]
@@ -166,5 +166,5 @@ def _cells(states: list[CellState]) -> PageTable:
 
 
 def write_glossary() -> Section:
-    """Terms and what they mean here."""
+    """Build the glossary."""
     return Section("glossary", "Glossary", "", (DefinitionList(_TERMS),))

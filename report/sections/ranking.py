@@ -1,4 +1,4 @@
-"""Who is more robust, with the uncertainty of every rank."""
+"""Ranking of the models, with the uncertainty of every rank."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -32,18 +32,18 @@ from ..parts.blocks import Bar, Bars, Collapsible, Column, Section, TableCell, T
 from ..parts.figures import draw_item_map
 from ..parts.report_data import ReportData
 
-MOST = 1000  # responses that are fitted while a page is made, in a few seconds; above, plain means are ranked
-ITEMS = 600  # images of models whose implementations are compared while a page is made
-MANY = 12  # models, above which drawings and tables of every pair are folded
-SHOWN = 6  # images, and models beside them
+MOST = 1000  # most responses fitted for a page, in a few seconds; above, plain means are ranked
+ITEMS = 600  # most images of models for which a page compares implementations
+MANY = 12  # models above which drawings and tables of all pairs are collapsed
+SHOWN = 6  # most images, and models next to them
 _LEAD = (
-    "Scores from every image under every attack: 1 where the model withstood the attack, 0 where it was fooled or "
-    "wrong when clean or gave no finite or stable answer, missing where the result is invalid otherwise."
+    "Scores from every image under every attack: 1 if the model was robust, 0 if it was fooled, misclassified the "
+    "clean image or had no finite or stable output, missing if the result is invalid for another reason."
 )
 
 
 def write_ranking(folder: ReportData, *, seed: int = 0) -> Section:
-    """Scores and ranks of the models with intervals and tie groups, and what tells them apart."""
+    """Build the section: scores and ranks with intervals and tie groups, and items that separate the models."""
     frame = load_outcomes(folder.outcomes)
     try:
         responses = build_responses(frame, "models")
@@ -65,9 +65,11 @@ def _rank(responses: Responses, seed: int) -> tuple[Ranking, list[str]]:
         return rank_responses(*matrix, seed=seed, shares=responses.shares), list(responses.notes)
     whole = complete_items(responses)
     frame: Any = pd.DataFrame((whole.values if whole.shares is None else whole.shares).T, index=pd.Index(whole.images))
-    means = frame.groupby(level=0, sort=False).mean()  # pandas' stubs take it for a scalar
+    means = frame.groupby(level=0, sort=False).mean()  # pandas' stubs type it as a scalar
     ranking = rank_responses(means.to_numpy().T, whole.subjects, list(means.index), scoring="mean", seed=seed)
-    note = f"Means over the attacks, then over the images, which are bootstrapped: {known} responses are too many "
+    note = (
+        f"Means over the attacks, then over the images, which are bootstrapped, because {known} responses are too many "
+    )
     note += "to fit for a page. `davylamp rank FOLDER` fits the item response model."
     return ranking, [note, *whole.notes]
 
@@ -80,9 +82,9 @@ def _blocks(ranking: Ranking, notes: Sequence[str], images: int) -> list[Any]:
     blocks += [Text(sentence) for sentence in describe_projections(project_pairs(ranking, images))]
     plain = () if ranking.method == "mean" else (Column("mean", "plain mean response"),)
     columns = (
-        "model", "rank", Column("95 % interval", "ranks that remain plausible"),
+        "model", "rank", Column("95 % interval", "plausible ranks"),
         Column(ranking.score_name, f"{ranking.label} with its 95 % interval"), *plain,
-        Column("P(first)", "share of the draws, or of the resamplings of the images, in which it has rank 1"),
+        Column("P(first)", "proportion of posterior draws, or of bootstrap replicates, in which it has rank 1"),
         Column("group", "a shared letter: no significant difference at 95 %, corrected over all pairs"),
     )  # fmt: skip
     rows = [_row(ranking, int(i)) for i in order]
@@ -95,10 +97,10 @@ def _blocks(ranking: Ranking, notes: Sequence[str], images: int) -> list[Any]:
 
 
 def _bars(ranking: Ranking, order: Sequence[int] | np.ndarray) -> Bars:
-    """Scores with their intervals and the letters of the groups that cannot be told apart."""
+    """Draw scores with intervals and tie groups."""
     ends = [each for each in (*ranking.low, *ranking.high, *ranking.score) if np.isfinite(each)]
     low, span = min(ends), (max(ends) - min(ends)) or 1.0
-    apart = ranking.apart[order[0]]  # letters do not say it: two without a common one may not differ themselves
+    apart = ranking.apart[order[0]]  # not from the letters: subjects without a common one need not differ
     bars = []
     for i in map(int, order):
         value, *rest = (float(each[i]) for each in (ranking.score, ranking.low, ranking.high))
@@ -116,14 +118,14 @@ def _bars(ranking: Ranking, order: Sequence[int] | np.ndarray) -> Bars:
 
 
 def write_items(folder: ReportData, ranking: Ranking, responses: Responses) -> list[Any]:
-    """Difficulties beside abilities, and which attacks and images tell the models apart."""
+    """Build abilities and difficulties, and the attacks and images that separate the models."""
     fit: Any = ranking.fit
     kinds, values = np.array(_plain_radii(folder, item_kinds(responses))), responses.values
     difficulties = {str(kind): fit.difficulty[kinds == kind] for kind in dict.fromkeys(kinds)}
     caption = "Abilities of the models, and difficulties of the images under each attack, on one axis"
     lead = (
-        "A model whose ability equals the difficulty of an image withstands the attack with probability 0.5. Circles "
-        "far to the left are images that every model withstands, far to the right those that none does."
+        "A model whose ability equals the difficulty of an image is robust with probability 0.5. Circles "
+        "far to the left are images on which every model is robust, far to the right those on which none is."
     )
     items: tuple[Any, ...] = (
         draw_item_map("ranking-items", ranking, difficulties, caption=caption),
@@ -131,8 +133,8 @@ def write_items(folder: ReportData, ranking: Ranking, responses: Responses) -> l
     )
     blocks: list[Any] = [Collapsible(caption, items)] if len(ranking.subjects) > MANY else [*items]
     columns = (
-        "attack", Column("models differ", "share of the images that some models withstand and others do not"),
-        Column("share of the information", "Fisher's, about the abilities, of the images on which models differ"),
+        "attack", Column("models differ", "proportion of images on which some models are robust and others are not"),
+        Column("share of the information", "Fisher information on abilities, from images on which models differ"),
         Column("withstood", "mean response"), "responses",
     )  # fmt: skip
     table = informative_items(fit, values, list(kinds))
@@ -147,7 +149,7 @@ def write_items(folder: ReportData, ranking: Ranking, responses: Responses) -> l
         survived = [_count(of_image[i]) for i in order]
         rows.append((TableCell(str(item), picture=pictures.get(str(item), "")), float(share), *survived))
     columns = ("image", "share of the information", *(ranking.subjects[i] for i in order))
-    note = "For each model: how many attacks it withstood, of those with a response."
+    note = "For each model: number of attacks to which it was robust, of those with a response."
     blocks.append(
         make_table("ranking-images", "Which images separate the models best", columns, rows, note=note),
     )
@@ -155,13 +157,13 @@ def write_items(folder: ReportData, ranking: Ranking, responses: Responses) -> l
 
 
 def _count(values: np.ndarray) -> TableCell:
-    """How many responses were right, of how many."""
+    """Count the positive responses among the known ones."""
     seen = values[~np.isnan(values)]
     return TableCell(f"{int(seen.sum())} of {len(seen)}", int(seen.sum()))
 
 
 def _plain_radii(folder: ReportData, kinds: Sequence[str]) -> list[str]:
-    """Kinds of items with their radii as the rest of the page writes them."""
+    """Rewrite the radii in kinds of items as on the rest of the page."""
     rules = {outcome.cell.threat_model for outcome in folder.outcomes.done}
     balls = [(rule.norm, rule.epsilon) for rule in rules if rule.epsilon is not None]
     words = {f" {norm} {epsilon:.4g}": f" {norm} {format_radius(norm, epsilon)}" for norm, epsilon in balls}
@@ -171,7 +173,7 @@ def _plain_radii(folder: ReportData, kinds: Sequence[str]) -> list[str]:
 
 
 def _pictures(folder: ReportData) -> dict[str, str]:
-    """The gallery's name of the clean image, for each image of the responses that has a picture."""
+    """Return the gallery's name of the clean image, for each image of the responses that has a picture."""
     return {
         f"{known.subject.data} {example.image}": f"{key}-{example.place}"
         for key, known in folder.outcomes.clean.items()
@@ -181,7 +183,7 @@ def _pictures(folder: ReportData) -> dict[str, str]:
 
 
 def write_libraries(frame: pd.DataFrame, seed: int) -> list[Any]:
-    """In words: on which images the implementations of one library differ from the others at equal ability."""
+    """Describe the images on which implementations of a library differ from the others at equal ability."""
     if frame["library"].nunique() < 2:
         return []
     how = "`davylamp rank FOLDER --subjects implementations` gives more detail."
@@ -201,7 +203,7 @@ def write_libraries(frame: pd.DataFrame, seed: int) -> list[Any]:
     odd: Any = table[table["p_adjusted"] < FALSE]
     if len(odd):
         columns = (
-            "image", "library", Column("log odds", "above what the abilities predict"), "p",
+            "image", "library", Column("log odds", "relative to the prediction from the abilities"), "p",
             Column("p adjusted", "over all images and libraries"), "responses",
         )  # fmt: skip
         rows = odd[["item", "group", "effect", "p", "p_adjusted", "responses"]].itertuples(index=False)
@@ -214,7 +216,7 @@ def _row(ranking: Ranking, i: int) -> tuple[Any, ...]:
     score = _score(ranking, i)
     interval = f"{ranking.rank_low[i]} to {ranking.rank_high[i]}"
     first = float(ranking.rank_probability[i, 0])
-    plain = () if ranking.method == "mean" else (float(ranking.mean[i]),)  # it is the score
+    plain = () if ranking.method == "mean" else (float(ranking.mean[i]),)  # equals the score
     return ranking.subjects[i], int(ranking.rank[i]), interval, score, *plain, first, ranking.groups[i]
 
 

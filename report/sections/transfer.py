@@ -1,4 +1,4 @@
-"""Which examples fool the other models: a matrix for each attack, and what sums them up."""
+"""Transfer: rates at which examples fool other models, a matrix for each attack and summaries."""
 
 import math
 from typing import Any
@@ -10,11 +10,11 @@ from ..parts.blocks import Collapsible, Column, Section, TableCell, Text, entry,
 
 
 def write_transfer(transfer: Transfer | str) -> Section:
-    """The matrices, or a text that says why there are none."""
+    """Build the matrices, or the reason why there are none."""
     title = "Transfer"
     lead = (
-        "Examples made on one model and tested on the others. A rate is the share that fools the other model, among "
-        "the examples that fool the model they were made on."
+        "Examples made on one model and tested on the others. The transfer rate is the proportion that fools the "
+        "other model, among the examples that fool the model they were made on."
     )
     if isinstance(transfer, str):
         return Section("transfer", title, lead, (Text(transfer, "note"),))
@@ -32,7 +32,7 @@ def _blocks(table: TransferTable, place: int) -> list[Any]:
             (model, *(_heat(value, of=(count, len(table.attacks))) for value, count in zip(row, counts, strict=True)))
             for model, row, counts in zip(table.models, table.threat_from, table.threat_from_attacks, strict=True)
         ],
-        note="A mean is over the attacks that have a rate for the pair; if that is not all of them, the entry says so.",
+        note="A mean is over the attacks with a rate for the pair. Entries over fewer attacks show their number.",
     )
     rows = []
     folds = []
@@ -53,7 +53,7 @@ def _blocks(table: TransferTable, place: int) -> list[Any]:
 
 
 def _heat(value: Estimate, *, of: tuple[int, int] = (1, 1)) -> TableCell:
-    """A rate; `of` says how many attacks it is a mean over, and of how many."""
+    """Format a rate; `of` is the number of attacks in the mean, and of all attacks."""
     if math.isnan(value.value):
         return TableCell("-", None, title="not tested")
     shown = entry(value)

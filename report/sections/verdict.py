@@ -1,4 +1,4 @@
-"""The first screen: which model holds best, which attack is strongest, what agrees, what failed, what is missing."""
+"""First section: the most robust model, the strongest attack, agreement, failures and missing results."""
 
 import math
 from collections import Counter
@@ -31,26 +31,26 @@ from .agreement import summarise_agreement
 from .failure_indicators import failed_indicators
 
 _UNKNOWN = TableCell("no clean predictions")
-_ALL, _FEW = 8, 5  # models that are all drawn, and how many of more: the other answers stay in view
-_THREATS = 3  # threat models that an answer has a sentence for
+_ALL, _FEW = 8, 5  # most models drawn in full, and number drawn if there are more, to keep the other answers in view
+_THREATS = 3  # most threat models with a sentence per question
 
 
 def write_verdict(
     folder: ReportData, table: Table, pairs: Sequence[PairComparison], checks: Sequence[Finding]
 ) -> Section:
-    """Five answers in words, one figure, and the numbers of every model.
+    """Build five answers, a figure and the numbers of every model.
 
     Args:
-        folder: the results.
-        table: by models, with CA and RA.
-        pairs: of implementations, judged.
-        checks: of the failure indicators.
+        folder: data of the report.
+        table: table by models, with CA and RA.
+        pairs: pairs of implementations with verdicts.
+        checks: results of the failure indicators.
     """
     outcomes, standings = folder.outcomes, folder.standings
     figures = [draw_standing(standing, place) for place, standing in enumerate(standings) if standing.places]
-    first = KeyQuestion("Which model holds best?", _first(say_best_models(outcomes, standings)))
+    first = KeyQuestion("Which model is most robust?", _first(say_best_models(outcomes, standings)))
     strongest = say_strongest_attacks(rank_attacks(outcomes))
-    strongest = strongest or [Statement("No attack inside a ball has a result; see Curves for the others.")]
+    strongest = strongest or [Statement("No attack with a radius has a result; see Curves for the others.")]
     rest = (
         KeyQuestion("Which attack is strongest?", _first(strongest)),
         KeyQuestion("Do the libraries agree?", summarise_agreement(pairs)),
@@ -65,23 +65,23 @@ def write_verdict(
 
 
 def draw_standing(standing: ThreatModelRanking, place: int) -> Bars:
-    """The models of a threat model with their intervals, the most robust first, and what they are when clean."""
+    """Draw the models of a threat model with intervals and clean accuracy, the most robust first."""
     norm, shares = standing.norm, (0.0, 0.5, 1.0)
     known = [end for each in standing.places for end in (each.value, each.high) if math.isfinite(end)]
     top = (float(f"{1.05 * max(known, default=1.0):.2g}") or 1.0) if norm else 1.0
     bars = tuple(_bar(each, norm, top) for each in standing.places)
     if norm:
-        what = "Change that drives a model to the target" if standing.targeted else "Change that fools a model"
-        legend = [("bar", "median over all images, 0 where wrong when clean, with its 95 % interval")]
+        what = "Change needed to reach the target" if standing.targeted else "Change needed to fool a model"
+        legend = [("bar", "median over all images, 0 if misclassified when clean, with its 95 % interval")]
         ticks = tuple((share, format_radius(norm, float(f"{share * top:.2g}"))) for share in shares)
     else:
-        what = f"Images that no attack {'drives to the target' if standing.targeted else 'fools'}"
-        kept = f"{'not driven to the target under' if standing.targeted else 'robust to'} {standing.attacks_text}"
-        legend = [("bar", f"right when clean and {kept}, with its 95 % interval")]
+        what = f"Images {'on which no attack reaches the target' if standing.targeted else 'that no attack fools'}"
+        kept = f"{'not classified as the target under' if standing.targeted else 'robust to'} {standing.attacks_text}"
+        legend = [("bar", f"correct when clean and {kept}, with its 95 % interval")]
         legend += [("mark", "clean accuracy")] if any(bar.mark is not None for bar in bars) else []
         ticks = tuple((share, percent_text(share)) for share in shares)
     if any(each.kept.undecided for each in standing.places):
-        text = "of the decided images; the interval reaches to all or none of the undecided fooled"
+        text = "over the decided images; the interval covers all or none of the undecided ones being fooled"
         legend[0] = ("bar", f"{legend[0][1]}: {text}")
     if any(bar.faint for bar in bars):
         ones = " ones" if len(standing.tied) > 1 else ""
@@ -139,21 +139,21 @@ def _table(table: Table, groups: Sequence[TableGroup], standings: Sequence[Threa
         return threats.get(str(labels)) or format_threat_labels(labels)
 
     robust = (
-        "RA: share of all images that are correct and robust to every attack; under targeted attacks: correct, and "
-        "not driven to the target"
+        "RA: proportion of all images that are correct and robust to every attack; under targeted attacks: correct, "
+        "and not classified as the target"
     )
-    broken = "examples that broke a rule: neither fooled nor robust, so they lower robust accuracy"
+    broken = "invalid examples: neither fooled nor robust, so they lower robust accuracy"
     columns = (
         ("model", lambda row: row.labels["model"]),
         ("threat model", lambda row: threat(row.labels)),
         (
-            Column("clean accuracy", "CA: share of the images that are correct without an attack"),
+            Column("clean accuracy", "CA: proportion of images that are correct without an attack"),
             lambda row: row.metrics.get("CA", _UNKNOWN),
         ),
         (Column("worst-case robust accuracy", robust), lambda row: row.metrics["RA"]),
-        (Column("attacks", "settings of attacks that count for the worst case"), lambda row: row.labels["attacks"]),
+        (Column("attacks", "attacks and settings in the worst case"), lambda row: row.labels["attacks"]),
         (
-            Column("failed", "cells without a result: they prove nothing and are not counted"),
+            Column("failed", "runs without a result, which are not counted"),
             lambda row: row.labels["failed"],
         ),
         (Column("violations", broken), lambda row: row.labels["violations"]),
@@ -161,12 +161,12 @@ def _table(table: Table, groups: Sequence[TableGroup], standings: Sequence[Threa
     bounded = [row for row in table.rows if row.labels["cells"] and not math.isnan(row.labels["epsilon"])]
     bounded.sort(key=lambda row: (threat(row.labels), -row.metrics["RA"].value))
     shares = [each for each in standings if not each.norm]
-    note = "95 % intervals of shares, by Clopper and Pearson. More attacks can only lower worst-case accuracy. "
+    note = "95 % intervals of proportions, by Clopper and Pearson. More attacks can only lower worst-case accuracy. "
     note += "Attacks without a radius are in Curves."
     if any(place.kept.undecided for each in shares for place in each.places):
-        note += " Undecided images count as not robust here: the lower of the two bounds that the first answer names."
+        note += " Undecided images count as not robust here, which is the lower of the two bounds in the first answer."
     if any(each.left for each in shares):
-        note += " Every attack with a result counts here, those too that another model lacks: compare models above."
+        note += " Every attack with a result counts here, even if it was not run on all models; compare models above."
     lines = worst_case_bias_note([each for each in groups if not math.isnan(each.labels["epsilon"])])
     note += "".join(f" {line}." for line in lines)
     return list_table("verdict-table", "Clean and worst-case robust accuracy", bounded, columns, note=note)

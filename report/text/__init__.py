@@ -1,1 +1,1 @@
-"""Output on a terminal, in a pipe, and as CSV, JSON, Markdown or LaTeX."""
+"""Output as terminal tables, plain text, CSV, JSON, Markdown or LaTeX."""

@@ -14,18 +14,18 @@ _COLUMNS = (
 
 
 def catalogue_json(rows: Sequence[Mapping[str, Any]]) -> str:
-    """One JSON list, a record per implementation."""
+    """Return the implementations as a JSON list of records."""
     return json.dumps([_plain(dict(row)) for row in rows], indent=2, allow_nan=False)
 
 
 def print_attacks(attacks: Sequence[Mapping[str, Any]], console: PlainConsole) -> None:
-    """Print the attacks: by kind on a screen, else a line each with who has it, in which norms.
+    """Print the attacks: grouped by kind on a terminal, otherwise a line each with libraries and norms.
 
-    It needs no look into the libraries.
+    It does not import the libraries.
 
     Args:
-        attacks: a record each: attack, title, norms, knowledge, kind, libraries.
-        console: where to.
+        attacks: records with attack, title, norms, knowledge, kind, libraries.
+        console: output console.
     """
     page = console.page
     if console.has_screen and page is not None and page.short:
@@ -35,23 +35,23 @@ def print_attacks(attacks: Sequence[Mapping[str, Any]], console: PlainConsole) -
         for group, names in groups.items():
             console.print(f"{group} ({len(names)})", style="bold")
             console.print(", ".join(names))
-        console.print("-v: in which libraries and norms, a line each")
+        console.print("-v: one line per attack, with libraries and norms")
     else:
         print_table("", SHORT, [[attack[column] for column in SHORT] for attack in attacks], console)
-    ending = "`davylamp attacks NAME`: parameters, defaults and findings of an attack; --wide: every implementation"
+    ending = "`davylamp attacks NAME`: parameters, defaults and known issues of an attack; --wide: every implementation"
     console.print(f"\n{len(attacks)} attacks. {ending}")
 
 
 def print_catalogue(
     rows: Sequence[Mapping[str, Any]], findings: Mapping[str, str], parameters: Mapping[str, str], console: PlainConsole
 ) -> None:
-    """Print the implementations; for few of them also what repairs, findings and parameters mean.
+    """Print the implementations. If they belong to one attack, also explain patches, known issues and parameters.
 
     Args:
         rows: a record per implementation, see `adapters.describe`.
-        findings: id -> sentence.
-        parameters: canonical name -> meaning.
-        console: where to.
+        findings: known issues by id.
+        parameters: meaning of each canonical parameter.
+        console: output console.
     """
     several = len({row["attack"] for row in rows}) > 1
     columns = _COLUMNS if several else tuple(name for name in ("implementation", *_COLUMNS[2:-1]))
@@ -59,20 +59,20 @@ def print_catalogue(
     print_table("", columns, cells, console, keys=2 if several else 1, rest="blocks")
     if several:
         shown = sorted({key for row in rows for key in row["findings"]})
-        console.print("\nKnown findings (the row runs as the library ships it):", style="bold")
+        console.print("\nKnown issues (the implementation runs as the library ships it):", style="bold")
         print_notes([f"{key}: {findings[key]}" for key in shown], console)
         return
     for row in rows:
         remarks = [("broken", row["broken"])] if row["broken"] else []
-        remarks += [("finding", findings[key]) for key in row["findings"]]
-        remarks += [("repair", text) for text in row["repairs"]]
+        remarks += [("known issue", findings[key]) for key in row["findings"]]
+        remarks += [("patch", text) for text in row["repairs"]]
         print_notes([f"{row['implementation']}: {kind}: {text}" for kind, text in remarks], console)
     names = dict.fromkeys(name for row in rows for name in row["parameters"])
     print_table("Parameters", ("name", "meaning"), [(name, parameters[name]) for name in names], console)
 
 
 def _cell(row: Mapping[str, Any], column: str) -> Any:
-    """A cell; defaults by norm with a norm in front of each group."""
+    """Return the value of a cell. Defaults that depend on the norm are grouped by norm."""
     value = row[column]
     if column == "defaults" and isinstance(value, Mapping):
         value = _with_radii(value)
@@ -86,7 +86,7 @@ def _cell(row: Mapping[str, Any], column: str) -> Any:
 
 
 def _with_radii(defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Defaults, by parameter or by norm and parameter, with step sizes as a radius is written."""
+    """Format step sizes in defaults, by parameter or by norm and parameter, as radii."""
     shown: dict[str, Any] = {}
     for name, value in defaults.items():
         if isinstance(value, Mapping):

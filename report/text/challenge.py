@@ -1,4 +1,4 @@
-"""A challenge on a terminal: each attack as it is done, then the verdict."""
+"""Terminal output of a challenge: each attack as it finishes, then the verdict."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,13 +13,13 @@ COLUMNS = ("attacker", "attack", "made on", "gradients", "radius", "accuracy", "
 
 
 def attempt_text(attempt: AttackOutcome) -> str:
-    """One attack in a line."""
+    """Format one attack as one line."""
     what = f"failed: {attempt.error}" if attempt.error else f"accuracy {share_text(attempt.accuracy)}"
     return f"- {PARTS[attempt.part]}: {attempt.title}, radius {attempt.epsilon:.4g}: {what}"
 
 
 def attempt_row(attempt: dict[str, Any], norm: str) -> list[Any]:
-    """An attack of a document as the cells of `COLUMNS`."""
+    """Format an attack of a challenge document as the cells of `COLUMNS`."""
     accuracy, kinds = attempt["accuracy"], attempt["violations"]
     numbers = (
         [f"failed: {attempt['error']}", "-", "-"]
@@ -38,26 +38,22 @@ def attempt_row(attempt: dict[str, Any], norm: str) -> list[Any]:
 
 
 def verdict_lines(document: dict[str, Any]) -> list[str]:
-    """The verdict, and how accuracy falls with the radius."""
+    """Format the verdict, and the accuracy at each radius."""
     norm, worst = document["norm"], document["worst"]
     rules = f"{norm} {format_radius(norm, document['epsilon'])}"
     shares = [(format_radius(norm, each["epsilon"]), each["value"]) for each in document["radii"]]
     curve = ", ".join(f"{radius}: {'-' if value is None else f'{value:.1%}'}" for radius, value in shares)
     unknown = "; -: no attack gave a result at this radius" if any(value is None for _, value in shares) else ""
     lines = [f"{document['model']}, {rules}: {document['sentence']}"]
-    lines.append(
-        f"accuracy in the worst case, image by image over all attacks, of {worst['n']} images: {curve}{unknown}"
-    )
+    lines.append(f"worst-case accuracy over all attacks, {worst['n']} images: {curve}{unknown}")
     counts = ", ".join(f"{count} {state}" for state, count in sorted(document["indicators"].items()))
     lines.append(f"failure indicators: {counts or 'none'}")
-    lines.append(
-        "nobody has designed an attack for this defence here: what stands may fall to one that knows more of it"
-    )
+    lines.append("no attack was designed for this particular defence; one that is may still break it")
     return lines
 
 
 def strongest_of_each_kind(attempts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The attack of each kind that leaves the lowest accuracy; those that failed stay, too."""
+    """Return the attack of each kind with the lowest accuracy, and all failed attacks."""
     lowest: dict[str, dict[str, Any]] = {}
     for each in attempts:
         best = lowest.setdefault(each["part"], each)
@@ -67,7 +63,7 @@ def strongest_of_each_kind(attempts: Sequence[dict[str, Any]]) -> list[dict[str,
 
 
 def print_challenge(document: dict[str, Any], page: str, console: PlainConsole) -> None:
-    """The attacks, the verdict, and where the page is."""
+    """Print the attacks, the verdict and the path of the page."""
     for line in lead_of(document):
         console.print(line, highlight=False, markup=False)
     attempts = document["attempts"]

@@ -1,4 +1,4 @@
-"""What was tested and how it ended: what is wrong first and in full, what is right counted."""
+"""Terminal output of failure indicators and contract checks: problems in full, passes as counts."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
@@ -8,17 +8,17 @@ from ...engine.finding import STATES, Finding
 from .console import PlainConsole, print_notes, print_table
 
 _COLUMNS = ("state", "indicator", "subject", "images", "detail", "what to do")
-_UNKEPT = ("broken", "weak", "not shown")  # states of a promise, the worst first
+_UNKEPT = ("broken", "weak", "not shown")  # states of a contract check, the worst first
 
 
 def print_checks(checks: Sequence[Finding], title: str, notes: Iterable[str], console: PlainConsole) -> None:
-    """Print notes, failure indicators that fail or warn, what would settle those that are unknown, then counts.
+    """Print notes, indicators that fail or warn, the next step for unknown ones, and counts.
 
     Args:
-        checks: of `check_folder`.
-        title: what was checked, before the counts.
-        notes: what a reader should know.
-        console: where to; unknown and passing indicators come one by one if it is verbose.
+        checks: results of `check_folder`.
+        title: heading of the counts.
+        notes: messages printed first.
+        console: output console; if verbose, unknown and passing indicators are listed individually.
     """
     print_notes(notes, console)
     counts = Counter(check.state for check in checks)
@@ -36,7 +36,7 @@ def print_checks(checks: Sequence[Finding], title: str, notes: Iterable[str], co
 
 
 def _rows(checks: Sequence[Finding], *, folded: bool) -> list[list[Any]]:
-    """The worst first; what ends alike for one indicator in a row, with the first of them as an example if `folded`."""
+    """Build the table rows, the worst first. If `folded`, one row per indicator and state, with an example."""
     rows: list[list[Any]] = []
     for state in STATES:
         groups: dict[Hashable, list[Finding]] = {}
@@ -54,12 +54,12 @@ def _rows(checks: Sequence[Finding], *, folded: bool) -> list[list[Any]]:
 
 
 def print_promises(promises: Sequence[Any], attacks: int, console: PlainConsole) -> None:
-    """Print what attacks promise: what is broken, weak or not shown, then how much is kept.
+    """Print contract checks: those that are broken, weak or not shown, then counts.
 
     Args:
-        promises: with row, norm, promise, state and detail.
-        attacks: how many were tested.
-        console: where to; what is kept or not promised comes one by one if it is verbose.
+        promises: contract checks with row, norm, promise, state and detail.
+        attacks: number of attacks tested.
+        console: output console; if verbose, satisfied and inapplicable checks are listed individually.
     """
     states = (*_UNKEPT, *dict.fromkeys(each.state for each in promises if each.state not in _UNKEPT))
     alike: dict[tuple[str, ...], list[str]] = {}
@@ -76,7 +76,7 @@ def print_promises(promises: Sequence[Any], attacks: int, console: PlainConsole)
 
 
 def print_conformance(findings: Sequence[Any], console: PlainConsole) -> None:
-    """Print false results on misbehaving models, then how many there are; correct ones come if it is verbose."""
+    """Print false results on misbehaving models, then counts; if verbose, also the correct results."""
     wrong = [each for each in findings if each.complaint]
     lines = [
         (each.implementation, each.norm, each.plant, each.complaint or "correct", each.outcome)
@@ -86,4 +86,4 @@ def print_conformance(findings: Sequence[Any], console: PlainConsole) -> None:
         columns = ("row", "norm", "planted model", "verdict", "outcome")
         print_table("", columns, lines, console, keys=3, rest="blocks")
     names = len({each.implementation for each in findings})
-    console.print(f"{names} rows, {len(findings)} runs: {len(wrong)} false results")
+    console.print(f"{names} implementations, {len(findings)} runs: {len(wrong)} false results")

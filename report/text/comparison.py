@@ -1,4 +1,4 @@
-"""A comparison as tables for a person, and as one document for a program."""
+"""Output of a library comparison: tables for the terminal, and a JSON document."""
 
 import json
 import math
@@ -15,12 +15,12 @@ from ...engine.statistics.paired_tests import min_images_for_equivalence
 from ...engine.statistics.verdict import DISTANCE_MARGIN, MARGIN, SIGNIFICANT
 from .console import KEPT, PlainConsole, format_cell, interval_text, print_notes, print_table, to_csv
 
-_ROW_COLUMNS = {  # behind the rate and its interval: heading, and the number that stands there
+_ROW_COLUMNS = {  # columns after the rate and its interval: heading and metric
     "l0": "l0_median", "l1": "l1_median", "l2 median": "l2_median", "l2 mean": "l2_mean", "linf median": "linf_median",
     "forwards": "forwards_median", "forwards max": "forwards_max", "backwards": "backwards_median",
     "backwards max": "backwards_max", "s/image": "seconds_per_image", "violations": "violations",
 }  # fmt: skip
-_NUMBERS = (  # behind those of the rate
+_NUMBERS = (  # columns after those of the rate
     "robust", "AMD", "AED", "l0_median", "l0_mean", "l1_median", "l1_mean",
     "l2_median", "l2_mean", "linf_median", "linf_mean", "forwards_median", "forwards_max", "backwards_median",
     "backwards_max", "seconds_per_image", "below_grey_level", "violations", "violation_kinds",
@@ -30,7 +30,7 @@ _NUMBERS = (  # behind those of the rate
 def comparison_document(
     comparison: Comparison, model: str, data: str, chosen: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The comparison as one JSON-ready document; what is undefined is null. `chosen`: what the user left open."""
+    """Return the comparison as a JSON-ready document, undefined values as null. `chosen`: defaults that were used."""
     threat_model = comparison.threat_model
     document = {
         "attack": comparison.attack,
@@ -51,12 +51,12 @@ def comparison_document(
 
 
 def comparison_json(comparison: Comparison, model: str, data: str, chosen: Mapping[str, Any] | None = None) -> str:
-    """`comparison_document` as indented JSON text."""
+    """Return `comparison_document` as indented JSON text."""
     return json.dumps(comparison_document(comparison, model, data, chosen), indent=2, allow_nan=False)
 
 
 def comparison_csv(comparison: Comparison) -> str:
-    """One line per implementation, every number in full precision."""
+    """Return CSV with one line per implementation, numbers in full precision."""
     columns = ["library", "implementation", *_numbers(comparison.success_metric), "error"]
     lines = []
     for row in comparison.rows:
@@ -73,14 +73,14 @@ def print_comparison(
     *,
     defaults: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> None:
-    """Print the rows, and last of all which implementations share a verdict and how many images were fooled.
+    """Print the implementations, then the verdicts on the pairs and the range of the success rate.
 
     Args:
-        comparison: what to print.
-        title: a line above it.
-        findings: sentences of known findings, by id.
-        console: where to; all pairs and what their numbers mean come if it is verbose.
-        defaults: parameters by implementation, if each ran with those of its library.
+        comparison: comparison to print.
+        title: heading.
+        findings: known issues by id.
+        console: output console; if verbose, all pairs and explanations are printed.
+        defaults: parameters by implementation, if each used its library's defaults.
     """
     if defaults:
         print_defaults(defaults, console)
@@ -90,7 +90,7 @@ def print_comparison(
     order = ["n", rate, "95 % interval", *(["violations"] if broken else [])]
     order += [f"{norm} median", "forwards", "backwards", "s/image", "8-bit", "l2 median", "linf median", "violations"]
     cells = [_row_cells(row, rate) for row in comparison.rows]
-    heads = ("implementation", "n", rate, "95 % interval", "8-bit", *_ROW_COLUMNS, "known findings")
+    heads = ("implementation", "n", rate, "95 % interval", "8-bit", *_ROW_COLUMNS, "known issues")
     chosen = format_cell(dict(comparison.parameters)) or "each library's own parameters"
     about = f"{title}; {format_threat_model(comparison.threat_model)}; {chosen}; seed {comparison.seed}"
     print_table(about, heads, cells, console, order=order)
@@ -106,12 +106,12 @@ def print_comparison(
 def print_comparisons(
     comparisons: Sequence[tuple[str, Comparison]], findings: Mapping[str, str], console: PlainConsole
 ) -> None:
-    """Print several comparisons by title: their rows in one table, then of each the verdicts and how many were fooled.
+    """Print several comparisons: all implementations in one table, then the verdicts and success rates of each.
 
     Args:
-        comparisons: each with its title.
-        findings: sentences of known findings, by id.
-        console: where to; each comparison comes as by `print_comparison` if it is verbose.
+        comparisons: comparisons with titles.
+        findings: known issues by id.
+        console: output console; if verbose, each comparison is printed as by `print_comparison`.
     """
     if console.verbose:
         for title, comparison in comparisons:
@@ -120,7 +120,7 @@ def print_comparisons(
     for _, comparison in comparisons:
         print_notes(_notes(comparison, findings, every=False), console)
     rates = "/".join(dict.fromkeys(comparison.success_metric for _, comparison in comparisons))
-    heads = ("implementation", "n", rates, "95 % interval", "8-bit", *_ROW_COLUMNS, "known findings")
+    heads = ("implementation", "n", rates, "95 % interval", "8-bit", *_ROW_COLUMNS, "known issues")
     cells = [_row_cells(row, comparison.success_metric) for _, comparison in comparisons for row in comparison.rows]
     order = ("n", rates, "95 % interval", "violations", "forwards", "s/image")
     print_table("", heads, cells, console, order=order)
@@ -131,11 +131,11 @@ def print_comparisons(
 
 
 def _range_text(comparison: Comparison) -> list[str]:
-    """The least and the largest share of fooled images, with their intervals and who has them."""
+    """Describe the lowest and the highest success rate, with intervals and implementations."""
     done, rate = [row for row in comparison.rows if row.metrics], comparison.success_metric
     if not done:
         return []
-    what = "fooled" if rate == "MR" else "taken for their target"
+    what = "fooled" if rate == "MR" else "classified as the target"
     values = sorted({row.metrics[rate] for row in done if not math.isnan(row.metrics[rate])})
     texts = []
     for value in dict.fromkeys((*values[:1], *values[-1:])):
@@ -145,35 +145,37 @@ def _range_text(comparison: Comparison) -> list[str]:
         texts.append(f"{interval_text(value, low, high).replace(' ', KEPT)} ({having[0].implementation.name}{others})")
     images = sorted({row.metrics["images"] for row in done})
     counts = f"{images[0]}" if len(images) == 1 else f"{images[0]} to {images[-1]}"
-    return [f"share of {counts} images that are {what} ({rate}): {' to '.join(texts) or '-'}"]
+    return [f"proportion of {counts} images that are {what} ({rate}): {' to '.join(texts) or '-'}"]
 
 
 def verdict_notes(comparison: Comparison) -> list[str]:
-    """What the numbers of images can show, who was left out, and what "equivalent" means, a line each."""
+    """Explain the power of the tests, the excluded images, and the meaning of "equivalent"."""
     lines = dict.fromkeys(_power_lines(comparison))
     tested = [pair.judgement for pair in comparison.pairs if pair.judgement.images]
     if levels := list(dict.fromkeys(each.correction for each in tested)):
-        lines[f"p: as computed; it counts below {' or '.join(levels)}"] = None
+        lines[f"p: uncorrected; significant below {' or '.join(levels)}"] = None
     for pair in comparison.pairs:
         if pair.judgement.left_out and pair.judgement.images:
-            left = f"{pair.judgement.left_out} violations are left out, and may be either in the interval"
+            left = (
+                f"{pair.judgement.left_out} invalid results are excluded; the interval covers either outcome for them"
+            )
             lines[f"{pair.a}, {pair.b}: {left}"] = None
     levels = sorted({pair.judgement.level for pair in comparison.pairs if pair.judgement.images})
     shown = " and ".join(f"{100 * (1 - level):.4g} %" for level in levels)
     if levels:
-        lines[f"interval of a - b: {shown}, 95 % for all pairs together; where it excludes 0, p counts"] = None
+        lines[f"interval of a - b: {shown}, 95 % for all pairs together; p is significant if it excludes 0"] = None
     least = min_images_for_equivalence(MARGIN, 1 - min(levels, default=SIGNIFICANT))
     if any(pair.verdict in {"equivalent", "no difference found"} for pair in comparison.pairs):
         also = f" and median ratio of distances within {DISTANCE_MARGIN:.0%} of 1" if comparison.minimum_norm else ""
-        lines[f"equivalent: interval of a - b inside +-{MARGIN}{also}; takes at least {least} images"] = None
+        lines[f"equivalent: interval of a - b inside +-{MARGIN}{also}; needs at least {least} images"] = None
     rate = comparison.success_metric
     lines[f"a - b: difference of {rate}; l0 to linf: over the fooled images; forwards, backwards: median "
-          "passes of an image (`davylamp metrics NAME`)"] = None  # fmt: skip
+          "passes per image (`davylamp metrics NAME`)"] = None  # fmt: skip
     return list(lines)
 
 
 def _verdicts_text(pairs: Sequence[PairComparison]) -> str:
-    """How many pairs there are, and of each verdict."""
+    """Count the pairs by verdict."""
     counts = Counter(pair.verdict for pair in pairs)
     few = len(pairs) == 1
     return (
@@ -182,7 +184,7 @@ def _verdicts_text(pairs: Sequence[PairComparison]) -> str:
 
 
 def _power_lines(comparison: Comparison) -> list[str]:
-    """What the images of the pairs can show: one line for all that can show something."""
+    """Describe the detectable differences, in one line for all pairs that can be significant."""
     judgements = [pair.judgement for pair in comparison.pairs]
     able = dict.fromkeys((each.images, each.detectable) for each in judgements if each.can_be_significant)
     lines = list(dict.fromkeys(each.power for each in judgements if not each.can_be_significant))
@@ -195,7 +197,7 @@ def _power_lines(comparison: Comparison) -> list[str]:
 
 
 def print_defaults(defaults: Mapping[str, Mapping[str, Any]], console: PlainConsole) -> None:
-    """Print the parameters whose defaults differ between the implementations, `defaults` by name and parameter."""
+    """Print the parameters whose defaults differ between implementations; `defaults` is by name and parameter."""
     names = list(dict.fromkeys(name for parameters in defaults.values() for name in parameters))
     names = [name for name in names if len({str(parameters.get(name)) for parameters in defaults.values()}) > 1]
     rows = [(implementation, *map(parameters.get, names)) for implementation, parameters in defaults.items()]
@@ -203,46 +205,51 @@ def print_defaults(defaults: Mapping[str, Mapping[str, Any]], console: PlainCons
 
 
 def _notes(comparison: Comparison, findings: Mapping[str, str], *, every: bool) -> list[str]:
-    """One line per thing that a number alone does not tell: errors, violations, parameters left out, findings."""
+    """Return notes on errors, invalid results, unsupported parameters and known issues."""
     lines = []
     for row in comparison.rows:
         name, result = row.implementation.name, row.result
         if row.error:
-            lines.append(f"{'left out: ' * row.excused}{name}: {row.error.removeprefix(f'{name} ')}")
+            lines.append(f"{'omitted: ' * row.excused}{name}: {row.error.removeprefix(f'{name} ')}")
         if isinstance(result, SaturatedResult):
             lines.append(f"{name}: {_saturation_text(result)}")
         if row.left_out:
-            lines.append(f"{name}: has no {', '.join(row.left_out)}; left at its own default")
+            lines.append(f"{name}: does not support {', '.join(row.left_out)}; its own default was used")
         if result is not None and result.errors:
             lines.append(f"{name}: crashed on {len(result.errors)} of its batches: {result.errors[0]}")
         if row.metrics.get("violation_kinds"):
             kinds = format_cell(row.metrics["violation_kinds"])
-            lines.append(f"{name}: violations: {kinds}; {_what_they_count(result)}")
+            lines.append(f"{name}: invalid results: {kinds}; {_what_they_count(result)}")
         if row.metrics.get("below_grey_level"):
             count = row.metrics["below_grey_level"]
             changes = "changes" if count == 1 else "change"
-            lines.append(f"{name}: {count} of its successes {changes} nothing in 8 bits: below one grey level")
+            lines.append(f"{name}: {count} successful example{changes} no pixel after rounding to 8 bits")
         lines += [f"{name}: {key}: {findings[key]}" for key in row.findings if every]
     known = [f"{row.implementation.name}: {', '.join(row.findings)}" for row in comparison.rows if row.findings]
-    return lines + [f"known findings (-v says more): {'; '.join(known)}"] * bool(known and not every)
+    return lines + [f"known issues (-v for details): {'; '.join(known)}"] * bool(known and not every)
 
 
 def _what_they_count(result: AttackResult | None) -> str:
-    """As what invalid results count, by whose fault they are."""
+    """Describe how invalid results are counted, by cause."""
     faults = Counter(() if result is None else filter(None, result.faults))
-    said = {"library": "the library's fault: not fooled", "model": "the model's fault: not robust"}
+    said = {
+        "library": "caused by the library, counted as not fooled",
+        "model": "caused by the model, counted as not robust",
+    }
     said["unknown"] = "counted neither as fooled nor as robust"
     return "; ".join(f"{faults[fault]} {text}" for fault, text in said.items() if faults[fault])
 
 
 def _saturation_text(result: SaturatedResult) -> str:
-    """Where the success of an attack stopped growing, in words."""
+    """Describe the radius at which the success of an attack stopped growing."""
     norm, reached = result.threat_model.norm, format_radius(result.threat_model.norm, result.radius)
     if not max(result.saturation.ratios):
-        return f"nothing is fooled up to {norm} {reached}, the largest radius"
+        return f"fooled no image up to {norm} {reached}, the largest radius"
     if result.saturation.epsilon is None:
-        return f"up to {norm} {reached}, the largest radius, its success still grew"
-    return f"its success stops growing at {norm} {reached}; passes are of all {len(result.saturation.budgets)} radii"
+        return f"its success was still growing at {norm} {reached}, the largest radius"
+    return (
+        f"its success stops growing at {norm} {reached}; passes are totals over {len(result.saturation.budgets)} radii"
+    )
 
 
 def _row_cells(row: ImplementationResult, rate: str) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What commands print: pages with tables on a terminal, aligned plain text in a pipe, CSV for a spreadsheet."""
+"""Console output: paged tables on a terminal, aligned plain text in a pipe, CSV for spreadsheets."""
 
 import csv
 import io
@@ -16,24 +16,24 @@ from rich.text import Text
 from ...errors import UnknownName
 from .fit_to_terminal import Grid, Lines, Part, Rest, TableText, at_words, fit, short_name, shorten, whole_table
 
-_PLAIN_WIDTH = 10_000  # a pipe has no width: nothing is folded or cut
-LONGEST = 38  # lines of a page, unless more is asked for
-KEPT = "\N{NO-BREAK SPACE}"  # shown as a blank at which no line is broken
-_FORMULA = tuple("=+-@\t\r")  # what a spreadsheet takes for the beginning of a formula
+_PLAIN_WIDTH = 10_000  # output to a pipe is neither wrapped nor cut
+LONGEST = 38  # lines of a page, unless the user requests more
+KEPT = "\N{NO-BREAK SPACE}"  # printed as a space without a line break
+_FORMULA = tuple("=+-@\t\r")  # characters that start a formula in a spreadsheet
 
 
 @dataclass
 class Page:
-    """The output of a command: what the user wants to see of it, and its parts until they are printed together.
+    """The output of a command, collected to be printed at its end.
 
     Args:
-        columns: only these, of whichever table has them; none: those that fit.
-        wide: every column, whatever the width of the terminal.
-        verbose: all that there is to say, every column with it.
-        seen: names of columns that any table has.
-        left_out: names of those that did not fit.
-        parts: what is to be printed.
-        short: no longer than a page, unless the user asks for more.
+        columns: columns to show, from any table; empty for those that fit.
+        wide: show every column, whatever the terminal width.
+        verbose: show all notes and columns.
+        seen: columns of any table so far.
+        left_out: columns that did not fit.
+        parts: collected output.
+        short: limit the output to one page.
     """
 
     columns: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class Page:
     short: bool = False
 
     def collect(self, lines: Sequence[str], style: str) -> None:
-        """Add lines; notes that follow one another are one part."""
+        """Add lines; consecutive notes form one part."""
         if not lines[0].startswith("- "):
             self.parts.append(Lines(tuple((line, style) for line in lines)))
             return
@@ -57,10 +57,10 @@ class Page:
 
 
 class PlainConsole(Console):
-    r"""A console on which a text is only a text: no markup, no emoji names, control characters shown as `\\x1b`.
+    r"""A console that prints text literally: no markup, no emoji names, control characters as `\\x1b`.
 
     Args:
-        page: what is printed is collected there; None: it is printed at once, and each table says what it lacks.
+        page: collects the output. None to print immediately, with omitted columns listed after each table.
     """
 
     def __init__(self, *, stderr: bool = False, page: Page | None = None, **options: Any):
@@ -69,18 +69,18 @@ class PlainConsole(Console):
 
     @property
     def has_screen(self) -> bool:
-        """Whether lines have a width: on a terminal, and where COLUMNS says one."""
+        """Whether lines have a width: on a terminal, or if COLUMNS is set."""
         return self.is_terminal or "COLUMNS" in os.environ
 
     @property
     def verbose(self) -> bool:
-        """Whether all is asked for that there is to say."""
+        """Whether the user requested verbose output."""
         return self.page is not None and self.page.verbose
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """As `Console.print`; empty lines before a text stay, every other control character is shown.
+        """Print like `Console.print`, with leading blank lines kept and other control characters escaped.
 
-        On a screen a text is broken between words only; what begins with "- " goes on under its first word.
+        On a terminal, text is wrapped between words; items that begin with "- " are indented.
         """
         shown = [_shown(each) if isinstance(each, str) else each for each in objects]
         if len(shown) == 1 and isinstance(shown[0], str):
@@ -94,7 +94,7 @@ class PlainConsole(Console):
         super().print(*(each.replace(KEPT, " ") if isinstance(each, str) else each for each in shown), **options)
 
     def show(self, page: Page) -> None:
-        """Print the parts of a page; on a screen no more lines than a page has, unless all is asked for."""
+        """Print the parts of a page; on a terminal at most one page, unless the user requested more."""
         counts = [len(part.heights) for part in page.parts]
         if self.has_screen and page.short:
             counts = shorten(page.parts, LONGEST)
@@ -113,7 +113,7 @@ class PlainConsole(Console):
             super().print("\n".join(at_words(f"not shown: {'; '.join(said)}", self.width)), style="dim", soft_wrap=True)
 
     def _draw(self, part: Part, rows: int) -> None:
-        """Print a part without blanks at the ends of its lines."""
+        """Print a part without trailing spaces."""
         if isinstance(part, Grid) and not self.has_screen:
             for place, text in enumerate(part.plain()):
                 super().print(text, style=None if place else "bold", soft_wrap=True)
@@ -130,10 +130,10 @@ class PlainConsole(Console):
 
 @contextmanager
 def open_page(columns: Sequence[str] = (), *, wide: bool = False, verbose: bool = False) -> Iterator[PlainConsole]:
-    """A console for the output of a command, which is printed at the end, with a line on what it does not show.
+    """Yield a console whose output is printed at the end, followed by a list of omitted columns and rows.
 
     Raises:
-        UnknownName: if a column that was asked for is in none of the tables.
+        UnknownName: If a requested column is in none of the tables.
     """
     page = Page(tuple(columns), wide, verbose, short=not (columns or wide or verbose))
     console = make_console(page=page)
@@ -141,14 +141,14 @@ def open_page(columns: Sequence[str] = (), *, wide: bool = False, verbose: bool 
     for name in page.columns:
         if name not in page.seen and page.seen:
             raise UnknownName("column", name, dict.fromkeys(page.seen))
-    console.page = None  # what comes later is printed at once
+    console.page = None  # later output is printed immediately
     console.show(page)
 
 
 def escape_control_characters(text: str) -> str:
-    r"""The text with what a terminal would obey, or show in another order, written as `\x1b`, `\n`, `\u202e`.
+    r"""Escape control characters, and characters that reorder text, as `\x1b`, `\n`, `\u202e`.
 
-    Names of models, images and files, and reasons, come from other people's folders.
+    Names of models, images and files, and error messages, may come from other people's folders.
     """
     if text.isprintable():
         return text
@@ -156,11 +156,11 @@ def escape_control_characters(text: str) -> str:
 
 
 def print_error(text: str) -> None:
-    """Print a line on standard error, whatever the text holds; a terminal gets as many as it takes."""
+    """Print a message on standard error with control characters escaped."""
     make_console(stderr=True).print(" ".join(text.split()))
 
 
-def print_table(  # noqa: PLR0913 - what can be said of a table
+def print_table(  # noqa: PLR0913 - options of a table
     title: str,
     columns: Sequence[str],
     rows: Iterable[Sequence[Any]],
@@ -171,22 +171,22 @@ def print_table(  # noqa: PLR0913 - what can be said of a table
     rest: Rest = "drop",
     common: Sequence[str] = (),
 ) -> list[str]:
-    """Print a table: as many of its columns as the screen is wide, all of them in a pipe; no word is ever broken.
+    """Print a table: the columns that fit on a terminal, all columns in a pipe. Words are never broken.
 
     Args:
-        title: a line above it; empty: none.
-        columns: headings.
-        rows: cells, already formatted or plain values.
-        console: where to; None: standard output.
-        keys: columns from the left that say what a row is about, and are always shown.
-        order: names of columns that matter more than the others, in this order.
-        rest: of the columns that do not fit: "drop" them and say so, "stack" them in a table below, or write each row
-            as a block of lines.
-        common: names of columns that are written once, above the table, as keys are, if that makes room and all rows
-            have the same there.
+        title: heading; empty for no heading.
+        columns: headings of the columns.
+        rows: cells, formatted or plain values.
+        console: output console. None for standard output.
+        keys: number of leading columns that identify a row and are always shown.
+        order: columns in decreasing priority; unlisted ones come last.
+        rest: treatment of columns that do not fit: "drop" and list them, "stack" them in a table below, or write each
+            row as "blocks" of lines.
+        common: columns that are printed once above the table, as are keys, if that saves space and all rows have the
+            same value.
 
     Returns:
-        The names of the columns that were printed.
+        Names of the printed columns.
     """
     to = console if isinstance(console, PlainConsole) else make_console()
     if console is not None and to is not console:
@@ -224,13 +224,13 @@ def print_table(  # noqa: PLR0913 - what can be said of a table
 
 
 def print_notes(notes: Iterable[str], console: Console) -> None:
-    """Print what the numbers do not tell, a line each."""
+    """Print notes as a list."""
     for line in notes:
         console.print(f"- {line}")
 
 
 def make_console(*, stderr: bool = False, page: Page | None = None) -> PlainConsole:
-    """A console of the terminal's width; in a pipe, one that neither folds nor colours."""
+    """Build a console with the terminal's width; in a pipe it neither wraps nor colours."""
     console = PlainConsole(stderr=stderr, page=page)
     if console.is_terminal:
         return console
@@ -239,7 +239,7 @@ def make_console(*, stderr: bool = False, page: Page | None = None) -> PlainCons
 
 
 def format_cell(value: Any) -> str:
-    """A cell as text: three significant digits, "-" for what is undefined, lists joined."""
+    """Format a cell: three significant digits, "-" for undefined values, joined lists."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "-"
     if isinstance(value, bool):
@@ -254,13 +254,13 @@ def format_cell(value: Any) -> str:
 
 
 def interval_text(value: float, low: float, high: float) -> str:
-    """An estimate with its interval, "0.639 [0.47, 0.79]": ends to two digits of the interval's width; NaN: no ends."""
+    """Format an estimate as "0.639 [0.47, 0.79]", bounds to two digits of the interval's width; no bounds if NaN."""
     shown, *ends = interval_texts(value, low, high)
     return f"{shown} [{', '.join(ends)}]" if ends else shown
 
 
 def interval_texts(value: float, low: float, high: float) -> list[str]:
-    """The value and both ends of `interval_text`, each by itself; without an interval the value alone."""
+    """Format the value and both bounds separately, as in `interval_text`; only the value if there is no interval."""
     if math.isnan(low) or math.isnan(high):
         return [format_cell(value)]
     width = high - low
@@ -273,9 +273,9 @@ def interval_texts(value: float, low: float, high: float) -> list[str]:
 
 
 def to_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """The table as CSV text, numbers in full precision, undefined cells empty.
+    """Format a table as CSV, numbers in full precision and undefined cells empty.
 
-    A text that a spreadsheet would take for a formula gets a ' in front, and control characters are shown.
+    A text that a spreadsheet would read as a formula gets a leading ', and control characters are escaped.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -286,7 +286,7 @@ def to_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def frame_csv(frame: Any) -> str:
-    """A pandas table as `to_csv` has it."""
+    """Format a pandas table as `to_csv` does."""
     return to_csv(list(frame.columns), frame.astype(object).to_numpy().tolist())
 
 

@@ -1,4 +1,4 @@
-"""A table fitted to a screen: which columns stand, and what becomes of those that do not fit; rich draws them."""
+"""Fits tables to the terminal width: selects columns and arranges the others. Drawing is done by rich."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,13 +15,13 @@ from rich.text import Text
 
 Rest = Literal["drop", "stack", "blocks"]
 Styled = tuple[str, str]  # a line and its style, "bold", "dim" or ""
-GAP = 2  # blanks between two columns
-_SHORT = 24  # characters of a text that is not broken while there is room
-_HEADING = 9  # characters of a heading that is not broken
+GAP = 2  # spaces between two columns
+_SHORT = 24  # characters of a text that is wrapped last
+_HEADING = 9  # characters of a heading that is not wrapped
 _INDENT = "  "
-_NUMBER = 40  # characters of a number with its interval; what is longer is a sentence
-_TALL = 4  # lines of a row that is still read in columns
-_LONG = 44  # characters of the name of a worst case that is not shortened
+_NUMBER = 40  # most characters of a number with its interval
+_TALL = 4  # most lines of a row in columns
+_LONG = 44  # most characters of an unshortened worst-case name
 _MEMBER = r"(?:[^(),]|\([^()]*\))+"
 _WORST_CASE = re.compile(rf"worst-case\(({_MEMBER})((?:,{_MEMBER})+)\)")
 _RULED = Box("    \n    \n ── \n    \n    \n    \n    \n    \n", ascii=False)  # a line below the headings, nothing else
@@ -30,7 +30,7 @@ _UNRULED = Box("    \n" * 8, ascii=False)
 
 @dataclass(frozen=True)
 class ColumnWidth:
-    """A column: the least width at which no word of it is broken, that at which it looks good, and its whole width."""
+    """Widths of a column: the least that breaks no word, a comfortable one, and the full width."""
 
     least: int
     good: int
@@ -44,11 +44,11 @@ class TableText:
 
     Args:
         names: headings.
-        lines: cells, a row each.
-        keys: columns from the left that say what a row is about, and are always shown.
-        order: names of columns that matter more than the others, in this order.
-        rest: what becomes of columns that do not fit: see `console.print_table`.
-        common: names of columns that are written once, above the table, as keys are, if all rows have the same there.
+        lines: rows of cells.
+        keys: number of leading columns that identify a row and are always shown.
+        order: columns in decreasing priority.
+        rest: treatment of columns that do not fit, see `console.print_table`.
+        common: columns that are printed once above the table, as are keys, if all rows have the same value.
     """
 
     names: tuple[str, ...]
@@ -60,17 +60,17 @@ class TableText:
 
     @property
     def ranked(self) -> list[int]:
-        """The places of the columns, the one that matters most first."""
+        """Column positions in decreasing priority."""
         first = dict.fromkeys(self.names.index(name) for name in self.order if name in self.names)
         return [*first, *(place for place in range(len(self.names)) if place not in first)]
 
     @property
     def measured(self) -> list[ColumnWidth]:
-        """How much room each column takes."""
+        """Widths of each column."""
         return [measure(name, [line[place] for line in self.lines]) for place, name in enumerate(self.names)]
 
     def part(self, places: Sequence[int]) -> "TableText":
-        """The table with these columns; its keys are those among them."""
+        """Return the table with these columns; its keys are the keys among them."""
         lines = tuple(tuple(line[place] for place in places) for line in self.lines)
         keys = sum(place < self.keys for place in places)
         return replace(self, names=tuple(self.names[place] for place in places), lines=lines, keys=keys)
@@ -78,12 +78,12 @@ class TableText:
 
 @dataclass(frozen=True)
 class Lines:
-    """Lines that stand together on a page: some that stay, and rows of which the last can be left out.
+    """Lines of a page: fixed ones, and rows of which the last may be omitted.
 
     Args:
         heading: lines with their styles.
         rows: the lines of each row.
-        what: a row is called; empty: none can be left out.
+        what: name of a row; empty if no row may be omitted.
     """
 
     heading: tuple[Styled, ...] = ()
@@ -92,29 +92,29 @@ class Lines:
 
     @property
     def heights(self) -> list[int]:
-        """How many lines each row has."""
+        """Number of lines of each row."""
         return [len(row) for row in self.rows]
 
     @property
     def fixed(self) -> int:
-        """How many lines the heading has."""
+        """Number of lines of the heading."""
         return len(self.heading)
 
     def draw(self, rows: int) -> Iterator[RenderableType]:
-        """The heading and the first so many rows."""
+        """Yield the heading and the first `rows` rows."""
         yield from (Text(line, style, overflow="ignore", no_wrap=True) for line, style in self.heading)
         yield from (Text(line, overflow="ignore", no_wrap=True) for row in self.rows[:rows] for line in row)
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A table in columns of widths that hold every word of it.
+    """A table whose column widths fit every word.
 
     Args:
-        table: its headings and cells.
-        widths: of each column.
-        measured: whether its numbers stand at the right.
-        ruled: a line stands below the headings.
+        table: headings and cells.
+        widths: width of each column.
+        measured: measured widths, and whether a column is right-aligned.
+        ruled: whether a rule follows the headings.
     """
 
     table: TableText
@@ -125,19 +125,19 @@ class Grid:
 
     @property
     def heights(self) -> list[int]:
-        """How many lines each row has."""
+        """Number of lines of each row."""
         return [self._height(line) for line in self.table.lines]
 
     @property
     def fixed(self) -> int:
-        """How many lines the headings and the rule have."""
+        """Number of lines of the headings and the rule."""
         return self._height(self.table.names) + self.ruled
 
     def _height(self, line: Sequence[str]) -> int:
         return max((len(at_words(t, w)) for t, w in zip(line, self.widths, strict=True)), default=1)
 
     def draw(self, rows: int) -> Iterator[RenderableType]:
-        """The headings and the first so many rows."""
+        """Yield the headings and the first `rows` rows."""
         drawn = Table(box=_RULED if self.ruled else _UNRULED, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
         drawn.header_style, drawn.border_style = "bold", "dim"
         for name, width, each in zip(self.table.names, self.widths, self.measured, strict=True):
@@ -148,7 +148,7 @@ class Grid:
         yield drawn
 
     def plain(self) -> Iterator[str]:
-        """All of it without a rule, as lines in which nothing is broken."""
+        """Yield all lines unwrapped and without a rule."""
         rights = [each.right for each in self.measured]
         for line in (self.table.names, *self.table.lines):
             cells = zip(line, self.widths, rights, strict=True)
@@ -165,9 +165,9 @@ class FittedTable:
     """A table as parts of a page.
 
     Args:
-        parts: one after the other.
-        shown: headings of the columns that are in them.
-        left_out: headings of those that are not.
+        parts: parts in order.
+        shown: headings of the shown columns.
+        left_out: headings of the omitted columns.
     """
 
     parts: tuple[Part, ...]
@@ -176,16 +176,16 @@ class FittedTable:
 
 
 def whole_table(table: TableText) -> Grid:
-    """A table in columns that are as wide as they want to be, however wide that is."""
+    """Return a table with full column widths, for output of any width."""
     measured = table.measured
     return Grid(table, tuple(each.whole for each in measured), tuple(measured), ruled=False)
 
 
 def fit(table: TableText, width: int) -> FittedTable:
-    """A table in parts that are not wider than `width`, no word broken.
+    """Split a table into parts at most `width` wide, without breaking words.
 
-    What is the same in every row is written once, above the table, where that makes room. Where nothing but keys
-    would fit, each value of the first key gets a table. Rows that columns would break into many lines become blocks.
+    Values that are the same in every row are printed once above the table if that saves space. If only keys would fit,
+    each value of the first key gets a table. Rows that would wrap to many lines become blocks.
     """
     ranked = table.ranked
     chosen = choose_columns(table.measured, width, ranked, table.keys)
@@ -209,7 +209,7 @@ def fit(table: TableText, width: int) -> FittedTable:
 
 
 def short_name(text: str) -> str:
-    """The text with each long list of attacks in a worst case as the first of them and the number of the others.
+    """Shorten long lists of attacks in worst-case names to the first attack and the number of the others.
 
     "worst-case(foolbox:fgsm,foolbox:pgd,...)" becomes "worst-case(foolbox:fgsm+11)".
     """
@@ -222,9 +222,9 @@ def short_name(text: str) -> str:
 
 
 def shorten(parts: Sequence[Part], limit: int) -> list[int]:
-    """How many rows of each part are shown, so that the page has no more lines than `limit`, as far as that goes.
+    """Return how many rows of each part to show, so that the page has at most `limit` lines if possible.
 
-    The longest parts give up theirs first; a part that loses rows has a line that says so.
+    The longest parts are shortened first. A shortened part gets a line with the number of omitted rows.
     """
     heights = [part.heights for part in parts]
     fixed = sum(part.fixed for part in parts)
@@ -233,7 +233,7 @@ def shorten(parts: Sequence[Part], limit: int) -> list[int]:
     def rows_within(room: int) -> list[int]:
         counts = []
         for part, each in zip(parts, heights, strict=True):
-            fitting = sum(height <= room - 1 for height in accumulate(each))  # and the line that says so
+            fitting = sum(height <= room - 1 for height in accumulate(each))  # and the line with the omitted number
             counts.append(len(each) if sum(each) <= room or not part.what else max(1, fitting))
         return counts
 
@@ -248,9 +248,9 @@ def _heading(text: str, width: int) -> Lines:
 
 
 def _in_groups(table: TableText, width: int) -> FittedTable:
-    """A table for each value of the first key, below that value: nothing but keys would fit beside it.
+    """Return a table for each value of the first key, if only keys would fit next to it.
 
-    What does not fit in one of them is left out of all, unless nothing would be left.
+    A column that does not fit in one of them is omitted from all, unless no column would remain.
     """
     groups: dict[str, list[tuple[str, ...]]] = {}
     for first, *others in table.lines:
@@ -271,7 +271,7 @@ def _in_groups(table: TableText, width: int) -> FittedTable:
 
 
 def _stacked(table: TableText, places: Sequence[int], width: int) -> Iterator[Part]:
-    """The columns that did not fit, beside the keys again, in as many tables as it takes, without empty rows."""
+    """Yield further tables with the columns that did not fit, next to the keys, without empty rows."""
     while places:
         every = table.part([*range(table.keys), *places])
         fitting = choose_columns(every.measured, width, range(table.keys, len(every.names)), table.keys)
@@ -292,7 +292,7 @@ def _in_columns(table: TableText, width: int) -> Grid:
 
 
 def _same_everywhere(table: TableText) -> list[int]:
-    """Keys and common columns with one value in all rows; one key stays in any case."""
+    """Return the keys and common columns with a single value in all rows; at least one key remains."""
     places = [place for place, name in enumerate(table.names) if place < table.keys or name in table.common]
     same = [place for place in places if len({line[place] for line in table.lines}) == 1]
     last = table.keys - 1
@@ -300,12 +300,12 @@ def _same_everywhere(table: TableText) -> list[int]:
 
 
 def _is_ragged(table: TableText, width: int) -> bool:
-    """Whether a row would be broken into more lines than a person reads in columns."""
+    """Whether a row would wrap to more lines than are readable in columns."""
     return max(_in_columns(table, width).heights, default=0) > _TALL
 
 
 def measure(column: str, cells: Sequence[str]) -> ColumnWidth:
-    """How much room a column takes; numbers, with their intervals, are never broken, headings and texts at blanks."""
+    """Measure a column. Numbers with intervals are never broken; headings and texts wrap at spaces."""
     whole = max(map(cell_len, cells), default=0)
     heading = cell_len(column) if cell_len(column) <= _HEADING else _longest_word(column)
     if all(map(looks_numeric, cells)):
@@ -317,13 +317,13 @@ def measure(column: str, cells: Sequence[str]) -> ColumnWidth:
 
 
 def choose_columns(measured: Sequence[ColumnWidth], width: int, order: Iterable[int], keys: int) -> list[int]:
-    """The columns that fit, in their own order; [] if not even the first ones do.
+    """Return the columns that fit, in table order; empty if not even the first ones fit.
 
     Args:
-        measured: of every column.
-        width: of the screen.
-        order: of the columns that are not keys, the one that matters most first.
-        keys: how many columns, from the left, stand in any case.
+        measured: widths of every column.
+        width: width of the terminal.
+        order: columns other than keys, in decreasing priority.
+        keys: number of leading columns that are always shown.
     """
     chosen = list(range(min(keys, len(measured))))
     used = sum(measured[place].least + GAP for place in chosen)
@@ -332,7 +332,7 @@ def choose_columns(measured: Sequence[ColumnWidth], width: int, order: Iterable[
     for place in order:
         if place < keys:
             continue
-        if used + measured[place].least > width:  # what matters less does not take the place of what matters more
+        if used + measured[place].least > width:  # columns of lower priority are not used instead
             break
         chosen.append(place)
         used += measured[place].least + GAP
@@ -340,7 +340,7 @@ def choose_columns(measured: Sequence[ColumnWidth], width: int, order: Iterable[
 
 
 def widths_of(measured: Sequence[ColumnWidth], width: int) -> list[int]:
-    """The width of each column of a table that fits: first as looks good, then what is left to those that want more."""
+    """Return the width of each column of a table that fits: comfortable widths first, then the remaining space."""
     widths = [each.least for each in measured]
     left = width - sum(widths) - GAP * (len(widths) - 1)
     for wanted in ([each.good for each in measured], [each.whole for each in measured]):
@@ -354,7 +354,7 @@ def widths_of(measured: Sequence[ColumnWidth], width: int) -> list[int]:
 
 
 def as_blocks(table: TableText, width: int) -> Lines:
-    """Each row as a block: its first cells as a line, the others below it with their names."""
+    """Format each row as a block: the keys on a line, the other cells below with their headings."""
     blocks = []
     label = max(map(cell_len, table.names[table.keys :]), default=0) + GAP
     for row in table.lines:
@@ -370,13 +370,13 @@ def as_blocks(table: TableText, width: int) -> Lines:
 
 
 def looks_numeric(text: str) -> bool:
-    """Whether a cell is a number, with whatever belongs to it, or says that there is none."""
+    """Whether a cell is a number, possibly with an interval, or a mark for an undefined value."""
     is_number = text[:1].isdigit() or (text[:1] in "-<" and text[1:2].isdigit())
     return text in ("-", "", "inf") or (is_number and len(text) <= _NUMBER)
 
 
 def at_words(text: str, width: int, hanging: str = "") -> list[str]:
-    """A text in lines of at most this width, none of its words broken; `hanging`: before all lines but the first."""
+    """Wrap a text at words; `hanging` indents all lines but the first."""
     if cell_len(text) <= width:
         return [text]
     return wrap(text, max(width, 1), break_long_words=False, break_on_hyphens=False, subsequent_indent=hanging) or [""]

@@ -1,4 +1,4 @@
-r"""A table in LaTeX for a paper: booktabs, aligned decimals, intervals, what is best in bold, a caption and a label."""
+"""LaTeX tables for papers: booktabs, aligned decimals, intervals, best values in bold, caption and label."""
 
 import hashlib
 import math
@@ -16,54 +16,54 @@ from .console import escape_control_characters, format_cell
 
 NORMS: Mapping[str, str] = {"linf": r"$\ell_\infty$", "l0": r"$\ell_0$", "l1": r"$\ell_1$", "l2": r"$\ell_2$"}
 INTERVALS = ("brackets", "subscript", "plus-minus", "plain")
-# Bold digits may be wider than others: the box is that of the plain number, so that the decimals stay below each other.
+# Bold digits may be wider. The box has the width of the plain number, so that decimals stay aligned.
 _BOLD = (
     r"\providecommand{\davylampbold}[2]"
     r"{\phantom{#1}\llap{\textbf{#1}}\rlap{\textbf{#2}}\phantom{#2}}"
 )
-# A table is as wide as the text at most, whatever the class of the document: what is wider is made smaller.
+# Wider tables are scaled down to the text width of any document class.
 _FIT = (
     r"\providecommand{\davylampfit}[1]{\begingroup\setbox0=\hbox{#1}"
     r"\ifdim\wd0>\linewidth\resizebox{\linewidth}{!}{\box0}\else\box0\fi\endgroup}"
 )
 _NEEDS = r"% needs \usepackage{booktabs} and \usepackage{graphicx}"
 _SIGNIFICANT, _DECIMALS = 3, 6
-_LONGEST = 35  # rows that a page has room for, below a caption
+_LONGEST = 35  # most rows on a page, below a caption
 _WIDE, _WIDEST = 75, 95  # characters of a row from which a smaller font is needed
 
 
 _ESCAPED = {character: f"\\{character}" for character in "&%$#_{}"}
 _ESCAPED |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}"}
 _ESCAPED |= {"<": r"\textless{}", ">": r"\textgreater{}"}
-_ESCAPED |= {'"': r"\char34{}"}  # bare it is a command in some languages of babel
-# What pdfLaTeX sets without a package, in the fonts that it begins with; tried, each of them.
+_ESCAPED |= {'"': r"\char34{}"}  # active in some babel languages
+# Characters that pdfLaTeX sets without packages in its default fonts; each was tested.
 _LATIN = {chr(code) for code in range(0xA1, 0x17F)} - set("\xad«»ÐÞðþĄąĐđĘęĦħĮįĸĿŀŉŊŋŦŧŲų")
 _PLAIN = _LATIN | {chr(code) for code in (0x2013, 0x2014, 0x2018, 0x2019, 0x201C, 0x201D, 0x2026)}
-# Two characters that fonts make one of: a dash, a quotation mark, a question mark upside down.
+# Pairs that fonts join to ligatures: dashes, quotation marks, inverted question marks.
 _LIGATURES = re.compile(r"([-'`,])(?=\1)|[?!](?=`)")
-# All others: pdfLaTeX stops at them, so it gets their number. A paper that can set them may define the command first.
+# pdfLaTeX fails at all others and gets their code. A paper whose font has them may define the command first.
 _CHARACTER = r"\providecommand{\davylampchar}[2]{\ifdefined\Umathcode #1\else{\scriptsize U+#2}\fi}"
 _NEEDS_FONT = (
-    r"pdfLaTeX shows characters as U+...: LuaLaTeX or XeLaTeX with a font that has them shows them, or define "
-    r"\davylampchar, which takes a character and its number"
+    r"pdfLaTeX shows characters as U+...: use LuaLaTeX or XeLaTeX with a font that has them, or define "
+    r"\davylampchar, whose arguments are a character and its code"
 )
 
 Cell = str | int | float | Estimate | None
 
 
 class Tex(str):
-    """A text that is LaTeX already."""
+    """A text that is LaTeX already and is not escaped."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True)
 class LatexStyle:
-    r"""How a table is set.
+    r"""Style of a table.
 
     Args:
-        intervals: "brackets" beside the value, "subscript", "plus-minus", or "plain": the values alone.
-        cite: `\cite` behind the names of attacks, models, metrics and libraries, with the keys of `davylamp cite`.
+        intervals: "brackets" next to the value, "subscript", "plus-minus", or "plain" for values alone.
+        cite: add `\cite` after names of attacks, models, metrics and libraries, with the keys of `davylamp cite`.
     """
 
     intervals: str = "brackets"
@@ -71,11 +71,11 @@ class LatexStyle:
 
     @classmethod
     def of(cls, text: str | None) -> "LatexStyle":
-        """The style that a list such as "subscript,cite" asks for; None: the usual one.
+        """Parse a style such as "subscript,cite"; None for the default.
 
         Raises:
-            UnknownName: if a word means nothing.
-            InvalidInput: if there are two kinds of intervals.
+            UnknownName: If a word is unknown.
+            InvalidInput: If it contains two kinds of intervals.
         """
         words = [word.strip() for word in (text or "").split(",") if word.strip()]
         for word in words:
@@ -89,20 +89,20 @@ class LatexStyle:
 
 @dataclass(frozen=True)
 class LatexTable:
-    """What a table holds, before it is set.
+    """Content of a table.
 
     Args:
-        name: what the label begins with: "ranking".
-        columns: headings; `Tex` is taken as it is.
-        rows: a cell for each column: a text, a number, an estimate with its interval, or None: there is none.
+        name: start of the label: "ranking".
+        columns: headings; `Tex` is not escaped.
+        rows: cells: a text, a number, an estimate with its interval, or None for an empty cell.
         caption: sentences in LaTeX.
-        interval: what the intervals are, in LaTeX: "95 % interval over images (Clopper--Pearson)".
-        unit: what n counts.
-        best: places (row, column) in bold.
-        rule: what bold means, a sentence; empty: nothing is said.
-        made: what made the numbers, a sentence.
-        comments: lines above the table.
-        decimals: of a column, by its place; all others have as many as give the largest number three digits.
+        interval: description of the intervals in LaTeX: "95 % interval over images (Clopper--Pearson)".
+        unit: unit that n counts.
+        best: positions (row, column) in bold.
+        rule: sentence that explains bold; empty for none.
+        made: sentence on the versions that made the numbers.
+        comments: comment lines above the table.
+        decimals: decimals by column position; by default the largest number of a column gets three digits.
     """
 
     name: str
@@ -118,12 +118,12 @@ class LatexTable:
     decimals: Mapping[int, int] = field(default_factory=dict)
 
     def column(self, place: int) -> list[Cell]:
-        """The cells of a column."""
+        """Return the cells of a column."""
         return [row[place] for row in self.rows]
 
     @property
     def counts(self) -> list[int]:
-        """The different numbers that defined estimates rest on."""
+        """Distinct values of n among the defined estimates."""
         cells = [cell for row in self.rows for cell in row if isinstance(cell, Estimate)]
         return sorted({cell.n for cell in cells if cell.n and not math.isnan(cell.value)})
 
@@ -134,14 +134,14 @@ class LatexTable:
 
 
 def write_latex(table: LatexTable, style: LatexStyle | None = None) -> str:
-    r"""The lines of a table environment; what the preamble needs stands in a comment on top.
+    """Return the lines of a table environment, after a comment on the required preamble.
 
-    The label is made of what the table holds, so that two tables of one paper have different ones. What is longer than
-    a page becomes several tables, each with the headings, that refer to the first.
+    The label depends on the content, so that two tables of a paper have different labels. A table longer than a page
+    becomes several tables with the same headings, which refer to the first.
 
     Args:
-        table: what it holds.
-        style: how it is set.
+        table: content of the table.
+        style: style of the table.
     """
     style = style or LatexStyle()
     split = len(table.counts) > 1
@@ -172,20 +172,20 @@ def write_latex(table: LatexTable, style: LatexStyle | None = None) -> str:
 
 
 def _pages(body: Sequence[str]) -> list[Sequence[str]]:
-    """Rows by the page that they are on, about as many on each."""
+    """Split rows evenly into pages."""
     pages = max(1, math.ceil(len(body) / _LONGEST))
     each = math.ceil(len(body) / pages)
     return [body[each * page : each * (page + 1)] for page in range(pages)]
 
 
 def _size(table: LatexTable) -> str:
-    """A smaller font where the rows are long."""
+    """Return a smaller font size if the rows are long."""
     widest = [max(len(line) for line in (head, *lines)) for head, *lines in zip(*_plain(table), strict=True)]
     return r"\footnotesize" if sum(widest) > _WIDEST else r"\small" if sum(widest) > _WIDE else ""
 
 
 def escape(text: str) -> str:
-    """The text so that TeX prints it, in one line."""
+    """Escape a text for TeX, in one line."""
     if isinstance(text, Tex):
         return str(text)
     plain = unicodedata.normalize("NFC", escape_control_characters(" ".join(text.split())))
@@ -201,7 +201,7 @@ def _set_character(character: str) -> str:
 
 
 def radius_tex(norm: object, epsilon: float | None) -> Tex:
-    """A radius as everywhere, a fraction of 255 in mathematics; a dash for none."""
+    """Format a radius, fractions of 255 in mathematics; a dash if there is no radius."""
     if epsilon is None or math.isnan(epsilon):
         return Tex("--")
     text = format_radius(str(norm), epsilon)
@@ -209,7 +209,7 @@ def radius_tex(norm: object, epsilon: float | None) -> Tex:
 
 
 def threat_tex(threat_model: ThreatModel) -> Tex:
-    """A threat model in its usual words, with the norm and the radius in mathematics."""
+    """Format a threat model, with norm and radius in mathematics."""
     norm, epsilon = threat_model.norm, threat_model.epsilon
     tex = NORMS.get(norm, escape(norm))
     said = escape(format_threat_model(threat_model))
@@ -219,7 +219,7 @@ def threat_tex(threat_model: ThreatModel) -> Tex:
 
 
 def highest(values: Iterable[float], decimals: int | None = None, *, sign: int = 1) -> set[int]:
-    """The places of the highest of some values as printed (the lowest with sign -1); none where all are equal."""
+    """Return the positions of the highest values as printed (lowest with sign -1); empty if all are equal."""
     known = {place: value for place, value in enumerate(values) if not math.isnan(value)}
     decimals = decimals_of(list(known.values())) if decimals is None else decimals
     printed = {place: sign * round(value, decimals) for place, value in known.items()}
@@ -229,7 +229,7 @@ def highest(values: Iterable[float], decimals: int | None = None, *, sign: int =
 
 
 def _plain(table: LatexTable) -> list[list[str]]:
-    """Headings and rows as texts about as long as they are when they are set."""
+    """Return headings and rows as plain texts of about their typeset length."""
     rows = [[str(each) for each in table.columns]]
     for row in table.rows:
         rows.append(["0.000 [0.000]" if isinstance(each, Estimate) else str(each).split("~")[0] for each in row])
@@ -241,9 +241,9 @@ def _caption(table: LatexTable, style: LatexStyle) -> list[str]:
     counts, split = table.counts, len(table.counts) > 1
     index = f", its index the number of {table.unit} $n$" if split else ""
     if table.has_intervals and style.intervals != "plain" and table.interval:
-        where = {"brackets": "In brackets the", "subscript": "In the index the", "plus-minus": "Behind the value the"}
+        where = {"brackets": "In brackets the", "subscript": "In the index the", "plus-minus": "After the value the"}
         index = index.replace("its index", "behind it") if style.intervals != "brackets" else index
-        ends = ", as what is to be added" if style.intervals == "plus-minus" else ""
+        ends = ", as differences from the value" if style.intervals == "plus-minus" else ""
         sentences.append(f"{where[style.intervals]} {table.interval}{ends}{index}.")
     elif split:
         sentences.append(f"The index is the number of {table.unit} $n$.")
@@ -253,7 +253,7 @@ def _caption(table: LatexTable, style: LatexStyle) -> list[str]:
 
 
 def _kind(cells: Sequence[Cell], style: LatexStyle, *, split: bool) -> str:
-    """What a column is: "pair" of a value and its interval or n, "number", or "text"."""
+    """Return the kind of a column: "pair" (value with interval or n), "number" or "text"."""
     estimates = [cell for cell in cells if isinstance(cell, Estimate)]
     if estimates:
         shown = style.intervals != "plain" and any(not math.isnan(cell.low) for cell in estimates)
@@ -266,7 +266,7 @@ def _is_number(cell: Cell) -> bool:
 
 
 def decimals_of(cells: Sequence[Cell]) -> int:
-    """Decimals of a column: as many as give its largest value three digits; a share has three, whole numbers none."""
+    """Return the decimals of a column: three digits for its largest value, three for proportions, none for integers."""
     numbers = [cell.value if isinstance(cell, Estimate) else cell for cell in cells]
     if all(isinstance(number, (int, str)) or number is None for number in numbers):
         return 0
@@ -280,7 +280,7 @@ def decimals_of(cells: Sequence[Cell]) -> int:
 
 
 def _set(cell: Cell, kind: str, decimals: int, style: LatexStyle, *, bold: bool, split: bool) -> list[str]:
-    """The cells of the tabular that a cell becomes."""
+    """Return the tabular cells for a cell."""
     if kind == "text":
         text = cell if isinstance(cell, str) else "--" if cell is None else format_cell(cell)
         return [rf"\textbf{{{escape(text)}}}" if bold else escape(text)]
@@ -302,7 +302,7 @@ def _number(value: float, decimals: int) -> str:
         return "--"
     if math.isinf(value):
         return r"$\infty$" if value > 0 else r"$-\infty$"
-    text = f"{round(value, decimals) + 0.0:.{decimals}f}"  # no -0.000
+    text = f"{round(value, decimals) + 0.0:.{decimals}f}"  # avoid -0.000
     return f"$-${text[1:]}" if text.startswith("-") else text
 
 
@@ -333,4 +333,4 @@ def _heading(text: str, kind: str) -> str:
 
 def _line(cells: Sequence[str]) -> str:
     line = " & ".join(cells) + r" \\"
-    return f"{{}}{line}" if line.startswith(("[", "*")) else line  # or it would be an argument of the line before
+    return f"{{}}{line}" if line.startswith(("[", "*")) else line  # otherwise read as an argument of the previous line

@@ -1,4 +1,4 @@
-r"""A comparison of libraries in LaTeX: what each came to, and the verdict on each pair."""
+"""LaTeX tables of a library comparison: results of each library, and verdicts on the pairs."""
 
 import math
 
@@ -8,11 +8,11 @@ from .latex import NORMS, Cell, LatexStyle, LatexTable, Tex, escape, highest, th
 from .latex_sources import cited_name, data_tex, label_word, made_now, model_tex
 
 _CLOPPER = r"95\,\% interval over images (Clopper--Pearson)"
-_NO_TEST = "it says nothing of whether others differ from it"
+_NO_TEST = "not a test of whether others differ from it"
 
 
 def comparison_latex(comparison: Comparison, model: str, data: str, style: LatexStyle) -> str:
-    """Two tables: what each library's version came to, and the verdict on each pair."""
+    """Return two tables: the results of each implementation, and the verdict on each pair."""
     done, rate = [row for row in comparison.rows if row.metrics], comparison.success_metric
     rows: list[list[Cell]] = []
     for row in comparison.rows:
@@ -44,8 +44,8 @@ def comparison_latex(comparison: Comparison, model: str, data: str, style: Latex
         rows=rows,
         caption=[
             _about_comparison(comparison, model, data, style),
-            f"{rate}: share of the attacked images that are {'fooled' if rate == 'MR' else 'taken for their target'}; "
-            "medians of distances are over these, medians of passes over all.",
+            f"{rate}: proportion of attacked images {'fooled' if rate == 'MR' else 'classified as the target'}; "
+            "medians of distances are over these, medians of passes are over all.",
         ],
         interval=_CLOPPER,
         best=frozenset((place, 1) for place in best),
@@ -69,8 +69,8 @@ def _pairs_latex(comparison: Comparison, style: LatexStyle) -> str:
         columns=("a", "b", "verdict", Tex("$a - b$"), Tex("$p$ success"), Tex("$p$ distance")),
         rows=rows,
         caption=[
-            f"{escape(comparison.attack)}: verdicts image by image (exact McNemar test on success, Wilcoxon's on "
-            f"distances of searches for the smallest change; $p$ as computed, it counts below {' or '.join(levels)}).",
+            f"{escape(comparison.attack)}: verdicts from paired tests (exact McNemar test on success, Wilcoxon's test "
+            f"on distances of minimum-norm attacks; $p$ uncorrected, significant below {' or '.join(levels)}).",
             *(f"{escape(line[:1].upper() + line[1:])}." for line in power),
         ],
         interval=r"interval of the paired difference of success at the level of $p$",

@@ -1,4 +1,4 @@
-r"""What the commands print, in LaTeX: rankings, challenges, reproductions, saturation, certificates, detectors."""
+"""LaTeX tables of command output: rankings, challenges, reproductions, saturation, certificates, detectors."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,13 +15,13 @@ _CLOPPER = r"95\,\% interval over images (Clopper--Pearson)"
 
 
 def ranking_latex(ranking: Any, title: str, versions: Mapping[str, str], style: LatexStyle) -> str:
-    """A ranking: score with its interval, the interval of the rank, P(first), groups that cannot be told apart.
+    """Return a ranking: score with interval, interval of the rank, P(first), tie groups.
 
     Args:
-        ranking: of `davylamp.rank`.
-        title: what is ranked, by what.
-        versions: of the programs that made the results; empty: of a table of metrics.
-        style: how it is set.
+        ranking: result of `davylamp.rank`.
+        title: ranked subjects and method.
+        versions: versions of the programs that made the results; empty for a table of metrics.
+        style: style of the table.
     """
     frame = ranking.to_frame()
     apart = dict(zip(ranking.subjects, ranking.apart[ranking.subjects.index(frame["subject"][0])], strict=True))
@@ -48,7 +48,7 @@ def ranking_latex(ranking: Any, title: str, versions: Mapping[str, str], style: 
 
 
 def challenge_latex(document: Mapping[str, Any], style: LatexStyle) -> str:
-    """The attacks of a challenge and what each leaves, then the verdict in the caption."""
+    """Return the attacks of a challenge with the remaining accuracy, and the verdict in the caption."""
     norm = document["norm"]
     rows: list[list[Cell]] = []
     called = {document["original"]: "undefended", document["model"]: "defended"}
@@ -62,7 +62,7 @@ def challenge_latex(document: Mapping[str, Any], style: LatexStyle) -> str:
         ]
         rows.append([*head, None if share is None else _estimate(share), None if share is None else attempt["passes"]])
     worst = None if document["worst"]["value"] is None else _estimate(document["worst"])
-    rows.append(["worst case, image by image", "", "", radius_tex(norm, document["epsilon"]), worst, None])
+    rows.append(["worst case", "", "", radius_tex(norm, document["epsilon"]), worst, None])
     model = cited_text(escape(document["model"]), split_model(document["model"]), style)
     rules = f"{NORMS.get(norm, escape(norm))} {radius_tex(norm, document['epsilon'])}"
     attacks = {str(attempt["attack"]).partition(":")[0] for attempt in document["attempts"]}
@@ -81,7 +81,7 @@ def challenge_latex(document: Mapping[str, Any], style: LatexStyle) -> str:
 
 
 def reproduction_latex(result: Mapping[str, Any], style: LatexStyle) -> str:
-    """Ours beside the published numbers; of a result without such lines its rows as they are."""
+    """Return our numbers next to the published ones; a result without such pairs is printed as it is."""
     if "lines" not in result:
         parts = {"": result} if "rows" in result else {k: v for k, v in result.items() if isinstance(v, Mapping)}
         tables = [_records_latex(name, part["rows"], style) for name, part in parts.items() if part.get("rows")]
@@ -103,7 +103,7 @@ def reproduction_latex(result: Mapping[str, Any], style: LatexStyle) -> str:
         columns=("row", "metric", "ours", "published", "difference", "published row"),
         rows=rows,
         caption=[
-            f"{escape(result['source'])}: ours beside theirs{labels}.",
+            f"{escape(result['source'])}: ours next to published{labels}.",
             f"{result['images']} images of {data}; budget: {escape(result['budget'])}.",
         ],
         interval=r"95\,\% interval over images (Clopper--Pearson for shares, else expanded percentile bootstrap)",
@@ -116,7 +116,7 @@ def reproduction_latex(result: Mapping[str, Any], style: LatexStyle) -> str:
 def saturation_latex(
     attack: str, model: str, data: str, norm: str, lines: Sequence[Mapping[str, Any]], style: LatexStyle
 ) -> str:
-    """The share fooled at each radius, by library, in bold where it stops growing."""
+    """Return the fooling rate at each radius, by library; the saturation radius is bold."""
     budgets = lines[0]["budgets"]
     rows = [
         [cited_name(line["implementation"], style), line["attacked"], *map(float, line["ratios"])] for line in lines
@@ -134,14 +134,14 @@ def saturation_latex(
         columns=("implementation", Tex("$n$"), *(radius_tex(norm, budget) for budget in budgets)),
         rows=rows,
         caption=[
-            f"{escape(attack)} on {model_tex(model, style)}, {data_tex(data, style)}: share of $n$ images that are "
+            f"{escape(attack)} on {model_tex(model, style)}, {data_tex(data, style)}: proportion of $n$ images "
             f"fooled at each radius of {NORMS.get(norm, escape(norm))}.",
-            rf"With {n} images the 95\,\% interval (Clopper--Pearson) of a share of {n // 2 / n:.2f} is "
+            rf"With {n} images the 95\,\% interval (Clopper--Pearson) of a rate of {n // 2 / n:.2f} is "
             f"{low:.2f} to {high:.2f}.",
-            *[f"{nothing} results prove nothing and count as not fooled."] * bool(nothing),
+            *[f"{nothing} results are invalid and count as not fooled."] * bool(nothing),
         ],
         best=frozenset(best),
-        rule="Bold: the smallest radius that loses nothing against the best one; no test of a difference.",
+        rule="Bold: the smallest radius whose rate is within the threshold of the highest; not a test of a difference.",
         made=made_now({str(line["implementation"]).partition(":")[0] for line in lines}, style),
         decimals=dict.fromkeys(range(2, 2 + len(budgets)), 3),
     )
@@ -149,9 +149,9 @@ def saturation_latex(
 
 
 def certified_latex(settings: Mapping[str, Any], lines: Sequence[Any], style: LatexStyle) -> str:
-    """Certified accuracy at each radius."""
+    """Return the certified accuracy at each radius."""
     model, data = model_tex(settings["model"], style), data_tex(settings["data"], style)
-    noise = f"noise $\\sigma = {settings['sigma']:g}$, {settings['first']} + {settings['draws']} draws"
+    noise = f"noise $\\sigma = {settings['sigma']:g}$, {settings['first']} + {settings['draws']} samples"
     latex = LatexTable(
         name="certified",
         columns=(Tex(r"$\ell_2$ radius"), "accuracy"),
@@ -170,7 +170,7 @@ def certified_latex(settings: Mapping[str, Any], lines: Sequence[Any], style: La
 
 
 def detections_latex(rows: Sequence[Any], style: LatexStyle) -> str:
-    """Detectors: area under the ROC curve, and what a rate of false alarms detects, raises and misses."""
+    """Return the AUC of each detector, and its detections, false alarms and misses at each false-positive rate."""
     cells: list[list[Cell]] = []
     for row in rows:
         head: list[Cell] = [row.name, row.cell.subject.name, cited_name(row.cell.title, style)]
@@ -183,7 +183,7 @@ def detections_latex(rows: Sequence[Any], style: LatexStyle) -> str:
         columns=("detector", "model", "attack", "AUC", "rate", "detected", "false alarms", "fooled, not detected"),
         rows=cells,
         caption=[
-            "Detectors of adversarial images; rate: of false alarms on the images that the line was drawn by.",
+            "Detectors of adversarial images; rate: false-positive rate on the calibration images.",
             "The attacks did not know the detector.",
         ],
         interval=r"95\,\% interval over images (Clopper--Pearson for shares)",
@@ -193,23 +193,23 @@ def detections_latex(rows: Sequence[Any], style: LatexStyle) -> str:
 
 
 def _made_on(attempt: Mapping[str, Any], called: Mapping[str, str]) -> str:
-    """What the examples of an attack were made on, in a word where it is one of the two models."""
+    """Return the source model of an attack, abbreviated if it is one of the challenge's two models."""
     name = str(attempt["made_on"])
     return called.get(name, name)
 
 
 def _records_latex(name: str, records: Sequence[Mapping[str, Any]], style: LatexStyle) -> str:
-    """Records as they are: a column for each field."""
+    """Return records as a table with a column for each field."""
     columns = list(records[0])
     rows = [[record.get(column) for column in columns] for record in records]
-    title = f"Ours beside theirs: {escape(name)}." if name else "Ours beside theirs."
+    title = f"Ours next to published: {escape(name)}." if name else "Ours next to published."
     heads = [column.replace("_", " ") for column in columns]
     latex = LatexTable(f"reproduce-{label_word(name) or 'rows'}", heads, rows, [title], made=made_now(set(), style))
     return write_latex(latex, style)
 
 
 def _said_of_ranking(ranking: Any) -> list[str]:
-    """What a reader of the numbers has to know."""
+    """Return sentences on how to read a ranking."""
     letters = "subjects that share a letter do not differ significantly (95\\,\\%, all pairs)"
     lines = [f"Ranks: their 95\\,\\% interval; {letters}."]
     quality = ranking.diagnostics
@@ -219,7 +219,7 @@ def _said_of_ranking(ranking: Any) -> list[str]:
 
 
 def _subject(name: str, style: LatexStyle) -> Tex:
-    """A model, an attack or an implementation, with what it is cited by."""
+    """Format a model, an attack or an implementation, with its citation."""
     attack = cited_name(name, style)
     return attack if attack != escape(name) else Tex(model_tex(name, style))
 

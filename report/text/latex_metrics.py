@@ -1,4 +1,4 @@
-r"""A table of metrics in LaTeX: $\ell_\infty$, the best value in bold, n, intervals and versions in the caption."""
+r"""LaTeX tables of metrics: $\ell_\infty$, best values in bold, and n, intervals and versions in the caption."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,12 +12,12 @@ from .console import format_cell
 from .latex import NORMS, Cell, LatexStyle, LatexTable, Tex, decimals_of, escape, highest, radius_tex, write_latex
 from .latex_sources import cited_name, cited_text, versions_sentence
 
-_THREAT = ("norm", "epsilon", "targeted", "setting", "knowledge")  # rows that differ in these are not compared
+_THREAT = ("norm", "epsilon", "targeted", "setting", "knowledge")  # only rows that agree in these are compared
 _OF_ATTACK = ("attacks", "pairs")
 _MODELS = ("model", "made on", "tested on", "original", "defended")
-_OF_ALL = (*_THREAT, "data", "images", "violations")  # for the caption, if every row has the same
+_OF_ALL = (*_THREAT, "data", "images", "violations")  # moved to the caption if the same in every row
 _MANY = 8
-# The metrics of a table that nobody chose any for: what fits the width of a page.
+# Default metrics of a table: as many as fit the width of a page.
 _USUAL = {
     "attacks": ("MR", "AMD", "AED", "QNC_F", "QNC_B"),
     "pairs": ("MR", "AMD", "AED", "QNC_F", "QNC_B"),
@@ -26,21 +26,21 @@ _USUAL = {
 
 
 def table_latex(table: Table, versions: Mapping[str, str] | None = None, style: LatexStyle | None = None) -> str:
-    r"""A LaTeX table with caption and label, in the rules of booktabs (needs booktabs and graphicx).
+    """Return a LaTeX table with caption and label, in booktabs style (needs booktabs and graphicx).
 
-    What is the same in every row, of the threat model and the images, stands in the caption.
+    Threat model and image labels that are the same in every row go to the caption.
 
-    A metric takes a column for the value, with the same decimals in every row, and one for its interval, if there is
-    any, with n as its index, unless n is the same everywhere. Bold is the best point estimate among the rows of the
-    same threat model: for the attack where rows are attacks, else for the model.
+    A metric has a column for the value, with fixed decimals, and one for its interval, if any, with n as its index
+    unless n is constant. Bold marks the best point estimate among rows of the same threat model: best for the attack
+    if rows are attacks, otherwise for the model.
 
     Args:
-        table: of `build_table` or one of its kin.
-        versions: of the programs that made the results, by name, for the caption.
-        style: how it is set.
+        table: result of `build_table` or a similar function.
+        versions: versions of the programs that made the results, by name, for the caption.
+        style: style of the table.
 
     Returns:
-        The lines, with a comment on top that says what the preamble needs.
+        The lines, starting with a comment on the required preamble.
     """
     style = style or LatexStyle()
     same = _same(table)
@@ -51,7 +51,7 @@ def table_latex(table: Table, versions: Mapping[str, str] | None = None, style: 
     ]
     places = {symbol: len(names) + place for place, symbol in enumerate(table.symbols)}
     best = {(row, places[symbol]) for symbol in table.symbols for row in _best(table, symbol)}
-    many = f"{len(table.symbols)} metrics are wide for a page: choose some with --metric A,B"
+    many = f"{len(table.symbols)} metrics may be too wide for a page; choose some with --metric A,B"
     latex = LatexTable(
         name=table.by.replace(" ", "-"),
         columns=(*names, *(Tex(NORMS[s]) if s in NORMS else s for s in table.symbols)),
@@ -68,7 +68,7 @@ def table_latex(table: Table, versions: Mapping[str, str] | None = None, style: 
 
 
 def usual_part(table: Table) -> Table:
-    """The table with the few metrics that a page has room for; itself where none of them is usual."""
+    """Return the table with the few default metrics that fit a page; unchanged if it has none of them."""
     symbols = tuple(symbol for symbol in _USUAL.get(table.by, ()) if symbol in table.symbols)
     return replace(table, symbols=symbols) if symbols else table
 
@@ -85,31 +85,31 @@ def _titles(table: Table, style: LatexStyle) -> str:
 def _rule(table: Table) -> str:
     side = "attack" if table.by in _OF_ATTACK else "defence" if table.by == "defence" else "model"
     among = " among rows of the same threat model" if set(_THREAT) & set(table.shown_labels) else ""
-    return f"Bold: best point estimate for the {side}{among}; it says nothing of whether others differ from it."
+    return f"Bold: best point estimate for the {side}{among}; not a test of whether others differ from it."
 
 
 def _libraries(table: Table) -> set[str] | None:
-    """The attack libraries of the rows; None where rows are no attacks."""
+    """Return the attack libraries of the rows; None if rows are not attacks."""
     if "implementation" not in table.labels:
         return None
     return {str(row.labels["implementation"]).rpartition("(")[2].partition(":")[0] for row in table.rows}
 
 
 def _columns(table: Table) -> list[str]:
-    """The labels of the table without counts of models, attacks and cells that are the same in every row."""
+    """Return the labels, without counts of models, attacks and runs that are constant."""
     shown = table.shown_labels
     same = [name for name in shown if len({str(row.labels[name]) for row in table.rows}) == 1]
     return [name for name in shown if name not in ("models", "attacks", "cells") or name not in same]
 
 
 def _same(table: Table) -> list[str]:
-    """Labels of the threat model and of the images that are the same in every row of several."""
+    """Return the labels of threat model and images that are the same in every row of several."""
     names = [name for name in _columns(table) if name in _OF_ALL] if len(table.rows) > 1 else []
     return [name for name in names if len({str(row.labels[name]) for row in table.rows}) == 1]
 
 
 def _said(table: Table, same: Sequence[str], style: LatexStyle) -> str:
-    """What every row has, in a sentence."""
+    """Describe the constant labels in a sentence."""
     texts = []
     for name in same:
         value = _label(table.rows[0], name, style)
@@ -135,7 +135,7 @@ def _label(row: TableRow, name: str, style: LatexStyle) -> Cell:
 
 
 def _best(table: Table, symbol: str) -> set[int]:
-    """The rows whose value is best among those of their threat model, as printed; none where all are equal."""
+    """Return the rows with the best printed value in their threat model; empty if all are equal."""
     record = record_of(symbol)
     robust = record.robust_when if record else None
     if robust is None:

@@ -1,4 +1,4 @@
-r"""What a LaTeX table says of its sources: `\cite` behind names, the versions that made the numbers."""
+r"""Citations and versions in LaTeX tables: `\cite` after names, and the versions that made the numbers."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -13,13 +13,13 @@ _NAMED = re.compile(r"[\w.-]+:[\w.+@-]+")
 
 
 def cited_text(text: str, used: Iterable[CitedItem], style: LatexStyle) -> str:
-    r"""LaTeX with `\cite` behind it, if the style has that and there is something to cite."""
+    r"""Append `\cite` to LaTeX text, if the style requests it and there is an entry."""
     keys = cite_keys(used) if style.cite else ()
     return rf"{text}~\cite{{{','.join(keys)}}}" if keys else text
 
 
 def cited_name(name: str, style: LatexStyle) -> Tex:
-    r"""The name of an attack, an implementation, "best(...)" or "pgd 8/255", with `\cite` of the attack."""
+    r"""Format the name of an attack, an implementation, "best(...)" or "pgd 8/255", with `\cite` of the attack."""
     rows = [IMPLEMENTATIONS[each] for each in _NAMED.findall(name) if each in IMPLEMENTATIONS]
     attacks = [row.attack for row in rows] or [word for word in name.split()[:1] if word in ATTACKS]
     used = [
@@ -29,12 +29,12 @@ def cited_name(name: str, style: LatexStyle) -> Tex:
 
 
 def versions_sentence(libraries: Collection[str] | None, versions: Mapping[str, str], style: LatexStyle) -> str:
-    """A sentence: davylamp, torch and the attack libraries with the versions that ran.
+    """Return a sentence with the versions of davylamp, torch and the attack libraries.
 
     Args:
-        libraries: by the names that they have here; None: all of the versions.
-        versions: by the names that they are installed under.
-        style: whether they are cited.
+        libraries: davylamp names of the libraries; None for all versions.
+        versions: versions by distribution name.
+        style: whether to cite them.
     """
     names = {library.distribution: name for name, library in LIBRARIES.items()}
     wanted = None if libraries is None else {"torch", *(d for d, name in names.items() if name in libraries)}
@@ -50,7 +50,7 @@ def versions_sentence(libraries: Collection[str] | None, versions: Mapping[str, 
 
 
 def installed_versions(libraries: Collection[str]) -> dict[str, str]:
-    """Of torch and of these libraries, as they are installed now."""
+    """Return the installed versions of torch and of these libraries."""
     import torch
 
     there = {LIBRARIES[name].distribution: LIBRARIES[name].version for name in libraries if name in LIBRARIES}
@@ -58,20 +58,20 @@ def installed_versions(libraries: Collection[str]) -> dict[str, str]:
 
 
 def model_tex(name: str, style: LatexStyle) -> str:
-    r"""A model, with `\cite`."""
+    r"""Format a model, with `\cite` if requested."""
     return cited_text(escape(name), split_model(name), style)
 
 
 def data_tex(name: str, style: LatexStyle) -> str:
-    r"""Data, with `\cite`."""
+    r"""Format data, with `\cite` if requested."""
     return cited_text(escape(name), split_data(name), style)
 
 
 def made_now(libraries: set[str], style: LatexStyle) -> str:
-    """`versions_sentence` what is installed now."""
+    """Return `versions_sentence` for the installed versions."""
     return versions_sentence(libraries, installed_versions(libraries), style)
 
 
 def label_word(text: str) -> str:
-    """Letters, digits and dashes, for a label."""
+    """Reduce a text to letters, digits and dashes, for a label."""
     return "".join(each if each.isalnum() else "-" for each in text).strip("-").lower()

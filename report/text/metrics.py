@@ -1,4 +1,4 @@
-"""Metrics for a person and for a program: names, meaning, direction, range, formula, source, command."""
+"""Descriptions of metrics: names, meaning, direction, range, formula, source and command."""
 
 import inspect
 import json
@@ -13,18 +13,18 @@ from ...metrics import METRICS, NOTATION, Metric
 from .console import escape_control_characters, make_console
 
 _WITHOUT_ATTACK = ("accuracy", "corruption", "neurons", "stability")
-_NOT_SHOWN = ("symbol", "title", "robust_when", "between")  # said by other words
+_NOT_SHOWN = ("symbol", "title", "robust_when", "between")  # covered by other fields
 _WIDEST = 100
-_KEPT = "\N{NO-BREAK SPACE}"  # a range stays on its line
+_KEPT = "\N{NO-BREAK SPACE}"  # keeps a range on one line
 
 
 def metrics_json(symbols: Sequence[str]) -> str:
-    """One JSON list, a record per metric; an infinite end of a range is null."""
+    """Return a JSON list of records, one per metric; infinite bounds are null."""
     return json.dumps([describe_metric(symbol) for symbol in symbols], indent=2, ensure_ascii=False, allow_nan=False)
 
 
 def describe_metric(symbol: str) -> dict[str, Any]:
-    """What `davylamp metrics` says of a metric."""
+    """Return the record that `davylamp metrics` prints for a metric."""
     record, access = METRICS[symbol], metric_command(symbol)
     ends = [bound if abs(bound) != float("inf") else None for bound in record.between]
     return {
@@ -47,12 +47,12 @@ def describe_metric(symbol: str) -> dict[str, Any]:
 
 
 def print_metrics(symbols: Sequence[str], *, whole: bool, every: bool = False) -> None:
-    """Print metrics, whole or in a few lines each; broken at words, at the terminal's width or 80 in a pipe.
+    """Print metrics in full or in a few lines each, wrapped at the terminal's width, or at 80 in a pipe.
 
     Args:
-        symbols: of which metrics.
-        whole: all that is known of each.
-        every: a few lines each also on a screen, which else gets their names by group.
+        symbols: symbols of the metrics.
+        whole: print everything known about each.
+        every: print a few lines each on a terminal also, instead of names by group.
     """
     if make_console().has_screen and not whole and not every:
         _print_groups(symbols)
@@ -62,13 +62,13 @@ def print_metrics(symbols: Sequence[str], *, whole: bool, every: bool = False) -
     lines = []
     for symbol in symbols:
         lines += _all_of(symbol, width) if whole else _short(METRICS[symbol], width)
-    end = NOTATION if whole else "`davylamp metrics NAME` says formula, source and the command that gives it."
+    end = NOTATION if whole else "`davylamp metrics NAME` prints formula, source and the command that computes it."
     lines += _wrapped(end, width, "")
     print("\n".join(map(escape_control_characters, lines)))  # noqa: T201 - the product
 
 
 def _print_groups(symbols: Sequence[str]) -> None:
-    """The symbols by group."""
+    """Print the symbols by group."""
     groups: dict[str, list[str]] = {}
     for symbol in symbols:
         groups.setdefault(METRICS[symbol].group, []).append(symbol)
@@ -80,7 +80,7 @@ def _print_groups(symbols: Sequence[str]) -> None:
 
 def _short(record: Metric, width: int) -> list[str]:
     also = f" (also {', '.join(record.aliases)})" if record.aliases else ""
-    better = f"{record.robust_when} is more robust" if record.robust_when else "says nothing of robustness"
+    better = f"{record.robust_when} is more robust" if record.robust_when else "says nothing about robustness"
     between = record.range.replace(" ", _KEPT)
     first = f"{record.symbol:<8} {record.title}{also}; {better}; {between}, {record.unit}"
     return _wrapped(first, width, " " * 9) + _wrapped(f"{'':9}{record.meaning}", width, " " * 9)
@@ -103,9 +103,9 @@ def _wrapped(text: str, width: int, indent: str) -> list[str]:
 
 
 def _direction(record: Metric) -> str:
-    """Which values are better, and for whom."""
+    """Describe which values are better, and for whom."""
     if record.robust_when is None:
-        return "neither: it says how much of the model a set of images exercises"
+        return "neither: it measures how much of the model a set of images exercises"
     if record.group.startswith("defence"):
         return f"{record.robust_when} is better for the defence"
     if record.group in _WITHOUT_ATTACK:
@@ -115,6 +115,6 @@ def _direction(record: Metric) -> str:
 
 
 def _note(record: Metric) -> str:
-    """What the docstring says between its first line and its arguments."""
+    """Return the docstring's text between its first line and its arguments."""
     text = (inspect.getdoc(record.function) or "").partition("Args:")[0]
     return " ".join(text.partition("\n")[2].split())

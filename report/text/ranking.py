@@ -1,4 +1,4 @@
-"""Rankings and placements as pages for a person, and as one document for a program."""
+"""Terminal and JSON output of rankings and placements."""
 
 import json
 import math
@@ -21,23 +21,23 @@ from ...scoring.result_rows import NAMED, abbreviate_list
 from .console import PlainConsole, print_notes, print_table
 
 _BAR = 24  # characters of an interval on a terminal
-_COLUMNS = 95  # characters of the other columns of a ranking, names left out
+_COLUMNS = 95  # characters of the other columns of a ranking, without names
 
 
 @dataclass(frozen=True)
 class RankingOutput:
-    """A ranking and what belongs to it; None: not asked for, or not to be had.
+    """A ranking with optional details; a detail is None if not requested or not available.
 
     Args:
-        title: what is ranked, by what.
-        ranking: of `davylamp.rank`; its notes are what a reader should know first.
-        items: a frame with a line for each image, the hardest first.
-        differential: a frame with a line for each image, those that differ most at equal ability first.
-        sensitivity: how the order changes without each subject or metric.
-        layer: which attacks it is about, where there are several rankings.
-        sentences: how many images would tell neighbours apart.
-        separating: what tells subjects apart.
-        stability: the ranking by fewer images.
+        title: ranked subjects and method.
+        ranking: result of `davylamp.rank`; its notes are printed first.
+        items: frame with a row for each image, the hardest first.
+        differential: frame with a row for each image, ordered by differential functioning, largest first.
+        sensitivity: changes in the order without each subject or metric.
+        layer: attacks of the ranking, if there are several rankings.
+        sentences: numbers of images needed to separate neighbours.
+        separating: items that separate the subjects.
+        stability: rankings on fewer images.
     """
 
     title: str
@@ -52,17 +52,17 @@ class RankingOutput:
 
     @property
     def frame(self) -> Any:
-        """One line for each subject."""
+        """One row for each subject."""
         return self.ranking.to_frame()
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What a reader should know first."""
+        """Notes to read first."""
         return self.ranking.notes
 
     @property
     def document(self) -> dict[str, Any]:
-        """Everything as one JSON document."""
+        """All results as one JSON document."""
         document = {"title": self.title, **self.ranking.to_dict()}
         for name in ("items", "differential"):
             frame = getattr(self, name)
@@ -80,21 +80,21 @@ class RankingOutput:
         return document
 
     def reworded(self, rewrite: Callable[[str], str]) -> "RankingOutput":
-        """The same with other words in its notes."""
+        """Return a copy with rewritten notes."""
         ranking = replace(self.ranking, notes=tuple(map(rewrite, self.ranking.notes)))
         return replace(self, ranking=ranking)
 
     def print(self, items: int, console: PlainConsole) -> None:
-        """Print what was asked for beside the ranking, then the ranking, and last of all who is first.
+        """Print the requested details, the ranking, and last the first-ranked subject.
 
         Args:
-            items: how many of the hardest and of the easiest images.
-            console: where to; how good the fit is and what tells subjects apart come if it is verbose.
+            items: number of the hardest and of the easiest images to print.
+            console: output console; if verbose, fit diagnostics and separating items are also printed.
         """
         print_notes((*self.lines, *self.sentences, *(self.separating if console.verbose else ())), console)
         self._print_details(items, console)
         ranking, frame = self.ranking, self.frame
-        is_mean = ranking.method == "mean"  # one column, then: the score is the mean
+        is_mean = ranking.method == "mean"  # one column, because the score is the mean
         columns = ("rank", "subject", ranking.score_name, "95 %", "ranks", "P(first)", "group")
         columns += () if is_mean else ("mean", "ranks by bootstrap")
         digits = 3 if is_mean else 2
@@ -133,30 +133,30 @@ class RankingOutput:
         if self.sensitivity is not None:
             print_table("Ranked without", ("without", "Kendall tau", "ranks moved"), self.sensitivity[:10], console)
         if self.stability is not None:
-            columns = ("images", "subsets", "width of the 95 %", "by the root", "ranks in the 95 %", "pairs told apart")
+            columns = ("images", "subsets", "width of the 95 %", "by the root", "ranks in the 95 %", "pairs separated")
             print_table("Ranked by fewer images", columns, self.stability, console)
 
 
 def rankings_frame(every: Sequence[Any]) -> Any:
-    """One table of rankings or placements; a column says which attacks where there are two layers."""
+    """Return one table of rankings or placements, with a column for the attacks if there are two layers."""
     if len(every) == 1:
         return every[0].frame
     return pd.concat([ranked.frame.assign(attacks=ranked.layer) for ranked in every])
 
 
 def rankings_document(every: Sequence[Any]) -> dict[str, Any]:
-    """Everything as one JSON document; a second layer is under its name."""
+    """Return one JSON document; a second layer is stored under its name."""
     first, *others = every
     return first.document | {other.layer: other.document for other in others}
 
 
 def pair_sentences(ranking: Any, responses: Any) -> list[str]:
-    """How many images would tell neighbours of a ranking apart."""
+    """Describe how many images would separate neighbours of a ranking."""
     return describe_projections(project_pairs(ranking, len(set(responses.images))))
 
 
 def separating_sentences(ranking: Any, responses: Any) -> list[str]:
-    """Which attacks or models and which images tell the subjects of a ranking apart, and where libraries differ."""
+    """Describe the attacks or models and images that separate the subjects, and differences between libraries."""
     fit = ranking.fit
     if fit is None or fit.model.response != "bernoulli" or fit.diagnostics.problem:
         return []
@@ -165,7 +165,9 @@ def separating_sentences(ranking: Any, responses: Any) -> list[str]:
     if len(kinds) > 1:
         shares = [f"{item} {share:.0%}" for item, share in zip(kinds["item"], kinds["share"], strict=True) if share]
         sides = "Models" if responses.kind in ("attacks", "implementations") else "Attacks"
-        sentences.append(f"{sides} that separate the subjects, by share of the information: {abbreviate_list(shares)}.")
+        sentences.append(
+            f"{sides} that separate the subjects, by proportion of the information: {abbreviate_list(shares)}."
+        )
     images = informative_items(fit, responses.values, responses.images).query("share > 0")["item"].head(NAMED)
     sentences.append(f"Images that separate the subjects best: {', '.join(images)}.")
     libraries = libraries_of(responses.subjects)
@@ -176,7 +178,7 @@ def separating_sentences(ranking: Any, responses: Any) -> list[str]:
 
 
 def _bars(frame: Any) -> list[str]:
-    """The intervals on one scale, a character for each 1 / `_BAR` of it."""
+    """Draw the intervals on one scale, a character for each 1 / `_BAR` of it."""
     low, high = frame["low"].min(), frame["high"].max()
     lines = []
     for row in frame[["low", "score", "high"]].to_numpy():
@@ -189,7 +191,7 @@ def _bars(frame: Any) -> list[str]:
 
 
 def _closing(ranking: Any, *, every: bool) -> list[str]:
-    """What letters mean; how the ranking stands to others and how good the fit is, if all is wanted."""
+    """Explain tie groups; if `every`, also print agreement with other rankings and diagnostics of the fit."""
     lines = ["subjects with a letter in common do not differ significantly (95 %, all pairs)"]
     if not every:
         return lines
@@ -204,7 +206,7 @@ def _closing(ranking: Any, *, every: bool) -> list[str]:
 
 
 def _first(ranking: Any, rows: Sequence[Sequence[Any]]) -> str:
-    """Who is first, how sure that is, and from whom it does not differ significantly."""
+    """Describe the first-ranked subject, its uncertainty and its ties."""
     rank, name, score, ends, ranks, first, *_ = rows[0]
     others = ranking.apart[ranking.subjects.index(name)]
     tied = [each for each, apart in zip(ranking.subjects, others, strict=True) if not apart and each != name]
@@ -219,7 +221,7 @@ def _first(ranking: Any, rows: Sequence[Sequence[Any]]) -> str:
 
 @dataclass(frozen=True)
 class PlacementOutput:
-    """Placements of newcomers, with what they are of and what a reader should know."""
+    """Placements of new subjects, with their baseline and notes."""
 
     title: str
     placements: tuple[Any, ...]
@@ -227,27 +229,27 @@ class PlacementOutput:
 
     @property
     def frame(self) -> Any:
-        """One line for each newcomer and each subject that it is placed among."""
+        """One row for each new subject and each subject of the baseline."""
         return pd.concat([each.to_frame() for each in self.placements], ignore_index=True)
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What a reader should know first."""
+        """Notes to read first."""
         return tuple(dict.fromkeys((*self.notes, *(note for each in self.placements for note in each.notes))))
 
     @property
     def document(self) -> dict[str, Any]:
-        """Everything as one JSON document."""
+        """All results as one JSON document."""
         placements = [each.to_dict() for each in self.placements]
         return {"title": self.title, "notes": list(self.notes), "placements": placements}
 
     def reworded(self, rewrite: Callable[[str], str]) -> "PlacementOutput":
-        """The same with other words in its notes."""
+        """Return a copy with rewritten notes."""
         placements = tuple(replace(each, notes=tuple(map(rewrite, each.notes))) for each in self.placements)
         return replace(self, placements=placements, notes=tuple(map(rewrite, self.notes)))
 
     def print(self, _: int, console: PlainConsole) -> None:
-        """For each newcomer its notes, and a table in which it stands among the subjects of the baseline."""
+        """Print the notes of each new subject, and a table with its rank among the baseline's subjects."""
         print_notes(self.notes, console)
         for placed in self.placements:
             _print_placement(self.title, placed, console)
@@ -273,22 +275,22 @@ def _print_placement(title: str, placed: Any, console: PlainConsole) -> None:
     print_table(f"{placed.newcomer} of {title}: {placed.ranking.method}", columns, rows, console, keys=2)
     low, high = placed.rank_interval
     ranks = f"rank {low}" if low == high else f"ranks {low} to {high}"
-    line = f"{placed.newcomer}: {ranks} of {len(rows)} (95 %); means are over what it answered"
+    line = f"{placed.newcomer}: {ranks} of {len(rows)} (95 %); means are over its results"
     for each in (*(_choice_lines(placed) if placed.choice is not None else ()), line):
         console.print(each)
 
 
 def _choice_lines(placed: Any) -> list[str]:
-    """How many images would have been enough, and which would tell most next if they were not."""
+    """Describe how many images would have sufficed, and otherwise the most informative ones left."""
     choice, last = placed.choice, placed.choice.steps[-1]
     ranks = f"ranks {last.rank_low} to {last.rank_high}, ability {last.low:.2f} to {last.high:.2f}"
     every = len(placed.ranking.subjects)
     if choice.width >= every - 1:
-        return [f"no number of images to choose: all {placed.images} leave every rank open"]
+        return [f"cannot choose images: even all {placed.images} images leave every rank possible"]
     asked = f"an interval of {choice.width + 1} rank{'s' * (choice.width > 0)} or fewer"
     if choice.enough:
-        return [f"{last.images} of {placed.images} images, chosen one batch after the other, give {asked}: {ranks}"]
+        return [f"{last.images} of {placed.images} images, chosen batch by batch, give {asked}: {ranks}"]
     lines = [f"all {placed.images} images do not give {asked}: {ranks}"]
     if choice.further:
-        lines.append(f"of the images that it lacks these would tell most: {', '.join(choice.further)}")
+        lines.append(f"the most informative images without a result: {', '.join(choice.further)}")
     return lines

@@ -1,4 +1,4 @@
-"""Tables of a results folder for a person, a spreadsheet, a page, a paper and a program."""
+"""Output of results tables: terminal, CSV, HTML, LaTeX, Markdown and JSON."""
 
 import json
 import math
@@ -40,40 +40,40 @@ _MEANS = {
     "pairs": "attack x model",
     "defence": "defended minus original",
     "references": "against the envelope of the imported rows",
-    "published": "ours and published ones, over other images and attacks",
+    "published": "ours and published ones, over different images and attacks",
 }
 
 
 def table_json(table: Table) -> str:
-    """{"rows": [{LABEL: ..., "metrics": {SYMBOL: {"value", "low", "high", "n"}}}], "notes": [...]}; undefined: null."""
+    """Return JSON {"rows": [{LABEL: ..., "metrics": {SYMBOL: {"value", "low", "high", "n"}}}], "notes": [...]}."""
     rows = []
     for row in table.rows:
         metrics = _estimates(row.metrics)
-        if table.by == "models" and "RA" in metrics:  # its name until 0.1
+        if table.by == "models" and "RA" in metrics:  # name before 0.1
             metrics["RA_worst"] = metrics["RA"]
         rows.append({**_plain_labels(row.labels), "metrics": metrics})
     return json.dumps({"rows": rows, "notes": list(table.notes)}, indent=2, allow_nan=False)
 
 
 def table_csv(table: Table) -> str:
-    """One line for each row: labels, then SYMBOL, SYMBOL low, SYMBOL high, SYMBOL n, in full precision."""
+    """Return CSV with a line per row: labels, then SYMBOL, SYMBOL low, SYMBOL high, SYMBOL n, in full precision."""
     return frame_csv(table.frame())
 
 
 def table_markdown(table: Table) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     columns, rows = _flat(table)
     lines = [columns, ["---"] * len(columns), *rows]
     return "".join(f"| {' | '.join(map(_markdown, line))} |\n" for line in lines)
 
 
 def print_results(table: Table, console: PlainConsole | None = None, *, asked: bool = False) -> None:
-    """Print a table, the metrics in the papers' order: capability, effect, distortion, cost; then what they are called.
+    """Print a table with metrics in the papers' order (capability, effect, distortion, cost), then a legend.
 
     Args:
-        table: what to print.
-        console: where to; None: standard output.
-        asked: whether its metrics were asked for, so that none is left out.
+        table: table to print.
+        console: output console. None for standard output.
+        asked: whether the user chose the metrics, so that all are shown.
     """
     console = console or make_console()
     print_notes(table.notes, console)
@@ -88,7 +88,7 @@ def print_results(table: Table, console: PlainConsole | None = None, *, asked: b
     interval = " [95 % interval]" if _has_intervals(table) else ""
     means = _MEANS[table.by]
     title = f"{means[:1].upper()}{means[1:]}{worst}; value{interval} ({table.unit})"
-    known = [symbol for symbol in symbols if record_of(symbol)]  # a legend says of how many images they are
+    known = [symbol for symbol in symbols if record_of(symbol)]  # the legend has their number of images
     counts = {symbol: _common_count([row.metrics[symbol] for row in table.rows]) for symbol in known}
     rows = [
         [*_label_cells(row, labels), *(_text(row.metrics[symbol], n=not counts.get(symbol)) for symbol in symbols)]
@@ -102,7 +102,7 @@ def print_results(table: Table, console: PlainConsole | None = None, *, asked: b
 
 
 def print_corruptions(tables: Sequence[Table], console: PlainConsole | None = None) -> None:
-    """Print robustness to corruptions: a table by corruptions, one by models."""
+    """Print robustness to corruptions: a table by corruption and one by model."""
     console = console or make_console()
     print_notes(dict.fromkeys(note for table in tables for note in table.notes), console)
     for table in reversed(tables):
@@ -116,7 +116,7 @@ def print_corruptions(tables: Sequence[Table], console: PlainConsole | None = No
 
 
 def print_transfer(transfer: Transfer, console: PlainConsole | None = None) -> None:
-    """Print a matrix for each attack, with CANARY's means at its edges, and the threat to each model."""
+    """Print a matrix for each attack with CANARY's means at its edges, and the threat to each model."""
     console = console or make_console()
     print_notes(transfer.notes, console)
     for table in transfer.tables:
@@ -135,18 +135,18 @@ def print_transfer(transfer: Transfer, console: PlainConsole | None = None) -> N
         if few:
             rows = [[title, _text(table.of_attack[place])] for place, title in enumerate(titles)]
             print_table(
-                "Transfer of each attack (-v: between each two models)", ["attack", "mean (OTR)"], rows, console
+                "Transfer of each attack (-v: for each pair of models)", ["attack", "mean (OTR)"], rows, console
             )
         _print_threat(table, console)
 
 
 def print_curves(curves: Curves, console: PlainConsole | None = None, *, asked: bool = False) -> None:
-    """Print the accuracy at round budgets, a table for each norm, and what sums each curve up.
+    """Print the accuracy at round budgets, a table for each norm, and the summary statistics of each curve.
 
     Args:
-        curves: what to print.
-        console: where to; None: standard output.
-        asked: whether the budgets were asked for, so that none is left out.
+        curves: curves to print.
+        console: output console. None for standard output.
+        asked: whether the user chose the budgets, so that all are shown.
     """
     console = console or make_console()
     print_notes(curves.notes, console)
@@ -159,7 +159,7 @@ def print_curves(curves: Curves, console: PlainConsole | None = None, *, asked: 
         columns = [*names, *(curves.budget_text(norm, each) for each in shown)]
         rows = [[*_label_cells(curve, names), *_accuracies(curve, shown)] for curve in mine]
         sums = [name for name in curves.statistics if name != IMPORTED or any(not curve.judged for curve in mine)]
-        sums = sums[: 1 if queries else None]  # against queries all others are undefined
+        sums = sums[: 1 if queries else None]  # the others are undefined against queries
         columns += sums
         for row, curve in zip(rows, mine, strict=True):
             values = [curve.statistics[name] for name in sums]
@@ -172,7 +172,7 @@ def print_curves(curves: Curves, console: PlainConsole | None = None, *, asked: 
 
 
 def curves_json(curves: Curves) -> str:
-    """The curves at all their budgets; undefined and infinite numbers are null."""
+    """Return the curves at all budgets; undefined and infinite numbers are null."""
     documents = [
         {
             **_plain_labels(curve.labels),
@@ -214,12 +214,12 @@ def print_distances(curves: DistanceCurves, console: PlainConsole | None = None)
             for curve in mine
         ]
         columns = [*names, "images", *map(str, curves.shown), "fooled"]
-        title, order = f"Median {norm} distance after so many passes [95 % interval]", ["fooled", *columns[::-1]]
+        title, order = f"Median {norm} distance by number of passes [95 % interval]", ["fooled", *columns[::-1]]
         print_table(title, columns, rows, console, keys=2, order=order)
 
 
 def distances_json(curves: DistanceCurves) -> str:
-    """The curves at all their points; undefined and infinite numbers are null."""
+    """Return the curves at all points; undefined and infinite numbers are null."""
     documents = [
         {
             **_plain_labels(curve.labels),
@@ -243,7 +243,7 @@ def _print_threat(table: TransferTable, console: PlainConsole) -> None:
 
 
 def _median_text(curve: DistanceCurve, passes: int) -> str:
-    """The median with its interval; "" beyond the last pass of an attack, "-" where fewer than half are fooled."""
+    """Format the median with its interval; "" beyond the attack's last pass, "-" if fewer than half are fooled."""
     if passes > curve.passes[-1]:
         return ""
     place = curve.at(passes)
@@ -255,7 +255,7 @@ def _median_text(curve: DistanceCurve, passes: int) -> str:
 
 
 def _of_all(count: int, attacks: int) -> str:
-    """How many attacks a mean is over, where that is not all of them."""
+    """Return the number of attacks of a mean, if it is not over all of them."""
     return f", {count} of {attacks} attacks" if 0 < count < attacks else ""
 
 
@@ -265,7 +265,7 @@ def _accuracies(curve: Curve, budgets: Sequence[float]) -> list[Any]:
 
 
 def _flat(table: Table) -> tuple[list[str], list[list[str]]]:
-    """Headings and cells as texts, without the labels that are empty everywhere."""
+    """Return headings and cells as texts, without labels that are empty everywhere."""
     labels = table.shown_labels
     rows = [
         [*map(format_cell, _label_cells(row, labels)), *(_text(row.metrics[symbol]) for symbol in table.symbols)]
@@ -279,7 +279,7 @@ def _label_cells(row: TableRow | Curve, names: Sequence[str]) -> list[Any]:
 
 
 def _label_text(labels: Mapping[str, Any], name: str) -> Any:
-    """A label as it is shown: a radius as a multiple of 1/255 where it is one."""
+    """Format a label; radii are multiples of 1/255 if exact."""
     value = labels[name]
     if not isinstance(value, float) or not is_given(value):
         return value
@@ -287,13 +287,13 @@ def _label_text(labels: Mapping[str, Any], name: str) -> Any:
 
 
 def _common_count(estimates: Sequence[Estimate]) -> int:
-    """How many images all defined values of a column rest on; 0 if they differ."""
+    """Return the number of images of all defined values of a column; 0 if they differ."""
     counts = {each.n for each in estimates if not math.isnan(each.value)}
     return counts.pop() if len(counts) == 1 else 0
 
 
 def _legend(symbols: Sequence[str], counts: Mapping[str, int] = {}) -> list[str]:
-    """What each symbol of a table is called, and how many images it is over if that is the same in all rows."""
+    """Return the title of each symbol, with the number of images if it is the same in all rows."""
     titles = {symbol: record.title for symbol in symbols if (record := record_of(symbol))}
     titles |= {symbol: f"{title}, n = {counts[symbol]}" for symbol, title in titles.items() if counts.get(symbol)}
     if not titles:
@@ -302,13 +302,13 @@ def _legend(symbols: Sequence[str], counts: Mapping[str, int] = {}) -> list[str]
 
 
 def _place(symbol: str, by: str) -> int:
-    """Where the column of a metric stands among the others."""
+    """Return the position of a metric's column."""
     record = record_of(symbol)
     if record is None:
         return _GROUPS.index("recorded")
-    if record.over == "success":  # the norms that are recorded
+    if record.over == "success":  # recorded norms
         return _GROUPS.index("distance")
-    if symbol == "RA" and by != "models":  # what an attack leaves is its effect
+    if symbol == "RA" and by != "models":  # accuracy under attack counts as effect
         return _GROUPS.index("effect") + 1
     return _GROUPS.index(record.group) if record.group in _GROUPS else len(_GROUPS)
 
@@ -318,7 +318,7 @@ def _has_intervals(table: Table) -> bool:
 
 
 def _text(estimate: Estimate, *, n: bool = True) -> str:
-    """Value, interval and images: "0.755 [0.633, 0.857] (49)"; "-" where undefined."""
+    """Format value, interval and images: "0.755 [0.633, 0.857] (49)"; "-" if undefined."""
     if math.isnan(estimate.value):
         return "-"
     return f"{interval_text(*estimate[:3])}" + (f" ({estimate.n})" if n else "")

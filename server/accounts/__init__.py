@@ -1,1 +1,1 @@
-"""Users, passwords, sessions, tokens, and the log of who did what."""
+"""Users, passwords, sessions, tokens, and the audit log."""

@@ -1,4 +1,4 @@
-"""Sessions of browsers and tokens of programs: random, kept as their SHA-256, with an end."""
+"""Browser sessions and API tokens: random, expiring, and stored as SHA-256."""
 
 import hashlib
 import hmac
@@ -21,12 +21,12 @@ SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 
 def digest_of_secret(secret: str) -> str:
-    """What is kept of a secret of 256 random bits: nobody guesses one, so that no slow hash is needed."""
+    """Return the stored hash of a 256-bit secret, which needs no slow hash because it cannot be guessed."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def start_session(session: Session, user: UserRow) -> str:
-    """A new session of a browser; what its cookie holds. Those that have ended are forgotten."""
+    """Start a browser session, delete expired ones, and return the cookie's value."""
     session.execute(delete(SignInRow).where(SignInRow.expires < time.time()))
     secret = secrets.token_urlsafe(32)
     session.add(SignInRow(digest=digest_of_secret(secret), user_id=user.id, expires=time.time() + SESSION_SECONDS))
@@ -34,12 +34,12 @@ def start_session(session: Session, user: UserRow) -> str:
 
 
 def end_session(session: Session, secret: str) -> None:
-    """End a session of a browser."""
+    """End a browser session."""
     session.execute(delete(SignInRow).where(SignInRow.digest == digest_of_secret(secret)))
 
 
 def viewer_of_session(session: Session, secret: str) -> Viewer | None:
-    """Who a cookie belongs to; None: nobody any more."""
+    """Return the user of a cookie, or None if it is invalid or expired."""
     row = session.get(SignInRow, digest_of_secret(secret)) if secret else None
     if row is None or row.expires < time.time():
         return None
@@ -47,17 +47,17 @@ def viewer_of_session(session: Session, secret: str) -> Viewer | None:
 
 
 def make_token(session: Session, viewer: Viewer, name: str, scopes: frozenset[str], days: int = TOKEN_DAYS) -> str:
-    """A new token of a user; it is shown once and kept as its hash.
+    """Create a token, which is shown once and stored as its hash.
 
     Args:
-        session: that writes.
-        viewer: whose it is.
-        name: what the user calls it.
-        scopes: "read", "submit", "admin"; the last for an admin only.
-        days: that it lasts, at most 366.
+        session: writing session.
+        viewer: owner of the token.
+        name: name of the token.
+        scopes: "read", "submit", "admin"; the last for admins only.
+        days: lifetime in days, at most 366.
 
     Raises:
-        InvalidInput: if it may not have these scopes, or there are too many.
+        InvalidInput: If the scopes are not allowed, or the user has too many tokens.
     """
     if viewer.id is None or not scopes or not scopes <= set(SCOPES):
         raise InvalidInput(f"expected scopes of {', '.join(SCOPES)}, got {', '.join(sorted(scopes))[:100] or 'none'}")
@@ -66,7 +66,7 @@ def make_token(session: Session, viewer: Viewer, name: str, scopes: frozenset[st
     if not 1 <= days <= 366:
         raise InvalidInput(f"expected 1 to 366 days, got {days}")
     if len(session.scalars(select(TokenRow.id).where(TokenRow.user_id == viewer.id)).all()) >= _MOST_TOKENS:
-        raise InvalidInput(f"expected at most {_MOST_TOKENS} tokens, got one more; delete those that are not used")
+        raise InvalidInput(f"expected at most {_MOST_TOKENS} tokens; delete unused ones")
     secret, now = _PREFIX + secrets.token_urlsafe(32), time.time()
     words = " ".join(scope for scope in SCOPES if scope in scopes)
     kept = {"digest": digest_of_secret(secret), "scopes": words, "created": now, "expires": now + days * 86400}
@@ -75,7 +75,7 @@ def make_token(session: Session, viewer: Viewer, name: str, scopes: frozenset[st
 
 
 def viewer_of_token(session: Session, secret: str) -> Viewer | None:
-    """Who a token belongs to, with its scopes; None: nobody any more."""
+    """Return the user and scopes of a token, or None if it is invalid or expired."""
     row = session.scalar(select(TokenRow).where(TokenRow.digest == digest_of_secret(secret)))
     if row is None or row.expires < time.time():
         return None
@@ -84,12 +84,12 @@ def viewer_of_token(session: Session, secret: str) -> Viewer | None:
 
 
 def csrf_token(key: bytes, cookie: str) -> str:
-    """What a form has to send back: only a page of this server can know it of this cookie (against CSRF)."""
+    """Return the CSRF token of a cookie, which forms must send back."""
     return hmac.new(key, b"form " + cookie.encode(), hashlib.sha256).hexdigest()
 
 
 def is_form_mark(key: bytes, cookie: str, mark: str) -> bool:
-    """Whether a form sent back what it was given."""
+    """Whether a form sent back its CSRF token."""
     return bool(cookie) and hmac.compare_digest(csrf_token(key, cookie), mark)
 
 

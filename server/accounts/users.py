@@ -1,4 +1,4 @@
-"""Users and their passwords, kept as Argon2 makes of them."""
+"""Users and their passwords, stored as Argon2 hashes."""
 
 import math
 import re
@@ -20,33 +20,33 @@ if TYPE_CHECKING:
     from argon2 import PasswordHasher
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,39}")
-SYSTEM = "davylamp"  # whose the embedded components are; nobody signs in as it
+SYSTEM = "davylamp"  # owner of the embedded components; cannot sign in
 _SHORTEST, _LONGEST = 10, 200
-_HASHING = threading.BoundedSemaphore(4)  # passwords that are hashed at once: each takes 64 MiB
+_HASHING = threading.BoundedSemaphore(4)  # most passwords hashed simultaneously: each takes 64 MiB
 
 
 class InvalidCredentials(InvalidInput):
-    """A name or a password that is wrong; which of them is not said."""
+    """Wrong name or password; the message does not reveal which."""
 
 
 def generate_password() -> str:
-    """A password of 96 random bits, in words that can be read out: letters and digits in fours."""
+    """Return a password with 96 random bits, as groups of four letters and digits."""
     letters = "abcdefghjkmnpqrstuvwxyz23456789"
     return "-".join("".join(secrets.choice(letters) for _ in range(4)) for _ in range(5))
 
 
 def add_user(session: Session, hasher: "PasswordHasher", name: str, password: str, role: Role = "user") -> UserRow:
-    """A new user.
+    """Create a user.
 
     Raises:
-        InvalidInput: if the name is taken or none, or the password too short.
+        InvalidInput: If the name is taken or invalid, or the password is too short.
     """
     if not NAME.fullmatch(name):
         raise InvalidInput(
             f"expected a name of at most 40 lowercase letters, digits, '.', '_' and '-', got {name[:60]!r}"
         )
     if session.scalar(select(UserRow.id).where(UserRow.name == name)) is not None or name == SYSTEM:
-        raise InvalidInput(f"expected a name that is free, got {name}")
+        raise InvalidInput(f"the name {name} is already taken")
     check_password(password)
     user = UserRow(name=name, password=hasher.hash(password), role=role, active=True, created=time.time())
     session.add(user)
@@ -55,30 +55,30 @@ def add_user(session: Session, hasher: "PasswordHasher", name: str, password: st
 
 
 def check_password(password: str) -> None:
-    """Raise InvalidInput unless a password is long enough to be one."""
+    """Raise InvalidInput unless a password has a valid length."""
     if not _SHORTEST <= len(password) <= _LONGEST:
         raise InvalidInput(f"expected a password of {_SHORTEST} to {_LONGEST} characters, got {len(password)}")
 
 
 def change_password(session: Session, hasher: "PasswordHasher", user: UserRow, password: str) -> None:
-    """Another password; every session and token of the user ends."""
+    """Change a password, and end all sessions and tokens of the user."""
     check_password(password)
     user.password = hasher.hash(password)
     revoke_all_sessions(session, user.id)
 
 
 def set_active(session: Session, user: UserRow, *, active: bool) -> None:
-    """Let a user in, or out at once."""
+    """Unblock a user, or block and sign out one immediately."""
     user.active = active
     if not active:
         revoke_all_sessions(session, user.id)
 
 
 def set_hours(user: UserRow, hours: float | None) -> None:
-    """Limit the hours of computing that go to a user's tasks within seven days; None: do not.
+    """Set the hours of computing available to a user's tasks within seven days. None for no limit.
 
     Raises:
-        InvalidInput: for a number that is negative or not finite.
+        InvalidInput: If the number is negative or not finite.
     """
     if hours is not None and not 0 <= hours < math.inf:
         raise InvalidInput(f"expected hours as a number from 0, got {hours}")
@@ -93,7 +93,7 @@ def revoke_all_sessions(session: Session, user_id: int) -> None:
 
 
 def find_user(session: Session, name: str) -> UserRow:
-    """A user by name, or UnknownName."""
+    """Return a user by name. Raises UnknownName if there is no such user."""
     user = session.scalar(select(UserRow).where(UserRow.name == name))
     if user is None:
         raise UnknownName("user", name, session.scalars(select(UserRow.name)).all())
@@ -101,18 +101,18 @@ def find_user(session: Session, name: str) -> UserRow:
 
 
 def has_admin(session: Session) -> bool:
-    """Whether somebody is one."""
+    """Whether there is an active admin."""
     admins = select(UserRow.id).where(UserRow.role == "admin", UserRow.active)
     return session.scalar(admins.limit(1)) is not None
 
 
 def sign_in(database: Database, hasher: "PasswordHasher", origin: Origin, password: str) -> UserRow | None:
-    """The user of a name and a password; None if one of them is wrong, which is then in the log.
+    """Return the user with this name and password; None if one of them is wrong, which is logged.
 
-    A wrong name takes as long as a wrong password. Nothing is locked while a password is hashed, and few are at once.
+    A wrong name takes as long as a wrong password. No lock is held while a password is hashed.
 
     Raises:
-        TooManyAttempts: after too many attempts.
+        TooManyAttempts: After too many failed attempts.
     """
     with database.reading() as session:
         check_rate(session, origin)
@@ -122,7 +122,7 @@ def sign_in(database: Database, hasher: "PasswordHasher", origin: Origin, passwo
         stated = user.password if user is not None and usable else _nobody(hasher)
         is_right = _is_password(hasher, stated, password[: _LONGEST + 1])
     with database.writing() as session:
-        check_rate(session, origin)  # others may have been tried meanwhile
+        check_rate(session, origin)  # there may have been other attempts in the meantime
         note(session, origin, "signed in" if is_right and usable else FAILED)
     return user if is_right and usable else None
 
@@ -138,5 +138,5 @@ def _is_password(hasher: "PasswordHasher", stated: str, password: str) -> bool:
 
 @cache
 def _nobody(hasher: "PasswordHasher") -> str:
-    """What a password is held against where there is no user of that name."""
+    """Return the hash to compare with if there is no user of this name."""
     return hasher.hash(secrets.token_hex())

@@ -1,1 +1,1 @@
-"""The same verbs from another machine: an HTTP client that needs nothing but Python."""
+"""HTTP client of a server, with the standard library only."""

@@ -1,4 +1,4 @@
-"""The interface of a server, asked over HTTP by Python's standard library alone."""
+"""HTTP client of a server's JSON interface, with the standard library only."""
 
 import json
 import os
@@ -20,13 +20,13 @@ _LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
 class ServerClient:
-    """A server, and the token that it is asked with.
+    """A server, and the token for its requests.
 
     Args:
-        address: "https://HOST"; "": what `DAVYLAMP_SERVER` says. Over plain HTTP a token is sent to this machine alone.
+        address: "https://HOST"; "" for `DAVYLAMP_SERVER`. Over plain HTTP a token is sent to this machine only.
 
     Raises:
-        InvalidInput: if there is no address, or a token would be sent over plain HTTP to another machine.
+        InvalidInput: If there is no address, or a token would be sent over plain HTTP to a different machine.
     """
 
     def __init__(self, address: str = ""):
@@ -40,18 +40,18 @@ class ServerClient:
         self._opener = build_opener(_NoRedirect)
 
     def ask(self, method: str, path: str, body: Any = None, **query: Any) -> Any:
-        """What the server answers, as JSON.
+        """Send a request and return the JSON response.
 
         Raises:
-            InvalidInput: if it refuses.
-            Unavailable: if it cannot be reached.
+            InvalidInput: If the server refuses it.
+            Unavailable: If the server cannot be reached.
         """
         data = None if body is None else json.dumps(body).encode()
         with self._open(method, path, data, {"content-type": "application/json"}, query) as answer:
             return json.load(answer)
 
     def save(self, path: str, target: Path) -> None:
-        """Save an answer as a file, whole or not at all."""
+        """Save a response as a file, atomically."""
         draft = target.with_name(f".{target.name}.{os.getpid()}")
         try:
             with self._open("GET", path, None, {}, {}) as answer, draft.open("wb") as file:
@@ -61,7 +61,7 @@ class ServerClient:
             draft.unlink(missing_ok=True)
 
     def send_file(self, path: str, fields: Mapping[str, str], file: Path | None) -> Any:
-        """Send a form with a file, which is read piece by piece."""
+        """Send a form with a file, which is read in chunks."""
         mark = f"davylamp{secrets.token_hex(16)}"
         parts = [_field(mark, name, value) for name, value in fields.items()]
         if file is not None:
@@ -70,7 +70,7 @@ class ServerClient:
         start, end = b"".join(parts), f"--{mark}--\r\n".encode()
         size = 0
         if file is not None:
-            size, end = file.stat().st_size, b"\r\n" + end  # a file's bytes end where this line end begins
+            size, end = file.stat().st_size, b"\r\n" + end  # a file's bytes end before this line end
         headers = {"content-type": f"multipart/form-data; boundary={mark}"}
         headers["content-length"] = str(len(start) + size + len(end))
         with self._open("POST", path, _pieces(start, file, end), headers, {}) as answer:
@@ -90,10 +90,10 @@ class ServerClient:
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """A token goes nowhere but to the server that was named."""
+    """Refuses redirects, so that a token is sent to the named server only."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
-        """Follow none."""
+        """Refuse every redirect."""
 
 
 def _reason(error: HTTPError) -> str:

@@ -1,4 +1,4 @@
-"""Files by their SHA-256: hashed while they are written, stored once, deleted when nothing refers to them."""
+"""Content-addressed files: hashed during upload, stored once, deleted when unreferenced."""
 
 import hashlib
 import os
@@ -15,11 +15,11 @@ from ...errors import InvalidInput, Unavailable
 from ..database.records import BlobRow, ComponentRow
 
 _MIB = 1 << 20
-_FORGOTTEN = 24 * 3600.0  # an upload that nobody has ended by then
+_FORGOTTEN = 24 * 3600.0  # seconds after which an unfinished upload is deleted
 
 
 class Upload(NamedTuple):
-    """A file that is whole: where it is for now, its SHA-256, its size in bytes."""
+    """A complete uploaded file: temporary path, SHA-256, size in bytes."""
 
     path: Path
     digest: str
@@ -27,16 +27,16 @@ class Upload(NamedTuple):
 
 
 def take_upload(folder: Path, chunks: Iterable[bytes], largest: int) -> Upload:
-    """Write chunks into a temporary file, hashing them; nothing is left of one that is too large or breaks off.
+    """Write chunks into a temporary file and hash them; it is deleted if it is too large or incomplete.
 
     Args:
-        folder: of files under way, on the disk of the others.
-        chunks: of the file.
-        largest: size in MiB, at most.
+        folder: folder of temporary files, on the same disk as the stored ones.
+        chunks: chunks of the file.
+        largest: largest size in MiB.
 
     Raises:
-        InvalidInput: if it is too large, or empty.
-        Unavailable: if the disk is full.
+        InvalidInput: If it is too large, or empty.
+        Unavailable: If the disk is full.
     """
     path, digest, size = folder / secrets.token_hex(16), hashlib.sha256(), 0
     try:
@@ -63,7 +63,7 @@ def take_upload(folder: Path, chunks: Iterable[bytes], largest: int) -> Upload:
 
 
 def keep_upload(session: Session, blobs: Path, upload: Upload) -> BlobRow:
-    """Make an upload a blob; the same bytes are stored once."""
+    """Store an upload as a blob; equal bytes are stored once."""
     target = blob_path(blobs, upload.digest)
     _take_turns(session, upload.digest)
     target.parent.mkdir(exist_ok=True, mode=0o700)
@@ -81,20 +81,20 @@ def keep_upload(session: Session, blobs: Path, upload: Upload) -> BlobRow:
 
 
 def blob_path(blobs: Path, digest: str) -> Path:
-    """Where the bytes of a digest are."""
+    """Return the path of a digest's bytes."""
     if len(digest) != 64 or set(digest) - set("0123456789abcdef"):
         raise InvalidInput(f"expected a SHA-256 as 64 hexadecimal digits, got {digest[:80]!r}")
     return blobs / digest[:2] / digest
 
 
 def used_bytes(session: Session, user_id: int) -> int:
-    """Bytes of all files of a user's components, each file counted once."""
+    """Return the total size of a user's files, each counted once."""
     mine = select(ComponentRow.blob).where(ComponentRow.creator_id == user_id)
     return int(session.scalar(select(func.coalesce(func.sum(BlobRow.size), 0)).where(BlobRow.digest.in_(mine))) or 0)
 
 
 def drop_unused(session: Session, blobs: Path, digest: str) -> None:
-    """Delete a blob that no component refers to any more."""
+    """Delete a blob that no component refers to."""
     _take_turns(session, digest)
     if session.scalar(select(ComponentRow.id).where(ComponentRow.blob == digest).limit(1)) is not None:
         return
@@ -106,13 +106,13 @@ def drop_unused(session: Session, blobs: Path, digest: str) -> None:
 
 
 def _take_turns(session: Session, digest: str) -> None:
-    """Of those that store or drop the same bytes at once, one waits for the other; with SQLite all who write do."""
+    """Serialise concurrent storing and dropping of the same bytes; SQLite serialises all writers."""
     if session.get_bind().dialect.name == "postgresql":
         session.execute(select(func.pg_advisory_xact_lock(int(digest[:15], 16))))
 
 
 def clean_uploads(folder: Path) -> None:
-    """Delete what killed uploads have left."""
+    """Delete files of interrupted uploads."""
     for path in folder.iterdir():
         if path.stat().st_mtime < time.time() - _FORGOTTEN:
             path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Components: registered, described, shown to others or not, withdrawn, deleted where nothing depends on them."""
+"""Registration, description, visibility, withdrawal and deletion of components."""
 
 import re
 import time
@@ -21,15 +21,15 @@ _LONGEST_TEXT = 20_000
 
 
 class NotFoundError(Unavailable):
-    """Nothing of that number that the viewer may see; whether there is something that others see is not said."""
+    """There is no such object that the viewer may see; whether others can see one is not revealed."""
 
 
 class ForbiddenError(Unavailable):
-    """The viewer may see it, and not do this."""
+    """The viewer may see the object, but not do this."""
 
 
 class ComponentCard(NamedTuple):
-    """What a component says of itself; all but name and version can be changed later."""
+    """Description of a component; all fields but name and version can be changed later."""
 
     name: str
     version: str = "1"
@@ -46,18 +46,19 @@ def register(
     wish: ComponentRequest,
     upload: Upload | None = None,
 ) -> ComponentRow:
-    """A new component of the viewer.
+    """Register a new component of the viewer.
 
     Args:
-        session: that writes.
-        folder: of the server.
-        viewer: whose it becomes.
-        card: what it says of itself.
-        wish: what it is; with the path of the upload, if there is one.
+        session: writing session.
+        folder: server folder.
+        viewer: owner of the component.
+        card: its description.
+        wish: its kind and form, with the path of the upload, if any.
         upload: its file.
 
     Raises:
-        DavylampError: if the viewer may not, the name is taken, the file is not what it should be, or there is no room.
+        DavylampError: If the viewer may not register it, the name is taken, the file is invalid, or the quota is
+            exceeded.
     """
     if viewer.id is None or not viewer.may_submit:
         raise ForbiddenError("expected to be signed in with the right to submit")
@@ -70,7 +71,7 @@ def register(
     where = (ComponentRow.creator_id == viewer.id, ComponentRow.kind == wish.kind)
     taken = select(ComponentRow.id).where(*where, ComponentRow.name == card.name, ComponentRow.version == card.version)
     if session.scalar(taken) is not None:
-        raise InvalidInput(f"expected a version of {card.name} that is new, got {card.version}; results refer to it")
+        raise InvalidInput(f"{card.name} {card.version} already exists, and results refer to it; choose a new version")
     if upload is not None:
         _check_room(session, folder, viewer.id, upload)
     blob = None if upload is None else keep_upload(session, folder.blobs, upload).digest
@@ -93,18 +94,18 @@ def register(
 
 
 def find_component(session: Session, viewer: Viewer, number: int) -> ComponentRow:
-    """A component that the viewer may see, or NotFoundError."""
+    """Return a component that the viewer may see. Raises NotFoundError otherwise."""
     row = session.scalar(components_for(viewer).where(ComponentRow.id == _number(number)))
     if row is None:
-        raise NotFoundError(f"expected the number of a component, got {number}: there is none that you can see")
+        raise NotFoundError(f"there is no component {number} that you can see")
     return row
 
 
 def change_card(session: Session, viewer: Viewer, number: int, changes: dict[str, Any]) -> ComponentRow:
-    """Change licence, description or visibility of one's component.
+    """Change licence, description or visibility of the viewer's component.
 
     Raises:
-        DavylampError: if it is another's, or a value is none.
+        DavylampError: If it belongs to a different user, or a value is invalid.
     """
     row = _mine(session, viewer, number)
     known = {"licence": row.licence, "description": row.description, "visibility": row.visibility}
@@ -120,14 +121,14 @@ def change_card(session: Session, viewer: Viewer, number: int, changes: dict[str
 
 
 def withdraw(session: Session, viewer: Viewer, number: int, *, back: bool = False) -> ComponentRow:
-    """Take a component out of what new tasks can use, or put it back; its results stay."""
+    """Withdraw a component from new tasks, or restore it; its results stay."""
     row = _mine(session, viewer, number)
     row.state, row.changed = "active" if back else "withdrawn", time.time()
     return row
 
 
 def delete(session: Session, folder: ServerFolder, viewer: Viewer, number: int, origin: Origin) -> str:
-    """Delete a component, or archive one that some task refers to; "deleted" or "archived"."""
+    """Delete a component, or archive one that tasks refer to; return "deleted" or "archived"."""
     row = _mine(session, viewer, number)
     what = f"{row.kind} {row.name} {row.version}"
     if (
@@ -172,5 +173,5 @@ def _check_room(session: Session, folder: ServerFolder, user_id: int, upload: Up
 
 
 def _number(number: int) -> int:
-    """One that databases take; others are no number of anything."""
+    """Return a number that databases accept; others match no row."""
     return number if 0 < number < 2**31 else -1

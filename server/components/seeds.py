@@ -1,4 +1,4 @@
-"""The components that a server has from the start: what the embedded packages ship, and attacks of several kinds."""
+"""Initial components of a server: models and data of the embedded packages, and several attacks."""
 
 import time
 from typing import Any
@@ -27,16 +27,16 @@ _DATA = {
 _ATTACKS = {
     "foolbox:fgsm": "one step along the sign of the gradient",
     "foolbox:pgd": "projected gradient descent",
-    "torchattacks:pgd": "projected gradient descent, another implementation",
+    "torchattacks:pgd": "projected gradient descent, different implementation",
     "foolbox:deepfool": "DeepFool: a small change by linearising",
     "foolbox:ddn": "DDN: decoupled direction and norm",
-    "pyautoattack:square": "Square: random squares, asks for scores only",
+    "pyautoattack:square": "Square: random squares, score-based",
 }
 _DEFENCES = {"jpeg:quality=50": "compress each image as JPEG", "bit-depth:bits=4": "16 shades of each colour"}
 
 
 def seed_components(session: Session) -> int:
-    """Add what is missing of the embedded components that this davylamp has; how many were added."""
+    """Add missing embedded components, and return their number."""
     system = session.scalar(select(UserRow).where(UserRow.name == SYSTEM))
     if system is None:
         system = UserRow(name=SYSTEM, password="", role="user", active=False, created=time.time())

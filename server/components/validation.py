@@ -1,4 +1,4 @@
-"""What a component may be, kind by kind: a name that davylamp knows, an address, or a file that is not run here."""
+"""Validation of components by kind: a name known to davylamp, an address, or a file, which is not executed."""
 
 import ast
 import io
@@ -41,14 +41,14 @@ _MOST_FILES, _LARGEST_ARCHIVE, _BLOWN_UP = 200_000, 50 << 30, 200
 
 
 class ComponentRequest(NamedTuple):
-    """What somebody wants to have as a component.
+    """An upload request.
 
     Args:
         kind: "model", "attack", "defence", "data".
         form: see `FORMS`.
-        entry: the name, the address, the function, the architecture, that belongs to the form.
-        file_name: of the file, as it was called.
-        path: of its bytes; None: there is none.
+        entry: name, address, function or architecture, depending on the form.
+        file_name: original name of the file.
+        path: path of its bytes. None without a file.
     """
 
     kind: Kind
@@ -59,11 +59,11 @@ class ComponentRequest(NamedTuple):
 
 
 def validate_component(wish: ComponentRequest) -> str:
-    """The name that the file gets where it is used; "" without one. No file is run or unpickled.
+    """Validate a component and return the name of its file in tasks; "" without one. No file is executed or unpickled.
 
     Raises:
-        InvalidInput: if the form is none of the kind, or entry and file are not what the form asks for.
-        UnknownName: if davylamp has nothing of that name.
+        InvalidInput: If the kind does not have this form, or entry and file do not match it.
+        UnknownName: If davylamp has nothing of that name.
     """
     if wish.form not in FORMS[wish.kind]:
         raise InvalidInput(f"expected {A_KIND[wish.kind]} as {', '.join(FORMS[wish.kind])}, got {wish.form[:40]!r}")
@@ -78,11 +78,11 @@ def validate_component(wish: ComponentRequest) -> str:
 
 
 def engine_name(component: ComponentRow, folder: str) -> str:
-    """What the engine calls a component.
+    """Return the engine's name of a component.
 
     Args:
-        component: of any kind.
-        folder: in which its file is, as seen from where the engine runs.
+        component: component of any kind.
+        folder: folder of its file, as seen by the engine.
     """
     file, form = f"{folder}/{component.file_name}", component.form
     written = {"code": f"{file}:{component.entry}", "onnx": f"onnx:{file}", "weights": f"{file}+{component.entry}"}
@@ -110,7 +110,7 @@ def _check_named(wish: ComponentRequest) -> None:
 
 
 def _look_up(kind: Kind, name: str) -> None:
-    """Raise a DavylampError unless davylamp has something of that name; models are looked up when they are run."""
+    """Raise a DavylampError unless davylamp has something of that name; models are checked when they run."""
     from ...adapters.data.corruptions.published import find_corruption
     from ...adapters.data.datasets import dataset_name_patterns
     from ...adapters.models.defences.names import parse_defence
@@ -150,7 +150,7 @@ def _check_code(wish: ComponentRequest, path: Path) -> str:
 
 
 def _names_in(tree: ast.Module) -> list[str]:
-    """What a module's lines define or import by name."""
+    """Return the names that a module defines or imports."""
     names: list[str] = []
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -175,16 +175,17 @@ def _check_weights(wish: ComponentRequest, path: Path) -> str:
         )
     if _first_bytes(path, 4) == b"PK\x03\x04":
         _check_pickles(path)
-        return "weights.pth"  # no `.pt`: such files may name a model that is then loaded
+        return "weights.pth"  # no `.pt`, because such files may name a model to load
     if _first_bytes(path, 9)[8:] == b"{":
         return "weights.safetensors"
     raise InvalidInput("expected weights as torch.save(model.state_dict()) or safetensors, got something else")
 
 
 def _check_pickles(path: Path) -> None:
-    """Refuse weights that name classes or functions: their pickle is listed, and nothing of it is called.
+    """Refuse weights that name classes or functions, by listing their pickle without executing it.
 
-    Torch reads an archive of ours with the pickle alone: its reader of archives runs on no stranger's file here.
+    Torch reads a rewritten archive with the pickle only, because its archive reader must not run on untrusted files
+    here.
     """
     from torch.serialization import get_unsafe_globals_in_checkpoint
 
@@ -219,7 +220,7 @@ def _check_npz(_: ComponentRequest, path: Path) -> str:
 
 
 def _holds_objects(path: Path, name: str) -> bool:
-    """Whether an array of an archive is one of Python's objects, or no array at all; its header alone is read."""
+    """Whether an array of an archive has object type or is not an array; only its header is read."""
     import numpy as np
 
     try:
@@ -248,7 +249,7 @@ def _check_folder(_: ComponentRequest, path: Path) -> str:
 
 
 def _list_archive(path: Path) -> list[zipfile.ZipInfo]:
-    """What is in an archive, by its directory; one that would fill the disk is refused before anything is unpacked."""
+    """List an archive; one that would fill the disk is refused before unpacking."""
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()

@@ -1,1 +1,1 @@
-"""What the server remembers: its tables, how they are reached, and who may see which of their rows."""
+"""The server's database: tables, connections and permissions."""

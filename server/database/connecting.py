@@ -1,4 +1,4 @@
-"""The database of a server: SQLite in its folder, or PostgreSQL by its address."""
+"""The database of a server: SQLite in its folder, or PostgreSQL by address."""
 
 import weakref
 from collections.abc import Iterator
@@ -17,20 +17,20 @@ from ...errors import InvalidInput, MissingLibrary, StoreMismatch, Unavailable
 from .records import VERSION, FactRow, ServerTable
 
 _BUSY_MILLISECONDS = 10_000
-_OLDEST = 3  # version of tables from which there are steps
+_OLDEST = 3  # oldest version that can be migrated
 _STEPS = Path(__file__).parent / "migrations"
 
 
 class Database:
-    """Sessions that read and sessions that write.
+    """Sessions for reading and writing.
 
     Args:
         address: "sqlite:////path/to/server.db" or "postgresql://USER:PASSWORD@HOST/NAME".
 
     Raises:
-        InvalidInput: if it is no such address.
-        Unavailable: if it cannot be reached.
-        StoreMismatch: if its tables are of a version that no steps lead from to this one.
+        InvalidInput: If it is not such an address.
+        Unavailable: If it cannot be reached.
+        StoreMismatch: If its tables have a version that cannot be migrated to this one.
     """
 
     def __init__(self, address: str):
@@ -52,7 +52,7 @@ class Database:
             event.listen(self.engine, "begin", _begin_sqlite)
         self._closed = Event()
         event.listen(self.engine, "checkin", partial(_close_after, self._closed))
-        weakref.finalize(self, _close, self.engine, self._closed)  # of who forgets it: Python 3.13 warns of open files
+        weakref.finalize(self, _close, self.engine, self._closed)  # if not closed: Python 3.13 warns of open files
         self._writing = self.engine.execution_options(writes=True)
         try:
             self._make_tables()
@@ -62,25 +62,25 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
-        """A session that changes nothing; what it returned can be used after it."""
+        """Open a read-only session. Returned objects stay usable after it closes."""
         with Session(self.engine, expire_on_commit=False) as session:
             yield session
 
     @contextmanager
     def writing(self) -> Iterator[Session]:
-        """A session whose changes are kept together when it ends, or not at all if it raises."""
+        """Open a session whose changes are committed on exit, or rolled back if it raises."""
         with Session(self._writing, expire_on_commit=False) as session, session.begin():
             yield session
 
     def close(self) -> None:
-        """Close every connection; one that a session of another thread still has is closed with that session."""
+        """Close every connection; one in use by a different thread is closed with its session."""
         _close(self.engine, self._closed)
 
     def _make_tables(self) -> None:
-        """Make the tables, or bring those of an older version up to this one; all of it, or nothing."""
+        """Create the tables, or migrate those of an older version, in one transaction."""
         try:
             with self._writing.begin() as connection:
-                if not self.is_sqlite:  # two that start at once make the tables one after the other
+                if not self.is_sqlite:  # serialises servers that start simultaneously
                     connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7382910)")
                 if not inspect(connection).has_table(FactRow.__tablename__):
                     ServerTable.metadata.create_all(connection)
@@ -96,24 +96,24 @@ class Database:
 
 
 def _migrate(connection: Connection, stated: int | None) -> None:
-    """Take the steps from a version of the tables to this one.
+    """Migrate from a version of the tables to this one.
 
     Raises:
-        StoreMismatch: if there are none, as from the version of a newer davylamp.
+        StoreMismatch: If there is no migration, as from a newer davylamp.
     """
     from alembic import command
     from alembic.config import Config
 
     if stated not in range(_OLDEST, VERSION):
         raise StoreMismatch(
-            f"expected a database of version {_OLDEST} to {VERSION}, got {stated}: use the davylamp that made it or a "
-            "new one"
+            f"expected a database of version {_OLDEST} to {VERSION}, got {stated}: use the davylamp version that "
+            "created it or a new database"
         )
     steps = Config(attributes={"connection": connection})
     steps.set_main_option("script_location", str(_STEPS))
     command.stamp(steps, str(stated))
     command.upgrade(steps, "head")
-    connection.exec_driver_sql("DROP TABLE alembic_version")  # `facts` has the version, as it always had
+    connection.exec_driver_sql("DROP TABLE alembic_version")  # `facts` has the version
     connection.execute(update(FactRow).where(FactRow.name == "version").values(value=VERSION))
 
 
@@ -123,13 +123,13 @@ def _close(engine: Engine, closed: Event) -> None:
 
 
 def _close_after(closed: Event, _: Any, record: Any) -> None:
-    """A connection that comes back to a pool that is given up would stay open until the garbage collector finds it."""
+    """Close connections returned to a discarded pool, which would otherwise stay open until garbage collection."""
     if closed.is_set():
         record.close()
 
 
 def sqlite_address(path: Path) -> str:
-    """The address of a file."""
+    """Return the address of a file."""
     return f"sqlite:///{path.absolute()}"
 
 
@@ -140,6 +140,6 @@ def _prepare_sqlite(connection: Any, _: Any) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    # One that reads and then writes would fail at once where another has written meanwhile: it takes its turn first.
+    # A transaction that reads and then writes would fail if another wrote in the meantime, so it locks first.
     writes = connection.get_execution_options().get("writes")
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

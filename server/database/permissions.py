@@ -1,4 +1,4 @@
-"""Who may see which component, task and cell: every page, answer, count and file asks here and nowhere else."""
+"""Permissions on components, tasks and runs, used by every page, response, count and file."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -14,13 +14,13 @@ ALL_SCOPES: frozenset[Scope] = frozenset(("read", "submit", "admin"))
 
 @dataclass(frozen=True)
 class Viewer:
-    """Who asks.
+    """The user of a request.
 
     Args:
-        id: of the user; None: a visitor.
-        name: of the user.
-        is_admin: whether the user is one and asks as one (a token may not).
-        scopes: what this request may do.
+        id: user id. None for a visitor.
+        name: user name.
+        is_admin: whether the user is an admin and acts as one (tokens may not).
+        scopes: permissions of this request.
     """
 
     id: int | None = None
@@ -30,7 +30,7 @@ class Viewer:
 
     @property
     def may_submit(self) -> bool:
-        """Whether components and tasks may be made."""
+        """Whether components and tasks may be submitted."""
         return self.id is not None and "submit" in self.scopes
 
 
@@ -38,49 +38,49 @@ VISITOR = Viewer()
 
 
 def is_visible(viewer: Viewer) -> ColumnElement[bool]:
-    """Of a component: whether it is public, the viewer's, or the viewer an admin."""
+    """Whether the viewer may see a component: it is public, it is theirs, or they are an admin."""
     if viewer.is_admin:
         return true()
     return or_(ComponentRow.visibility == "public", ComponentRow.creator_id == _number(viewer))
 
 
 def components_for(viewer: Viewer) -> Select[ComponentRow]:
-    """The components that a viewer may see."""
+    """Return the components that a viewer may see."""
     return select(ComponentRow).where(is_visible(viewer))
 
 
 def tasks_for(viewer: Viewer) -> Select[TaskRow]:
-    """The tasks that a viewer may see: public or one's property, and of components that may be seen, every one."""
+    """Return the tasks that a viewer may see: public or their own, with only visible components."""
     if viewer.is_admin:
         return select(TaskRow)
     return select(TaskRow).where(_task_is_seen(viewer))
 
 
 def cells_for(viewer: Viewer) -> Select[CellRow]:
-    """The finished cells of the tasks that a viewer may see."""
+    """Return the finished runs of the tasks that a viewer may see."""
     chosen = select(CellRow).join(TaskRow, TaskRow.id == CellRow.task_id)
     return chosen if viewer.is_admin else chosen.where(_task_is_seen(viewer))
 
 
 def is_owner(viewer: Viewer, owner: int) -> bool:
-    """Whether a viewer may change what is a user's."""
+    """Whether a viewer may change an object of this owner."""
     return viewer.may_submit and (viewer.is_admin or viewer.id == owner)
 
 
 def note_visibility(session: Session) -> None:
-    """Remember that somebody may see more or less than before: what was computed for viewers is out of date."""
+    """Record a change in visibility, which invalidates what was computed for viewers."""
     fact = session.get(FactRow, "seen", with_for_update=True)
     if fact is not None:
         fact.value += 1
 
 
 def visibility_count(session: Session) -> int:
-    """How often what may be seen has changed."""
+    """Return the number of changes in visibility."""
     return session.scalar(select(FactRow.value).where(FactRow.name == "seen")) or 0
 
 
 def private_scope(session: Session, viewer: Viewer) -> tuple[int, ...]:
-    """Whose private property a viewer sees: of no user (0 components), or of the viewer; -1: of everybody."""
+    """Return whose private objects a viewer sees: none (), the viewer's, or all users' (-1)."""
     if viewer.is_admin:
         return (-1,)
     if viewer.id is None:
@@ -101,5 +101,5 @@ def _task_is_seen(viewer: Viewer) -> ColumnElement[bool]:
 
 
 def _number(viewer: Viewer) -> int:
-    """Of the viewer as a user; that of a visitor is nobody's."""
+    """Return the viewer's user id; -1 for a visitor, which matches no user."""
     return -1 if viewer.id is None else viewer.id

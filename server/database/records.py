@@ -1,4 +1,4 @@
-"""The tables: users and what they may, components and their files, tasks, their cells, and the log."""
+"""The tables: users, components and their files, tasks, their runs, and the log."""
 
 from typing import Any, Literal
 
@@ -12,16 +12,16 @@ ComponentState = Literal["active", "withdrawn", "archived"]
 TaskState = Literal["waiting", "running", "done", "failed", "cancelled"]
 KINDS: tuple[Kind, ...] = ("model", "attack", "defence", "data")
 ENDED: tuple[TaskState, ...] = ("done", "failed", "cancelled")
-VERSION = 4  # of these tables; a change of them is a step in migrations/versions/, and this number
+VERSION = 4  # version of these tables; changes need a migration in migrations/versions/ and a new number
 _JSON: Any = JSON
 
 
 class ServerTable(DeclarativeBase):
-    """What all tables share."""
+    """Base class of all tables."""
 
 
 class FactRow(ServerTable):
-    """A fact about the database itself, by name: the version of its tables, how often visibility has changed."""
+    """A fact about the database itself, by name: version of the tables, number of changes in visibility."""
 
     __tablename__ = "facts"
     name: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -29,9 +29,9 @@ class FactRow(ServerTable):
 
 
 class UserRow(ServerTable):
-    """Who may sign in; `password` is argon2's text, "" for one who cannot. Times are seconds since 1970 throughout.
+    """A user account. `password` is an Argon2 hash, or "" if the user cannot sign in. Times are Unix timestamps.
 
-    `hours` of computing may go to the user's tasks within seven days; None: as many as they take.
+    `hours` is the limit of computing for the user's tasks within seven days. None for no limit.
     """
 
     __tablename__ = "users"
@@ -45,7 +45,7 @@ class UserRow(ServerTable):
 
 
 class SignInRow(ServerTable):
-    """A session of a browser, by the SHA-256 of what its cookie holds."""
+    """A browser session, by the SHA-256 of its cookie's value."""
 
     __tablename__ = "sign_ins"
     digest: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -54,7 +54,7 @@ class SignInRow(ServerTable):
 
 
 class TokenRow(ServerTable):
-    """What a program shows instead of a password, by its SHA-256; `scopes` are words with blanks between them."""
+    """An API token, by its SHA-256; `scopes` are separated by spaces."""
 
     __tablename__ = "tokens"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -68,7 +68,7 @@ class TokenRow(ServerTable):
 
 
 class BlobRow(ServerTable):
-    """A file's bytes, stored once, by their SHA-256; `size` in bytes."""
+    """A file's bytes, stored once, by SHA-256; `size` in bytes."""
 
     __tablename__ = "blobs"
     digest: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -77,10 +77,10 @@ class BlobRow(ServerTable):
 
 
 class ComponentRow(ServerTable):
-    """A model, an attack, a defence or data: what it is called, whose it is, and how the engine gets it.
+    """A model, attack, defence or data set: name, owner, and how the engine loads it.
 
-    `form` is "named" (a name that davylamp knows), "url", "code", "onnx", "weights", "npz" or "folder"; `entry` what
-    belongs to it: the name, the address, the function in the file, the architecture.
+    `form` is "named" (a name that davylamp knows), "url", "code", "onnx", "weights", "npz" or "folder"; `entry` is the
+    corresponding name, address, function in the file or architecture.
     """
 
     __tablename__ = "components"
@@ -103,7 +103,7 @@ class ComponentRow(ServerTable):
 
 
 class TaskRow(ServerTable):
-    """Work: which components (`TaskComponentRow`), how (`settings`), how far it is, and which worker has it until when."""
+    """A task: components (`TaskComponentRow`), settings, progress, and the worker with its lease."""
 
     __tablename__ = "tasks"
     __table_args__ = (Index("tasks_by_state", "state", "lease_until"),)
@@ -137,12 +137,12 @@ class TaskComponentRow(ServerTable):
 
 
 class CellRow(ServerTable):
-    """A finished cell of a task: what it is about, and how many of how many images were fooled.
+    """A finished run of a task: its components, and the numbers of fooled and attacked images.
 
-    An image of a random model counts in `fooled` by the share of its draws that are fooled.
-    `attack_id` is None for a worst case, which is the result of several attacks together and of none by itself;
-    `attack_ids` has them all. `parameters` are the attack's and `terms` what else can differ between two cells of the
-    same components (the rule of targets, pixels, what a search tries), both as JSON with sorted names.
+    An image of a randomised model counts in `fooled` by the rate over its samples. `attack_id` is None for a worst
+    case, which is the result of several attacks together; `attack_ids` lists them all. `parameters` are the attack's,
+    and `terms` everything else that can differ between two runs of the same components (target rule, pixels, values of
+    a search), both as JSON with sorted names.
     """
 
     __tablename__ = "cells"
@@ -176,9 +176,9 @@ class CellRow(ServerTable):
 
 
 class HistoryRow(ServerTable):
-    """The rank that a component had on a public leaderboard of a data set, from some time on.
+    """The rank of a component on a public leaderboard of a data set, from a given time.
 
-    `tasks` are those whose cells it was computed from: it is shown to whoever may see every one of them.
+    `tasks` are those whose runs it was computed from; it is visible to viewers who may see all of them.
     """
 
     __tablename__ = "histories"
@@ -196,7 +196,7 @@ class HistoryRow(ServerTable):
 
 
 class AuditRow(ServerTable):
-    """Who did what, when, from where; nothing is ever changed here."""
+    """A log entry: who did what, when, from where. Entries are never changed."""
 
     __tablename__ = "audit"
     __table_args__ = (Index("audit_by_action", "action", "time"),)

@@ -1,1 +1,1 @@
-"""Tasks: submitted, leased by workers, run by the engine in a process each, taken in, signed."""
+"""Tasks: submission, leases, execution by the engine in separate processes, ingestion and signing."""

@@ -1,4 +1,4 @@
-"""A server's whole folder and database as one file, and back: on the same kind of database or on the other."""
+"""Backup of a server's folder and database as one file, and restoration, on either kind of database."""
 
 import hashlib
 import os
@@ -22,24 +22,24 @@ from ..folder import ServerFolder
 
 _DATABASE = "server.db"
 _KEYS = ("secret.key", "signing.key")
-_LEFT_OUT = ("room", "locks")  # of a task: copies of stored files, and what says that a process is at work
-_ROWS = 1000  # that are copied at once
+_LEFT_OUT = ("room", "locks")  # of a task: copies of stored files, and locks
+_ROWS = 1000  # rows copied together
 _ATTEMPTS = 5
 
 
 def back_up(folder: ServerFolder, file: str | Path) -> Path:
-    """Write everything that a server keeps into one file, also while it serves; the file's path.
+    """Back up a server into one file, also while it serves, and return the file's path.
 
-    The database is copied as it is at one moment, then the files; a task that runs goes on after a restore with what
-    it had finished by then.
+    The database is copied at one point in time, then the files; after a restore, a running task resumes from the
+    results that it had by then.
 
     Args:
-        folder: of the server.
-        file: "lab.tar.gz"; readable by its user alone, since keys and hashes of passwords are in it.
+        folder: server folder.
+        file: "lab.tar.gz", readable by its user only, because it contains keys and password hashes.
 
     Raises:
-        InvalidInput: if the file lies in the folder, or is a folder.
-        Unavailable: if it cannot be written.
+        InvalidInput: If the file is inside the folder, or is a folder.
+        Unavailable: If it cannot be written.
     """
     target = expand_path(file).absolute()
     if target.is_dir() or folder.path in target.parents:
@@ -53,21 +53,21 @@ def back_up(folder: ServerFolder, file: str | Path) -> Path:
                     return target
     except OSError as error:
         raise Unavailable(f"could not write {target} ({error.strerror or error})") from error
-    raise Unavailable(f"expected a moment in which no file is deleted, got none in {_ATTEMPTS} attempts: try again")
+    raise Unavailable(f"files were deleted during all {_ATTEMPTS} attempts; try again")
 
 
 def restore(file: str | Path, folder: str | Path, database: str = "") -> ServerFolder:
-    """Make a server's folder of a file that `back_up` wrote.
+    """Restore a server's folder from a backup.
 
     Args:
-        file: the backup.
-        folder: where the server will be; empty or not there.
-        database: an empty one, "postgresql://..."; "": SQLite in the folder.
+        file: backup file.
+        folder: new folder of the server, empty or not existing.
+        database: an empty database, "postgresql://..."; "" for SQLite in the folder.
 
     Raises:
-        InvalidInput: if the folder or the database has something, or the file is no backup.
-        Unavailable: if a stored file is damaged, or the folder cannot be written.
-        StoreMismatch: if a newer davylamp wrote it.
+        InvalidInput: If the folder or the database is not empty, or the file is not a backup.
+        Unavailable: If a stored file is damaged, or the folder cannot be written.
+        StoreMismatch: If a newer davylamp wrote it.
     """
     source, target = expand_path(file), expand_path(folder).absolute()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -111,11 +111,11 @@ def _opened(address: str) -> Iterator[Database]:
 
 
 def _write(folder: ServerFolder, draft: Path, copy: Path) -> bool:
-    """The archive; False if a file that the copy of the database names was deleted before it was copied."""
+    """Write the archive; return False if a file of the copied database was deleted in the meantime."""
     copy.unlink(missing_ok=True)
     draft.unlink(missing_ok=True)
     with folder.database.engine.connect() as connection, _opened(sqlite_address(copy)) as copied:
-        if not folder.database.is_sqlite:  # SQLite's transactions see one moment by themselves
+        if not folder.database.is_sqlite:  # SQLite's transactions are snapshots
             connection.execution_options(isolation_level="REPEATABLE READ")
         with copied.writing() as session:
             _copy_rows(connection, session.connection())
@@ -133,20 +133,20 @@ def _write(folder: ServerFolder, draft: Path, copy: Path) -> bool:
 
 
 def _copy_rows(source: Connection, target: Connection) -> None:
-    """Every row of every table in place of those that a new database has."""
+    """Copy all rows of all tables, replacing those of a new database."""
     for table in reversed(ServerTable.metadata.sorted_tables):
         target.execute(table.delete())
     for table in ServerTable.metadata.sorted_tables:
         rows = source.execute(select(table))
         while batch := [dict(row) for row in rows.mappings().fetchmany(_ROWS)]:
             target.execute(insert(table), batch)
-        if target.dialect.name == "postgresql" and "id" in table.c:  # the next number of a new row
+        if target.dialect.name == "postgresql" and "id" in table.c:  # next id
             following = f"SELECT setval(pg_get_serial_sequence('{table.name}', 'id'), max(id)) FROM {table.name}"
             target.execute(text(f"{following} HAVING max(id) IS NOT NULL"))
 
 
 def _files_of(folder: Path) -> Iterator[Path]:
-    """The keys, the stored files, and what tasks have written."""
+    """Yield keys, stored files and files of tasks."""
     yield from (folder / name for name in _KEYS if (folder / name).is_file())
     yield from sorted((folder / "blobs").rglob("*"))
     for task in sorted((folder / "tasks").iterdir()):
@@ -156,7 +156,7 @@ def _files_of(folder: Path) -> Iterator[Path]:
 
 
 def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
-    """Add a file as it is; one that is gone by now was temporary, and a link is nothing of the server's."""
+    """Add a file; deleted (temporary) files and links are skipped."""
     try:
         if path.is_symlink() or not path.is_file():
             return

@@ -1,4 +1,4 @@
-"""The task that a new server runs, so that its boards are not empty."""
+"""The initial task of a new server, which fills its leaderboards."""
 
 from typing import Any
 
@@ -19,9 +19,9 @@ _FIRST = {
 
 
 def seed_task(session: Session, folder: ServerFolder) -> bool:
-    """A public task over embedded components, so that a new server's boards are not empty; whether it was added.
+    """Add a public task over embedded components, and return whether it was added.
 
-    It is added where there is no task yet and everything that it needs is installed.
+    It is added if there is no task yet and everything that it needs is installed.
     """
     system = session.scalar(select(UserRow).where(UserRow.name == SYSTEM))
     if system is None or session.scalar(select(TaskRow.id).limit(1)) is not None:

@@ -1,4 +1,4 @@
-"""What a task's folder holds, taken into the database; and cells that others have finished, put into the folder."""
+"""Ingests a task's results into the database, and copies existing runs into a task's folder."""
 
 import hashlib
 import json
@@ -25,26 +25,26 @@ from ..database.records import CellRow, ComponentRow, TaskComponentRow, TaskRow,
 from ..folder import ServerFolder
 from .preparing import PreparedTask
 
-# What a spec says besides components, norm, radius, seed and parameters, and what changes the numbers.
+# Fields of a spec besides components, norm, radius, seed and parameters that change the numbers.
 _TERMS = ("target", "pixels", "grid", "rules", "draws", "eot")
 
 
 def ingest_results(
     session: Session, folder: ServerFolder, prepared: PreparedTask, keys: Mapping[str, Any], reused: Iterable[str] = ()
 ) -> int:
-    """Note the cells that are finished since the last time; how many there were.
+    """Record newly finished runs, and return their number.
 
     Args:
-        session: that writes.
-        folder: of the server.
-        prepared: the task.
-        keys: as its process wrote them; a cell that is not among them, or not about its components, is left alone.
-        reused: keys of cells that were there already.
+        session: writing session.
+        folder: server folder.
+        prepared: task.
+        keys: run keys written by its process; runs with other keys or components are ignored.
+        reused: keys of runs that existed before.
     """
     store, number = ResultsStore(prepared.folder / "results"), prepared.task.id
     known = set(session.scalars(select(CellRow.key).where(CellRow.task_id == number)))
     count = 0
-    for key in sorted(set(store.keys("cells")) - known):  # numbers do not hang on the order of hashes
+    for key in sorted(set(store.keys("cells")) - known):  # ids do not depend on the order of hashes
         about = keys.get(key)
         row = None if about is None else _read(store, prepared, key, about)
         if row is not None:
@@ -58,9 +58,9 @@ def ingest_results(
 def copy_existing_runs(
     session: Session, folder: ServerFolder, prepared: PreparedTask, keys: Mapping[str, Any]
 ) -> list[str]:
-    """Copy cells that some task has finished, and that the owner may see, into the task's folder; their keys.
+    """Copy finished runs that the owner may see into the task's folder, and return their keys.
 
-    Cells of tasks with programs of users are taken from the owner's own only: such a program could have written any.
+    Runs of tasks with users' programs are copied from the owner's tasks only, because such a program could forge them.
     """
     task = prepared.task
     owner = session.get_one(UserRow, task.owner_id)
@@ -74,13 +74,13 @@ def copy_existing_runs(
         source, is_here = folder.task(row.task_id) / "results", store.path("cells", row.key).is_file()
         if row.key not in given and not is_here and _copy_cell(source, store.folder, row, keys[row.key]):
             given.append(row.key)
-    if given:  # a task that finds all of its cells there writes none, and its folder would be no results folder
+    if given:  # a task whose runs all exist writes none, so the folder is prepared here
         store.prepare()
     return given
 
 
 def file_digest(path: Path) -> str:
-    """The SHA-256 of a file."""
+    """Return the SHA-256 of a file."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):
@@ -89,7 +89,7 @@ def file_digest(path: Path) -> str:
 
 
 def result_files(results: Path) -> list[Path]:
-    """The files of a results folder that say what was found; not locks, drafts or kept answers."""
+    """Return the files of a results folder with results, without locks, drafts and cached answers."""
     files = (path for path in results.rglob("*") if path.is_file() and not path.is_symlink())
     unsaid = ("locks", "parts", "plans")
     return sorted(
@@ -151,7 +151,7 @@ def _canonical(values: Any) -> str:
 
 
 def _counts(record: Record) -> dict[str, float]:
-    """How many images were attacked, and fooled, of those that are decided."""
+    """Count attacked and fooled images among the decided ones."""
     if record.failed:
         return {"attacked": 0, "fooled": 0}
     names = {"attacked", "success", "violated", "violations", "draws_fooled"} & set(record.table.column_names)
@@ -162,7 +162,7 @@ def _counts(record: Record) -> dict[str, float]:
 
 
 def _broken_rules(record: Record) -> str:
-    """How many images came back against the rules, and which: those count for nobody."""
+    """Describe invalid images, which count neither for nor against."""
     if record.failed:
         return ""
     said = [line for line in record.table["violations"].to_pylist() if line]
@@ -170,11 +170,11 @@ def _broken_rules(record: Record) -> str:
         return ""
     kinds = Counter(kind for line in said for kind in line.split())
     how_many = ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items()))
-    return f"{len(said)} of {len(record.table)} images broke the rules and do not count: {how_many}"
+    return f"{len(said)} of {len(record.table)} images have invalid results and do not count: {how_many}"
 
 
 def _copy_cell(source: Path, target: Path, row: CellRow, about: Mapping[str, Any]) -> bool:
-    """Copy a cell with what it is computed from; False if its file is no longer what it was."""
+    """Copy a run with the records that it depends on; return False if its file has changed."""
     path = source / "cells" / row.file
     if not path.is_file() or file_digest(path) != row.digest:
         return False
@@ -192,5 +192,5 @@ def _copy_cell(source: Path, target: Path, row: CellRow, about: Mapping[str, Any
 
 
 def _plain(key: Any) -> str:
-    """A key without anything that a pattern of files understands."""
+    """Escape glob characters in a key."""
     return "".join(letter for letter in str(key) if letter.isalnum())[:64] or "none"

@@ -1,4 +1,4 @@
-"""Which worker has which task, until when: taken by compare-and-swap, kept by a heartbeat, free again after a death."""
+"""Leases of tasks by workers: compare-and-swap, heartbeats, and expiry."""
 
 import secrets
 import time
@@ -13,19 +13,19 @@ from sqlalchemy.orm import Session
 from ..database.connecting import Database
 from ..database.records import TaskRow, TaskState, UserRow
 
-SECONDS = 30.0  # that a task stays taken without a heartbeat
-RECENT = 24 * 3600.0  # whose computing counts against a user
-WEEK = 7 * 24 * 3600.0  # in which a user's hours of computing are counted
-MOST_ATTEMPTS = 100  # times that a task is taken; one that ends its worker's machine would else go on for ever
+SECONDS = 30.0  # seconds until a lease without heartbeat expires
+RECENT = 24 * 3600.0  # seconds over which a user's computing affects the order
+WEEK = 7 * 24 * 3600.0  # seconds over which a user's hours are counted
+MOST_ATTEMPTS = 100  # most leases of a task, in case it crashes its worker's machine
 _LOOKED_AT = 500
 
 
 class Lease(NamedTuple):
-    """A task that a worker has.
+    """A leased task.
 
     Args:
-        task: its number.
-        mark: by which the worker is known to have it.
+        task: task number.
+        mark: secret that identifies the worker.
     """
 
     task: int
@@ -33,7 +33,7 @@ class Lease(NamedTuple):
 
 
 class Heartbeat(NamedTuple):
-    """What a heartbeat answers: whether the task is still the worker's, whether it is to end, or to wait and why."""
+    """Response to a heartbeat: whether the lease is still valid, and whether the task must end or wait, and why."""
 
     is_kept: bool
     cancelling: bool = False
@@ -41,11 +41,11 @@ class Heartbeat(NamedTuple):
 
 
 def lease_task(database: Database, seconds: float = SECONDS) -> Lease | None:
-    """The task that is next, now this worker's; None if none waits.
+    """Lease the next task; None if none is waiting.
 
-    Next is the one whose owner has the fewest tasks running, then the fewest seconds computed in the last day; of one
-    owner the one with the highest priority, then the oldest. Tasks of an owner whose hours are used up wait. A task
-    whose worker has not been heard of for `seconds` waits again.
+    The next task is that of the owner with the fewest running tasks, then the fewest seconds computed in the last day;
+    for one owner, the one with the highest priority, then the oldest. Tasks of owners without remaining hours wait. A
+    task whose worker has sent no heartbeat for `seconds` waits again.
     """
     with database.writing() as session:
         now = time.time()
@@ -63,7 +63,7 @@ def lease_task(database: Database, seconds: float = SECONDS) -> Lease | None:
 
 
 def renew_lease(database: Database, lease: Lease, length: float = SECONDS, **values: Any) -> Heartbeat:
-    """Say that the worker lives, and how far the task is."""
+    """Send a heartbeat with the progress of the task."""
     with database.writing() as session:
         values = {**values, "lease_until": time.time() + length}
         if not _change(session, lease, values):
@@ -73,19 +73,19 @@ def renew_lease(database: Database, lease: Lease, length: float = SECONDS, **val
 
 
 def end_task(session: Session, lease: Lease, state: TaskState, message: str, **values: Any) -> bool:
-    """End a task that is still this worker's; False if it is another's by now."""
+    """End a task that this worker still has; return False if it was leased to a different worker."""
     ended = {"state": state, "message": message[:2000], "finished": time.time(), "lease": "", "cancelling": False}
     return _change(session, lease, {**ended, **values})
 
 
 def release_task(database: Database, lease: Lease, **values: Any) -> None:
-    """Let a task wait again at once: its worker is being stopped, or its owner's hours are used up."""
+    """Release a task immediately: its worker stops, or its owner's hours are used up."""
     with database.writing() as session:
         _change(session, lease, {"state": "waiting", "lease": "", "lease_until": 0.0, **values})
 
 
 def list_spent(session: Session) -> dict[int, float]:
-    """Seconds computed for each user's tasks that ran within seven days, by the user's number."""
+    """Return the seconds computed for each user's tasks within seven days, by user id."""
     since = time.time() - WEEK
     within = or_(TaskRow.started > since, TaskRow.finished > since, TaskRow.state == "running")
     sums = select(TaskRow.owner_id, func.sum(TaskRow.seconds)).where(within).group_by(TaskRow.owner_id)
@@ -93,7 +93,7 @@ def list_spent(session: Session) -> dict[int, float]:
 
 
 def list_over(session: Session) -> dict[int, str]:
-    """The users whose hours of computing are used up, by number, with what their tasks say while they wait."""
+    """Return the users without remaining hours, by id, with the message of their waiting tasks."""
     users = session.execute(select(UserRow.id, UserRow.hours).where(UserRow.hours.is_not(None))).all()
     limits = {user: hours for user, hours in users if hours is not None}
     spent = list_spent(session) if limits else {}
@@ -105,7 +105,7 @@ def list_over(session: Session) -> dict[int, str]:
 
 
 def _in_turn(session: Session, now: float) -> Sequence[TaskRow]:
-    """The tasks that can be taken, in the order in which they are."""
+    """Return the tasks that can be leased, in order."""
     free = or_(TaskRow.state == "waiting", and_(TaskRow.state == "running", TaskRow.lease_until < now))
     over = list_over(session)
     if over:
@@ -125,7 +125,7 @@ def _in_turn(session: Session, now: float) -> Sequence[TaskRow]:
 
 
 def _swap(session: Session, task: TaskRow, **values: Any) -> bool:
-    """Change a task if it is still as it was seen."""
+    """Change a task if it is unchanged since it was read."""
     same = (TaskRow.id == task.id, TaskRow.state == task.state, TaskRow.lease == task.lease)
     return _count(session, update(TaskRow).where(*same, TaskRow.lease_until == task.lease_until).values(**values)) == 1
 

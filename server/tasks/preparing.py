@@ -1,4 +1,4 @@
-"""The folder of a task: its components' files by readable names, and what its process is to do."""
+"""Prepares the folder of a task: component files with readable names, and the job description."""
 
 import json
 import os
@@ -18,13 +18,13 @@ from ..database.records import ComponentRow, TaskComponentRow, TaskRow, UserRow
 from ..folder import ServerFolder
 from .task_process import write_json
 
-_LEFT_FREE = 1 << 30  # bytes of the disk that images do not take
+_LEFT_FREE = 1 << 30  # bytes of disk space kept free
 
 
 class ExecutorSettings(NamedTuple):
-    """Where the engine runs a task's pieces: an executor of `davylamp evaluate`.
+    """Executor of a task's shards, as for `davylamp evaluate`.
 
-    With `trust` files of users are run and read in the task's process, else each in a sandbox with `memory` GiB.
+    With `trust`, users' files run and are read in the task's process, otherwise each in a sandbox with `memory` GiB.
     """
 
     executor: str = "local"
@@ -36,15 +36,15 @@ class ExecutorSettings(NamedTuple):
 
 
 class PreparedTask(NamedTuple):
-    """A task that can be run.
+    """A prepared task.
 
     Args:
         task: its row.
         folder: its folder.
-        has_files: whether files of users are among its components.
-        models: by the engine's name, the numbers of the model and of the defence in front of it, None without.
-        attacks: numbers, in the order of the config.
-        data: numbers, in the order of the configs.
+        has_files: whether it has components with users' files.
+        models: ids of model and defence (None without) by the engine's name.
+        attacks: ids in the order of the config.
+        data: ids in the order of the configs.
     """
 
     task: TaskRow
@@ -56,10 +56,10 @@ class PreparedTask(NamedTuple):
 
 
 def prepare(session: Session, folder: ServerFolder, number: int, where: ExecutorSettings) -> PreparedTask:
-    """Lay out what a task needs; what an earlier attempt computed stays.
+    """Prepare a task's folder; results of earlier attempts stay.
 
     Raises:
-        Unavailable: if a file is not there, or the disk is full.
+        Unavailable: If a file is missing, or the disk is full.
     """
     task = session.get_one(TaskRow, number)
     place, settings = folder.task(number), task.settings
@@ -75,17 +75,17 @@ def prepare(session: Session, folder: ServerFolder, number: int, where: Executor
         has_files = any(row.blob is not None for row in rows.values())
         models, configs = _configs(settings, names, where, apart=has_files and not where.trust)
         running = {"executor": where.executor, "workers": where.workers, "address": where.address}
-        # An attempt that its owner began tries again what failed; one after a death goes on.
+        # A retry by the owner repeats failed runs; one after a crash resumes.
         write_json(place / "job.json", {"configs": configs, "retry_failed": task.attempts <= 1, **running})
-    except UNREADABLE as error:  # an archive that is not what its directory says, too
-        reason = str(error).replace(f"{place}/", "")  # where the server keeps it is nobody's business
+    except UNREADABLE as error:  # including archives that differ from their directory
+        reason = str(error).replace(f"{place}/", "")  # hides the server's paths
         raise Unavailable(f"could not prepare task {number} ({reason[:300]})") from error
     attacks = tuple(each["component"] for each in settings["attacks"])
     return PreparedTask(task, place, has_files, models, attacks, tuple(settings["data"]))
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """What a task's process has written; empty if it has not, or nothing that can be read."""
+    """Read a JSON file of a task's process; empty if missing or invalid."""
     try:
         if path.stat().st_size > 64 << 20:
             return {}
@@ -98,7 +98,7 @@ def read_json(path: Path) -> dict[str, Any]:
 def _configs(
     settings: Mapping[str, Any], names: Mapping[int, str], where: ExecutorSettings, *, apart: bool
 ) -> tuple[dict[str, tuple[int, int | None]], list[dict[str, Any]]]:
-    """The engine's names of the models, and a table for `config_from` for each data set."""
+    """Return the engine's names of the models, and a config table for each data set."""
     models: dict[str, tuple[int, int | None]] = {}
     for model in settings["models"]:
         if settings["undefended"]:
@@ -119,14 +119,16 @@ def _configs(
 
 
 def _lay_out(folder: ServerFolder, room: Path, row: ComponentRow, creator: str) -> str:
-    """Put a component's file where the task sees it; the engine's name of the component."""
+    """Copy a component's file into the task's folder, and return the engine's name of the component."""
     where = f"{creator}/{row.kind}-{row.name}-{row.version}"
     if row.blob is not None:
         target = room / where / row.file_name
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             draft = target.with_name(f".{target.name}.{os.getpid()}")
-            shutil.copyfile(blob_path(folder.blobs, row.blob), draft)  # no link: the task's process could write to it
+            shutil.copyfile(
+                blob_path(folder.blobs, row.blob), draft
+            )  # not a link, because the task's process could write to it
             draft.replace(target)
         if row.form == "folder" and not (room / where / "images").is_dir():
             _unpack(target, room / where)
@@ -134,7 +136,7 @@ def _lay_out(folder: ServerFolder, room: Path, row: ComponentRow, creator: str) 
 
 
 def _unpack(archive: Path, folder: Path) -> None:
-    """The images of an archive, whose paths were checked when it came; each is at most as large as it said then."""
+    """Unpack the images of an archive, whose paths and sizes were validated on upload."""
     draft = folder / f".images.{os.getpid()}"
     shutil.rmtree(draft, ignore_errors=True)
     with zipfile.ZipFile(archive) as opened:
@@ -150,5 +152,5 @@ def _unpack(archive: Path, folder: Path) -> None:
                 shutil.copyfileobj(source, file, 1 << 20)
     inside = [path for path in draft.iterdir() if path.is_dir()]
     only = len(inside) == 1 and len(list(draft.iterdir())) == 1 and any(each.is_dir() for each in inside[0].iterdir())
-    (inside[0] if only else draft).replace(folder / "images")  # an archive of one folder that has the classes
+    (inside[0] if only else draft).replace(folder / "images")  # the archive has a single top-level folder
     shutil.rmtree(draft, ignore_errors=True)

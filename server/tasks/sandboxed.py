@@ -1,4 +1,4 @@
-"""A task's process: started, watched, limited and ended; the one place that knows how foreign code is kept apart."""
+"""Runs a task's process with limits, and isolates untrusted code."""
 
 import contextlib
 import os
@@ -15,17 +15,17 @@ from ...adapters.models.sandbox.bubblewrap import find_sandbox
 
 _POLL_SECONDS = 0.2
 _GRACE_SECONDS = 5.0
-_DISK_SECONDS = 5.0  # between two looks at how much a task has written
-_LEAST_FREE = 1 << 28  # bytes of the disk that tasks leave to the server
+_DISK_SECONDS = 5.0  # seconds between measurements of a task's disk use
+_LEAST_FREE = 1 << 28  # bytes of disk space that tasks must leave free
 _LOG_BYTES = 1 << 20
 
 
 class TaskLimits(NamedTuple):
-    """What a task may use.
+    """Limits of a task.
 
     Args:
-        seconds: of the whole task.
-        memory: GiB of each program of users, with all of its processes; None: a quarter of the machine's.
+        seconds: time of the whole task.
+        memory: GiB of each user program, with all its processes. None for a quarter of the machine's.
         disk: GiB of the task's folder.
     """
 
@@ -35,32 +35,32 @@ class TaskLimits(NamedTuple):
 
     @property
     def program_memory(self) -> float:
-        """GiB of each program of users."""
+        """GiB of each user program."""
         return self.memory or max(1.0, machine_bytes() / 4 / 2**30)
 
 
 def machine_bytes() -> int:
-    """The memory of this machine."""
+    """Return the memory of this machine in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 class ProcessExit(NamedTuple):
-    """How a process ended: its exit code (negative: a signal), and why it was ended; "" if it ended by itself."""
+    """Exit code of a process (negative for a signal), and why it was stopped; "" if it ended by itself."""
 
     code: int
     reason: str = ""
 
 
 def why_not_isolated(*, trust: bool) -> str:
-    """Why the files of users cannot be run and read here; "" if they can.
+    """Return why users' files cannot be run and read here; "" if they can.
 
-    They can in a sandbox of their own beside the task's process (`isolate = "strict"`), or if they are trusted.
+    They can in a sandbox next to the task's process (`isolate = "strict"`), or if they are trusted.
     """
     sandbox = find_sandbox()
     if trust or sandbox.program:
         return ""
     why = f"there is no sandbox here: {sandbox.explained}"
-    return f"this server takes no files of users ({why}; start it with --trust to run and read them unprotected)"
+    return f"this server takes no files of users ({why}; start it with --trust to use them without a sandbox)"
 
 
 def run_sandboxed(
@@ -71,16 +71,16 @@ def run_sandboxed(
     watch: Callable[[], str],
     environment: Mapping[str, str],
 ) -> ProcessExit:
-    """Run a command until it ends, or until it has to.
+    """Run a command until it ends, or must be stopped.
 
-    It gets a pipe as standard input that closes when this process dies, so that it can end, too.
+    Its standard input is a pipe that closes when this process dies, so that it can also end.
 
     Args:
-        command: of the task.
-        scratch: the only folder that it writes; `log.txt` in it gets what it prints, up to a MiB.
-        limits: what it may use. Its memory it limits by itself, that of users' programs their sandboxes.
-        watch: asked several times a second; a text is why the command is to be ended.
-        environment: its variables.
+        command: command of the task.
+        scratch: the only folder that it writes; its output goes to `log.txt` there, up to a MiB.
+        limits: limits. The process limits its own memory, and the sandboxes that of users' programs.
+        watch: called several times a second; returns a reason to stop the command, or "".
+        environment: environment variables.
     """
     meter = _LimitMeter(scratch, limits)
     with (scratch / "log.txt").open("ab") as log:
@@ -109,7 +109,7 @@ def run_sandboxed(
 
 
 def used_bytes(folder: Path) -> int:
-    """What the files of a folder take; of those that go meanwhile nothing."""
+    """Return the total size of a folder's files, ignoring those deleted in the meantime."""
     count = 0
     for place, _, names in os.walk(folder):
         for name in names:
@@ -119,14 +119,14 @@ def used_bytes(folder: Path) -> int:
 
 
 class _LimitMeter:
-    """How long a task takes, and how much it writes."""
+    """Measures time and disk use of a task."""
 
     def __init__(self, scratch: Path, limits: TaskLimits):
         self.scratch, self.limits = scratch, limits
         self._start, self._next = time.monotonic(), 0.0
 
     def beyond(self) -> str:
-        """Which limit it is beyond; "" if none."""
+        """The limit that is exceeded, as a message; "" if none."""
         now = time.monotonic()
         if now - self._start > self.limits.seconds:
             return f"it took longer than {self.limits.seconds:.0f} s"
@@ -140,7 +140,7 @@ class _LimitMeter:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process and all that it started."""
+    """End a process and its children."""
     if process.stdin is not None:
         process.stdin.close()
     if process.poll() is None:
@@ -153,11 +153,11 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)  # all of its children are in the group that its session is
+        os.killpg(process.pid, number)  # its children share its process group
 
 
 def _copy(source: IO[bytes], log: IO[bytes]) -> None:
-    """What a process prints, up to the limit of a log; the rest is read and dropped, so that it does not wait."""
+    """Copy a process's output up to the log's limit; the rest is discarded, so that the process does not block."""
     left = _LOG_BYTES - log.tell()
     while chunk := source.read1(1 << 16):  # type: ignore[attr-defined] - a buffered reader
         if left > 0:

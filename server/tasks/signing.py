@@ -1,4 +1,4 @@
-"""Finished tasks are signed (Ed25519): which cells, with which content, versions and seeds, of which components."""
+"""Signatures of finished tasks (Ed25519) over runs, their content, versions, seeds and components."""
 
 import json
 import time
@@ -22,7 +22,7 @@ _LARGEST_MANIFEST = 256 << 20
 
 
 def sign_task(session: Session, folder: ServerFolder, task: TaskRow) -> str:
-    """Write `manifest.json` and `signature.json` of a task; the signature, 128 hexadecimal digits."""
+    """Write `manifest.json` and `signature.json` of a task; return the signature, 128 hexadecimal digits."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     text = _canonical(_manifest(session, folder, task))
@@ -37,7 +37,7 @@ def sign_task(session: Session, folder: ServerFolder, task: TaskRow) -> str:
 
 
 def public_key(folder: ServerFolder) -> str:
-    """The key that others check this server's signatures with, 64 hexadecimal digits."""
+    """Return the public key of this server's signatures, 64 hexadecimal digits."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     return Ed25519PrivateKey.from_private_bytes(folder.read_key("signing.key")).public_key().public_bytes_raw().hex()
@@ -47,7 +47,7 @@ def export_task(folder: ServerFolder, number: int, file: IO[bytes]) -> None:
     """Write a signed task as one ZIP file: manifest, signature, configs, results.
 
     Raises:
-        Unavailable: if it is not signed.
+        Unavailable: If it is not signed.
     """
     place = folder.task(number)
     if not (place / SIGNATURE).is_file():
@@ -62,17 +62,17 @@ def _signed_files(place: Path) -> list[Path]:
 
 
 def verify_export(path: Path, key: str = "") -> dict[str, Any]:
-    """The manifest of an exported task and "signed_by", its key, if its signature holds and every file is as it says.
+    """Verify the signature and all files of an exported task; return its manifest with the key as "signed_by".
 
     Args:
-        path: of the ZIP file.
-        key: the public key of the server that it should be from; "": the one in the file, which shows that nothing
-            was changed since it was signed, and not by whom.
+        path: ZIP file.
+        key: public key of the expected server; "" for the key in the file, which only shows that nothing was changed
+            since signing, not who signed it.
 
     Raises:
-        InvalidInput: if something was changed, added or left out, or it is signed by another key.
-        Unavailable: if it cannot be read.
-        MissingLibrary: without cryptography.
+        InvalidInput: If something was changed, added or omitted, or it was signed with a different key.
+        Unavailable: If it cannot be read.
+        MissingLibrary: If cryptography is not installed.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -110,7 +110,7 @@ def _check_files(archive: zipfile.ZipFile, files: Mapping[str, str]) -> None:
     import hashlib
 
     there, signed = archive.namelist(), {MANIFEST, SIGNATURE, *files}
-    if len(there) != len(set(there)):  # of two of one name, who unpacks it may take the other
+    if len(there) != len(set(there)):  # unpacking could choose a different duplicate
         raise InvalidInput("expected every file once, got one twice")
     if set(there) != signed:
         differing = sorted(set(there) ^ signed)[0]

@@ -1,4 +1,4 @@
-"""A new task: which components, how; refused before it waits if it could never run."""
+"""Submission of tasks; those that could never run are refused."""
 
 import math
 import time
@@ -27,15 +27,15 @@ _MOST_SEEDS, _MOST_PARAMETERS = 20, 30
 
 
 class TaskRequest(NamedTuple):
-    """What somebody wants to be run.
+    """A task request.
 
     Args:
-        settings: "models", "defences", "data": numbers of components; "attacks": the same, or tables with "component",
-            "norm", "epsilon", "target", "parameters", "defaults"; "limit": images; "seeds"; "max_queries";
-            "undefended": each model without a defence, too; "pixels"; "order" and "stop_when_fooled" as in
-            `davylamp evaluate`: with the latter each threat model is one cell of all its attacks, the worst case.
-        title: what it is called.
-        visibility: "public": shown to whoever may see all of its components; "private": to its owner.
+        settings: "models", "defences", "data": component ids; "attacks": ids, or tables with "component", "norm",
+            "epsilon", "target", "parameters", "defaults"; "limit": number of images; "seeds"; "max_queries";
+            "undefended": also run each model without a defence; "pixels"; "order" and "stop_when_fooled" as in
+            `davylamp evaluate`: with the latter, each threat model is one run of all its attacks, the worst case.
+        title: title of the task.
+        visibility: "public" for viewers who may see all its components, "private" for its owner.
         priority: -10 to 10, among the owner's tasks.
     """
 
@@ -46,11 +46,11 @@ class TaskRequest(NamedTuple):
 
 
 def submit(session: Session, folder: ServerFolder, viewer: Viewer, wish: TaskRequest) -> TaskRow:
-    """A new task that waits.
+    """Submit a new task.
 
     Raises:
-        DavylampError: if the viewer may not, a component is not there or withdrawn, a setting is none or one that an
-            attack does not take, it is too large, or no worker could run its files.
+        DavylampError: If the viewer may not submit, a component is missing or withdrawn, a setting is invalid or not
+            supported by an attack, the task is too large, or no worker could run its files.
     """
     if viewer.id is None or not viewer.may_submit:
         raise ForbiddenError("expected to be signed in with the right to submit")
@@ -65,7 +65,9 @@ def submit(session: Session, folder: ServerFolder, viewer: Viewer, wish: TaskReq
         raise InvalidInput(f"expected no files, got {files[0].name}: {why}")
     waiting = select(func.count()).where(TaskRow.owner_id == viewer.id, TaskRow.state.not_in(ENDED))
     if (session.scalar(waiting) or 0) >= folder.settings.waiting:
-        raise InvalidInput(f"expected at most {folder.settings.waiting} tasks that are not ended, got one more")
+        raise InvalidInput(
+            f"you already have {folder.settings.waiting} unfinished tasks, the maximum; wait for one or cancel one"
+        )
     row = TaskRow(
         owner_id=viewer.id,
         title=wish.title[:200],
@@ -84,11 +86,11 @@ def submit(session: Session, folder: ServerFolder, viewer: Viewer, wish: TaskReq
 
 
 def read_settings(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a task with every default filled in.
+    """Return the settings of a task with all defaults filled in.
 
     Raises:
-        UnknownName: if one is not known.
-        InvalidInput: if a value is none.
+        UnknownName: If a setting is unknown.
+        InvalidInput: If a value is invalid.
     """
     for name in given:
         if name not in _SETTINGS:
@@ -97,7 +99,7 @@ def read_settings(given: Mapping[str, Any]) -> dict[str, Any]:
     settings["attacks"] = [_attack(each) for each in _list("attacks", given.get("attacks", ()))]
     for name in ("models", "attacks", "data"):
         if not settings[name]:
-            raise InvalidInput(f"expected one of the {name} at least, got none")
+            raise InvalidInput(f"expected at least one of the {name}, got none")
     settings["limit"] = _whole("limit", given["limit"], 1, 10**6) if given.get("limit") is not None else None
     queries = given.get("max_queries")
     settings["max_queries"] = _whole("max_queries", queries, 1, 10**7) if queries is not None else None
@@ -115,25 +117,25 @@ def read_settings(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def find_task(session: Session, viewer: Viewer, number: int) -> TaskRow:
-    """A task that the viewer may see, or NotFoundError."""
+    """Return a task that the viewer may see. Raises NotFoundError otherwise."""
     row = session.scalar(tasks_for(viewer).where(TaskRow.id == (number if 0 < number < 2**31 else -1)))
     if row is None:
-        raise NotFoundError(f"expected the number of a task, got {number}: there is none that you can see")
+        raise NotFoundError(f"there is no task {number} that you can see")
     return row
 
 
 def cancel(session: Session, viewer: Viewer, number: int) -> TaskRow:
-    """End a task: at once if it waits, else its worker ends it; what is finished is kept."""
+    """Cancel a task: immediately if it waits, otherwise through its worker; finished results are kept."""
     row = _mine(session, viewer, number)
     if row.state == "waiting":
-        row.state, row.finished, row.message = "cancelled", time.time(), "cancelled before it began"
+        row.state, row.finished, row.message = "cancelled", time.time(), "cancelled before it started"
     elif row.state == "running":
         row.cancelling = True
     return row
 
 
 def retry(session: Session, viewer: Viewer, number: int) -> TaskRow:
-    """Let a task that failed or was cancelled wait again; what is finished is not run again."""
+    """Queue a failed or cancelled task again; finished runs are reused."""
     row = _mine(session, viewer, number)
     if row.state not in ("failed", "cancelled"):
         raise InvalidInput(f"expected a task that failed or was cancelled, got one that is {row.state}")
@@ -143,7 +145,7 @@ def retry(session: Session, viewer: Viewer, number: int) -> TaskRow:
 
 
 def change_task(session: Session, viewer: Viewer, number: int, changes: Mapping[str, Any]) -> TaskRow:
-    """Another title, visibility or priority."""
+    """Change title, visibility or priority."""
     row = _mine(session, viewer, number)
     visibility = changes.get("visibility", row.visibility)
     if visibility not in get_args(Visibility):
@@ -186,7 +188,7 @@ def _check_size(folder: ServerFolder, settings: Mapping[str, Any]) -> None:
 
 
 def _check_attacks(rows: Sequence[ComponentRow], settings: Mapping[str, Any]) -> None:
-    """Refuse what the engine would refuse whatever the models are; attacks of files only their sandbox looks into."""
+    """Refuse settings that the engine refuses for any model; attacks from files are checked in the sandbox only."""
     from ...engine.plan.build_plan import check_config
     from ...engine.plan.config_file import config_from
 

@@ -1,7 +1,8 @@
-"""What runs in the process of a task: plans, asks for cells that exist, evaluates; it knows its folder alone.
+"""The process of a task: plans, requests existing runs, evaluates. It accesses its own folder only.
 
-`job.json` says what to do. `keys.json` is written once it is known which cells that are; then it waits for `given`,
-before which the worker puts those that exist into `results/`. `progress.json` and `outcome.json` say how it goes.
+`job.json` describes the task. `keys.json` is written when its runs are known; the process then waits for the file
+`given`, before which the worker copies existing runs into `results/`. `progress.json` and `outcome.json` report its
+state.
 """
 
 import json
@@ -21,7 +22,7 @@ _PROGRESS_SECONDS = 0.3
 
 
 def main() -> int:
-    """Do the task in the folder that is named on the command line; 0 if some cell of it is done."""
+    """Run the task in the folder named on the command line; 0 if some run is finished."""
     from ...adapters.user_code_guard import protect_process
     from ...memory import keep_freed_memory
 
@@ -41,7 +42,7 @@ def main() -> int:
 
 
 def _limit_memory(folder: Path) -> None:
-    """Leave a fifth of the machine's memory to others; a GPU's driver reserves more than there is."""
+    """Leave a fifth of the machine's memory free, except on a GPU, whose driver reserves more than exists."""
     job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
     if sys.platform.startswith("linux") and all(each["device"] == "cpu" for each in job["configs"]):
         import resource
@@ -51,17 +52,17 @@ def _limit_memory(folder: Path) -> None:
 
 
 def write_json(path: Path, document: Any) -> None:
-    """Write a file whole or not at all."""
+    """Write a file atomically."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_text(json.dumps(document), encoding="utf-8")
     draft.replace(path)
 
 
 def run_task(folder: Path) -> dict[str, Any]:
-    """Plan and evaluate what a folder's `job.json` says; how it went.
+    """Plan and evaluate the job in a folder's `job.json`, and return the outcome.
 
     Raises:
-        DavylampError: if nothing can be evaluated.
+        DavylampError: If nothing can be evaluated.
     """
     from ...engine.run.choose import choose_executor
     from ...engine.run.evaluate import evaluate
@@ -78,7 +79,7 @@ def run_task(folder: Path) -> dict[str, Any]:
     failed: dict[str, str] = {}
     done = kept = 0
     for _, plan in plans:
-        # What is known in part only is keyed by its file here, which never changes: what is there is of the same.
+        # Unidentified objects are keyed by their file, which never changes here, so existing runs are valid.
         rules = {"trust_unknown": True, "retry_failed": job["retry_failed"]}
         summary = evaluate(plan, store, executor=executor, progress=progress, **rules)
         failed |= summary.failed
@@ -89,7 +90,7 @@ def run_task(folder: Path) -> dict[str, Any]:
 
 
 def _plan(folder: Path, configs: Sequence[dict[str, Any]]) -> tuple[list[tuple[int, Any]], dict[str, str]]:
-    """A plan for each data set that can be evaluated, with its place; and why others cannot."""
+    """Return a plan for each data set that can be evaluated, with its position, and the errors of the others."""
     from ...engine.plan.build_plan import make_plan
     from ...engine.plan.config_file import config_from, write_config
 
@@ -107,7 +108,7 @@ def _plan(folder: Path, configs: Sequence[dict[str, Any]]) -> tuple[list[tuple[i
 
 
 def _keys(plans: Sequence[tuple[int, Any]]) -> dict[str, Any]:
-    """Of each cell its key, the places of its data and its attacks, and the keys of what it is computed from."""
+    """Return for each run the positions of data and attacks, and the keys of the records that it depends on."""
     return {
         cell.key: {
             "data": place,
@@ -128,7 +129,7 @@ def _wait_for(path: Path) -> None:
 
 
 class _Progress:
-    """Counts the images that are done, and writes it now and then."""
+    """Counts finished images, and writes the count periodically."""
 
     def __init__(self, path: Path, images: int):
         self.path, self.images, self.done, self.written, self.label = path, images, 0, 0.0, ""
@@ -144,7 +145,7 @@ class _Progress:
 
 
 def _end_with_parent() -> None:
-    """Nobody wants the result once the worker is dead; its end of this pipe is closed then."""
+    """Exit when the worker dies, which closes its end of this pipe."""
     try:
         os.read(0, 1)
     finally:

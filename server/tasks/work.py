@@ -1,4 +1,4 @@
-"""A worker: takes a task, has it run in a process of its own, takes in what is finished, signs it."""
+"""Worker: leases a task, runs it in a separate process, ingests finished runs, and signs it."""
 
 import os
 import shutil
@@ -20,21 +20,21 @@ from .preparing import ExecutorSettings, PreparedTask, prepare, read_json
 from .sandboxed import ProcessExit, TaskLimits, run_sandboxed, why_not_isolated
 from .signing import sign_task
 
-_ATTEMPTS = 3  # of a process that a signal ended: it was killed, or out of memory
+_ATTEMPTS = 3  # attempts if a process was ended by a signal: killed, or out of memory
 _IDLE_SECONDS = 1.0
-# Without the folder that it starts in on its path: users' files are there.
+# Removes the working folder from the path, because it contains users' files.
 _START = "import sys; del sys.path[0]; from davylamp.server.tasks.task_process import main; sys.exit(main())"
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "HOME", "TMPDIR", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "TORCH_HOME")
 
 
 class WorkerSettings(NamedTuple):
-    """How a worker works.
+    """Settings of a worker.
 
     Args:
-        where: the executor of its tasks.
-        limits: of a task.
-        lease: seconds without a heartbeat after which another worker takes its task.
-        trust: run and read files of users without a sandbox.
+        where: executor of its tasks.
+        limits: limits of a task.
+        lease: seconds without a heartbeat after which a different worker may take its task.
+        trust: run and read users' files without a sandbox.
     """
 
     where: ExecutorSettings = ExecutorSettings()
@@ -44,12 +44,12 @@ class WorkerSettings(NamedTuple):
 
 
 class TaskWorker:
-    """Does one task after the other.
+    """Runs one task after the other.
 
     Args:
-        folder: of the server.
-        working: how.
-        stopped: asked whether it is to stop; a task under way then waits again.
+        folder: server folder.
+        working: settings.
+        stopped: returns whether to stop; a running task is then released.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class TaskWorker:
         folder.check_hidden()
 
     def run(self) -> None:
-        """Work until stopped; a database that is away for a while is waited for."""
+        """Work until stopped, and wait for a database that is temporarily unavailable."""
         while not self.stopped():
             try:
                 if not self.run_one():
@@ -71,7 +71,7 @@ class TaskWorker:
                 time.sleep(_IDLE_SECONDS)
 
     def run_one(self) -> bool:
-        """Do the task that is next; False if none waits."""
+        """Run the next task; return False if none is waiting."""
         lease = lease_task(self.folder.database, self.working.lease)
         if lease is None:
             return False
@@ -82,8 +82,8 @@ class TaskWorker:
             outcome = self._run(prepared, watch)
             self._end(prepared, lease, watch, outcome)
         except (OperationalError, DBAPIError):
-            raise  # the lease ends by itself, and whoever takes the task then goes on
-        except Exception as error:  # the boundary of a task: one that broke its worker would be taken again and again
+            raise  # the lease expires, and the next worker resumes the task
+        except Exception as error:  # a task that crashes its worker would be leased repeatedly
             is_ours = isinstance(error, DavylampError)
             if not is_ours:
                 traceback.print_exc()
@@ -112,7 +112,7 @@ class TaskWorker:
         return outcome
 
     def _end(self, prepared: PreparedTask, lease: Lease, watch: "_TaskMonitor", outcome: ProcessExit) -> None:
-        """Say how the task ended; nothing if it is another worker's by now."""
+        """Record how the task ended, unless a different worker has it."""
         if watch.is_lost:
             return
         if outcome.reason == _STOPPED or outcome.reason == watch.over != "":
@@ -131,15 +131,15 @@ class TaskWorker:
                 values["signature"] = sign_task(session, self.folder, session.get_one(TaskRow, lease.task))
         with self.folder.database.writing() as session:
             is_ended = end_task(session, lease, state, message, **values)
-        if is_ended:  # copies of files that are stored; a retry lays them out again
+        if is_ended:  # copies of stored files; a retry restores them
             shutil.rmtree(prepared.folder / "room", ignore_errors=True)
 
 
-_STOPPED, _LOST, _CANCELLED = "the worker was stopped", "the task is another worker's", "cancelled"
+_STOPPED, _LOST, _CANCELLED = "the worker was stopped", "the task was leased to a different worker", "cancelled"
 
 
 class _TaskMonitor:
-    """Looks after a task that runs: heartbeat, progress, cells that exist, cells that are finished."""
+    """Monitors a running task: heartbeat, progress, existing runs, finished runs."""
 
     def __init__(self, folder: ServerFolder, lease: Lease, working: WorkerSettings, stopped: Callable[[], bool]):
         self.folder, self.lease, self.working, self.stopped = folder, lease, working, stopped
@@ -152,12 +152,12 @@ class _TaskMonitor:
 
     @property
     def seconds(self) -> float:
-        """Computed for the task, earlier attempts included."""
+        """Seconds computed for the task, including earlier attempts."""
         before = self.prepared.task.seconds if self.prepared else 0.0
         return before + time.monotonic() - self._start
 
     def __call__(self) -> str:
-        """Why the task has to end; "" if it may go on."""
+        """Return why the task must stop; "" if it may continue."""
         if self.stopped():
             return _STOPPED
         try:
@@ -165,14 +165,14 @@ class _TaskMonitor:
             if time.monotonic() >= self._next:
                 self._next = time.monotonic() + min(2.0, self.working.lease / 5)
                 return self._beat()
-        except (OperationalError, DBAPIError):  # it may come back before the lease ends
+        except (OperationalError, DBAPIError):  # it may recover before the lease expires
             if time.monotonic() > self._until:
                 self.is_lost = True
                 return _LOST
         return ""
 
     def _give(self) -> None:
-        """Once its process has said which cells it wants, those that exist are put beside it."""
+        """Copy existing runs once the process has listed its runs."""
         assert self.prepared is not None
         mark = self.prepared.folder / "given"
         if mark.exists() or not (self.prepared.folder / "keys.json").is_file():
@@ -203,18 +203,18 @@ class _TaskMonitor:
 
 
 def _verdict(said: dict[str, Any], outcome: ProcessExit) -> tuple[TaskState, str]:
-    """How a task ended, and why."""
+    """Return the final state of a task, and the reason."""
     if outcome.reason == _CANCELLED:
-        return "cancelled", "cancelled; what was finished is kept"
+        return "cancelled", "cancelled; finished results are kept"
     if outcome.reason:
         return "failed", outcome.reason
     if "error" in said:
         return "failed", str(said["error"])
     if not said:
         how = f"ended by signal {-outcome.code} {_ATTEMPTS} times (out of memory?)" if outcome.code < 0 else "crashed"
-        return "failed", f"its process {how}; the log has more"
+        return "failed", f"its process {how}; see the log"
     failed, left_out = said.get("failed") or {}, said.get("left_out") or {}
-    counts = f"{_count(said, 'done')} cells run, {_count(said, 'kept')} kept, {len(failed)} failed"
+    counts = f"{_count(said, 'done')} finished, {_count(said, 'kept')} reused, {len(failed)} failed"
     reasons = list(dict.fromkeys([*map(str, failed.values()), *(f"{name}: {why}" for name, why in left_out.items())]))
     message = "; ".join([counts, *reasons[:5]])
     all_failed = len(failed) >= _count(said, "done") + _count(said, "kept")
@@ -227,7 +227,7 @@ def _count(document: dict[str, Any], name: str) -> int:
 
 
 def _environment() -> dict[str, str]:
-    """What the process of a task gets to know of this one's surroundings: no tokens, no passwords, no proxy."""
+    """Return the environment of a task's process, without tokens, passwords or proxies."""
     passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     threads = os.environ.get("OMP_NUM_THREADS") or str(max(1, (os.cpu_count() or 2) // 2))
     paths = [str(Path(path).absolute()) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]

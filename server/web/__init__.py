@@ -1,1 +1,1 @@
-"""Pages and the JSON interface, over HTTP."""
+"""Web pages and JSON interface."""

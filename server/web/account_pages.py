@@ -1,4 +1,4 @@
-"""Pages of accounts: sign in and out, one's password and tokens; for admins the users and the log."""
+"""Account pages: sign-in, password and tokens; for admins users and log."""
 
 from typing import Annotated, Any
 
@@ -33,13 +33,13 @@ _LINES = 500
 
 @router.get("/sign-in")
 def sign_in_page(visit: Page) -> HTMLResponse:
-    """The form."""
+    """Show the sign-in form."""
     return render(visit, "sign_in.html", problem="")
 
 
 @router.post("/sign-in")
 def signed_in(visit: Sent, name: Annotated[str, Form()] = "", password: Annotated[str, Form()] = "") -> Response:
-    """Begin a session; a wrong name and a wrong password get the same answer."""
+    """Start a session; a wrong name and a wrong password give the same response."""
     folder, origin = visit.folder, Origin(name.strip()[:64], visit.address)
     try:
         user = sign_in(folder.database, folder.hasher, origin, password)
@@ -69,13 +69,13 @@ def signed_out(visit: Sent) -> Response:
 
 @router.get("/account")
 def account(visit: Page) -> HTMLResponse:
-    """One's password and tokens."""
+    """Show password form and tokens."""
     return show_account(visit)
 
 
 @router.post("/account/password")
 def password(visit: Sent, old: Annotated[str, Form()] = "", new: Annotated[str, Form()] = "") -> Response:
-    """Another password; one has to sign in again everywhere."""
+    """Change the password, which ends all sessions."""
     check_signed_in(visit)
     folder = visit.folder
     user = sign_in(folder.database, folder.hasher, visit.origin, old)
@@ -94,7 +94,7 @@ def add_token(
     scopes: Annotated[list[str], Form()] = [],  # noqa: B006 - FastAPI copies it
     days: Annotated[int, Form()] = TOKEN_DAYS,
 ) -> Response:
-    """A new token, shown this once."""
+    """Create a token, shown once."""
     check_signed_in(visit)
     with visit.folder.database.writing() as session:
         secret = make_token(session, visit.viewer, name or "token", frozenset(scopes), days)
@@ -104,7 +104,7 @@ def add_token(
 
 @router.post("/account/tokens/{number}/delete")
 def delete_token(visit: Sent, number: int) -> Response:
-    """End a token of one's own."""
+    """Delete a token of the user."""
     check_signed_in(visit)
     with visit.folder.database.writing() as session:
         mine = select(TokenRow).where(TokenRow.id == number, TokenRow.user_id == visit.viewer.id)
@@ -118,13 +118,13 @@ def delete_token(visit: Sent, number: int) -> Response:
 
 @router.get("/admin/users")
 def users(visit: Page) -> HTMLResponse:
-    """All users."""
+    """Show all users."""
     return show_users(visit)
 
 
 @router.post("/admin/users")
 def new_user(visit: Sent, name: Annotated[str, Form()] = "", role: Annotated[Role, Form()] = "user") -> Response:
-    """A new user with a password that is shown this once."""
+    """Create a user with a password that is shown once."""
     check_admin(visit)
     generated = generate_password()
     with visit.folder.database.writing() as session:
@@ -135,7 +135,7 @@ def new_user(visit: Sent, name: Annotated[str, Form()] = "", role: Annotated[Rol
 
 @router.post("/admin/users/{name}")
 def change_user(visit: Sent, name: str, action: Annotated[str, Form()], hours: Annotated[str, Form()] = "") -> Response:
-    """Let a user in or out, limit the hours of computing, or give a new password, which is shown this once."""
+    """Block or unblock a user, limit the hours, or set a new password, shown once."""
     check_admin(visit)
     shown: dict[str, Any] = {}
     with visit.folder.database.writing() as session:
@@ -154,7 +154,7 @@ def change_user(visit: Sent, name: str, action: Annotated[str, Form()], hours: A
 
 
 def find_other(session: Session, visit: RequestContext, name: str) -> UserRow:
-    """A user whom an admin may change: not the admin, so that there is one left, nor the server's own."""
+    """Return a user whom an admin may change: not themselves, so that an admin remains, nor the server's own."""
     if name in (SYSTEM, visit.viewer.name):
         raise InvalidInput(f"expected another user, got {name[:60]}")
     return find_user(session, name)
@@ -162,7 +162,7 @@ def find_other(session: Session, visit: RequestContext, name: str) -> UserRow:
 
 @router.get("/admin/audit")
 def audit(visit: Page) -> HTMLResponse:
-    """The log."""
+    """Show the log."""
     check_admin(visit)
     with visit.folder.database.reading() as session:
         rows = session.scalars(select(AuditRow).order_by(AuditRow.id.desc()).limit(_LINES)).all()
@@ -170,7 +170,7 @@ def audit(visit: Page) -> HTMLResponse:
 
 
 def show_account(visit: RequestContext, *, secret: str = "", problem: str = "", status: int = 200) -> HTMLResponse:
-    """The page of an account; with a token that was just made."""
+    """Render the account page, with a newly created token."""
     check_signed_in(visit)
     with visit.folder.database.reading() as session:
         mine = select(TokenRow).where(TokenRow.user_id == visit.viewer.id).order_by(TokenRow.id)
@@ -181,7 +181,7 @@ def show_account(visit: RequestContext, *, secret: str = "", problem: str = "", 
 
 
 def show_users(visit: RequestContext, *, name: str = "", password: str = "") -> HTMLResponse:
-    """The page of all users; with a password that was just made."""
+    """Render the page of all users, with a newly created password."""
     check_admin(visit)
     with visit.folder.database.reading() as session:
         rows = session.scalars(select(UserRow).where(UserRow.name != SYSTEM).order_by(UserRow.name)).all()

@@ -1,4 +1,4 @@
-"""The JSON interface, under /api/v1: the same as the pages, for programs, with a description of every call."""
+"""JSON interface under /api/v1, equivalent to the pages, with a description of every call."""
 
 from typing import Annotated, Any
 
@@ -54,7 +54,7 @@ class TaskBody(BaseModel):
 
 
 class CardChange(BaseModel):
-    """The fields of a component that can be changed; omitted fields stay as they are."""
+    """Changes of a component; omitted fields are unchanged."""
 
     model_config = ConfigDict(extra="forbid")
     licence: str | None = None
@@ -64,7 +64,7 @@ class CardChange(BaseModel):
 
 
 class TaskChange(BaseModel):
-    """The fields of a task that can be changed; omitted fields stay as they are."""
+    """Changes of a task; omitted fields are unchanged."""
 
     model_config = ConfigDict(extra="forbid")
     title: str | None = None
@@ -184,7 +184,7 @@ def add_task(visit: Submitting, body: TaskBody) -> Answer:
 
 @router.get("/tasks/{number}")
 def get_task(visit: Reading, number: int) -> Answer:
-    """A task with its finished cells."""
+    """A task with its finished runs."""
     with visit.folder.database.reading() as session:
         row = find_task(session, visit.viewer, number)
         owner = session.get_one(UserRow, row.owner_id).name
@@ -204,7 +204,7 @@ def patch_task(visit: Submitting, number: int, change: TaskChange) -> Answer:
 
 @router.post("/tasks/{number}/cancel")
 def cancel_task(visit: Submitting, number: int) -> Answer:
-    """Cancel a task of yours; finished cells are kept."""
+    """Cancel a task of yours; finished runs are kept."""
     with visit.folder.database.writing() as session:
         row = cancel(session, visit.viewer, number)
         note(session, visit.origin, "cancelled a task", str(number))
@@ -216,7 +216,7 @@ def retry_task(visit: Submitting, number: int) -> Answer:
     """Queue a task of yours again that failed or was cancelled."""
     with visit.folder.database.writing() as session:
         row = retry(session, visit.viewer, number)
-        note(session, visit.origin, "tried a task again", str(number))
+        note(session, visit.origin, "retried a task", str(number))
         return {"id": row.id, "state": row.state}
 
 
@@ -236,7 +236,7 @@ def get_export(visit: Reading, number: int) -> StreamingResponse:
 
 @router.get("/cells")
 def list_cells(visit: Reading, component: int = 0) -> list[Answer]:
-    """The finished cells that are visible to you, of one component or of all, newest first."""
+    """The finished runs that are visible to you, of one component or of all, newest first."""
     with visit.folder.database.reading() as session:
         if component:
             find_component(session, visit.viewer, component)
@@ -246,7 +246,7 @@ def list_cells(visit: Reading, component: int = 0) -> list[Answer]:
 
 @router.get("/cells/{number}")
 def get_cell(visit: Reading, number: int) -> Answer:
-    """A cell, with the command that reproduces it, and the same as a configuration file for `davylamp evaluate`."""
+    """A run, with the command that reproduces it, also as a configuration file for `davylamp evaluate`."""
     with visit.folder.database.reading() as session:
         row = find_cell(session, visit.viewer, number)
     line, config = rerun_command(visit.folder, row)
@@ -255,13 +255,13 @@ def get_cell(visit: Reading, number: int) -> Answer:
 
 @router.get("/cells/{number}/file")
 def get_cell_file(visit: Reading, number: int) -> FileResponse:
-    """The record of a cell, a Parquet file."""
+    """The record of a run, a Parquet file."""
     return send_cell(visit, number)
 
 
 @router.get("/compare")
 def get_comparison(visit: Reading, first: int, second: int) -> list[Answer]:
-    """Two components of a kind: pairs of cells that differ in nothing else, and the difference of the rates."""
+    """Compare two components of a kind: pairs of runs that differ in nothing else, and the difference of the rates."""
     with visit.folder.database.reading() as session:
         pair = [find_component(session, visit.viewer, number) for number in (first, second)]
         return plain_values(compare_cells(session, visit.viewer, *pair))
@@ -269,7 +269,7 @@ def get_comparison(visit: Reading, first: int, second: int) -> list[Answer]:
 
 @router.get("/leaderboards/{kind}")
 def get_board(visit: Reading, kind: BoardKind, asked: Asked) -> Answer:
-    """A leaderboard: mean response and rank with 95 % intervals, and the cells behind each score."""
+    """A leaderboard: mean response and rank with 95 % intervals, and the runs behind each score."""
     board = visit.request.app.state.boards.show(visit.viewer, kind, asked.filters)
     about = {"reason": board.reason, "notes": board.notes, "cells": board.cells, "data": board.data, "made": board.made}
     return plain_values({"rows": [row._asdict() for row in board.rows], **about})
@@ -285,7 +285,7 @@ def list_users(visit: Administering) -> list[Answer]:
 
 @router.post("/users", status_code=201)
 def post_user(visit: Administering, body: UserBody) -> Answer:
-    """Add a user; the answer contains the password, which is shown only once."""
+    """Add a user; the response contains the password, which is shown only once."""
     password = generate_password()
     with visit.folder.database.writing() as session:
         add_user(session, visit.folder.hasher, body.name, password, body.role)
@@ -313,7 +313,7 @@ def list_audit(visit: Administering) -> list[Answer]:
 
 
 def describe_component(row: ComponentRow, creator: str) -> Answer:
-    """What answers say of a component."""
+    """Describe a component in responses."""
     names = ("id", "kind", "name", "version", "licence", "visibility", "description", "form", "entry", "file_name")
     about = {name: getattr(row, name) for name in (*names, "state", "created", "changed")}
     return plain_values({**about, "creator": creator, "sha256": row.blob})

@@ -1,4 +1,4 @@
-"""The application: pages and interface over one folder, errors as one line, the limits in front."""
+"""The application: pages and JSON interface of one folder, error messages, and request limits."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -24,13 +24,13 @@ from .rank_history import Histories
 from .rendering import plain_text, render, script, style
 from .request_context import SESSION, NoToken, Page, page_context
 
-_AWAY = (OperationalError, InterfaceError, NoConnection)  # or held by somebody else for too long
-_AGAIN = "the database is busy or away; try again in a moment"
+_AWAY = (OperationalError, InterfaceError, NoConnection)  # or locked for too long
+_AGAIN = "the database is busy or unavailable; try again in a moment"
 _STATUS = ((NotFoundError, 404), (NoToken, 401), (ForbiddenError, 403), (TooManyAttempts, 429), (Unavailable, 503))
 
 
 def make_pages(folder: ServerFolder) -> FastAPI:
-    """The application without the limits in front of it."""
+    """Build the application without request limits."""
     about = "A server for adversarial robustness: components, tasks, leaderboards."
     made = FastAPI(
         title="davylamp",
@@ -60,19 +60,19 @@ def make_pages(folder: ServerFolder) -> FastAPI:
 
 
 def make_application(folder: ServerFolder, *, host: str = "127.0.0.1", names: Iterable[str] = ()) -> Application:
-    """The application as it is served.
+    """Build the served application.
 
     Args:
-        folder: of the server.
-        host: the address that it is served at.
-        names: further names under which it may be asked for, as the proxy in front of it has them.
+        folder: server folder.
+        host: address that it is served at.
+        names: additional host names that requests may use, as set by a proxy.
     """
-    largest = (folder.settings.largest << 20) + (1 << 20)  # and the other fields of the form
+    largest = (folder.settings.largest << 20) + (1 << 20)  # includes the other form fields
     return Protected(make_pages(folder), AllowedHosts(host, names), largest, partial(_uploader, folder))
 
 
 def _uploader(folder: ServerFolder, scope: Scope) -> str:
-    """Who may send a file with this request; "": nobody."""
+    """Return the name of the user who may upload a file with this request; "" if not allowed."""
     if scope["path"] not in ("/components/new", "/api/v1/components"):
         return ""
     request = Request({**scope, "app": None})
@@ -112,18 +112,18 @@ def _add_files(made: FastAPI) -> None:
 
 
 def _explain(request: Request, error: Exception) -> Response:
-    """An error of ours: its line, without where the server keeps its files, with the status that fits it."""
+    """Respond to a DavylampError with its message, without the server's paths, and a suitable status."""
     status = next((status for kind, status in _STATUS if isinstance(error, kind)), 400)
     place = str(request.app.state.folder.path)
     return _answer(request, status, str(error).replace(f"{place}/", "").replace(place, "the server's folder"))
 
 
 def _explain_form(request: Request, error: Exception) -> Response:
-    """A field that is missing or of another type: which, and what was expected."""
+    """Respond to a missing or invalid field with its name and the expected value."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = ".".join(str(part) for part in first.get("loc", ())[1:])
-    return _answer(request, 422, f"{where}: {first.get('msg', 'expected another value')}"[:500])
+    return _answer(request, 422, f"{where}: {first.get('msg', 'expected a different value')}"[:500])
 
 
 def _explain_status(request: Request, error: Exception) -> Response:
@@ -132,13 +132,13 @@ def _explain_status(request: Request, error: Exception) -> Response:
 
 
 def _explain_text(request: Request, _: Exception) -> Response:
-    """A text that the database cannot keep: a NUL, half of a character; nothing of the request was."""
+    """Respond to a text that the database cannot store (NUL, unpaired surrogates); nothing was stored."""
     return _answer(request, 400, "expected texts without NUL and half characters, and numbers of a usual size")
 
 
 def _explain_clash(request: Request, _: Exception) -> Response:
-    """Two that did the same at once, of whom the other was first; nothing of this request was kept."""
-    return _answer(request, 409, "expected nobody else to do the same at this moment; try again")
+    """Respond to a conflict with a simultaneous request; nothing of this request was stored."""
+    return _answer(request, 409, "another request made the same change at the same time; try again")
 
 
 def _explain_away(request: Request, _: Exception) -> Response:
@@ -146,7 +146,7 @@ def _explain_away(request: Request, _: Exception) -> Response:
 
 
 def _explain_bug(request: Request, _: Exception) -> Response:
-    return _answer(request, 500, "something went wrong in the server; its log has more")
+    return _answer(request, 500, "internal error; see the server's log")
 
 
 def _answer(request: Request, status: int, line: str) -> Response:
@@ -155,5 +155,5 @@ def _answer(request: Request, status: int, line: str) -> Response:
         return JSONResponse({"error": plain_text(line)}, status_code=status, headers=headers)
     try:
         return render(page_context(request), "error.html", status=status, line=line)
-    except Exception:  # the database is away: whoever asks gets a line at least
+    except Exception:  # the database is unavailable: respond with a plain message
         return PlainTextResponse(plain_text(line), status_code=status)

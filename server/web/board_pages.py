@@ -1,4 +1,4 @@
-"""Pages of results: leaderboards, cells with the line that makes them again, two components side by side."""
+"""Result pages: leaderboards, runs with the command to repeat them, and comparisons of two components."""
 
 import calendar
 import itertools
@@ -30,7 +30,7 @@ _PARTS = ("model_id", "attack_id", "defence_id", "data_id")
 
 
 class FilterForm(NamedTuple):
-    """The filters as a form has them; "": any."""
+    """The filters of a form; "" for any."""
 
     data: Annotated[str, Query(max_length=20, description="number of a data set")] = ""
     norm: Annotated[str, Query(max_length=20)] = ""
@@ -39,14 +39,14 @@ class FilterForm(NamedTuple):
     knowledge: Annotated[str, Query(max_length=40, description=", ".join(KNOWLEDGE))] = ""
     creator: Annotated[str, Query(max_length=64, description="of the subject")] = ""
     since: Annotated[str, Query(max_length=10, description="a day, YYYY-MM-DD")] = ""
-    worst_case: Annotated[str, Query(max_length=3, description="yes: only cells of several attacks together")] = ""
+    worst_case: Annotated[str, Query(max_length=3, description="yes: only worst cases of several attacks")] = ""
 
     @property
     def filters(self) -> Filters:
-        """As they are meant.
+        """Parse the filters.
 
         Raises:
-            InvalidInput: if one cannot be read.
+            InvalidInput: If one is invalid.
         """
         from ...adapters.parameters import parse_number
 
@@ -62,7 +62,7 @@ Asked = Annotated[FilterForm, Depends()]
 
 
 def show_board(visit: RequestContext, kind: BoardKind, asked: FilterForm) -> HTMLResponse:
-    """A leaderboard, with the cells that it is made of."""
+    """Render a leaderboard with its runs."""
     board = visit.request.app.state.boards.show(visit.viewer, kind, asked.filters)
     with visit.folder.database.reading() as session:
         chosen = chosen_cells(visit.viewer, kind, asked.filters._replace(data=board.data))
@@ -76,13 +76,13 @@ def show_board(visit: RequestContext, kind: BoardKind, asked: FilterForm) -> HTM
 
 @router.get("/")
 def boards(visit: Page, asked: Asked, kind: BoardKind = "models") -> HTMLResponse:
-    """The leaderboards."""
+    """Show the leaderboards."""
     return show_board(visit, kind, asked)
 
 
 @router.get("/cells")
 def cells(visit: Page, component: int = 0) -> HTMLResponse:
-    """The finished cells, of one component or of all."""
+    """Show the finished runs, of one component or of all."""
     with visit.folder.database.reading() as session:
         row = find_component(session, visit.viewer, component) if component else None
         rows = session.scalars(of_component(visit.viewer, component).limit(_SHOWN)).all()
@@ -92,7 +92,7 @@ def cells(visit: Page, component: int = 0) -> HTMLResponse:
 
 @router.get("/behind")
 def runs_behind_score(visit: Page, asked: Asked, kind: BoardKind = "models", subject: str = "") -> HTMLResponse:
-    """The cells that a mean of a leaderboard is computed from, no others."""
+    """Show the runs behind a score of a leaderboard."""
     board = visit.request.app.state.boards.show(visit.viewer, kind, asked.filters)
     numbers = next((row.cells for row in board.rows if row.name == subject), None)
     if numbers is None:
@@ -105,7 +105,7 @@ def runs_behind_score(visit: Page, asked: Asked, kind: BoardKind = "models", sub
 
 @router.get("/cells/{number}")
 def cell(visit: Page, number: int) -> HTMLResponse:
-    """One cell: its numbers, its components, and how to make it again."""
+    """Show one run: numbers, components, and how to repeat it."""
     with visit.folder.database.reading() as session:
         row = find_cell(session, visit.viewer, number)
         numbers = [each for each in (row.model_id, row.defence_id, *row.attack_ids, row.data_id) if each]
@@ -116,23 +116,23 @@ def cell(visit: Page, number: int) -> HTMLResponse:
 
 @router.get("/cells/{number}/file")
 def cell_file(visit: Page, number: int) -> FileResponse:
-    """The record of a cell, a Parquet file."""
+    """Send the record of a run, a Parquet file."""
     return send_cell(visit, number)
 
 
 def send_cell(visit: RequestContext, number: int) -> FileResponse:
-    """The record of a cell that may be seen."""
+    """Send the record of a visible run."""
     with visit.folder.database.reading() as session:
         row = find_cell(session, visit.viewer, number)
     path = visit.folder.task(row.task_id) / "results" / "cells" / row.file
     if not path.is_file():
-        raise NotFoundError("expected the file of the cell, found none")
+        raise NotFoundError("the file of this run does not exist")
     return FileResponse(path, media_type="application/octet-stream", filename=row.file)
 
 
 @router.get("/compare")
 def compare(visit: Page, first: int = 0, second: int = 0) -> HTMLResponse:
-    """Two components of a kind on what both met."""
+    """Compare two components of a kind on their common runs."""
     with visit.folder.database.reading() as session:
         components = session.scalars(components_for(visit.viewer).order_by(ComponentRow.kind, ComponentRow.name)).all()
         pair = [find_component(session, visit.viewer, each) for each in (first, second) if each]
@@ -141,15 +141,15 @@ def compare(visit: Page, first: int = 0, second: int = 0) -> HTMLResponse:
 
 
 def find_cell(session: Session, viewer: Viewer, number: int) -> CellRow:
-    """A cell that the viewer may see, or NotFoundError."""
+    """Return a run that the viewer may see. Raises NotFoundError otherwise."""
     row = session.scalar(cells_for(viewer).where(CellRow.id == (number if 0 < number < 2**31 else -1)))
     if row is None:
-        raise NotFoundError(f"expected the number of a cell, got {number}: there is none that you can see")
+        raise NotFoundError(f"there is no run {number} that you can see")
     return row
 
 
 def of_component(viewer: Viewer, component: int) -> Any:
-    """The cells of a component, the newest first; 0: of all."""
+    """Select the runs of a component, newest first; 0 for all."""
     chosen = cells_for(viewer).order_by(CellRow.id.desc())
     if not component:
         return chosen
@@ -157,9 +157,9 @@ def of_component(viewer: Viewer, component: int) -> Any:
 
 
 def describe_cell(row: CellRow) -> dict[str, Any]:
-    """What tables and answers say of a cell: share fooled with its interval (Clopper and Pearson).
+    """Describe a run for tables and responses: fooling rate with its interval (Clopper and Pearson).
 
-    `fooled` is a whole number, but for a random model, where images count by the share of their draws.
+    `fooled` is an integer except for randomised models, whose images count by the rate over samples.
     """
     low, high = proportion_interval(row.fooled, row.attacked)
     names = ("id", "task_id", "key", "state", "reason", "model", "attack", "norm", "epsilon", "targeted", "knowledge")
@@ -173,18 +173,18 @@ def describe_cell(row: CellRow) -> dict[str, Any]:
 
 
 def component_names(session: Session, viewer: Viewer) -> dict[int, str]:
-    """What the components that a viewer may see are called: creator/name version."""
+    """Return display names of the components that a viewer may see: creator/name version."""
     creators = {row.id: row.name for row in session.scalars(select(UserRow))}
     rows = session.scalars(components_for(viewer)).all()
     return {row.id: f"{creators[row.creator_id]}/{row.name} {row.version}" for row in rows}
 
 
 def compare_cells(session: Session, viewer: Viewer, first: ComponentRow, second: ComponentRow) -> list[dict[str, Any]]:
-    """Pairs of cells that differ in the component alone, with the difference of the shares that were fooled.
+    """Return pairs of runs that differ in the component only, with the difference of their fooling rates.
 
-    Two attacks have parameters of their own: there each setting of one is held against each of the other. The interval
-    (Newcombe's, from Clopper and Pearson's of both) takes the images of both for independent: it is wider than it has
-    to be where they are the same images.
+    Attacks have their own parameters, so each setting of one is compared with each of the other. The interval
+    (Newcombe's, from Clopper and Pearson's of both) assumes independent images, so it is wider than necessary for equal
+    images.
     """
     if first.kind != second.kind:
         names = f"{first.kind} {first.name} and {second.kind} {second.name}"
@@ -199,7 +199,7 @@ def compare_cells(session: Session, viewer: Viewer, first: ComponentRow, second:
 
 
 def _by_rest(session: Session, viewer: Viewer, component: ComponentRow) -> dict[Any, dict[str, CellRow]]:
-    """The finished cells of a component by all that it is not, and of each the newest by its key."""
+    """Group the finished runs of a component by everything else, with the newest for each key."""
     column = f"{component.kind}_id"
     mine = cells_for(viewer).where(getattr(CellRow, column) == component.id, CellRow.state == "done")
     names = {*_PARTS, "norm", "epsilon", "targeted", "images", "seed", "parameters", "terms"} - {column}
@@ -207,7 +207,7 @@ def _by_rest(session: Session, viewer: Viewer, component: ComponentRow) -> dict[
     by_rest: dict[Any, dict[str, CellRow]] = {}
     for row in session.scalars(mine.where(CellRow.attacked > 0).order_by(CellRow.id.desc()).limit(_READ)):
         rest = [getattr(row, name) for name in sorted(names)]
-        # A worst case of other attacks, or what another library of the same component made, is something else.
+        # Worst cases of different attacks, and different libraries of one component, are not comparable.
         rest.append("" if component.kind == "attack" else row.attack)
         by_rest.setdefault(tuple(rest), {}).setdefault(row.key, row)
     return by_rest

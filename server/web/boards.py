@@ -1,4 +1,4 @@
-"""Leaderboards: the cells that a viewer may see, ranked by `davylamp.scoring`; made again when either changes."""
+"""Leaderboards: visible runs ranked by `davylamp.scoring`, recomputed when results or permissions change."""
 
 import contextlib
 import threading
@@ -31,18 +31,18 @@ _KEPT, _FRAMES = 64, 64
 
 
 class Filters(NamedTuple):
-    """Which cells count; "" and 0: any.
+    """Filters on runs; "" and 0 for any.
 
     Args:
-        data: number of a data set.
+        data: id of a data set.
         norm: "linf", ...
-        epsilon: the radius.
+        epsilon: radius.
         targeted: "yes", "no".
         knowledge: "white-box", "black-box", "score", "decision", "transfer".
-        creator: of the subject, a user's name.
-        since: seconds since 1970.
-        worst_case: "yes": only cells that are the worst case of several attacks, which else count nowhere: each of
-            their attacks was made on the images alone that those before it left.
+        creator: user name of the subject's creator.
+        since: Unix timestamp.
+        worst_case: "yes" for worst cases of several attacks only. They are excluded otherwise, because each of their
+            attacks was run only on images not fooled before.
     """
 
     data: int = 0
@@ -56,9 +56,9 @@ class Filters(NamedTuple):
 
 
 class BoardRow(NamedTuple):
-    """A subject: its component, its score (mean response) and rank with 95 % intervals, the numbers of its cells.
+    """A subject: component, score (mean response) and rank with 95 % intervals, ids of its runs.
 
-    `group` has its letters: subjects that share one do not differ significantly, corrected over all pairs.
+    `group` contains its letters: subjects that share one do not differ significantly, corrected over all pairs.
     """
 
     name: str
@@ -78,13 +78,13 @@ class Board:
     """A leaderboard.
 
     Args:
-        rows: the best first; empty: there is no ranking, and `reason` says why.
-        reason: why there is none.
-        notes: of the ranking.
-        cells: that count.
-        data: number of the data set that it is about.
-        made: seconds since 1970.
-        tasks: numbers of those whose cells count.
+        rows: subjects, best first; empty if there is no ranking.
+        reason: reason why there is no ranking.
+        notes: notes of the ranking.
+        cells: number of runs that count.
+        data: id of the data set.
+        made: Unix timestamp.
+        tasks: ids of the tasks whose runs count.
     """
 
     rows: tuple[BoardRow, ...] = ()
@@ -97,11 +97,11 @@ class Board:
 
 
 class Boards:
-    """Makes leaderboards and keeps them; while one is made again the last one is shown, never across rights.
+    """Computes and caches leaderboards. An older version is shown during recomputation, for the same permissions only.
 
     Args:
-        folder: of the server.
-        made: called with each that is made.
+        folder: server folder.
+        made: called with each computed leaderboard.
     """
 
     def __init__(self, folder: ServerFolder, made: Callable[[Viewer, BoardKind, Filters, Board], object]):
@@ -112,7 +112,7 @@ class Boards:
         self._busy: set[Any] = set()
 
     def show(self, viewer: Viewer, kind: BoardKind, filters: Filters) -> Board:
-        """The leaderboard of what a viewer may see."""
+        """Return the leaderboard for a viewer."""
         with self.folder.database.reading() as session:
             rights = (private_scope(session, viewer), visibility_count(session))
             newest = session.execute(
@@ -123,7 +123,7 @@ class Boards:
             kept = self._kept.get(key)
             if kept is not None and kept[0] == state:
                 return kept[1]
-            if kept is not None and kept[1].rows:  # of the same rights: older, but nothing that may not be seen
+            if kept is not None and kept[1].rows:  # older, but for the same permissions
                 if key not in self._busy:
                     self._busy.add(key)
                     given = (viewer, kind, filters, key, state)
@@ -132,7 +132,7 @@ class Boards:
         return self._make(viewer, kind, filters, key, state)
 
     def _make_again(self, *given: Any) -> None:
-        with contextlib.suppress(SQLAlchemyError):  # away, or closed meanwhile: it is made when somebody asks again
+        with contextlib.suppress(SQLAlchemyError):  # unavailable or closed: recomputed on the next request
             self._make(*given)
 
     def _make(self, viewer: Viewer, kind: BoardKind, filters: Filters, key: Any, state: Any) -> Board:
@@ -155,14 +155,14 @@ class Boards:
             rows = session.scalars(chosen_cells(viewer, kind, filters)).all()
             states = _states_of(session, {row.task_id for row in rows})
         if not rows:
-            return Board(reason="no cell is finished that matches these filters", data=filters.data)
-        # Only what was asked about the same images can be ranked: without a choice those of most cells.
+            return Board(reason="no finished run matches these filters", data=filters.data)
+        # Only runs on the same images can be ranked; by default those with most runs.
         data = filters.data or Counter(row.data_id for row in rows).most_common(1)[0][0]
         kept, odd = comparable_cells(kind, [row for row in rows if row.data_id == data])
         cells = {row.key: row for row in kept}
         results = self._results(cells, states)
         if results is None:
-            return Board(reason="the results of these cells cannot be read", cells=len(cells), data=data)
+            return Board(reason="the results of these runs cannot be read", cells=len(cells), data=data)
         try:
             responses = build_responses(results, _SUBJECTS[kind])
             matrix = responses.values, responses.subjects, responses.images
@@ -171,14 +171,14 @@ class Boards:
             return Board(reason=str(error), cells=len(cells), data=data)
         notes = (f"mean response over {len(responses.items)} items", *responses.notes, *ranking.notes)
         if odd:
-            line = f"left out, because they overlap too little with the others: {', '.join(odd[:5])}"
+            line = f"omitted, because they overlap too little with the others: {', '.join(odd[:5])}"
             notes = (*notes, line + (f" and {len(odd) - 5} more" if len(odd) > 5 else ""))
         tasks = tuple(sorted({row.task_id for row in cells.values()}))
         behind = _cells_behind(results, kind, cells)
         return Board(_rows(ranking, kind, behind), "", notes, len(cells), data, tasks=tasks)
 
     def _results(self, cells: Mapping[str, CellRow], states: Mapping[int, tuple[int, int]]) -> pd.DataFrame | None:
-        """The outcomes of cells, each of the task that its row is of; None if there are none that can be read."""
+        """Return the outcomes of runs, each from its task; None if none can be read."""
         keys: dict[int, list[str]] = {}
         for key, row in cells.items():
             keys.setdefault(row.task_id, []).append(key)
@@ -188,7 +188,7 @@ class Boards:
         return None if results.empty else results.loc[~results[["cell", "image"]].duplicated()]
 
     def _frame(self, task: int, state: tuple[int, int]) -> pd.DataFrame:
-        """The outcomes of a task's cells, read again when it has others."""
+        """Return the outcomes of a task's runs, reread when they change."""
         key = (task, *state)
         if key not in self._frames:
             try:
@@ -203,9 +203,9 @@ class Boards:
 
 
 def chosen_cells(viewer: Viewer, kind: BoardKind, filters: Filters) -> Select[CellRow]:
-    """The finished cells that a viewer may see and filters let through.
+    """Select the finished runs that a viewer may see and that pass the filters.
 
-    Defended models count for no attack. Among models each is one of its own, MODEL+DEFENCE.
+    Runs on defended models do not count for attacks. Among models, MODEL+DEFENCE is a separate model.
     """
     chosen = cells_for(viewer).where(CellRow.state == "done")
     chosen = chosen.where(
@@ -246,9 +246,9 @@ def _is_yes(text: str) -> bool:
 
 
 def count_fooled(session: Session, viewer: Viewer, component: int) -> list[tuple[float, float]]:
-    """When the cells of a component were finished, and the share that was fooled in all of them until then.
+    """Return when the runs of a component were finished, with the cumulative fooling rate.
 
-    A cell that later tasks have taken over counts once.
+    A run that later tasks reuse counts once.
     """
     mine = (CellRow.model_id == component) | (CellRow.attack_id == component) | (CellRow.defence_id == component)
     counted = (mine, CellRow.state == "done", CellRow.attack_id.is_not(None))
@@ -265,13 +265,13 @@ def count_fooled(session: Session, viewer: Viewer, component: int) -> list[tuple
 
 
 def _states_of(session: Session, tasks: Collection[int]) -> dict[int, tuple[int, int]]:
-    """What changes with the cells of a task: how many there are, and the newest."""
+    """Return a state that changes with a task's runs: their number and the newest id."""
     counted = select(CellRow.task_id, func.count(CellRow.id), func.max(CellRow.id)).group_by(CellRow.task_id)
     return {task: (count, newest) for task, count, newest in session.execute(counted) if task in tasks}
 
 
 def _cells_behind(results: pd.DataFrame, kind: BoardKind, cells: Mapping[str, CellRow]) -> dict[str, list[CellRow]]:
-    """The cells that each subject's score is computed from, by its name."""
+    """Return the runs behind each subject's score, by name."""
     names = subjects_of(results, _SUBJECTS[kind])
     pairs = pd.DataFrame({"name": names, "cell": results.loc[names.index, "cell"]}).drop_duplicates()
     behind: dict[str, list[CellRow]] = {}
@@ -281,7 +281,7 @@ def _cells_behind(results: pd.DataFrame, kind: BoardKind, cells: Mapping[str, Ce
 
 
 def _rows(ranking: Ranking, kind: BoardKind, behind: Mapping[str, Sequence[CellRow]]) -> tuple[BoardRow, ...]:
-    """The subjects with their components; the better rank first."""
+    """Return the subjects with their components, the better rank first."""
     made = []
     for place, name in enumerate(ranking.subjects):
         counted = behind.get(name, [])

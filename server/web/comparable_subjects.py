@@ -1,4 +1,4 @@
-"""Which subjects of a leaderboard met enough of the same to be ranked: one odd submission takes no board down."""
+"""Selects leaderboard subjects with enough common results, so that an unusual submission does not empty a board."""
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping
@@ -6,21 +6,21 @@ from collections.abc import Collection, Hashable, Iterable, Mapping
 from ...adapters.display_text import format_radius
 from ..database.records import CellRow
 
-UNDEFENDED = "none"  # among defences; every other one is held against it
+UNDEFENDED = "none"  # baseline among defences
 
 
 def choose_comparable(met: Mapping[str, Collection[Hashable]], always: Collection[str] = ()) -> set[str]:
-    """The subjects that are ranked: as many as can be on as much as can be that all of them met.
+    """Choose subjects to rank, maximising the responses on items that all of them have.
 
-    From all subjects the one that keeps most from being common is left out, again and again; of these sets the one with
-    the most responses (subjects x what all of them met) counts, of equal ones the larger.
+    Starting from all subjects, the one with the least overlap is removed repeatedly. Of these sets, the one with the
+    most responses (subjects x common items) is chosen, the larger one if tied.
 
     Args:
-        met: what each subject has results of.
-        always: at most one subject that is never left out; then only what it met can be common.
+        met: items with results, by subject.
+        always: at most one subject that is never removed; then only its items can be common.
 
     Returns:
-        At least two subjects with something in common; all of them where no two have anything.
+        At least two subjects with common items; all subjects if no two have any.
     """
     kept = {name: set(each) for name, each in met.items()}
     for name in kept.keys() & set(always):
@@ -36,7 +36,7 @@ def choose_comparable(met: Mapping[str, Collection[Hashable]], always: Collectio
 
 
 def comparable_cells(kind: str, rows: Iterable[CellRow]) -> tuple[list[CellRow], list[str]]:
-    """The cells of the subjects that are ranked, and what a reader calls those that are left out."""
+    """Return the runs of the ranked subjects, and display names of the omitted ones."""
     by_subject: dict[str, list[CellRow]] = {}
     rows = list(rows)
     for row in rows:
@@ -50,7 +50,7 @@ def comparable_cells(kind: str, rows: Iterable[CellRow]) -> tuple[list[CellRow],
 
 
 def _shared(items: set[Hashable], counts: "Counter[Hashable]") -> int:
-    """How often others met what a subject met."""
+    """Count the results of other subjects on a subject's items."""
     return sum(counts[item] - 1 for item in items)
 
 
@@ -69,7 +69,7 @@ def _subject(kind: str, row: CellRow) -> str:
 
 
 def _label(kind: str, row: CellRow, bases: Mapping[int, str]) -> str:
-    """A subject in words; a defence as it stands behind the name of a model, whose undefended cells are its base."""
+    """Return the display name of a subject; a defence by its suffix in the model's name."""
     if kind == "attacks":
         radius = "" if row.epsilon is None else f" {format_radius(row.norm, row.epsilon)}"
         return f"{row.attack} {row.norm}{radius}{' targeted' if row.targeted else ''}"

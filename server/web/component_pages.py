@@ -1,4 +1,4 @@
-"""Pages of components: the list, one's card with its results, the form that adds one, what its creator can do."""
+"""Component pages: list, card with results, upload form, and the creator's actions."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, BinaryIO
@@ -34,7 +34,7 @@ _SHOWN = 500
 
 @router.get("")
 def components(visit: Page, kind: Kind | None = None) -> HTMLResponse:
-    """The components that may be seen."""
+    """Show the visible components."""
     with visit.folder.database.reading() as session:
         chosen = components_for(visit.viewer).where(ComponentRow.state != "archived")
         chosen = chosen.where(ComponentRow.kind == kind) if kind else chosen
@@ -45,7 +45,7 @@ def components(visit: Page, kind: Kind | None = None) -> HTMLResponse:
 
 @router.get("/new")
 def new_component(visit: Page) -> HTMLResponse:
-    """The form that adds one."""
+    """Show the form for a new component."""
     check_signed_in(visit)
     return render(visit, "new_component.html", kinds=KINDS, forms=FORMS)
 
@@ -63,7 +63,7 @@ def add_component(  # noqa: PLR0913, PLR0917 - a field each
     visibility: Annotated[str, Form()] = "private",
     file: Annotated[UploadFile | None, File()] = None,
 ) -> Response:
-    """Add one."""
+    """Add a component."""
     card = ComponentCard(name.strip(), version.strip(), licence.strip(), description, visibility)
     row = register_upload(visit, card, ComponentRequest(kind, form, entry.strip()), file)
     return redirect(f"/components/{row.id}")
@@ -71,7 +71,7 @@ def add_component(  # noqa: PLR0913, PLR0917 - a field each
 
 @router.get("/{number}")
 def component(visit: Page, number: int) -> HTMLResponse:
-    """One's card, results and history."""
+    """Show a component's card, results and history."""
     with visit.folder.database.reading() as session:
         row = find_component(session, visit.viewer, number)
         creator = session.get_one(UserRow, row.creator_id).name
@@ -86,7 +86,7 @@ def component(visit: Page, number: int) -> HTMLResponse:
 
 @router.get("/{number}/file")
 def component_file(visit: Page, number: int) -> FileResponse:
-    """Its file, to be saved and not shown."""
+    """Send a component's file as a download."""
     return send_file(visit, number)
 
 
@@ -98,7 +98,7 @@ def change(
     description: Annotated[str, Form()] = "",
     visibility: Annotated[str, Form()] = "private",
 ) -> Response:
-    """Describe it anew, show it or hide it."""
+    """Change description and visibility of a component."""
     changes = {"licence": licence, "description": description, "visibility": visibility}
     with visit.folder.database.writing() as session:
         row = change_card(session, visit.viewer, number, changes)
@@ -108,7 +108,7 @@ def change(
 
 @router.post("/{number}/withdraw")
 def withdraw_one(visit: Sent, number: int, back: Annotated[bool, Form()] = False) -> Response:
-    """Take it out of new tasks, or put it back."""
+    """Withdraw a component from new tasks, or restore it."""
     with visit.folder.database.writing() as session:
         withdraw(session, visit.viewer, number, back=back)
         note(session, visit.origin, "put back a component" if back else "withdrew a component", str(number))
@@ -117,7 +117,7 @@ def withdraw_one(visit: Sent, number: int, back: Annotated[bool, Form()] = False
 
 @router.post("/{number}/delete")
 def delete_one(visit: Sent, number: int) -> Response:
-    """Delete it, or archive it if a task refers to it."""
+    """Delete a component, or archive it if a task refers to it."""
     with visit.folder.database.writing() as session:
         delete(session, visit.folder, visit.viewer, number, visit.origin)
     return redirect("/components")
@@ -126,7 +126,7 @@ def delete_one(visit: Sent, number: int) -> Response:
 def register_upload(
     visit: RequestContext, card: ComponentCard, wish: ComponentRequest, file: UploadFile | None
 ) -> ComponentRow:
-    """Register a component with the file of a form, of which nothing is left if it is refused."""
+    """Register a component with the file of a form, which is deleted if refused."""
     check_signed_in(visit)
     folder = visit.folder
     upload = _take(folder, file) if file is not None and file.filename else None
@@ -143,7 +143,7 @@ def register_upload(
 
 
 def send_file(visit: RequestContext, number: int) -> FileResponse:
-    """The file of a component that may be seen."""
+    """Send the file of a visible component."""
     with visit.folder.database.reading() as session:
         row = find_component(session, visit.viewer, number)
     if row.blob is None:

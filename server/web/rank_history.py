@@ -1,4 +1,4 @@
-"""How the rank of components went: noted when the public leaderboard of a data set changes."""
+"""Rank history of components, recorded when a data set's public leaderboard changes."""
 
 import contextlib
 import threading
@@ -19,19 +19,19 @@ _EVERY_SECONDS = 60.0
 
 
 class Histories:
-    """Notes and shows ranks; only of what every visitor sees, so that nothing private is in them."""
+    """Records and shows ranks, of public results only."""
 
     def __init__(self, folder: ServerFolder):
         self.folder = folder
 
     def note_board(self, viewer: Viewer, kind: BoardKind, filters: Filters, board: Board) -> None:
-        """Note the ranks of a public leaderboard without filters where they have changed."""
+        """Record changed ranks of a public leaderboard without filters."""
         if viewer.is_admin or filters._replace(data=0) != Filters() or not board.rows:
             return
         with self.folder.database.writing() as session:
             if private_scope(session, viewer):
                 return
-            best: dict[int, BoardRow] = {}  # an attack with several settings has a row for each
+            best: dict[int, BoardRow] = {}  # attacks with several settings have several rows
             defended = _defended_cells(session, board) if kind == "models" else set()
             for row in board.rows:
                 if row.component is not None and defended.isdisjoint(row.cells[:1]):
@@ -48,7 +48,7 @@ class Histories:
                 session.add(HistoryRow(subjects=len(board.rows), tasks=list(board.tasks), **ranks, **about))
 
     def of_component(self, session: Session, viewer: Viewer, component: int) -> list[HistoryRow]:
-        """The ranks of a component, the newest first, on leaderboards of nothing that the viewer may not see."""
+        """Return the ranks of a component, newest first, on leaderboards that the viewer may see."""
         mine = select(HistoryRow).where(HistoryRow.component_id == component).order_by(HistoryRow.id.desc())
         rows = session.scalars(mine.limit(_READ)).all()
         behind = {number for row in rows for number in row.tasks}
@@ -57,22 +57,22 @@ class Histories:
 
 
 def _defended_cells(session: Session, board: Board) -> set[int]:
-    """Which of the first cells of rows have a defence in front of the model: their rank is not that of the model."""
+    """Return which of the rows' first runs have a defended model, whose rank is not that of the model."""
     first = [number for row in board.rows for number in row.cells[:1]]
     chosen = select(CellRow.id).where(CellRow.id.in_(first), CellRow.defence_id.is_not(None))
     return set(session.scalars(chosen))
 
 
 def make_boards(folder: ServerFolder, boards: Boards, after: int = 0) -> int:
-    """Make the public leaderboards of data that have new results, whose ranks are then noted.
+    """Compute the public leaderboards of data with new results, which records their ranks.
 
     Args:
-        folder: of the server.
-        boards: that note what they make.
-        after: number of the newest cell when this was done last.
+        folder: server folder.
+        boards: boards that record ranks.
+        after: id of the newest run at the last call.
 
     Returns:
-        The number of the newest cell now.
+        The id of the newest run now.
     """
     with folder.database.reading() as session:
         newest = session.scalar(select(func.max(CellRow.id))) or 0
@@ -84,18 +84,18 @@ def make_boards(folder: ServerFolder, boards: Boards, after: int = 0) -> int:
                 boards.show(VISITOR, kind, Filters(data=number))
             except SQLAlchemyError:
                 raise
-            except Exception:  # a board that cannot be made keeps no other from being noted
+            except Exception:  # a failing board must not prevent the others
                 traceback.print_exc()
     return newest
 
 
 def keep_noting(folder: ServerFolder, boards: Boards, stopped: threading.Event) -> None:
-    """Note ranks every minute, in a thread of its own: whether somebody looks or not."""
+    """Record ranks every minute in a background thread."""
 
     def work() -> None:
         newest = 0
         while not stopped.wait(_EVERY_SECONDS):
-            with contextlib.suppress(SQLAlchemyError):  # away, or busy, for a while
+            with contextlib.suppress(SQLAlchemyError):  # temporarily unavailable
                 newest = make_boards(folder, boards, newest)
 
     threading.Thread(target=work, daemon=True).start()

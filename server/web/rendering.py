@@ -1,4 +1,4 @@
-"""Pages from templates: every text is escaped, and what would steer a terminal or turn a line around is shown."""
+"""Renders pages from templates, with escaped text and visible control and bidirectional characters."""
 
 import math
 import time
@@ -20,7 +20,7 @@ _STEERING = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
 
 
 def plain_text(text: Any) -> str:
-    """A text without control characters and signs that turn its direction; line ends and tabs stay."""
+    """Remove control and bidirectional characters from a text, except line ends and tabs."""
     return "".join(
         each if each in "\n\t" or unicodedata.category(each) not in _STEERING else "\N{REPLACEMENT CHARACTER}"
         for each in str(text)
@@ -28,7 +28,7 @@ def plain_text(text: Any) -> str:
 
 
 def plain_values(document: Any) -> Any:
-    """The same for every text in a JSON document."""
+    """Apply `plain_text` to every text in a JSON document."""
     if isinstance(document, dict):
         return {plain_text(name): plain_values(value) for name, value in document.items()}
     if isinstance(document, (list, tuple)):
@@ -37,7 +37,7 @@ def plain_values(document: Any) -> Any:
 
 
 def render(visit: RequestContext, template: str, status: int = 200, **values: Any) -> HTMLResponse:
-    """A page for a visit; `values` are what the template shows."""
+    """Render a page for a request; `values` are passed to the template."""
     shared = {"viewer": visit.viewer, "mark": visit.csrf_token, "version": __version__, "path": visit.request.url.path}
     text = _environment().get_template(template).render(**shared, **values)
     response = HTMLResponse(text, status_code=status)
@@ -49,42 +49,42 @@ def render(visit: RequestContext, template: str, status: int = 200, **values: An
 
 
 def redirect(path: str) -> Response:
-    """Send the browser to another page of ours."""
+    """Redirect the browser to a page of this server."""
     return RedirectResponse("/" + path.lstrip("/\\"), status_code=303)
 
 
 @cache
 def style() -> str:
-    """The style of the report, and what pages of the server have besides."""
+    """Return the report's stylesheet with the server's additions."""
     shared = Path(build.__file__).with_name("style.css").read_text(encoding="utf-8")
     return shared + (_HERE / "server.css").read_text(encoding="utf-8")
 
 
 @cache
 def script() -> str:
-    """What follows a task, and warns before something is deleted."""
+    """Return the script that follows tasks, and warns before deletion."""
     return (_HERE / "server.js").read_text(encoding="utf-8")
 
 
 def format_time(seconds: float) -> str:
-    """A time as UTC; "" for none."""
+    """Format a time as UTC; "" for 0."""
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds)) if seconds else ""
 
 
 def format_duration(seconds: float) -> str:
-    """How long: 5 s, 3 min, 2 h."""
+    """Format a duration: 5 s, 3 min, 2 h."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def share(value: Any) -> str:
-    """A share with three digits after the point; "-" for none."""
+    """Format a proportion with three decimals; "-" if undefined."""
     return "-" if value is None or math.isnan(value) else f"{float(value):.3f}"
 
 
 def parameters(values: Any) -> str:
-    """A table of parameters in a line: "steps=10 step_size=0.01"; "" for none."""
+    """Format parameters in one line: "steps=10 step_size=0.01"; "" without any."""
     return " ".join(f"{name}={value}" for name, value in sorted(values.items()))
 
 

@@ -1,4 +1,4 @@
-"""Who asks: by the cookie of a session or by a token; and whether a form came from one of our pages."""
+"""Identifies the user of a request by session cookie or token, and checks CSRF tokens."""
 
 import secrets
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ SESSION, VISIT = "davylamp_session", "davylamp_visit"
 
 @dataclass
 class RequestContext:
-    """A request, and who makes it.
+    """A request and its user.
 
     Args:
-        request: as it came.
-        folder: of the server.
-        viewer: who asks.
-        session: what the cookie of the session holds, "" without one.
-        visit: what the other cookie holds, by which forms of visitors are known.
+        request: HTTP request.
+        folder: server folder.
+        viewer: user of the request.
+        session: value of the session cookie, "" without one.
+        visit: value of the other cookie, which identifies visitors' forms.
     """
 
     request: Request
@@ -35,22 +35,22 @@ class RequestContext:
 
     @property
     def origin(self) -> Origin:
-        """For the log."""
+        """Origin for the log."""
         return Origin(self.viewer.name, self.address)
 
     @property
     def address(self) -> str:
-        """Of the machine that asks, as the server or the proxy before it knows it."""
+        """Client address, as known to the server or its proxy."""
         return self.request.client.host if self.request.client else ""
 
     @property
     def csrf_token(self) -> str:
-        """What forms of this visit send back."""
+        """CSRF token of this request's forms."""
         return csrf_token(self.folder.secret, self.session or self.visit)
 
 
 def page_context(request: Request) -> RequestContext:
-    """Who asks for a page: by the session's cookie."""
+    """Identify the user of a page by the session cookie."""
     folder: ServerFolder = request.app.state.folder
     session, visit = request.cookies.get(SESSION, "")[:100], request.cookies.get(VISIT, "")[:100]
     viewer = None
@@ -65,10 +65,10 @@ Page = Annotated[RequestContext, Depends(page_context)]
 
 
 def check_form(visit: Page, mark: Annotated[str, Form()] = "") -> RequestContext:
-    """A visit that sends a form of ours.
+    """Check that a form was sent from one of our pages.
 
     Raises:
-        ForbiddenError: if the form is from elsewhere, or its page too old.
+        ForbiddenError: If the form is from a different site, or its page is too old.
     """
     cookie = visit.session or visit.request.cookies.get(VISIT, "")[:100]
     site = visit.request.headers.get("sec-fetch-site", "same-origin")
@@ -83,10 +83,10 @@ Sent = Annotated[RequestContext, Depends(check_form)]
 
 
 def api_context(request: Request) -> RequestContext:
-    """Who asks by a program: by a token, or for reading by the session of a browser.
+    """Identify the user of an API request by token, or for reading by session cookie.
 
     Raises:
-        ForbiddenError: if a token is shown that is none.
+        ForbiddenError: If the token is invalid.
     """
     folder: ServerFolder = request.app.state.folder
     kind, _, secret = request.headers.get("authorization", "").partition(" ")
@@ -97,46 +97,46 @@ def api_context(request: Request) -> RequestContext:
             raise NoToken("expected a token that is valid as Authorization: Bearer TOKEN")
         return RequestContext(request, folder, viewer)
     visit = page_context(request)
-    # A page elsewhere can make a browser send its cookie along: such a request only reads.
+    # A different site can make a browser send its cookie, so such requests may only read.
     scopes: frozenset[Scope] = frozenset(("read",))
     return RequestContext(request, folder, Viewer(visit.viewer.id, visit.viewer.name, visit.viewer.is_admin, scopes))
 
 
 class NoToken(ForbiddenError):
-    """A token that is none, or no longer."""
+    """An invalid or expired token."""
 
 
 Program = Annotated[RequestContext, Depends(api_context)]
 
 
 def read_with(visit: Program) -> RequestContext:
-    """A program that may read; a token without that scope sees what visitors do."""
+    """Return the context with read permission; a token without that scope sees public objects only."""
     return visit if "read" in visit.viewer.scopes else RequestContext(visit.request, visit.folder, VISITOR)
 
 
 def submit_with(visit: Program) -> RequestContext:
-    """A program that may submit."""
+    """Return the context if it may submit."""
     if not visit.viewer.may_submit:
         raise ForbiddenError("expected a token with the scope submit")
     return visit
 
 
 def administer_with(visit: Program) -> RequestContext:
-    """A program of an admin."""
+    """Return the context if it may administer."""
     if not visit.viewer.is_admin or "admin" not in visit.viewer.scopes:
         raise ForbiddenError("expected a token of an admin with the scope admin")
     return visit
 
 
 def check_signed_in(visit: RequestContext) -> RequestContext:
-    """Raise ForbiddenError of a visitor."""
+    """Raise ForbiddenError for a visitor."""
     if visit.viewer.id is None:
         raise ForbiddenError("expected to be signed in")
     return visit
 
 
 def check_admin(visit: RequestContext) -> RequestContext:
-    """Raise ForbiddenError unless an admin asks."""
+    """Raise ForbiddenError unless the user is an admin."""
     if not visit.viewer.is_admin:
         raise ForbiddenError("expected an admin")
     return visit
@@ -148,6 +148,6 @@ Administering = Annotated[RequestContext, Depends(administer_with)]
 
 
 def set_cookie(visit: RequestContext, response: Any, name: str, value: str, seconds: int | None = None) -> None:
-    """A cookie that scripts do not see, that no other site's form sends, and over HTTPS alone where there is it."""
+    """Set a cookie that is HttpOnly, SameSite, and Secure if HTTPS is used."""
     is_secure = visit.request.url.scheme == "https"
     response.set_cookie(name, value, max_age=seconds, httponly=True, samesite="lax", secure=is_secure, path="/")

@@ -1,4 +1,4 @@
-"""The line that makes a cell again, and the same as a file."""
+"""The command that repeats a run, also as a file."""
 
 import shlex
 
@@ -12,9 +12,9 @@ from ..folder import ServerFolder
 
 
 def rerun_command(folder: ServerFolder, row: CellRow) -> tuple[str, str]:
-    """A line of `davylamp evaluate`, and its TOML file; empty if the cell's record cannot be read.
+    """Return a `davylamp evaluate` command, and its TOML file; empty if the run's record cannot be read.
 
-    Files of components are called as they lie in a task's `room/`: creator/kind-name-version/file.
+    Files of components are named as in a task's `room/`: creator/kind-name-version/file.
     """
     try:
         record = ResultsStore(folder.task(row.task_id) / "results", create=False).read("cells", row.key)
@@ -26,7 +26,7 @@ def rerun_command(folder: ServerFolder, row: CellRow) -> tuple[str, str]:
 
 
 def _line(cell: AttackRun) -> str:
-    if cell.search.kind == "worst-case":  # parameters of several attacks do not fit a line: the file has them
+    if cell.search.kind == "worst-case":  # parameters of several attacks need the file
         return "davylamp evaluate cell.toml -o again"
     threat, subject = cell.as_planned.threat_model, cell.subject
     options: list[tuple[str, object]] = [("models", subject.model), ("attacks", cell.attack), ("norm", threat.norm)]

@@ -1,4 +1,4 @@
-"""A server at its address: the application by Uvicorn, and workers beside it that are started again when they die."""
+"""Serves the application with Uvicorn, and restarts worker processes that die."""
 
 import os
 import subprocess
@@ -22,12 +22,12 @@ _AGAIN_SECONDS = 2.0
 
 
 class WorkerProcesses:
-    """Workers as processes of their own; each ends when this process does, however that ends.
+    """Worker processes that end with this process.
 
     Args:
-        command: that starts one.
-        count: how many.
-        more: variables of their environment: an address with a password is no argument that others see.
+        command: command that starts one.
+        count: number of workers.
+        more: environment variables, for secrets that must not appear as arguments.
     """
 
     def __init__(self, command: Sequence[str], count: int, more: Mapping[str, str] | None = None):
@@ -46,7 +46,7 @@ class WorkerProcesses:
         self._thread.join()
         for process in self._processes:
             if process.stdin is not None:
-                process.stdin.close()  # which it takes for the end
+                process.stdin.close()  # signals the end
         for process in self._processes:
             try:
                 process.wait(15)
@@ -67,7 +67,7 @@ class WorkerProcesses:
 
 
 def end_with_parent(stopped: threading.Event) -> None:
-    """Set an event once standard input ends: the process that started this one is gone, or wants it to stop."""
+    """Set an event when standard input ends: the parent process has died, or requests an end."""
 
     def wait() -> None:
         while sys.stdin.buffer.read(1):
@@ -90,16 +90,16 @@ def serve_tasks(
     """Serve until interrupted.
 
     Args:
-        folder: of the server; embedded components are added, and to an empty one a task over them.
-        host: address to listen at.
-        port: 0: any that is free.
-        names: further names under which it may be asked for.
-        workers: beside it.
-        started: called with the address, and whether somebody is an admin, once it listens.
+        folder: server folder; embedded components are added, and an initial task if it is empty.
+        host: address to listen on.
+        port: TCP port; 0 for any free port.
+        names: additional host names that requests may use.
+        workers: worker processes.
+        started: called with the address, and whether there is an admin, when the server listens.
         proxy: see `configure`.
 
     Raises:
-        DavylampError: if the address cannot be listened at.
+        DavylampError: If it cannot listen on the address.
     """
     import uvicorn
 
@@ -109,7 +109,7 @@ def serve_tasks(
         seed_task(session, folder)
         admin = has_admin(session)
     clean_uploads(folder.uploads)
-    tempfile.tempdir = str(folder.uploads)  # where forms are read to: /tmp may be small, or memory
+    tempfile.tempdir = str(folder.uploads)  # for uploaded forms, because /tmp may be small or in memory
     application: Any = make_application(folder, host=host, names=names)
     stopped = threading.Event()
     keep_noting(folder, application.application.state.boards, stopped)

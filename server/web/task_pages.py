@@ -1,4 +1,4 @@
-"""Pages of tasks: the list, the form that starts one, one's progress, log, report and export."""
+"""Task pages: list, submission form, progress, log, report and export."""
 
 import tempfile
 import threading
@@ -26,7 +26,7 @@ from .request_context import Page, RequestContext, Sent, check_signed_in
 
 router = APIRouter(include_in_schema=False, prefix="/tasks")
 _SHOWN, _LOG_SHOWN, _REPORTS_KEPT = 200, 64 << 10, 8
-# The report is one page with its own script and style, of numbers and names that are escaped there.
+# The report is one page with its own script and style, with escaped content.
 _REPORT_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'; sandbox allow-scripts"
@@ -34,10 +34,10 @@ _REPORT_POLICY = (
 
 
 class TaskReports:
-    """The reports of tasks, built one at a time: that of a task that is done is a file, the others' last ones are kept.
+    """The reports of tasks, built one at a time. Reports of finished tasks are files; the latest of others are cached.
 
     Args:
-        folder: of the server.
+        folder: server folder.
     """
 
     def __init__(self, folder: ServerFolder):
@@ -45,7 +45,7 @@ class TaskReports:
         self._kept: dict[int, tuple[int, str]] = {}
 
     def show(self, number: int, cells: int, *, is_done: bool) -> str:
-        """The page; of a task that is not done, of as many cells as there were when `cells` was the last of them."""
+        """Return the page; for an unfinished task with the runs up to `cells`."""
         place = self._folder.task(number)
         with self._lock:
             last, text = self._kept.pop(number, (0, ""))
@@ -66,7 +66,7 @@ class TaskReports:
 
 @router.get("")
 def tasks(visit: Page) -> HTMLResponse:
-    """The tasks that may be seen, the newest first."""
+    """Show the visible tasks, newest first."""
     with visit.folder.database.reading() as session:
         rows = session.scalars(tasks_for(visit.viewer).order_by(TaskRow.id.desc()).limit(_SHOWN)).all()
         owners = {row.id: row.name for row in session.scalars(select(UserRow))}
@@ -75,7 +75,7 @@ def tasks(visit: Page) -> HTMLResponse:
 
 @router.get("/new")
 def new_task(visit: Page) -> HTMLResponse:
-    """The form that starts one."""
+    """Show the submission form."""
     check_signed_in(visit)
     with visit.folder.database.reading() as session:
         active = components_for(visit.viewer).where(ComponentRow.state == "active").order_by(ComponentRow.name)
@@ -100,7 +100,7 @@ def add_task(  # noqa: PLR0913, PLR0917 - a field each
     visibility: Annotated[str, Form()] = "private",
     priority: Annotated[int, Form()] = 0,
 ) -> Response:
-    """Start one."""
+    """Submit a task."""
     shared = {"norm": norm.strip(), "epsilon": epsilon.strip()}
     settings: dict[str, Any] = {"models": models, "defences": defences, "data": data, "seeds": [seed]}
     settings["attacks"] = [{"component": number, **shared} for number in attacks]
@@ -112,7 +112,7 @@ def add_task(  # noqa: PLR0913, PLR0917 - a field each
 
 @router.get("/{number}")
 def task(visit: Page, number: int) -> HTMLResponse:
-    """One task: how far it is, what it found, its log."""
+    """Show a task: progress, results and log."""
     with visit.folder.database.reading() as session:
         row = find_task(session, visit.viewer, number)
         owner = session.get_one(UserRow, row.owner_id).name
@@ -127,7 +127,7 @@ def task(visit: Page, number: int) -> HTMLResponse:
 
 @router.get("/{number}/log")
 def log(visit: Page, number: int) -> PlainTextResponse:
-    """What the task's process printed, without anything that steers a terminal."""
+    """Send the task's log, without control characters."""
     with visit.folder.database.reading() as session:
         find_task(session, visit.viewer, number)
     return PlainTextResponse(read_log(visit.folder, number))
@@ -135,7 +135,7 @@ def log(visit: Page, number: int) -> PlainTextResponse:
 
 @router.get("/{number}/report")
 def task_report(visit: Page, number: int) -> HTMLResponse:
-    """The report of the task's results, as `davylamp report` writes it."""
+    """Show the report of the task's results, as written by `davylamp report`."""
     with visit.folder.database.reading() as session:
         row = find_task(session, visit.viewer, number)
         cells = session.scalar(select(func.max(CellRow.id)).where(CellRow.task_id == number))
@@ -147,13 +147,13 @@ def task_report(visit: Page, number: int) -> HTMLResponse:
 
 @router.get("/{number}/export")
 def export(visit: Page, number: int) -> StreamingResponse:
-    """The signed task as one file."""
+    """Send the signed task as one file."""
     return send_export(visit, number)
 
 
 @router.post("/{number}/cancel")
 def cancel_one(visit: Sent, number: int) -> Response:
-    """End it."""
+    """Cancel a task."""
     with visit.folder.database.writing() as session:
         cancel(session, visit.viewer, number)
         note(session, visit.origin, "cancelled a task", str(number))
@@ -162,10 +162,10 @@ def cancel_one(visit: Sent, number: int) -> Response:
 
 @router.post("/{number}/retry")
 def retry_one(visit: Sent, number: int) -> Response:
-    """Let it wait again."""
+    """Queue a task again."""
     with visit.folder.database.writing() as session:
         retry(session, visit.viewer, number)
-        note(session, visit.origin, "tried a task again", str(number))
+        note(session, visit.origin, "retried a task", str(number))
     return redirect(f"/tasks/{number}")
 
 
@@ -177,7 +177,7 @@ def change(
     visibility: Annotated[str, Form()] = "private",
     priority: Annotated[int, Form()] = 0,
 ) -> Response:
-    """Another title, visibility or priority."""
+    """Change title, visibility or priority."""
     with visit.folder.database.writing() as session:
         change_task(session, visit.viewer, number, {"title": title, "visibility": visibility, "priority": priority})
         note(session, visit.origin, "changed a task", f"{number}: {visibility}")
@@ -185,7 +185,7 @@ def change(
 
 
 def submit_task(visit: RequestContext, wish: TaskRequest) -> TaskRow:
-    """Submit a task, and note that."""
+    """Submit a task and log it."""
     check_signed_in(visit)
     with visit.folder.database.writing() as session:
         row = submit(session, visit.folder, visit.viewer, wish)
@@ -194,7 +194,7 @@ def submit_task(visit: RequestContext, wish: TaskRequest) -> TaskRow:
 
 
 def describe_task(row: TaskRow, owner: str) -> dict[str, Any]:
-    """What pages and answers say of a task: percentage and seconds left while it runs."""
+    """Describe a task for pages and responses, with percentage and remaining seconds."""
     names = ("id", "title", "state", "visibility", "priority", "message", "created", "started", "finished", "settings")
     about = {name: getattr(row, name) for name in (*names, "images", "images_done", "attempts", "signature")}
     share = row.images_done / row.images if row.images else 0.0
@@ -206,12 +206,12 @@ def describe_task(row: TaskRow, owner: str) -> dict[str, Any]:
 
 
 def cells_of(session: Session, number: int) -> list[CellRow]:
-    """The cells of a task that may be seen, in the order in which they were finished."""
+    """Return the runs of a visible task, in the order of completion."""
     return [*session.scalars(select(CellRow).where(CellRow.task_id == number).order_by(CellRow.id))]
 
 
 def read_log(folder: ServerFolder, number: int) -> str:
-    """The end of a task's log; "" if it has none."""
+    """Return the end of a task's log; "" without one."""
     try:
         with (folder.task(number) / "log.txt").open("rb") as file:
             file.seek(0, 2)
@@ -222,7 +222,7 @@ def read_log(folder: ServerFolder, number: int) -> str:
 
 
 def send_export(visit: RequestContext, number: int) -> StreamingResponse:
-    """The signed task that may be seen, as one file, in pieces."""
+    """Send a visible signed task as one file, in chunks."""
     with visit.folder.database.reading() as session:
         row = find_task(session, visit.viewer, number)
     if not row.signature:
@@ -245,7 +245,7 @@ def send_export(visit: RequestContext, number: int) -> StreamingResponse:
 
 
 def viewer_tasks(session: Session, viewer: Viewer, state: str = "") -> list[dict[str, Any]]:
-    """The tasks that a viewer may see, as answers have them."""
+    """Return the tasks that a viewer may see, as in responses."""
     chosen = tasks_for(viewer).order_by(TaskRow.id.desc()).limit(_SHOWN)
     rows = session.scalars(chosen.where(TaskRow.state == state) if state else chosen).all()
     owners = {row.id: row.name for row in session.scalars(select(UserRow))}

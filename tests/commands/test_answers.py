@@ -57,7 +57,7 @@ def test_a_comparison(screen):
     document = json.loads("\n".join(screen(f"compare pgd {ASK} --defaults --json")))
     shares = [row["MR"] for row in document["rows"]]
     assert {float(f"{share:.3g}") for share in (min(shares), max(shares))} <= numbers(answer)
-    assert f"share of {document['rows'][0]['images']} images that are fooled" in answer
+    assert f"proportion of {document['rows'][0]['images']} images that are fooled" in answer
     assert {pair["verdict"] for pair in document["pairs"]} == verdicts(answer, document["pairs"])
     assert len(screen(f"compare pgd {ASK} --defaults -v")) > LONGEST
 

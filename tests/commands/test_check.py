@@ -60,7 +60,7 @@ def test_check_before_and_after_a_run(run, folder):
     code, out, err = run("check", "out", "--run", "--images", "2", "--json", "--isolate", "auto")
     assert code == 0
     assert err.startswith("- net.py:")
-    assert "in a process of their own" in err
+    assert "in a separate process" in err
     after = json.loads(out)
     assert after["notes"] == []
     check_of = {(check["name"], check["subject"]): check for check in after["checks"]}
@@ -68,7 +68,7 @@ def test_check_before_and_after_a_run(run, folder):
     assert check_of["gradients", "net.py:linear"]["state"] == "pass"
     planted = check_of["active-test", "foolbox:pgd (linf 0.05) on net.py:masked"]
     assert planted["state"] == "unknown"
-    assert planted["detail"] == "the model's layers are in a process of their own; --isolate no runs it here"
+    assert planted["detail"] == "the model's layers are in a separate process; use --isolate no"
     code, out, err = run("check", "out", "--run", "--images", "2", "--json", "--isolate", "no")
     assert (code, err) == (0, "")
     state_of = {(check["name"], check["subject"]): check["state"] for check in json.loads(out)["checks"]}
@@ -103,7 +103,7 @@ def test_a_changed_model_is_not_probed(run, folder, tmp_path):
     (tmp_path / "net.py").write_text(FACTORY.replace("*= 20", "*= 21"))
     code, out, err = run("check", "out", "--run", "--images", "1")
     assert code == 1  # the other model holds this one: none is as it was
-    assert "- net.py:linear: expected the model that was evaluated" in out
+    assert "- net.py:linear: the model differs from the evaluated one" in out
     assert err.splitlines()[-1].startswith("davylamp: expected cells that can be run again, got none: net.py:")
 
 

@@ -135,7 +135,7 @@ def test_evaluate_refuses_a_detector_before_it_runs(run, folder):
     assert "no such file: none.pt" in err
     code, out, err = run(*EVALUATE, "--models", "net.py:make", "--detector", "d.pt", "--print-config")
     assert (code, out) == (1, "")
-    assert "expected --print-config without --detector" in err
+    assert "--print-config and --detector cannot be combined" in err
 
 
 def test_a_detector_of_activations_is_refused_beside_an_isolated_model(run, folder):
@@ -188,7 +188,7 @@ def test_a_detector_of_another_model_and_examples_that_were_not_kept(run, folder
     code, _, err = run("detect", "r", "--detector", "d.pt")
     assert code == 1
     assert "no examples in r" in err
-    assert "its examples were not kept (--keep-images)" in err
+    assert "its examples were not stored (--keep-images)" in err
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_a_detector_of_another_model_and_examples_that_were_not_kept(run, folder
         (("train", "kernel-density", *ATTACK), "expected no attack, got foolbox:pgd"),
         (("train", "lidd"), "unknown detector 'lidd'; did you mean lid"),
         ((*TRAIN, *ATTACK, "--param", "epochs"), "expected --param name=value, got 'epochs'"),
-        ((*TRAIN, *ATTACK[:2], "--epsilon", "0.0001"), "expected at least 10 examples to learn from, got"),
+        ((*TRAIN, *ATTACK[:2], "--epsilon", "0.0001"), "expected at least 10 examples for training, got"),
         ((*TRAIN, *ATTACK, "-o", "no/such.pt"), "could not write no/such.pt"),
         (("detect", "nowhere", "--detector", "d.pt"), "no such file: d.pt"),
     ],

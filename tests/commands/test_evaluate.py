@@ -65,10 +65,10 @@ def test_parts_of_a_job_array_complete_each_other(run):
     command = ("evaluate", *COMMON, *PGD, "--shard-size", "3", "--part")
     code, out, _ = run(*command, "2/2")
     assert code == 0
-    assert out.startswith("out, part 2/2: 4 cells run, 0 failed, 4 wait for pieces of other parts")
+    assert out.startswith("out, part 2/2: 4 cells run, 0 failed, 4 waiting for shards of other parts")
     assert "next, when every part is done: davylamp status out" in out
     _, out, _ = run("status", "out")
-    assert "- part 1/2: 6 of 6 pieces missing; its command resumes it" in out
+    assert "- part 1/2: 6 of 6 shards missing; run its command again to resume" in out
     _, out, _ = run("status", "out", "--json")
     assert json.loads(out)["parts"][0] == {"number": 1, "of": 2, "pieces": 6, "missing": 6, "running": 0}
     _, out, _ = run(*command, "1/2")
@@ -77,7 +77,7 @@ def test_parts_of_a_job_array_complete_each_other(run):
     _, out, _ = run("status", "out")
     assert "part 1/2" not in out
     _, out, _ = run(*command, "13/13")
-    assert "- part 13/13 has nothing to do: there are fewer pieces than parts" in out
+    assert "- nothing to do in part 13/13: there are fewer shards than parts" in out
     whole = load("out").drop(columns="seconds")
     run("evaluate", *COMMON[:-1], "one-run", *PGD, "--shard-size", "3")
     assert whole.equals(load("one-run").drop(columns="seconds"))
@@ -89,7 +89,7 @@ def test_parts_of_a_job_array_complete_each_other(run):
         (("--part", "0/4"), "expected a part from 1 to 4, got '0/4': parts count from 1 (Slurm: --array=1-4)"),
         (("--part", "1/4", "--executor", "ray"), "expected --part without --executor ray, got both"),
         (("--part", "1/4", "--detector", "d.pt"), "expected --part without --detector, got both"),
-        (("--part", "1/4", "--against", "old"), "expected --against without --part, got both"),
+        (("--part", "1/4", "--against", "old"), "--against and --part cannot be combined"),
     ],
 )
 def test_a_part_that_cannot_be_is_a_line(run, options, line):

@@ -71,7 +71,7 @@ def test_an_empty_text_is_refused_and_named(arguments, option, run, tmp_path):
     [
         (KeyError("CA"), 70, "KeyError: 'CA'; this is a bug; run with DAVYLAMP_DEBUG=1"),
         (RuntimeError("two\nlines \x1b[31m"), 70, "RuntimeError: two lines \\x1b[31m; this is a bug"),
-        (MemoryError(), 1, "out of memory; take fewer images"),
+        (MemoryError(), 1, "out of memory; use fewer images"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 1, "out of memory"),
         (InvalidInput("expected\nthis\x1b]0;x\x07"), 1, "davylamp: expected this\\x1b]0;x\\x07"),
         (KeyboardInterrupt(), 130, ""),

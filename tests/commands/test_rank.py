@@ -50,7 +50,9 @@ def test_models_of_a_folder(run, folder):
     assert out.count("\nsynthetic image-") == 4
     assert "Images that separate the subjects best: synthetic image-" in out
     (shares,) = (
-        line for line in lines if line.startswith("- Attacks that separate the subjects, by share of the information: ")
+        line
+        for line in lines
+        if line.startswith("- Attacks that separate the subjects, by proportion of the information: ")
     )
     # Every model falls to the search for the smallest change: it tells none apart.
     assert {"fgsm linf 4/255", "pgd linf 4/255"} == set(re.findall(r"(\w+ l\S+(?: \d+/255)?) \d+%", shares))
@@ -59,8 +61,8 @@ def test_models_of_a_folder(run, folder):
 def test_what_separates_attacks_are_models(run, folder):
     code, out, err = run("rank", folder, "--subjects", "attacks", "--norm", "linf", "--json")
     assert code == 0, err
-    (sentence,) = (line for line in json.loads(out)["sentences"] if "by share of the information" in line)
-    assert sentence.startswith("Models that separate the subjects, by share of the information: ")
+    (sentence,) = (line for line in json.loads(out)["sentences"] if "by proportion of the information" in line)
+    assert sentence.startswith("Models that separate the subjects, by proportion of the information: ")
     shares = [int(share) for share in re.findall(r"(\d+)%", sentence)]
     assert len(shares) == 3
     assert shares == sorted(shares, reverse=True)
@@ -222,7 +224,7 @@ def test_python_refuses_what_it_does_not_know(folder, results, options, words):
     ("name", "words", "note"),
     [
         ("invalid", "attacks", "2 runs failed: their responses are missing"),
-        ("defence", "defences --original models.py:cnn --examples original", "responses to examples that were made on"),
+        ("defence", "defences --original models.py:cnn --examples original", "responses to examples made on"),
     ],
 )
 def test_python_has_every_note_of_the_command(run, tmp_path, name, words, note):
@@ -305,7 +307,7 @@ def test_newcomers_against_a_baseline(run, folder, newcomers):
 def test_how_few_images_would_have_been_enough(run, folder, newcomers):
     code, out, _ = run("rank", newcomers, "--against", folder, "--adaptive", "--norm", "linf", "--batch", "2")
     assert code == 0
-    assert out.count(", chosen one batch after the other, give an interval of ") == 2
+    assert out.count(", chosen batch by batch, give an interval of ") == 2
     code, out, _ = run("rank", newcomers, "--against", folder, "--adaptive", "--width", "0", "--json")
     choice = json.loads(out)["placements"][1]["choice"]
     last = choice["steps"][-1]
@@ -379,7 +381,7 @@ def test_misuse_of_a_baseline_is_one_line(run, folder, newcomers, arguments, mes
         (("--method", "canary", "--knowledge", "black-box"), "expected black-box attacks, got white-box ones only"),
         (("--method", "canary", "--budget", "4/255"), "expected --method canary without --epsilon"),
         (("--method", "canary", "--model", "2pl", "--fit", "nuts"), "without --item-model, --fit"),
-        (("--subjects", "defences"), "expected defended models as NAME+DEFENCE"),
+        (("--subjects", "defences"), "there are no defended models NAME+DEFENCE"),
         (("--subjects", "defences", "--method", "canary"), "no defended models named"),
         (("--subjects", "defences", "--method", "canary", "--per", "attack"), "without --per: libraries are averaged"),
         (("--budget", "4/255"), "expected results in one norm with a budget, got l2, linf: choose by norm"),

@@ -72,8 +72,15 @@ def test_a_reproduction_in_which_every_cell_failed_fails(run, tmp_path):
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (("-o", "kept"), "davylamp: interrupted; kept keeps what is finished, the same command goes on from there\n"),
-        ((), "davylamp: interrupted; nothing is kept; -o FOLDER keeps what is finished, to go on from there\n"),
+        (
+            ("-o", "kept"),
+            "davylamp: interrupted; finished results are stored in kept; run the same command again to resume\n",
+        ),
+        (
+            (),
+            "davylamp: interrupted; no results are stored; use -o FOLDER to store finished results and resume from "
+            "them\n",
+        ),
     ],
 )
 def test_an_interrupted_reproduction_says_what_is_left_of_it(run, monkeypatch, options, line):

@@ -75,7 +75,7 @@ def test_a_row_for_each_model_over_all_threat_models_is_the_mean_of_its_cells(wo
         (("--knowledge", "decision"), "expected decision attacks, got white-box only"),
         (("--mixed",), "expected --mixed with --by models, got --by attacks"),
         (("--knowledge", "white-box", "--transfer"), "expected --transfer without --by"),
-        (("--knowledge", "white-box", "--defence", "first", "second"), "expected --defence without --by"),
+        (("--knowledge", "white-box", "--defence", "first", "second"), "--defence cannot be combined --by"),
     ],
 )
 def test_what_a_table_cannot_choose_is_refused(world, run, options, said):
@@ -193,7 +193,7 @@ def test_metrics_by_the_names_of_the_papers(world, run):
     [
         (["--csv", "--json"], "expected one format, got --csv and --json"),
         (["--transfer", "--metric", "MR"], "expected --transfer without"),
-        (["--defence", "first", "second", "--pooled"], "expected --defence without"),
+        (["--defence", "first", "second", "--pooled"], "--defence cannot be combined"),
         (["--metric", "MRR"], "unknown metric 'MRR'; did you mean MR or MRV"),
         (["--metric", "ADMS"], "ADMS is not available in this folder: it was evaluated without the measures"),
         (["--defence", "first", "third"], "unknown model 'third'"),
@@ -238,7 +238,12 @@ def test_the_figure_says_what_it_shows(world, tmp_path):
     with mpl.rc_context({"svg.fonttype": "none"}):
         write_curve_figure(build_curves(world[0], bootstrap=20), tmp_path / "curves.svg")
     text = (tmp_path / "curves.svg").read_text(encoding="utf-8")
-    for shown in ("linf distance (pixel range)", "accuracy (share of all images)", "best(torchattacks:fgsm)", *MODELS):
+    for shown in (
+        "linf distance (pixel range)",
+        "accuracy (proportion of all images)",
+        "best(torchattacks:fgsm)",
+        *MODELS,
+    ):
         assert shown in text
 
 

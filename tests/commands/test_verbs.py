@@ -149,7 +149,7 @@ def test_verbs_take_modules_and_tensors(digits, tmp_path):
             "a.py:b would run in this process",
         ),
         (lambda _: davylamp.evaluate(DEMO, stop_when_fooled=True, **WITH), "`stop_when_fooled` needs several attacks"),
-        (lambda net: davylamp.train("art:binary-input", net, "demo:digits"), "got none; give `attack`"),
+        (lambda net: davylamp.train("art:binary-input", net, "demo:digits"), "; give `attack`"),
         (lambda net: davylamp.corrupt_table(net, data=([], [])), "expected the name of data as text, got tuple"),
         (lambda net: davylamp.corrupt_table(net, limit="3"), "expected `limit` as a whole number >= 1, got '3'"),
         (lambda net: davylamp.corrupt_table(net, by="foo"), "unknown rows of the table 'foo'; known: corruptions"),

@@ -128,7 +128,7 @@ def test_every_verb_says_it_before_any_number(digits, case, tmp_path):
     assert check.state == "fail"
     assert set(clean.columns["predicted"][named]) | set(clean.columns["label"][named]) >= {7}
     page = build_report(tmp_path / "r")
-    assert 0 < page.index(UNSTEADY) < page.index("No cell is missing")
+    assert 0 < page.index(UNSTEADY) < page.index("No run is missing")
 
 
 def test_the_command_line_says_it_first(digits, case, tmp_path, monkeypatch, run):

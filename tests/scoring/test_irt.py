@@ -127,7 +127,7 @@ def test_the_order_of_subjects_and_items_does_not_matter():
     [
         (np.ones((1, 4)), "at least 2 subjects"),
         (np.ones(4), "at least 2 subjects"),
-        (np.full((3, 4), 0.5), "nothing to rank by"),
+        (np.full((3, 4), 0.5), "do not differ on any item"),
         (np.array([[1.0, 0], [np.nan, np.nan]]), "1 and 0 without"),
         (np.array([[1.0, np.nan], [0, np.nan]]), "0 and 1 without"),
         (np.array([[1.0, 2], [0, 1]]), r"in \[0, 1\], got 0 to 2"),
@@ -146,7 +146,7 @@ def test_wrong_options():
         fit_irt(responses, ResponseModel(), chains=1, draws=100)
     with pytest.raises(ValueError, match="got '4pl'"):
         choose_model(responses, "4pl")
-    with pytest.raises(ValueError, match="got scores between"):
+    with pytest.raises(ValueError, match="got scores in between"):
         choose_model(responses / 2, "3pl")
     assert choose_model(responses).name == "1pl"
     assert choose_model(np.eye(10)).name == "2pl"

@@ -129,7 +129,7 @@ def test_groups_are_tested_together_and_put_into_words():
     assert rule == "By exact conditional tests, 5% false discoveries over 120 tests (Benjamini-Hochberg)."
     (nothing,) = describe_differences(table.assign(p_adjusted=1.0))
     assert "No difference at equal ability was found between art, foolbox on any of 60 images" in nothing
-    assert nothing.endswith("That is no proof that there is none.")
+    assert nothing.endswith("This does not show that there is none.")
 
 
 def test_what_divides_the_subjects_is_informative():

@@ -68,5 +68,5 @@ def test_a_notebook_gets_the_figure_and_a_place_without_matplotlib_the_table(ran
     assert len(ranking.plot().axes) == 1
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert "<img" not in ranking._repr_html_()
-    with pytest.raises(ImportError, match=r"expected Matplotlib.*davylamp\[plot\]"):
+    with pytest.raises(ImportError, match=r"need Matplotlib.*davylamp\[plot\]"):
         ranking.plot()

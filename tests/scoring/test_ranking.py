@@ -200,7 +200,7 @@ def test_few_images_tell_nobody_apart(scoring):
         assert np.isnan(ranking.low).all()
         assert ranking.rank_probability == pytest.approx(np.full((3, 3), 1 / 3))
         (note,) = ranking.notes
-        assert note.startswith("2 images: too few to resample, 5 are the least; nobody is told apart, and how many")
+        assert note.startswith("2 images: too few to resample (minimum 5); no difference is significant, and how many")
         assert project_pairs(ranking, 2) == []  # "more than 10 times the images" was of draws that nobody had made
     assert json.dumps(ranking.to_dict(), allow_nan=False)
 
@@ -231,7 +231,7 @@ def test_masked_responses_are_missing_and_images_may_be_named_by_anything():
 def test_leaving_one_out_may_leave_nothing_to_rank_by():
     def score(kept):
         if 0 not in kept:
-            raise ValueError("nothing to rank by")
+            raise ValueError("do not differ on any item")
         return np.arange(3.0)[kept]
 
     records = leave_one_out(score, list("abc"), axis="subjects")

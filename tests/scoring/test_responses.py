@@ -106,10 +106,10 @@ def test_the_order_of_rows_does_not_matter():
 
 
 def test_tables_that_hold_nothing():
-    with pytest.raises(ValueError, match="got a table without image, violated"):
+    with pytest.raises(ValueError, match="image, violated are missing"):
         build_responses(results().drop(columns=["image", "violated"]))
     for subjects in ("models", "implementations"):
-        with pytest.raises(ValueError, match="expected results to rank, got a table without rows"):
+        with pytest.raises(ValueError, match="has no rows to rank"):
             build_responses(results().iloc[:0], subjects)
     with pytest.raises(ValueError, match="got 'people'"):
         build_responses(results(), "people")  # type: ignore[arg-type]
@@ -122,7 +122,9 @@ def test_a_larger_ball_says_nothing_about_a_smaller_budget():
     responses = build_responses(results(minimum_norm=False), "models", 0.2, **EVERY)
     assert ("one", "x x foolbox:pgd linf 0.1 False 0") not in as_dict(responses)
     assert as_dict(responses)["one", "x x art:pgd linf 0.1 False 0"] == 0
-    assert "2 responses are missing: fooled in a larger ball, not asked about this budget" in responses.notes
+    assert (
+        "2 responses are missing: fooled at a larger radius, which is inconclusive for this budget" in responses.notes
+    )
     smallest = build_responses(results(minimum_norm=True), "models", 0.2, **EVERY)
     assert as_dict(smallest)["one", "x x foolbox:pgd linf 0.1 False 0"] == 1
 
@@ -137,21 +139,21 @@ def test_notes_say_what_is_missing_what_counts_twice_and_what_is_mixed():
         "an attack counts once for each library: pgd (art, foolbox)",
         "responses to different kinds of attacks are ranked together: white-box (5) and decision-based (2); "
         "targeted (1) and untargeted",
-        "subjects met different attacks, kept as asked: one 83%, two 33% of all. A score is biased if what was run "
-        "hangs on how it would have ended",
+        "subjects have results for different attacks, kept as requested: one 83%, two 33% of all. Scores are "
+        "biased if the choice of runs depended on their outcomes",
     )
     broken = results()
     broken.loc[broken["model"] == "two", "violated"] = True
-    assert "left out: two: no response at all" in build_responses(broken, "models").notes
+    assert "omitted: two (no response to any item)" in build_responses(broken, "models").notes
 
 
 def test_means_are_over_the_items_that_all_answered():
     responses = complete_items(build_responses(results(), "models", **EVERY))
     assert set(responses.items) == {"x x art:pgd linf 0.1 False 0", "y x art:pgd linf 0.1 False 0"}
     assert not np.isnan(responses.values).any()
-    assert responses.notes[-1] == "means are over the 2 of 4 items that every subject answered"
+    assert responses.notes[-1] == "means are over the 2 of 4 items with responses of all subjects"
     assert complete_items(responses) is responses
-    with pytest.raises(ValueError, match="all 2 subjects answered, got none"):
+    with pytest.raises(ValueError, match="no item has responses of all 2 subjects"):
         complete_items(responses._replace(values=np.array([[1, np.nan], [np.nan, 0]])))
 
 
@@ -164,12 +166,12 @@ def test_what_not_every_model_met_is_left_out_and_named():
         ("two", "y x pgd linf 0.1 False 0"): 0,
     }
     assert responses.notes == (
-        "left out: 1 of 3 responses to art:pgd linf 0.1: no result on two",
-        "left out: foolbox:pgd linf 0.1: no result on two",
-        "ranked by what every subject met; unequal='keep' ranks by all, and takes the rest for missing at random",
+        "omitted: 1 of 3 responses to art:pgd linf 0.1: no result on two",
+        "omitted: foolbox:pgd linf 0.1: no result on two",
+        "ranked by the results that all subjects have; unequal='keep' uses all, with the rest missing at random",
     )
     apart = results().query("(model == 'one') == (library == 'foolbox')")
-    with pytest.raises(ValueError, match=r"expected something that all 2 subjects met, got nothing .*unequal='keep'"):
+    with pytest.raises(ValueError, match=r"all 2 subjects have no results in common .*unequal='keep'"):
         build_responses(apart, "models")
 
 
@@ -241,12 +243,12 @@ def test_missing_that_hangs_on_the_subject_is_said():
     generator = np.random.default_rng(0)
     rows = [(model, "art", str(image), False, bool(generator.random() < share))
             for model, share in (("a", 0.4), ("b", 0.02), ("c", 0.02)) for image in range(80)]  # fmt: skip
-    (note,) = [note for note in build_responses(attempts(*rows)).notes if "depends on the subject" in note]
+    (note,) = [note for note in build_responses(attempts(*rows)).notes if "depend on the subject" in note]
     assert "most and least: a 39%, c 1%; p = 3e-11" in note
     alike = [
         (model, "art", str(image), False, bool(generator.random() < 0.2)) for model in "abc" for image in range(80)
     ]
-    assert not [note for note in build_responses(attempts(*alike)).notes if "depends on the subject" in note]
+    assert not [note for note in build_responses(attempts(*alike)).notes if "depend on the subject" in note]
 
 
 def test_a_defence_is_set_against_others_on_the_same_original():
@@ -256,17 +258,17 @@ def test_a_defence_is_set_against_others_on_the_same_original():
     responses = build_responses(attempts(*rows), "defences", unequal="keep")
     assert responses.subjects == ("none", "d.py:blur", "d.py:jpeg")
     assert responses.items == ("x x net pgd linf 0", "y x net pgd linf 0", "x x big pgd linf 0")
-    assert "left out: lone: no model with a defence in front of it" in responses.notes
+    assert "omitted: lone: no model with this defence" in responses.notes
     plain = attempts(*((name, "art", "x", False, False) for name in ("net", "trained")))
-    with pytest.raises(ValueError, match=r"expected defended models as NAME.*original=NAME"):
+    with pytest.raises(ValueError, match=r"no defended models NAME.*original=NAME"):
         build_responses(plain, "defences")
     defended = attempts(*((name, "art", "x", False, False) for name in ("net+blur", "net+jpeg")))
-    with pytest.raises(ValueError, match=r"expected the undefended model of net\+blur, net\+jpeg beside it, got none"):
+    with pytest.raises(ValueError, match=r"the undefended model of net\+blur, net\+jpeg is missing"):
         build_responses(defended, "defences")
     assert build_responses(plain, "defences", original="net").subjects == ("none", "trained")
     with pytest.raises(ValueError, match="expected the original among net, trained, got 'x'"):
         build_responses(plain, "defences", original="x")
-    with pytest.raises(ValueError, match="with subjects defences"):
+    with pytest.raises(ValueError, match="subjects defences only"):
         build_responses(plain, "models", original="net")
 
 
@@ -275,7 +277,7 @@ def test_named_defences_and_chains_of_them_belong_to_the_original_that_is_there(
     rows = [(name, "art", image, False, False) for name in names for image in ("x", "y")]
     responses = build_responses(attempts(*rows), "defences")
     assert responses.subjects == ("none", "jpeg:quality=50", "jpeg:quality=50+bit-depth:bits=4")
-    assert "left out: my+net: no model with a defence in front of it" in responses.notes
+    assert "omitted: my+net: no model with this defence" in responses.notes
 
 
 def test_settings_that_are_not_in_the_parameters_make_other_items():
@@ -296,13 +298,13 @@ def test_an_example_on_the_sphere_is_within_the_budget(radius):
 def test_a_budget_is_a_distance_in_one_norm():
     rows = results()
     rows.loc[0, "norm"] = "l2"
-    with pytest.raises(ValueError, match="expected results in one norm with a budget, got l2, linf"):
+    with pytest.raises(ValueError, match="needs results in one norm, got l2, linf"):
         build_responses(rows, "models", 0.1)
     budgets: tuple[Any, ...] = (0, -1, np.nan, np.inf, "4/255", True)
     for budget in budgets:
         with pytest.raises(ValueError, match="expected a budget as a positive number"):
             build_responses(results(), "models", budget)
-    with pytest.raises(ValueError, match="expected a column distance"):
+    with pytest.raises(ValueError, match="needs a column distance"):
         build_responses(results().drop(columns="distance"), "models", 0.1)
 
 
@@ -333,7 +335,7 @@ def test_a_random_model_answers_by_the_shares_of_its_draws():
     fooled = build_responses(random_rows(), "attacks")
     assert fooled.shares is not None
     assert sorted(set(fooled.shares[0])) == [0, 0.35, 1]
-    assert any(note.startswith("random: random: judged by many draws") for note in responses.notes)
+    assert any(note.startswith("random: random: evaluated on many samples") for note in responses.notes)
 
 
 def test_a_draw_hangs_on_nobody_else():

@@ -132,5 +132,5 @@ def test_an_optimisation_that_did_not_end_is_a_problem(few_steps, monkeypatch):
 
 
 def test_priors_of_a_fixed_scale_are_refused():
-    with pytest.raises(ValueError, match="expected hierarchical priors for a fit by svi"):
+    with pytest.raises(ValueError, match="svi needs hierarchical priors"):
         fit_irt(np.eye(3), ResponseModel("2pl", hierarchical=False), method="svi")

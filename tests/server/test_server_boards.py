@@ -139,7 +139,7 @@ def test_one_odd_submission_takes_no_leaderboard_down(evaluate, folder, visitor,
     assert [(row["name"], row["rank"], row["score"]) for row in after["rows"]] == [
         (row["name"], row["rank"], row["score"]) for row in before["rows"]
     ]
-    assert any("left out" in note and "bit-depth:bits=3" in note for note in after["notes"])
+    assert any("omitted" in note and "bit-depth:bits=3" in note for note in after["notes"])
     odd = add(users["bob"], "attack", "named", "torchattacks:fgsm", name="odd", visibility="public")
     evaluate(*attacks, ("torchattacks:pgd", {"steps": 1}))
     evaluate((odd, {}), seeds=[7])
@@ -378,7 +378,7 @@ def test_a_task_without_undefended_models_takes_no_board_of_defences_down(evalua
     after = visitor.get("/api/v1/leaderboards/defences", params={"norm": "linf"}).json()  # of which none is kept
     assert [row["name"] for row in after["rows"]] == [row["name"] for row in before["rows"]]
     assert {row["name"] for row in after["rows"]} == {"none", entries[0]}
-    assert any("left out" in note and entries[1] in note and entries[2] in note for note in after["notes"])
+    assert any("omitted" in note and entries[1] in note and entries[2] in note for note in after["notes"])
 
 
 def test_the_rank_of_a_defended_model_is_not_that_of_the_model(evaluate, folder, visitor, users, add, embedded):

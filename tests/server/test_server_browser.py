@@ -116,7 +116,7 @@ def test_an_afternoon(browser, address, folder, embedded, tmp_path, in_process, 
     for name, content in (("step.py", ATTACK), ("rounded.py", DEFENCE)):
         (tmp_path / name).write_text(content)
     alice = Person(browser, address)
-    assert "no cell is finished" in alice.go("/")
+    assert "no finished run matches" in alice.go("/")
     alice.sign_in("alice")
     for kind, entry, file in (("attack", "sign_step", "step.py"), ("defence", "rounded", "rounded.py")):
         alice.go("/components/new")
@@ -168,8 +168,8 @@ def test_an_afternoon(browser, address, folder, embedded, tmp_path, in_process, 
         assert "my-attack" not in page
         assert "sign_step" not in page
         assert "two by three" not in page
-    assert "no cell is finished" in alice.go("/")
+    assert "no finished run matches" in alice.go("/")
     for path in (f"/components/{attack}", f"/tasks/{task}", f"/tasks/{task}/report", "/cells/1"):
-        assert "none that you can see" in alice.go(path)
+        assert "that you can see" in alice.go(path)
     loud = [line for line in browser.get_log("browser") if "404" not in line["message"]]
     assert loud == []  # nothing broke the policy, nothing was asked of elsewhere

@@ -275,7 +275,7 @@ def test_a_fresh_server_shows_what_is_embedded_to_a_visitor(tmp_path):
         if "GET" in route.methods and "{" not in route.path and not route.path.startswith("/api/v1"):
             assert client.get(route.path).status_code in (200, 403, *[404] * (route.path == "/behind")), route.path
     assert "demo:mnist-lenet5" in client.get("/components").text
-    assert "no cell is finished" in client.get("/").text
+    assert "no finished run matches" in client.get("/").text
     fresh.database.close()
 
 

@@ -164,9 +164,9 @@ def test_what_is_private_is_in_no_query_of_another(folder, users, embedded, add)
             assert {row.id for row in session.scalars(tasks_for(viewer))} == tasks
             assert {row.task_id for row in session.scalars(cells_for(viewer))} == tasks
         for find, number in ((find_component, private), (find_task, hidden), (find_task, secret)):
-            with pytest.raises(NotFoundError, match="none that you can see"):
+            with pytest.raises(NotFoundError, match="that you can see"):
                 find(session, users["bob"], number)
-        with pytest.raises(NotFoundError, match="none that you can see"):  # as of a number that nothing has
+        with pytest.raises(NotFoundError, match="that you can see"):  # as of a number that nothing has
             find_component(session, users["bob"], 99999)
 
 

@@ -173,7 +173,7 @@ def test_cells_that_exist_are_not_run_again_where_the_owner_may_see_them(folder,
     TaskWorker(folder).run_one()
     second = wait("bob", attacks=("foolbox:fgsm", "foolbox:pgd"))
     TaskWorker(folder).run_one()
-    assert see(folder, second).message.startswith("1 cells run, 1 kept")
+    assert see(folder, second).message.startswith("1 finished, 1 reused")
     shared = {cell.key: cell for cell in cells(folder, second)}
     (cell,) = cells(folder, first)
     assert (shared[cell.key].reused, shared[cell.key].digest, cell.reused) == (True, cell.digest, False)
@@ -182,7 +182,7 @@ def test_cells_that_exist_are_not_run_again_where_the_owner_may_see_them(folder,
     TaskWorker(folder).run_one()
     again = wait("bob", attacks=("torchattacks:pgd",))
     TaskWorker(folder).run_one()
-    assert see(folder, again).message.startswith("1 cells run, 0 kept")
+    assert see(folder, again).message.startswith("1 finished, 0 reused")
     assert cells(folder, secret)[0].key == cells(folder, again)[0].key
 
 
@@ -193,8 +193,8 @@ def test_cells_beside_programs_of_another_user_are_not_taken_over(folder, wait, 
     mine, others = wait(), wait("bob")
     for _ in range(2):
         TaskWorker(folder).run_one()
-    assert "0 cells run, 1 kept" in see(folder, mine).message
-    assert "1 cells run, 0 kept" in see(folder, others).message
+    assert "0 finished, 1 reused" in see(folder, mine).message
+    assert "1 finished, 0 reused" in see(folder, others).message
 
 
 def test_uploaded_files_are_models_attacks_defences_and_data_of_a_task(
@@ -237,7 +237,7 @@ def test_programs_of_users_run_in_a_sandbox_where_there_is_one(folder, wait, use
     TaskWorker(folder, WorkerSettings(trust=False)).run_one()
     task = see(folder, number)
     assert task.state == "done"
-    assert task.message.startswith("2 cells run, 0 kept, 1 failed")
+    assert task.message.startswith("2 finished, 0 reused, 1 failed")
     assert "No such file or directory: '/etc/shadow' (line " in task.message
 
 

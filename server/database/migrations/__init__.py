@@ -1,1 +1,1 @@
-"""Steps from each version of the server's tables to the next, by Alembic."""
+"""Migrations of the server's tables, by Alembic."""

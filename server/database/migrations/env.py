@@ -1,4 +1,4 @@
-"""What Alembic runs: the steps, on the connection that it was given, in its transaction."""
+"""Alembic's entry point: runs the migrations on the given connection, in its transaction."""
 
 from alembic import context
 

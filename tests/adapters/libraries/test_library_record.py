@@ -271,7 +271,7 @@ def broken_site(tmp_path_factory):
 def test_a_record_that_cannot_be_used_costs_itself(what, broken_site):
     assert "foolbox:pgd" in broken_site
     said = " ".join(broken_site.split())
-    library = f"the library odd{list(BROKEN).index(what)} is left out: "
+    library = f"the library odd{list(BROKEN).index(what)} is omitted: "
     assert BROKEN[what][1] in said.partition(library)[2].partition("the library")[0]
 
 

@@ -173,7 +173,7 @@ def test_an_invalid_result_is_not_robust_and_is_named(digits):
     done = davylamp.robust_accuracy(Undefined(), case.inputs, case.labels, epsilon=0.1)
     assert done.clean.value == 1
     assert done.robust.value == 0
-    assert [line for line in done.warnings if line.startswith("4 results are invalid (4 through the model")]
+    assert [line for line in done.warnings if line.startswith("4 results are invalid (4 caused by the model")]
 
 
 def test_repeated_and_missing_images_are_named(digits):

@@ -65,7 +65,7 @@ def test_what_is_near_the_undefended_falls():
     assert judged(attempts[:1], 6).verdict == "falls"  # 8 of 40 against 6: five points
     assert judged(attempts[:1], 5).verdict != "falls"
     assert judged(attempts, None).verdict == "falls"
-    assert "falls to 5.0% [0.6, 16.9] of 40 from 95.0%, where the undefended" in judged(attempts, 0).sentence
+    assert "falls to 5.0% [0.6, 16.9] of 40 from 95.0%, compared with" in judged(attempts, 0).sentence
 
 
 def test_where_the_undefended_keeps_all_too_nothing_fell():
@@ -73,7 +73,7 @@ def test_where_the_undefended_keeps_all_too_nothing_fell():
     complete = [attempt(part, 0) for part in ("white-box", "scores", "decisions")]
     kept = judged(complete, 38)
     assert kept.verdict == "unknown"
-    assert "next to nothing from either model at this radius" in kept.sentence
+    assert "hardly lower the accuracy of either model" in kept.sentence
     assert judged([attempt("white-box", 2), *complete[1:]], 36).verdict == "unknown"  # five points of both
     assert judged([attempt("white-box", 30), *complete[1:]], 38).verdict == "falls"  # the defence makes it worse
     assert judged([attempt("white-box", 3), *complete[1:]], 34).verdict == "falls"  # something was to be defended
@@ -93,7 +93,7 @@ def test_a_black_box_has_to_beat_the_gradients_by_more_than_chance():
         rivals = [attempt("scores", 4 + extra), attempt("transfer", 4)]
         assert bool(gradient_masking_signs([white, *rivals], ())) == fires
     (line,) = gradient_masking_signs([white, attempt("scores", 20)], ())
-    assert line == "library:scores fools what no attack by gradients does (16 images against 0)"
+    assert line == "library:scores fools images that no gradient attack fools (16 images against 0)"
     assert judged([white, attempt("scores", 20)]).verdict == "masks"
     assert not gradient_masking_signs([white, attempt("scores", 20, failed=True)], ())
 
@@ -101,7 +101,10 @@ def test_a_black_box_has_to_beat_the_gradients_by_more_than_chance():
 def test_a_stand_in_that_finds_more_tells_of_misleading_gradients():
     attempts = [attempt("white-box", 2), attempt("white-box", 30, gradients="straight-through")]
     (line,) = gradient_masking_signs(attempts, ())
-    assert "attacks through gradients as its name has them miss what library:white-box, gradients straight-th" in line
+    assert (
+        "attacks that use the defence's default gradients miss images that library:white-box, gradients straight-th"
+        in line
+    )
     assert not gradient_masking_signs(attempts[1:], ())
 
 
@@ -111,7 +114,9 @@ def test_zero_gradients_and_a_radius_that_does_not_suffice():
     assert not gradient_masking_signs([attempt("white-box", 0, **{"no-gradient": 19})], ())
     left = [attempt("larger radius", count, epsilon=radius) for count, radius in ((2, 0.2), (30, 0.5))]
     (line,) = gradient_masking_signs(left, ())
-    assert line.startswith("at radius 0.5, where every image can be made grey, 20.0% [9.1, 35.6] of 40 stay right")
+    assert line.startswith(
+        "at radius 0.5, where any image can be turned grey, 20.0% [9.1, 35.6] of 40 is still correct"
+    )
     assert not gradient_masking_signs(
         [attempt("larger radius", 37, epsilon=0.5)], ()
     )  # one of 40: the attack's, perhaps
@@ -180,7 +185,7 @@ def test_images_that_nothing_was_said_of_are_taken_for_fooled():
 
     assert ruling(38).verdict == ruling(11).verdict == "holds"  # 3 of 40 known to stand: above five points
     assert ruling(10).verdict == "unknown"  # 2 of 40
-    assert "on 28 of 40 images no attack by gradients gave an example that keeps the rules" in ruling(10).sentence
+    assert "no gradient attack produced a valid example for 28 of 40 images" in ruling(10).sentence
 
 
 @pytest.mark.parametrize(("draws", "verdict"), [((10, 2), "holds"), ((9, 10), "unknown"), ((20, 1), "unknown")])

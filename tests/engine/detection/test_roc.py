@@ -70,8 +70,10 @@ def test_what_fools_and_is_not_detected_is_counted_among_what_was_attacked():
         assert (at.missed.low, at.missed.high) == proportion_interval(1, 6)
     assert (row.fooled, row.clean, row.left_out) == (4, 9, 1)
     assert row.area.value == pytest.approx(area_under_curve(clean[fresh], strange[[0, 1, 2, 3]]))
-    assert any("0.01 of its 10 calibration images is less than one" in note for note in row.notes)
-    assert any("1 of 10 test images left out" in note for note in row.notes)
+    assert any(
+        "with 10 calibration images, a false-positive rate of 0.01 allows no alarm" in note for note in row.notes
+    )
+    assert any("1 of 10 test images omitted" in note for note in row.notes)
 
 
 def test_images_that_a_detector_gives_no_number_are_left_out_and_named():
@@ -84,4 +86,4 @@ def test_images_that_a_detector_gives_no_number_are_left_out_and_named():
     assert (row.fooled, row.clean, row.left_out) == (3, 3, 0)
     assert (at.detected.count, at.detected.n, at.missed.count, at.missed.n) == (2, 3, 1, 3)
     assert (at.false_alarms.count, at.false_alarms.n) == (1, 3)
-    assert any("2 of 5 images left out, whose scores are NaN or infinite" in note for note in row.notes)
+    assert any("2 of 5 images omitted, because their scores are NaN or infinite" in note for note in row.notes)

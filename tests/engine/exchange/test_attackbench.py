@@ -178,7 +178,7 @@ def test_a_curve_has_the_optimality_against_imported_rows(folder, tmp_path):
 
 def test_a_file_of_another_model_is_refused(folder, tmp_path):
     others = (CLEAN.argmax(1) + (torch.arange(N) == 4)) % 3
-    with pytest.raises(InvalidInput, match="clean predictions of net, got others on 1 of 12 images"):
+    with pytest.raises(InvalidInput, match="clean predictions differ from those of net on 1 of 12 images"):
         bring(folder, tmp_path, document(OURS, predicted=others))
     assert read_outcomes(folder).references == ()
     with pytest.raises(UnknownName, match="model"):
@@ -196,10 +196,10 @@ def test_a_file_of_another_model_is_refused(folder, tmp_path):
         ({"distances": {"l2": [math.nan] * N}}, "NaN"),
         ({"distances": {"l2": [-1.0] * N}}, "less"),
         ({"distances": {"l2": ["a"] * N}}, "12 numbers"),
-        ({"hashes": []}, "expected hashes"),
+        ({"hashes": []}, "has no hashes"),
         ({"hashes": ["ab"] * N}, "SHA-512"),
-        ({"hashes": ["0" * 128] * N}, "12 others"),
-        ({"targeted": True}, "untargeted"),
+        ({"hashes": ["0" * 128] * N}, "none of the 12 images"),
+        ({"targeted": True}, "a targeted run"),
         ({"num_forwards": [1]}, "num_forwards"),
     ],
 )
@@ -225,7 +225,7 @@ def test_what_is_no_file_of_it_is_one_line(folder, tmp_path):
             import_attackbench(path, folder, data=DATA)
     with pytest.raises(Unavailable, match="results folder"):
         import_attackbench(tmp_path / "a.json", tmp_path / "none", data=DATA)
-    with pytest.raises(Unavailable, match="images that were evaluated"):
+    with pytest.raises(Unavailable, match="differ from the evaluated ones"):
         import_attackbench(tmp_path / "a.json", folder, data=Data(INPUTS + 0.1, LABELS, DATA.names))
     with pytest.raises(Unsupported, match="import attackbench"):
         build_references(folder)
@@ -316,8 +316,8 @@ def test_a_violation_is_exported_as_a_failed_batch(writer, tmp_path):
     exported = export_attackbench(writer.store.folder, tmp_path / "out", data=DATA)
     (file,) = exported.files
     assert json.loads(file.read_text(encoding="utf-8"))["batch_failures"] == violated.tolist()
-    assert {note.partition(":")[0] for note in exported.notes} == {"left out", "foolbox"}
-    assert sum("it failed" in note or "targets" in note or "1 violations" in note for note in exported.notes) == 3
+    assert {note.partition(":")[0] for note in exported.notes} == {"omitted", "foolbox"}
+    assert sum("it failed" in note or "targets" in note or "1 invalid results" in note for note in exported.notes) == 3
     ((done,), _) = import_attackbench(file, writer.store.folder, data=DATA)
     assert (done.fooled, done.crashed) == (10, 1)
 
@@ -346,7 +346,7 @@ def test_with_a_model_the_files_of_others_are_left_out_and_counted(writer, tmp_p
     (tmp_path / "files" / "unknown.json").write_text(json.dumps(unknown), encoding="utf-8")
     done, (line,) = import_attackbench(tmp_path / "files", folder, data=DATA, model="net")
     assert [(each.attack, each.model) for each in done] == [("foolbox:ddn", "net"), ("adv_lib:fmn", "net")]
-    assert line == "expected runs of net, got 1 that name other models of the folder: noisy"
+    assert line == "1 runs are of other models of the folder, not of net: noisy"
     with pytest.raises(InvalidInput, match="net, noisy; `model` says which"):
         import_attackbench(tmp_path / "files" / "unknown.json", folder, data=DATA)
 

@@ -48,7 +48,7 @@ def test_what_is_published_is_read_as_it_is(write, tmp_path):
     assert (one.title, one.note) == ("A robust model", "AutoAttack with transfer .")
     assert two.robust == pytest.approx(0.7069)
     assert two.epsilon == pytest.approx(8 / 255)
-    assert (two.data, two.images, two.note) == ("cifar10", 10_000, "its file says imagenet")
+    assert (two.data, two.images, two.note) == ("cifar10", 10_000, "its file names imagenet")
     assert fog.robust == pytest.approx(0.6755)
     assert math.isnan(fog.epsilon)
     import_robustbench(tmp_path / "model_info", tmp_path / "results")
@@ -64,7 +64,7 @@ def test_what_is_published_is_read_as_it_is(write, tmp_path):
         ({"eps": None}, "eps as 8/255"),
         ({"autoattack_acc": ..., "external": ...}, "a robust accuracy"),
         ({"dataset": ...}, "a model of RobustBench"),
-        ({"norm": "L7"}, "whose folder says the norm"),
+        ({"norm": "L7"}, "whose folder is the norm"),
     ],
 )
 def test_what_is_no_such_file_is_refused_and_the_others_are_read(write, tmp_path, changes, message):
@@ -99,7 +99,7 @@ def test_theirs_stand_beside_ours_with_who_says_so_and_n(small_folder, write, tm
     assert code == 0
     assert "not judged by davylamp" in out
     assert run("table", folder, "--published")[0] == 0
-    assert "without --latex" in run("table", folder, "--published", "--latex")[2]
+    assert "--latex cannot be combined" in run("table", folder, "--published", "--latex")[2]
 
 
 def test_a_ranking_says_that_published_rows_are_not_in_it(write, tmp_path):

@@ -144,8 +144,8 @@ def test_a_model_that_was_in_training_mode_is_told_and_passes(digits):
     module = Before(lambda inputs: inputs, digits.module)
     module.train()
     check = judge(module, digits)["eval-mode"]
-    assert (check.state, "handed over in training mode" in check.detail) == ("pass", True)
-    assert "as it came" in judge(digits.module.eval(), digits)["eval-mode"].detail
+    assert (check.state, "passed in training mode" in check.detail) == ("pass", True)
+    assert "unchanged" in judge(digits.module.eval(), digits)["eval-mode"].detail
 
 
 def test_softmax_outputs(digits, tmp_path):
@@ -173,8 +173,8 @@ def test_wrong_normalisation(digits, mean, std, wrong, state):
     assert int((classifier.predict_logits(digits.inputs).argmax(1) != digits.labels).sum()) == wrong
     check = judge(classifier, digits)["normalisation"]
     assert check.state == state
-    assert ("16 right with [0, 1], not normalised" in check.detail) == (state == "fail")
-    assert ("too few wrong" in check.detail) == (state == "pass")  # no pass is spent where it could prove nothing
+    assert ("16 correct with [0, 1], not normalised" in check.detail) == (state == "fail")
+    assert ("too few errors" in check.detail) == (state == "pass")  # no pass is spent where it could prove nothing
 
 
 def test_another_normalisation_that_corrects_too_little_is_asked_about_the_wrong_images_only(digits):
@@ -337,8 +337,8 @@ def test_without_a_bound_the_steps_are_as_long_as_the_ball_is_wide(digits, cell_
 @pytest.mark.parametrize(
     ("change", "name", "kind"),
     [
-        (torch.zeros_like, "returns", "16 black and 0 clean"),
-        (torch.clone, "returns", "0 black and 16 clean"),
+        (torch.zeros_like, "returns", "16 black and 0 unchanged"),
+        (torch.clone, "returns", "0 black and 16 unchanged"),
         (lambda inputs: (inputs + 0.2).clamp(0, 1), "bounds", "16 out-of-ball"),
         (lambda inputs: inputs - 0.1, "bounds", "16 out-of-bounds"),
         (lambda inputs: inputs * torch.nan, "bounds", "16 nan"),
@@ -370,9 +370,9 @@ def test_a_broken_attack(digits, tmp_path, monkeypatch, change, name, kind):
 @pytest.mark.parametrize(
     ("choice", "name", "reason"),
     [
-        (AttackChoice("foolbox:fgsm", "linf", 0.1), "more-steps", "no number of steps"),
+        (AttackChoice("foolbox:fgsm", "linf", 0.1), "more-steps", "number of steps"),
         (AttackChoice("foolbox:fgsm", "linf", 0.1), "unbounded", "a single step"),
-        (AttackChoice("foolbox:pgd", "linf", 0.1, parameters={"steps": 9}), "more-steps", "not more than 50 are spent"),
+        (AttackChoice("foolbox:pgd", "linf", 0.1, parameters={"steps": 9}), "more-steps", "more than the limit of 50"),
         (AttackChoice("torchattacks:apgd-dlr", "linf", 0.1, parameters={"steps": 2}), "active-test", "at least"),
     ],
 )
@@ -390,7 +390,7 @@ def test_a_search_over_radii_is_probed_as_its_attack(digits, cell_of):
 
 
 def test_no_image_to_probe_on(digits, cell_of):
-    with pytest.raises(InvalidInput, match="gets right, got none"):
+    with pytest.raises(InvalidInput, match="classifies correctly, found none"):
         probe_cell(cell_of(PGD), digits.classifier, digits.inputs, (digits.labels + 1) % 10)
     with pytest.raises(InvalidInput, match="images >= 1"):
         probe_cell(cell_of(PGD), digits.classifier, digits.inputs, digits.labels, images=0)
@@ -404,10 +404,10 @@ def test_a_folder_is_probed_once_and_only_with_its_own_model(digits, tmp_path):
     assert before["gradients"] == "pass"
     other = Classifier(Before(steps, digits.module))
     refused = probe_folder(tmp_path, models={"net": other}, data=data, images=2)
-    assert "expected the model that was evaluated" in refused.notes[0]
+    assert "the model differs from the evaluated one" in refused.notes[0]
     fewer = Data(digits.inputs[:8], digits.labels[:8], data.names[:8])
     refused = probe_folder(tmp_path, models={"net": digits.classifier}, data=fewer, images=2)
-    assert "expected the images that were evaluated" in refused.notes[0]
+    assert "differ from the evaluated ones" in refused.notes[0]
     (note,) = probe_folder(tmp_path, images=1).notes
     assert note.startswith("net: unknown model")
     assert probe_folder(tmp_path, models={"net": digits.classifier}, data=data, images=2)[:2] == (1, 0)

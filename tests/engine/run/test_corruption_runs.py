@@ -286,7 +286,9 @@ def test_an_interrupted_table_says_that_it_goes_on(run, tmp_path, monkeypatch):
     options = ("--data", "imagenet-c:set", "--severity", "1", "-o", "out")
     code, out, err = run("corrupt-table", "model.py:build", *options)
     assert (code, out) == (130, "")
-    assert err.endswith("davylamp: interrupted; out keeps what is finished, the same command goes on from there\n")
+    assert err.endswith(
+        "davylamp: interrupted; finished results are stored in out; run the same command again to resume\n"
+    )
 
 
 def test_a_set_without_a_severity_is_refused_before_anything_is_measured(run, tmp_path):

@@ -104,7 +104,7 @@ def test_without_data_to_fit_on_its_cells_are_what_they_were_and_say_so(files):
     assert frame.loc[names[1], "forwards"] > 0
     assert np.isnan(frame.loc[names[1], "fit_forwards"])
     page = build_report("r")
-    assert all(name in page for name in (*names, "Learned once, before any image was attacked"))
+    assert all(name in page for name in (*names, "Fitted before the evaluation"))
     assert any("fitted on other images" in check.detail for check in check_folder("r"))
     again = [cell.key for each in configs_of(plan.cells) for cell in make_plan(each).cells]
     assert again == [cell.key]

@@ -150,7 +150,7 @@ def test_what_cannot_be_asked_of_a_model_is_no_failure_of_it(folder, run):
     said = {each["name"]: each for each in checks if each["subject"] == "labels"}
     for name in ("gradients", "logits"):
         assert said[name]["state"] == "unknown"
-        assert said[name]["detail"].startswith("-: the model gives labels only")
+        assert said[name]["detail"].startswith("-: the model returns labels only")
     assert said["normalisation"]["state"] in ("pass", "unknown", "warn")
     assert "raised" not in said["normalisation"]["detail"]
     assert not [each for each in checks if each["state"] == "fail" and each["subject"] == "labels"]

@@ -191,7 +191,7 @@ def test_ctrl_c_ends_the_workers_at_once_and_says_what_is_kept_in_one_line(tmp_p
                 os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 130, errors
     assert "Traceback" not in errors
-    assert errors.splitlines()[-1].startswith("davylamp: interrupted; kept keeps what is finished")
+    assert errors.splitlines()[-1].startswith("davylamp: interrupted; finished results are stored in kept")
 
 
 def test_memory_is_given_back_after_each_task_if_it_is_short(tmp_path, monkeypatch):

@@ -45,7 +45,7 @@ def test_the_command_says_what_the_function_finds(run, digits, digits_files):
         assert (row["epsilon"], tuple(row["ratios"]), row["attacked"]) == (expected.epsilon, expected.ratios, 16)
     code, out, _ = run("saturation", "fgsm", *where, *options)
     assert code == 0
-    assert "with 16 images a share of 1 is 0.79 to 1.00" in out
+    assert "with 16 images a rate of 1 has a 95 % interval of 0.79 to 1.00" in out
     for name, *norm, named in (
         ("fgsm", "--norm", "l0", "fgsm has, got l0"),
         ("foolbox:deepfool", "minimum-norm attack"),
@@ -67,9 +67,9 @@ def test_results_that_prove_nothing_are_named(run, digits, digits_files):
     fooled = [round(ratio * row["attacked"]) for ratio in row["ratios"]]
     assert all(0 < violated <= 16 - hits for violated, hits in zip(row["violations"], fooled, strict=True))
     code, out, _ = run("saturation", "foolbox:fgsm", *where)
-    assert f"results that prove nothing count as not fooled: {row['violations'][0]} at 0.05" in " ".join(out.split())
+    assert f"invalid results count as not fooled: {row['violations'][0]} at 0.05" in " ".join(out.split())
     code, out, _ = run("saturation", "foolbox:fgsm", *where, "--latex")
-    assert f"{sum(row['violations'])} results prove nothing and count as not fooled." in " ".join(out.split())
+    assert f"{sum(row['violations'])} results are invalid and count as not fooled." in " ".join(out.split())
 
 
 def test_a_ratio_that_still_grows_has_no_saturating_budget(linear):

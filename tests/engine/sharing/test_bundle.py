@@ -106,7 +106,7 @@ def test_without_images_and_without_terms_both_are_said(small_folder, tmp_path):
 )  # fmt: skip
 def test_names_of_other_places_are_refused(rewrite, tmp_path, name):
     path = rewrite(entries=[(name, b"x")])
-    with pytest.raises(InvalidInput, match=r"refused: .*such a name or place"):
+    with pytest.raises(InvalidInput, match=r"refused: .*name or place"):
         unpack_bundle(path, tmp_path / "out")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["other.zip"]
 
@@ -118,7 +118,7 @@ def test_links_and_doubles_are_refused(rewrite, tmp_path):
         unpack_bundle(rewrite(entries=[(link, b"/etc/passwd")]), tmp_path / "out")
     with pytest.warns(UserWarning, match="Duplicate"):
         path = rewrite(entries=[("README.md", b"other")])
-    with pytest.raises(InvalidInput, match="there twice"):
+    with pytest.raises(InvalidInput, match="duplicated"):
         unpack_bundle(path, tmp_path / "out")
 
 
@@ -135,20 +135,20 @@ def test_arrays_that_are_pickles_or_bombs_are_refused(rewrite, tmp_path, small_f
     name = next(iter(path.name for path in (small_folder / "images").iterdir()))
     file = io.BytesIO()
     np.savez(file, inputs=np.array([{"a": 1}], object))
-    with pytest.raises(InvalidInput, match="holds pickled objects"):
+    with pytest.raises(InvalidInput, match="contains pickled objects"):
         unpack_bundle(rewrite({f"images/{name}": file.getvalue()}), tmp_path / "out")
     file, header = io.BytesIO(), io.BytesIO()
     np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (1 << 40,)})
     with zipfile.ZipFile(file, "w") as arrays:
         arrays.writestr("inputs.npy", header.getvalue())
-    with pytest.raises(InvalidInput, match="says that it is larger than it is"):
+    with pytest.raises(InvalidInput, match="states a larger size"):
         unpack_bundle(rewrite({f"images/{name}": file.getvalue()}), tmp_path / "out")
 
 
 def test_what_is_not_what_its_checksum_says_is_refused(rewrite, small_folder, tmp_path):
     cell = next(path for path in (small_folder / "cells").iterdir())
     wrong = {f"cells/{cell.name}": "0" * 64}
-    with pytest.raises(InvalidInput, match=f"{cell.name} of .* is not what its checksum says"):
+    with pytest.raises(InvalidInput, match=f"{cell.name} of .* does not match its checksum"):
         unpack_bundle(rewrite(sums=wrong), tmp_path / "out")
     with pytest.raises(InvalidInput, match="has none or is missing"):
         unpack_bundle(rewrite(entries=[("cells/extra.parquet", b"x")]), tmp_path / "out")
@@ -205,7 +205,7 @@ def test_the_commands_pack_read_rank_and_unpack(run, small_folder, tmp_path):
     for named, *words in (
         ("lacks", "rank", "back", "--against", "digits.zip"),
         ("a new or an empty folder", "import", "digits.zip", "-o", "back"),
-        ("without -o", "export", small_folder, "digits.zip", "-o", "x"),
+        ("-o and --data", "export", small_folder, "digits.zip", "-o", "x"),
     ):
         code, _, errors = run(*words)
         assert (code, named in " ".join(errors.split())) == (1, True)

@@ -101,7 +101,7 @@ def test_the_user_says_whose_record_counts(disagreeing, tmp_path, prefer, winner
     *folders, key = disagreeing
     rule = prefer if prefer == "newest" else tmp_path / prefer
     merged = merge_folders(folders, tmp_path / "both", prefer=rule)
-    assert any(key in note and "counts, as asked" in note for note in merged.notes)
+    assert any(key in note and "used as requested" in note for note in merged.notes)
     name = next((folders[winner] / "cells").iterdir()).name
     assert [path.name for path in (tmp_path / "both" / "cells").iterdir()] == [name]
 
@@ -133,7 +133,7 @@ def test_a_damaged_file_is_refused_by_name(parts, tmp_path):
     path.write_bytes(path.read_bytes()[:-7])
     picture = next((parts[0] / "images").iterdir())
     picture.write_bytes(picture.read_bytes()[:40])
-    with pytest.raises(InvalidInput, match=rf"2 damaged: .*{path.name} is damaged.*{picture.name} is damaged"):
+    with pytest.raises(InvalidInput, match=rf"damaged files .2.: .*{path.name} is damaged.*{picture.name} is damaged"):
         merge_folders(parts, tmp_path / "both")
 
 
@@ -197,7 +197,7 @@ def test_where_nothing_can_be_put_is_said(parts, tmp_path):
     both = tmp_path / "both"
     for error, named, folders, where, words in (
         (InvalidInput, "at least two", parts[:1], both, {}),
-        (InvalidInput, "another folder", parts, parts[0], {}),
+        (InvalidInput, "must differ", parts, parts[0], {}),
         (Unavailable, "a new or an empty folder", parts, tmp_path, {}),
         (InvalidInput, "prefer.*nobody", parts, both, {"prefer": "nobody"}),
         (Unavailable, "a results folder", [parts[0], tmp_path], both, {}),

@@ -168,7 +168,7 @@ def test_a_folder_of_0_1_0_still_loads(old):
     assert len(build_table(old, by="pairs").rows) == 4
     assert build_curves(old).notes is not None
     page = build_report(old, bootstrap=10)
-    assert "Judged by older rules" in page
+    assert "Evaluated with older rules" in page
 
 
 def test_check_names_what_cannot_be_trusted_in_a_folder_of_0_1_0(old, small_folder):

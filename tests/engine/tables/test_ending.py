@@ -42,9 +42,9 @@ def test_the_last_lines_count_what_the_records_have(writer):
     )
     cells.append(attack("art:square", places < 0, violated=places > 14))
     line, *_ = lines_of(writer, *cells)
-    assert "(worst case; 5 results of art:square prove nothing)" in line
+    assert "(worst case; 5 results of art:square are invalid)" in line
     attack("art:square", places < 0, violated=places > 16, parameters={"max_queries": 5})
-    assert "8 results of art:square prove nothing)" in lines_of(writer, *cells)[0]
+    assert "8 results of art:square are invalid)" in lines_of(writer, *cells)[0]
     low, high = (
         proportion_interval(7, 20)[0],
         proportion_interval(12, 20)[1],
@@ -63,8 +63,8 @@ def test_a_targeted_attack_is_told_by_its_target(writer):
     line, *_ = lines_of(writer, cell)
     assert line == (
         f"a, linf 0.1, targeted: clean accuracy 1.00{KEPT}[0.83,{KEPT}1.00]; "
-        f"right and not driven to the target 0.60{KEPT}[0.36,{KEPT}0.81] on 20 images (worst "
-        f"case); most driven to the target by foolbox:pgd: 0.40{KEPT}[0.19,{KEPT}0.64] of 20"
+        f"correct and not classified as the target 0.60{KEPT}[0.36,{KEPT}0.81] on 20 images (worst "
+        f"case); target reached most often by foolbox:pgd: 0.40{KEPT}[0.19,{KEPT}0.64] of 20"
     )
 
 

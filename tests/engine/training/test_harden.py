@@ -125,7 +125,7 @@ def test_results_that_prove_nothing_widen_the_interval_and_are_named(digits, few
         proportion_interval(share["right"], n)[0],
         proportion_interval(share["right"] + violated, n)[1],
     ]
-    assert f"{violated} of PGD's results prove nothing (no-gradient {violated})" in describe_measured(measured)
+    assert f"{violated} of PGD's results are invalid (no-gradient {violated})" in describe_measured(measured)
 
 
 def test_the_model_that_was_given_stays_as_it_is(digits, few):
@@ -160,7 +160,7 @@ def test_the_same_training_is_not_done_again_and_another_is_refused(folder):
     assert again.card == first.card
     states = [made.classifier.model.state_dict() for made in (first, again)]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
-    with pytest.raises(InvalidInput, match="is there and of another training"):
+    with pytest.raises(InvalidInput, match="exists and belongs to a different training"):
         davylamp.harden("net.py:make", "npz:d.npz", "natural", out="w.pt", seed=1, **QUICK)
 
 
@@ -215,7 +215,7 @@ WRONG = {
     "norm": ({"norm": "l1"}, UnknownName, "norm.*'l1'"),
     "norm of the method": ({"method": "fgsm", "norm": "l2"}, InvalidInput, "linf for fgsm"),
     "radius": ({"epsilon": 8.0}, InvalidInput, "8/255"),
-    "share": ({"held_out": 1.0}, InvalidInput, r"inside \(0, 1\)"),
+    "share": ({"held_out": 1.0}, InvalidInput, r"in \(0, 1\)"),
     "place": ({"out": "no/such/w.pt"}, Unavailable, "no/such"),
     "ending": ({"out": "weights.pth"}, InvalidInput, "weights.pth"),
     "seed": ({"seed": -1}, InvalidInput, "seed"),
@@ -235,7 +235,7 @@ def test_models_and_images_that_do_not_fit_are_one_line(folder, digits, few):
         (Unsupported, "without defences", "net.py:make+jpeg", "npz:d.npz", {}),
         (Unsupported, "with parameters to train", "net.py:empty", "npz:d.npz", {}),
         (InvalidInput, "labels from 0 to 9", digits.module, (few.inputs, few.labels + 5), {}),
-        (InvalidInput, "60 of 60 that are", digits.module, few, {"validation": few}),
+        (InvalidInput, "60 of 60 in the training data", digits.module, few, {"validation": few}),
         (InvalidInput, "at least 2 different images", digits.module, few, {"limit": 1}),
     ):
         with pytest.raises(error, match=named):

@@ -90,7 +90,7 @@ def test_the_first_place_is_tested_on_paired_images(folder, text):
     p = stats.binomtest(int(only[0]), int(sum(only))).pvalue
     shown = re.sub(r"<[^>]*>", "", text.replace("\N{NO-BREAK SPACE}", " "))
     assert p < 0.05  # the least difference of the first from any other, so that it is told apart from each
-    assert f"{first} keeps {robust[first].mean():.0%}"[:-1] in shown
+    assert f"{first} classifies {robust[first].mean():.0%}"[:-1] in shown
     assert f"Significantly different from each of the 2 others: largest exact McNemar p = {p:.2g}" in shown
 
 
@@ -135,7 +135,7 @@ def test_thumbnails_keep_to_the_budget(folder):
             spent += sum(map(len, picture.uris.values()))
     assert list(small.pictures) == fitting
     assert spent < 320_000
-    assert small.note.startswith(f"{90 - len(small.pictures)} more examples are left out")
+    assert small.note.startswith(f"{90 - len(small.pictures)} more examples are omitted")
 
 
 def test_thumbnails_are_small_pictures(folder):

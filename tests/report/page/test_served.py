@@ -83,7 +83,7 @@ def test_a_run_that_is_alive_is_told_from_one_that_is_dead(ask, store):
     (store.folder / "locks" / f"{waiting.key}-0.lock").touch()  # what a killed run leaves
     dead = ask()[1]
     assert "2 done, 1 waiting" in dead
-    assert "No process of this machine is at work" in dead
+    assert "No process on this machine is working" in dead
     lock = store.claim(f"{waiting.key}-0")
     alive = ask()[1]
     store.release(f"{waiting.key}-0", lock)

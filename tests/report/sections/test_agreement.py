@@ -17,7 +17,9 @@ def test_the_powers_named_do_not_depend_on_the_seed_of_hashes():
     powers = [f"with {images} images" for images in range(880, 920)]
     pairs = [SimpleNamespace(judgement=SimpleNamespace(power=power, correction="0.05")) for power in reversed(powers)]
     said = _note(pairs)  # pyright: ignore[reportArgumentType]
-    assert said.endswith("Here: p counts below 0.05; with 880 images; with 881 images; and 38 other numbers of images.")
+    assert said.endswith(
+        "Here, p is significant below 0.05; with 880 images; with 881 images; and 38 other numbers of images."
+    )
 
 
 def test_every_pair_is_corrected_for_its_comparison(folder):

@@ -93,5 +93,5 @@ def test_a_cell_in_one_folder_only_is_named(folders, tmp_path, read_page):
 
 def test_nothing_in_common_is_one_line(folders, tmp_path):
     write_results(tmp_path / "other", models=("else",), attacks=ATTACKS[:1], images=5, classes=5)
-    with pytest.raises(Unavailable, match="nothing can be paired"):
+    with pytest.raises(Unavailable, match="nothing can be compared"):
         build_differences(folders[0], tmp_path / "other")

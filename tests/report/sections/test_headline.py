@@ -67,7 +67,7 @@ def cell(model):
 def test_a_lonely_model_is_only_called_so_if_it_is(tmp_path):
     alone = folder([("a", [1] * 20 + [0] * 20)], tmp=tmp_path)
     assert judge_first_places(alone) == [
-        "a keeps 50 % of its 40 images right under every attack (95 % interval 34 to 66 %); linf 4/255. "
+        "a classifies 50 % of its 40 images correctly under every attack (95 % interval 34 to 66 %); linf 4/255. "
         "It is the only model."
     ]
     assert write_caveats(alone) == []
@@ -91,9 +91,9 @@ def test_an_unfinished_folder_does_not_say_that_a_model_is_alone(tmp_path, state
     caveats = " ".join(write_caveats(partly))
     if state == "failed":
         assert "1 cell failed and is not counted (art:pgd on b: out of memory)" in caveats
-        assert "b: no cell has a result, so nothing is known of its robustness." in caveats
+        assert "b: no run has a result, so its robustness is unknown." in caveats
     else:
-        assert "Not finished: 1 of 2 cells have no result yet" in caveats
+        assert "Not finished: 1 of 2 runs have no result yet" in caveats
 
 
 def test_a_model_at_chance_is_never_first(tmp_path):
@@ -104,10 +104,10 @@ def test_a_model_at_chance_is_never_first(tmp_path):
     ]
     assert "guess" not in judge_first_places(outcomes)[0]
     (caveat,) = write_caveats(outcomes)
-    assert caveat.startswith("guess: right on 5 of 40 clean images")
+    assert caveat.startswith("guess: 5 of 40 clean images correct")
     assert "not distinguishable from guessing one of 10 classes" in caveat
     alone = folder([("guess", lucky)], {"guess": lucky}, tmp=tmp_path)
-    assert judge_first_places(alone)[0].endswith("at chance when clean: there is no first place.")
+    assert judge_first_places(alone)[0].endswith("at chance accuracy, so there is no first place.")
 
 
 def test_nothing_is_told_apart_that_the_test_cannot_tell_apart(tmp_path):
@@ -120,7 +120,7 @@ def test_nothing_is_told_apart_that_the_test_cannot_tell_apart(tmp_path):
 
 def test_the_same_share_is_no_level(tmp_path):
     (line,) = judge_first_places(folder([("a", [1] * 10 + [0] * 30), ("b", [0] * 30 + [1] * 10)], tmp=tmp_path))
-    assert line.startswith("a and b tie: each keeps 25 % of its 40 images")
+    assert line.startswith("a and b tie: each classifies 25 % of its 40 images")
     assert "Not significantly different: exact McNemar p = 1" in line
     assert "level" not in line
     assert "with 40 images, only differences of at least 6 images can be detected" in line
@@ -131,7 +131,9 @@ def test_the_same_share_is_no_level(tmp_path):
 
 def test_a_difference_that_counts_is_said(tmp_path):
     (line,) = judge_first_places(folder([("a", [1] * 40), ("b", [1] * 30 + [0] * 10)], tmp=tmp_path))
-    assert line.startswith("a keeps 100 % of its 40 images right under every attack (95 % interval 91 to 100 %)")
+    assert line.startswith(
+        "a classifies 100 % of its 40 images correctly under every attack (95 % interval 91 to 100 %)"
+    )
     assert line.endswith("Significantly different from b (75 %): exact McNemar p = 0.002.")
 
 
@@ -166,7 +168,7 @@ def test_smallest_changes_are_compared_by_their_medians_and_a_sign_test(tmp_path
     assert f"Significantly different from a (1.5): sign test p = {p:.2g}" in line
     never = Results(ResultsStore(tmp_path), (smallest("a", [np.inf] * 21), smallest("b", far)), (), (), {}, (), {})
     assert judge_first_places(never)[0].startswith(
-        "a is fooled on none of its 21 images by any attack, so that no median"
+        "a is fooled on none of its 21 images by any attack, so the median is unknown"
     )
 
 
@@ -177,7 +179,7 @@ def test_the_median_of_a_model_says_over_which_images_it_is(tmp_path):
     columns = {"label": np.zeros(20, int), "predicted": (changes == 0).astype(int)}
     clean = {wrong.cell.subject.key: CleanResult(wrong.cell.subject, columns, torch.zeros(20, 2))}
     (line,) = judge_first_places(Results(ResultsStore(tmp_path), (wrong,), (), (), clean, (), {}))
-    assert "needs a change of 0.65 in the median over its 20 images, 0 where wrong when clean (95 %" in line
+    assert "needs a change of 0.65 in the median over its 20 images, 0 if misclassified when clean (95 %" in line
     (line,) = judge_first_places(Results(ResultsStore(tmp_path), (smallest("a", changes + 1),), (), (), {}, (), {}))
     assert "wrong when clean" not in line
 
@@ -198,7 +200,7 @@ def test_the_strongest_attack_is_named_with_what_it_is_not_told_apart_from(tmp_p
     (said,) = judge_strongest(Results(ResultsStore(tmp_path), done[1:], (), (), {}, (), {}))
     assert said.proof == f"More than foolbox:fgsm (0 %): sign test p = {2 * 0.5**30:.2g}."
     (said,) = judge_strongest(Results(ResultsStore(tmp_path), done[2:], (), (), {}, (), {}))
-    assert "no attack fools any of the 40 images" in said.text
+    assert "no attack fools any of the 40 attacked images" in said.text
 
 
 def test_attacks_that_met_other_models_are_not_rivals(tmp_path):
@@ -208,6 +210,6 @@ def test_attacks_that_met_other_models_are_not_rivals(tmp_path):
     (said,) = judge_strongest(Results(ResultsStore(tmp_path), done, (), (), {}, (), {}))
     assert (said.lead, said.proof) == (
         "art:pgd",
-        "No other attack was run on the same models. 1 run on other models is left out.",
+        "No other attack was run on the same models. 1 run on other models is omitted.",
     )
     assert "80 attacked images of 2 models" in said.text

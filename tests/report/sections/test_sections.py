@@ -35,7 +35,7 @@ def test_the_change_is_amplified_to_its_largest_value():
     ("factor", "linf", "text"),
     [
         (12.7, 0.1, "change x 12.7"),
-        (None, 0.3 / 255, "change of 0.3 grey levels at most: not visible here"),
+        (None, 0.3 / 255, "change of at most 0.3 grey levels, not visible here"),
         (None, 0.0, "no change"),
     ],
 )

@@ -96,10 +96,12 @@ def test_an_attack_that_failed_on_one_model_tells_no_models_apart(tmp_path):
     (standing,), (line,) = answers(outcomes)
     robust = [~each.columns["success"] for each in done[:2]]
     assert (robust[0] == robust[1]).all()  # of what both met
-    assert line.startswith("A and B tie: each keeps 90 % of its 20 images right under the 1 attack that ran on both")
+    assert line.startswith(
+        "A and B tie: each classifies 90 % of its 20 images correctly under the 1 attack that ran on both"
+    )
     assert "Significantly" not in line
     assert "under every attack" not in line
-    assert "Left out: foolbox:pgd (no result on A)." in line
+    assert "Omitted: foolbox:pgd (no result on A)." in line
     bars = draw_standing(standing, 0)
     assert [bar.value for bar in bars.bars] == [each.mean() for each in robust]
     assert "under the 1 attack that ran on both" in bars.caption
@@ -125,7 +127,7 @@ def test_models_that_met_nothing_in_common_have_no_order_here_and_in_rank(tmp_pa
         "B: foolbox:pgd)."
     )
     frame = load_outcomes(outcomes)
-    with pytest.raises(ValueError, match="got nothing"):
+    with pytest.raises(ValueError, match="no results in common"):
         build_responses(frame, "models")
 
 
@@ -135,17 +137,17 @@ def test_what_ran_otherwise_is_another_attack(tmp_path, change):
     one = cell("B", PGD)
     many = AttackRun(one.subject, PGD, BALL, change.get("parameters", one.parameters), seed=change.get("seed", 0))
     _, (line,) = answers(folder(tmp_path, *done, outcome(many, ALL)))
-    assert "A and B tie: each keeps 90 %" in line
-    assert "Left out: foolbox:pgd with other settings or another seed (no result on A)." in line
+    assert "A and B tie: each classifies 90 %" in line
+    assert "Omitted: foolbox:pgd with other settings or another seed (no result on A)." in line
 
 
 def test_under_every_attack_is_only_said_where_every_attack_has_a_result(tmp_path):
     done = outcome(cell("A", FGSM), first(2))
-    assert "right under every attack" in answers(folder(tmp_path, done))[1][0]
+    assert "correctly under every attack" in answers(folder(tmp_path, done))[1][0]
     _, (line,) = answers(folder(tmp_path, done, failed=[cell("A", PGD)]))
-    assert "A keeps 90 % of its 20 images right under the 1 attack that has a result" in line
+    assert "A classifies 90 % of its 20 images correctly under the 1 attack that has a result" in line
     other_ball = AttackRun(cell("A", PGD).subject, PGD, ThreatModel("linf", 8 / 255), {"steps": 10})
-    assert "right under every attack" in answers(folder(tmp_path, done, failed=[other_ball]))[1][0]
+    assert "correctly under every attack" in answers(folder(tmp_path, done, failed=[other_ball]))[1][0]
 
 
 def test_results_that_broke_a_rule_make_no_model_less_robust(tmp_path):
@@ -166,7 +168,7 @@ def test_results_that_broke_a_rule_make_no_model_less_robust(tmp_path):
     assert "8 of 20 are undecided" in line
     assert "60 % of all if they are fooled, 100 % if not; 95 % interval 36 to 100 %" in line
     assert f"exact McNemar p = {p:.2g}" in line
-    assert "Compared on the images that are decided on both: 12." in line
+    assert "Compared on the images decided for both models: 12." in line
     bars = draw_standing(standing, 0)
     assert bars.bars[0].text == "100 % (36 to 100 %), 8 undecided"
     assert "undecided" in bars.legend[0][1]
@@ -193,7 +195,7 @@ def test_a_claim_that_undecided_images_could_turn_round_says_so(tmp_path):
     p = stats.binomtest(8, 8).pvalue
     assert f"Significantly different from B (60 %): exact McNemar p = {p:.2g}." in line
     assert standing.places[0].kept.least < standing.places[1].kept.value
-    assert "What is undecided could turn the order round: B." in line
+    assert "The undecided images could reverse this order: B." in line
 
 
 def test_where_no_image_is_decided_nobody_is_first(tmp_path):
@@ -201,8 +203,8 @@ def test_where_no_image_is_decided_nobody_is_first(tmp_path):
     assert line.startswith("linf 4/255: every image is undecided")
     done = [outcome(cell("A", PGD), NONE, violated=ALL), outcome(cell("B", PGD), NONE)]
     _, (line,) = answers(folder(tmp_path, *done))
-    assert line.startswith("B keeps 100 %")
-    assert "No image is decided on both with A: no paired test is possible." in line
+    assert line.startswith("B classifies 100 %")
+    assert "No image is decided for both with A, so no paired test is possible." in line
 
 
 def test_the_interval_of_a_median_covers_what_is_undecided(tmp_path):
@@ -241,7 +243,7 @@ def test_a_random_model_has_one_share_on_a_page(tmp_path):
     p = stats.binomtest(only[0], sum(only)).pvalue
     ahead = flags.sum() > other.sum()
     assert standing.places[1].p == pytest.approx(p if ahead == (standing.places[0].name == "A") else 1)
-    assert "exact McNemar by the majority of draws p = " in line
+    assert "exact McNemar by the majority of samples p = " in line
     bar = next(bar for bar in draw_standing(standing, 0).bars if bar.label == "A")
     assert bar.value == pytest.approx(robust.mean())
 
@@ -262,10 +264,10 @@ def test_an_attack_is_not_the_strongest_by_the_images_that_it_broke_a_rule_on(tm
     assert fooled == {PGD: 0.25, OTHER_PGD: 0.5}
     assert line.startswith(f"{OTHER_PGD} fools 50 % of 40 attacked images of 2 models (95 % interval")
     assert f"Not significantly different from {PGD} (25 %)" in line
-    assert f"count as not fooled, and are left out of the tests: {PGD} 20." in line
+    assert f"count as not fooled and are excluded from the tests: {PGD} 20." in line
     (alone,) = strongest(folder(tmp_path, *done[:2]))
     assert alone.startswith(f"{PGD} fools 25 % of 40 attacked images of 2 models")
-    assert "20 results broke a rule and count as not fooled" in alone
+    assert "20 results are invalid and count as not fooled" in alone
 
 
 def test_the_rate_of_the_strongest_is_that_of_the_table(tmp_path):
@@ -301,12 +303,12 @@ def test_models_of_which_nothing_or_everything_is_left_tie(tmp_path, hit, share)
     outcomes = folder(tmp_path, *done)
     (standing,), (line,) = answers(outcomes)
     assert [bar.value for bar in draw_standing(standing, 0).bars] == [share / 100] * 2
-    assert line.startswith(f"A and B tie: each keeps {share} % of its 20 images right under every attack")
+    assert line.startswith(f"A and B tie: each classifies {share} % of its 20 images correctly under every attack")
     assert "ranks first" not in line
     assert "exact McNemar p = 1" in line
     (attack,) = strongest(outcomes)
     if share:
-        assert attack == "linf 4/255: no attack fools any of the 40 images that were attacked."
+        assert attack == "linf 4/255: no attack fools any of the 40 attacked images."
     else:
         assert attack.startswith(f"{PGD} and {OTHER_PGD} tie: each fools 100 % of 40 attacked images of 2 models")
 
@@ -316,7 +318,7 @@ def test_those_behind_a_tie_are_tested_against_all_that_share_it(tmp_path):
     hits = {"A": first(4), "B": ~first(16), "C": first(14)}
     outcomes = folder(tmp_path, *(outcome(cell(model, PGD), hit) for model, hit in hits.items()))
     (standing,), (line,) = answers(outcomes)
-    assert line.startswith("A and B tie for the first place: each keeps 80 % of its 20 images")
+    assert line.startswith("A and B tie for the first place: each classifies 80 % of its 20 images")
 
     def p(one, two):
         only = int((~hits[one] & hits[two]).sum()), int((~hits[two] & hits[one]).sum())
@@ -330,7 +332,9 @@ def test_nothing_needs_the_largest_change_where_no_change_was_found(tmp_path):
     done = [outcome(cell(model, DEEPFOOL, SMALLEST), NONE) for model in "AB"]
     _, (line,) = answers(folder(tmp_path, *done))
     assert "largest change" not in line
-    assert line.startswith("A and B tie: each is fooled on none of its 20 images by any attack, so that no median")
+    assert line.startswith(
+        "A and B tie: each is fooled on none of its 20 images by any attack, so the median is unknown"
+    )
     done[0] = outcome(cell("A", DEEPFOOL, SMALLEST), first(8), distance=np.full(IMAGES, 0.5))
     _, (line,) = answers(folder(tmp_path, *done))  # no median here either, but B is left alone on more images
     p = stats.binomtest(8, 8).pvalue
@@ -349,20 +353,20 @@ def test_a_targeted_attack_is_said_to_reach_its_target_or_not(tmp_path):
     (standing,), (line,) = answers(outcomes)
     share = 100 * (1 - reached.mean())
     assert line.startswith(
-        f"A is right when clean and not driven to the target on {share:.0f} % of its 20 images under"
+        f"A is correct when clean and does not predict the target on {share:.0f} % of its 20 images under"
     )
-    assert not re.search(r"keeps|images right", line)
+    assert not re.search(r"classifies|images correctly", line)
     bars = draw_standing(standing, 0)
-    assert bars.caption.startswith("Images that no attack drives to the target: linf 4/255, targeted")
-    assert bars.legend[0][1].startswith("right when clean and not driven to the target under every attack")
+    assert bars.caption.startswith("Images on which no attack reaches the target: linf 4/255, targeted")
+    assert bars.legend[0][1].startswith("correct when clean and not classified as the target under every attack")
     assert "robust" not in str(bars.legend)
     (attack,) = strongest(outcomes)
     table = build_table(outcomes, by="attacks", metrics=["TAS"], bootstrap=0)
     assert max(row.metrics["TAS"].value for row in table.rows) == reached.mean()
-    assert attack.startswith(f"{PGD} drives 25 % of 20 attacked images to the target")
+    assert attack.startswith(f"{PGD} reaches the target on 25 % of 20 attacked images")
     assert "linf 4/255, targeted, ranked by how often the target is reached." in attack
     (none,) = strongest(folder(tmp_path, outcome(cell("A", PGD, AIMED), NONE)))
-    assert none == "linf 4/255, targeted: no attack drives any of the 20 attacked images to the target."
+    assert none == "linf 4/255, targeted: no attack reaches the target on any of the 20 attacked images."
 
 
 def test_a_targeted_search_is_said_to_reach_its_target(tmp_path):
@@ -371,18 +375,18 @@ def test_a_targeted_search_is_said_to_reach_its_target(tmp_path):
             (("A", 1), ("B", 1.5))]  # fmt: skip
     (standing,), (line,) = answers(folder(tmp_path, *done))
     assert line.startswith("B needs the largest change to the target over its 20 images: median 1.75")
-    assert draw_standing(standing, 0).caption.startswith("Change that drives a model to the target")
+    assert draw_standing(standing, 0).caption.startswith("Change needed to reach the target")
 
 
 def test_where_no_image_or_few_are_decided_under_both_attacks_that_is_said(tmp_path):
     pgd, fgsm = (cell("a", name) for name in ("foolbox:pgd", "torchattacks:fgsm"))
     nothing = folder(tmp_path / "0", outcome(pgd, ALL), outcome(fgsm, NONE, violated=ALL))
     (said,) = say_strongest_attacks(rank_attacks(nothing))
-    assert "No image is decided both under foolbox:pgd and under torchattacks:fgsm: no test." in said.proof
+    assert "No test, because no image is decided under both foolbox:pgd and torchattacks:fgsm." in said.proof
     assert "p =" not in said.proof
     few = folder(tmp_path / "1", outcome(pgd, ALL), outcome(fgsm, NONE, violated=~first(4)))
     (said,) = say_strongest_attacks(rank_attacks(few))
-    assert "sign test p = 0.12; 4 images are too few for a significant difference: at least 6 are needed" in said.proof
+    assert "sign test p = 0.12; 4 images are too few for a significant difference; at least 6 are needed" in said.proof
 
 
 def test_unrestricted_attacks_rank_models_by_what_they_fool_not_by_how_far_they_went(tmp_path):

@@ -23,7 +23,7 @@ def document(worst, *larger):
 def test_a_radius_without_a_result_has_no_accuracy():
     said = document(LEFT, (0.4, NOTHING))
     assert [each["value"] for each in json.loads(json.dumps(said, allow_nan=False))["radii"]] == [0.875, None]
-    assert verdict_lines(said)[1].endswith("of 8 images: 0.2: 87.5%, 0.4: -; -: no attack gave a result at this radius")
+    assert verdict_lines(said)[1].endswith("8 images: 0.2: 87.5%, 0.4: -; -: no attack gave a result at this radius")
     (table,) = [block for block in write_challenges([said]).blocks if "radii" in getattr(block, "name", "")]
     assert "0.875" in str(table.rows[0][1])
     assert table.rows[1][1].text == "-"
@@ -32,5 +32,5 @@ def test_a_radius_without_a_result_has_no_accuracy():
 def test_where_every_attack_failed_there_is_no_worst_case():
     said = document(NOTHING)
     assert said["worst"] == {"value": None, "low": None, "high": None, "n": 8}
-    assert "of 8 images: 0.2: -; " in verdict_lines(said)[1]
+    assert "8 images: 0.2: -; " in verdict_lines(said)[1]
     assert write_challenges([said])

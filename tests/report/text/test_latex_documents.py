@@ -51,7 +51,7 @@ def test_a_style_is_a_list_of_words():
     [
         ("brackets", r"{\scriptsize [0.250, 0.750]}", "In brackets the 95"),
         ("subscript", r"\textsubscript{[0.250, 0.750]}", "In the index the 95"),
-        ("plus-minus", r"$^{+0.150}_{-0.350}$", "as what is to be added"),
+        ("plus-minus", r"$^{+0.150}_{-0.350}$", "as differences from the value"),
         ("plain", None, "$n = 8$ images"),
     ],
 )
@@ -160,7 +160,7 @@ def test_a_reproduction_says_why_there_is_no_difference(parse_latex):
     caption, _, rows = parse_latex(reproduction_latex(result, PLAIN))
     assert [row[4] for row in rows] == ["0.75", "0.75"]
     assert [row[5] for row in rows] == ["$-0.250$", "digits, not CIFAR-10"]
-    assert r"A \& B: ours beside theirs (other data)" in caption
+    assert r"A \& B: ours next to published (other data)" in caption
 
 
 def test_saturation_is_bold_where_success_stops_growing(parse_latex):

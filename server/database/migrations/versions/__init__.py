@@ -1,1 +1,1 @@
-"""One file for each version of the tables, with the step that leads to it."""
+"""One file for each version of the tables, with its migration."""

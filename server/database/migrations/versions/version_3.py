@@ -1,8 +1,8 @@
-"""The first version from which there are steps; a new database is made as the records are, without any."""
+"""The first version with migrations; new databases are created from the records directly."""
 
 revision = "3"
 down_revision = None
 
 
 def upgrade() -> None:
-    """Nothing: the tables are there."""
+    """Do nothing, because the tables exist."""

@@ -1,4 +1,4 @@
-"""Users have a limit of hours of computing."""
+"""Limit on a user's hours of computing."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,5 +8,5 @@ down_revision = "3"
 
 
 def upgrade() -> None:
-    """Add the limit; nobody has one."""
+    """Add the limit, initially unset."""
     op.add_column("users", sa.Column("hours", sa.Float(), nullable=True))
