@@ -416,7 +416,7 @@ def test_the_commands(run, tmp_path):
     code, _, err = run("defences", "jpg")
     assert (code, "did you mean jpeg" in err) == (1, True)
     code, out, err = run("defences")
-    assert "not here: art: ThermometerEncoding: changes the number of channels" in out
+    assert "not available: art: ThermometerEncoding: changes the number of channels" in out
     models = "model.py:build+jpeg:quality=30,gradients=none,model.py:build"
     attacks = ("--attacks", "foolbox:fgsm", "--epsilon", "0.01", "--data", "foolbox:cifar10", "--limit", "8")
     code, _, err = run("evaluate", "--models", models, "--defence", "bit-depth:bits=3", *attacks, "-o", "out")
