@@ -267,13 +267,17 @@ class _Process(NamedTuple):
 def isolated_call(seed: int, process: _Process | None = None) -> Iterator[None]:
     """Fix the seed and suppress prints and warnings; restore generators and settings afterwards.
 
-    Threads of a user's code that are still running are ended, because they could change later results and keep the
-    process
-    alive.
+    Threads that the call started in a user's code and that are still running are ended, because they could change later
+    results and keep the process alive. Threads that others start meanwhile are left alone.
     """
     process = _Process([], []) if process is None else process
-    threads = {*threading.enumerate()}
-    with guard_once(), seeded(seed), warnings.catch_warnings(), redirect_stdout(StringIO()):
+    with (
+        _started_threads() as threads,
+        guard_once(),
+        seeded(seed),
+        warnings.catch_warnings(),
+        redirect_stdout(StringIO()),
+    ):
         warnings.simplefilter("ignore")
         with preserve_torch_state(put_back=process.put_back):
             process.torch_seeds.append(torch.initial_seed())
@@ -281,7 +285,45 @@ def isolated_call(seed: int, process: _Process | None = None) -> Iterator[None]:
                 yield
             finally:
                 process.torch_seeds.append(torch.initial_seed())
-                _end_threads({*threading.enumerate()} - threads)
+                _end_threads(threads())
+
+
+_STARTERS: dict[threading.Thread, int] = {}  # while a call is going on: the identifier of the thread that started each
+_START: dict[str, Any] = {"now": threading.Thread.start, "calls": 0}
+_START_LOCK = threading.Lock()
+
+
+def _start_and_note(thread: threading.Thread) -> None:
+    _STARTERS[thread] = threading.get_ident()
+    _START["now"](thread)
+
+
+@contextmanager
+def _started_threads() -> Iterator[Callable[[], list[threading.Thread]]]:
+    """Give a function that lists the threads, still alive, that this one and those started by it have started since."""
+    with _START_LOCK:
+        if not _START["calls"]:
+            _START["now"] = threading.Thread.start
+            threading.Thread.start = _start_and_note  # type: ignore[method-assign]
+        _START["calls"] += 1
+    before, own = {*threading.enumerate()}, threading.get_ident()
+
+    def started() -> list[threading.Thread]:
+        found, idents = [], {own}
+        for thread, starter in [*_STARTERS.items()]:  # in the order of their start
+            if thread not in before and starter in idents:
+                found.append(thread)
+                idents.add(thread.ident or own)
+        return [thread for thread in found if thread.is_alive()]
+
+    try:
+        yield started
+    finally:
+        with _START_LOCK:
+            _START["calls"] -= 1
+            if not _START["calls"]:
+                threading.Thread.start = _START["now"]  # type: ignore[method-assign]
+                _STARTERS.clear()
 
 
 def _end_threads(threads: Iterable[threading.Thread]) -> None:

@@ -1,5 +1,8 @@
 """run_attack around a library that misbehaves in every known way, and the arguments that it refuses."""
 
+import threading
+import time
+
 import pytest
 import torch
 
@@ -328,3 +331,46 @@ def test_known_logits_tell_how_many_classes_there_are(digits, name):
     again = run_attack(name, classifier, case.inputs, case.labels, LINF, steps=2, logits=whole.logits)
     assert classifier.num_classes == 10
     assert torch.equal(whole.adv_inputs, again.adv_inputs)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # SystemExit ends them
+def test_threads_of_an_attack_end_and_those_of_others_go_on(digits):
+    """Also where the others are started while the attack is running."""
+    stop, go, started = threading.Event(), threading.Event(), threading.Event()
+    own: list[threading.Thread] = []
+    others: list[threading.Thread] = []
+
+    def wait():
+        while not stop.is_set():
+            time.sleep(0.005)
+
+    def start(threads):
+        threads.append(threading.Thread(target=wait, daemon=True))
+        threads[-1].start()
+
+    def other():
+        go.wait(10)
+        start(others)
+        started.set()
+
+    def attack(model, inputs, labels, epsilon):
+        go.set()
+        child = threading.Thread(target=start, args=(own,), daemon=True)
+        child.start()
+        child.join()
+        start(own)
+        assert started.wait(10)
+        return inputs
+
+    outer = threading.Thread(target=other)
+    outer.start()
+    before = threading.Thread.start
+    run_attack(attack, digits.classifier, digits.inputs[:2], digits.labels[:2], LINF)
+    outer.join()
+    try:
+        assert len(own) == 2
+        assert not any(thread.is_alive() for thread in own)
+        assert [thread.is_alive() for thread in others] == [True]
+        assert threading.Thread.start is before
+    finally:
+        stop.set()
