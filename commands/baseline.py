@@ -76,7 +76,9 @@ def place_newcomers(
     from ..report.text.ranking import PlacementOutput
 
     if run.part is not None:
-        raise InvalidInput("--against and --part cannot be combined, because placing a new model takes a single run")
+        raise InvalidInput(
+            "--against and --part cannot be combined: a new model is placed in one undivided run; drop --part"
+        )
     if seen.is_given:
         raise InvalidInput("with --against, use MODEL+input:crop=224,... or MODEL+outputs:labels instead of options")
     settings = loading_settings({name: value for name, value in given.items() if value not in (None, ())})

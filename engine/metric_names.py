@@ -66,10 +66,10 @@ def is_parametrised(symbol: str) -> bool:
 
 
 def metric_parameter(symbol: str) -> dict[str, Any]:
-    """Return the parameter in a symbol, by name.
+    """Return {name: value} of the parameter that is written after "@" in a symbol.
 
     Raises:
-        InvalidInput: if it is not a valid value for the metric.
+        InvalidInput: if the value is not valid for the metric.
     """
     base, _, text = symbol.partition("@")
     name = METRICS[base].parameter

@@ -237,7 +237,7 @@ def _right(model: Model, images: Tensor, labels: Tensor) -> Tensor:
 
 
 def _held(model: Model, images: Tensor, labels: Tensor, directions: Tensor, length: float) -> Tensor:
-    """Return which images stay correct after a step along any of the directions; a failed one is not tried again."""
+    """Return which images stay correct after a step along every direction; an image that fails is not tried further."""
     left, tried = torch.arange(len(images), device=images.device), 0
     while len(left) and tried < len(directions):
         group = directions[tried : tried + max(IMAGES // len(left), 1)]

@@ -112,7 +112,7 @@ def fit_irt(
     values = check_responses(responses)
     check_seed(seed)
     if method not in get_args(Method):
-        raise ValueError(f"expected a fit auto, fast, svi or nuts, got {method!r}")
+        raise ValueError(f"expected a fit by auto, fast, svi or nuts, got {method!r}")
     if method == "svi" and not model.hierarchical:
         raise ValueError("svi needs hierarchical priors, because fixed ones distort the scale; use fast")
     if min(chains - 1, draws // 4) < 1:

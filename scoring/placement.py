@@ -333,7 +333,7 @@ def _labels(rows: Any) -> Any:
 
 
 def _changed(baseline: Any, new: Any, name: str, what: str) -> list[str]:
-    """Return names in both tables whose meanings in the new results are all absent from the baseline."""
+    """Return the names that occur in both tables but share no meaning (value of `what`) between them."""
     meant = baseline.groupby(name, observed=True)[what].agg(set)
     return [
         str(each)

@@ -80,7 +80,7 @@ def draw_figure(ranking: "Ranking", label: str) -> Any:
 
 
 def margin_of(ranking: "Ranking") -> float:
-    """Return the inches to the right of the axes that brackets and numbers of `plot_ranking` need."""
+    """Return the space, in inches, that `plot_ranking` needs to the right of the axes for its brackets and numbers."""
     return BRACKET * (_columns(_brackets(ranking)) + 2) + 1.55
 
 

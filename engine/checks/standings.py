@@ -447,7 +447,7 @@ def _left_out(
 
 
 def _attempt(cell: AttackRun) -> tuple[Any, ...]:
-    """Return the identity of an attack across models, the seed last; the threat model is that of the group."""
+    """Return a tuple that is equal for the same attack on different models of a group; its last element is the seed."""
     settings = [dict(cell.parameters), {name: list(each) for name, each in cell.grid.items()}]
     return cell.title, cell.target, cell.pixels, json.dumps(settings, sort_keys=True), cell.seed
 

@@ -231,7 +231,9 @@ def check_config(config: Config) -> None:
     rows = [cell.row for _, cell in asked]
     if config.fit_data and not any(row.fit and not row.data_free for row in rows):
         names = ", ".join(dict.fromkeys(row.name for row in rows))
-        raise InvalidInput(f"expected a fitted attack (uap) with fit data, got {names}")
+        raise InvalidInput(
+            f"fit data were given, but no attack is fitted on data: {names}; add one that is, such as uap"
+        )
     if config.fit_limit is not None and not config.fit_data:
         raise InvalidInput("`fit_limit` needs `fit_data`")
 

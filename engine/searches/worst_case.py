@@ -183,7 +183,7 @@ def _begin(result: AttackResult) -> WorstCaseResult:
 
 
 def _take(total: WorstCaseResult, rows: Tensor, result: AttackResult, place: int) -> WorstCaseResult:
-    """Add a further attack on some images: its cost, and its examples if they count."""
+    """Add a further attack on some images: its cost, and its examples where they are better than those so far."""
     add_costs(total, rows, result)
     total.tried[rows] += 1
     fooled, before, after = total.success[rows], total.fooled_rate[rows], result.fooled_rate

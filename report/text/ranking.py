@@ -145,7 +145,7 @@ def rankings_frame(every: Sequence[Any]) -> Any:
 
 
 def rankings_document(every: Sequence[Any]) -> dict[str, Any]:
-    """Return one JSON document; a second layer is stored under its name."""
+    """Return one JSON document: the first ranking, with the document of each further layer under that layer's name."""
     first, *others = every
     return first.document | {other.layer: other.document for other in others}
 

@@ -69,7 +69,7 @@ def validate_component(wish: ComponentRequest) -> str:
         raise InvalidInput(f"expected {A_KIND[wish.kind]} as {', '.join(FORMS[wish.kind])}, got {wish.form[:40]!r}")
     if wish.form in ("named", "url"):
         if wish.path is not None:
-            raise InvalidInput(f"expected no file with a component that is {wish.form}, got one")
+            raise InvalidInput(f"a component given as {wish.form} takes no file, but a file was sent")
         _check_named(wish)
         return ""
     if wish.path is None:

@@ -73,7 +73,11 @@ def refuses(row: Implementation, setting: RunSetting) -> str:
     shift = setting.parameters.get("max_translation", 0)
     size = math.prod(setting.shape)
     reasons = (
-        ("one-pixel", epsilon < channels, f"needs epsilon >= {channels}, one pixel of all channels, got {epsilon:g}"),
+        (
+            "one-pixel",
+            epsilon < channels,
+            f"needs epsilon >= {channels}, because it changes all channels of a pixel, got {epsilon:g}",
+        ),
         ("jsma", epsilon < 2, f"needs epsilon >= 2, as it changes components in pairs, got {epsilon:g}"),
         ("sign-opt", setting.classes == 2, "needs three classes or more"),
         ("threshold", size > _MOST_GENES, f"needs images of at most {_MOST_GENES} components, got {size}"),

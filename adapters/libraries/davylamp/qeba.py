@@ -103,7 +103,11 @@ class _AtBoundary:
         return is_fooled(query_logits(self.model, points, rows), self.labels[rows], wanted)
 
     def start(self, points: Tensor | None, generator: torch.Generator | None) -> Tensor:
-        """Start at the given points, or at noisy copies; return the images with such a point, on the boundary."""
+        """Move the given points, or else adversarial noisy copies of the images, to the boundary.
+
+        Returns:
+            The indices of the images that have such a point.
+        """
         rows = torch.arange(len(self.inputs), device=self.inputs.device)
         if points is None:
             self.point, missing = noisy_starts(self.query, self.inputs, int(self.left.max()), generator)

@@ -120,9 +120,9 @@ def _transformer(model: nn.Module, _: str) -> tuple[nn.Module, str]:
 
 @contextmanager
 def _as_before(network: nn.Module) -> Iterator[None]:
-    """Restore hooks and parts of every module after the block, and compute attention step by step inside it.
+    """Compute attention step by step in the block; afterwards, restore the hooks and parts of every module.
 
-    Fused attention of timm has no dropout for a hook, so the attacks' hooks on it were never called.
+    timm's fused attention does not call its dropout module, so a hook of an attack on that module would never run.
     """
     parts: list[Any] = list(network.modules())
     kept = [(part, {name: dict(getattr(part, name)) for name in _TABLES}, vars(part).copy()) for part in parts]

@@ -141,7 +141,7 @@ class _FixedReference(_EAD):
         return super().forward(images, labels)
 
     def FISTA(self, images: Tensor, x_k: Tensor, y_k: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002, N802
-        """Take a shrinkage step around the copy."""
+        """Take EAD's shrinkage step, with distances from the stored copy of the images instead of from `images`."""
         return super().FISTA(self.reference, x_k, y_k)
 
     def L1_loss(self, x1: Tensor, x2: Tensor) -> Tensor:  # noqa: ARG002, N802

@@ -178,7 +178,9 @@ def _stated(given: UserAttack, said: Mapping[str, Any]) -> dict[str, Any]:
         )
         stated.pop("norm", None)
     if not isinstance(stated.get("canonical", ""), str):
-        raise InvalidInput(f"expected canonical of {given.where} as the name of an attack, got {stated['canonical']!r}")
+        raise InvalidInput(
+            f"expected the name of an attack as `canonical` of {given.where}, got {stated['canonical']!r}"
+        )
     if isinstance(stated.get("random"), str):
         stated["random"] = (stated["random"],)
     return stated

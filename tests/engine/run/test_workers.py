@@ -208,7 +208,7 @@ def test_executors_by_name():
     assert isinstance(choose_executor("local", workers=2), WorkerPoolExecutor)
     for error, named, name, given in (
         (InvalidInput, "one worker, got 0", "local", {"workers": 0}),
-        (InvalidInput, "executor=ray.*got auto", "local", {"address": "auto"}),
+        (InvalidInput, "executor=ray.*auto", "local", {"address": "auto"}),
         (UnknownName, "executor 'slurm'", "slurm", {}),
         (Unavailable, "got 'tpu9'", "local", {"device": "tpu9"}),
     ):
