@@ -373,7 +373,7 @@ def test_the_canonical_attack_has_to_be_in_the_catalogue(digits):
     assert as_implementation(fgsm, canonical="pgd").canonical_name == "pgd"
     with pytest.raises(UnknownName, match="unknown canonical attack of user:fgsm 'pdg'; did you mean"):
         run_attack(as_implementation(fgsm, canonical="pdg"), digits.classifier, digits.inputs, digits.labels, LINF)
-    with pytest.raises(InvalidInput, match="expected canonical of user:fgsm as the name of an attack, got 3"):
+    with pytest.raises(InvalidInput, match="`canonical` of user:fgsm, got 3"):
         as_implementation(fgsm, canonical=3)
 
 
