@@ -61,8 +61,9 @@ def mean_corruption_error(errors: Tensor, *, baseline_errors: Tensor | None = No
         baseline_errors: error rates of a reference model, same shape, as in `corruption_error`.
 
     Returns:
-        A scalar. Without a baseline: from 0 to the number of severities. With one: the mean of the ratios to the
-        baseline over the corruptions whose ratio is defined, see `corruption_error`; NaN if it is defined for no corruption.
+        A scalar. Without a baseline: from 0 to the number of severities. With one: the mean of the ratios to
+        the baseline over the corruptions whose ratio is defined, see `corruption_error`; NaN if it is defined
+        for no corruption.
 
     Raises:
         ValueError: if shapes, types or values are not as described.

@@ -73,7 +73,7 @@ def label_probe_images(shape: tuple[int, int, int]) -> Tensor:
 
 
 def probe_images(shape: tuple[int, int, int]) -> Tensor:
-    """Build the probe images, (IMAGES, C, H, W), in [0, 1]: grey, noise, waves, coarse noise; the same on every machine."""
+    """Build the probe images, (IMAGES, C, H, W), in [0, 1]: grey, noise, waves, coarse noise; always the same."""
     channels, height, width = shape
     rows, columns = np.mgrid[0:height, 0:width]
     planes = np.arange(channels)[:, None, None]
