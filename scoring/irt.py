@@ -26,9 +26,8 @@ class IRTFit:
     """Posterior of an item response model.
 
     Abilities are in logits: one more multiplies the odds on an item of average discrimination by e. With hierarchical
-        priors,
-    every draw is standardised to abilities of mean 0 and discriminations of geometric mean 1, because the responses
-    determine no more.
+    priors, every draw is standardised to abilities of mean 0 and discriminations of geometric mean 1, because the
+    responses determine no more.
 
     Attributes:
         model: fitted model.

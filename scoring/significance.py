@@ -210,10 +210,9 @@ def design_effect(fit: "IRTFit", responses: np.ndarray, clusters: Sequence[str])
 
     An item response model assumes independent responses given ability and item. Five attacks on one image are not
     independent: an image that is unusual for a model is so under each of them. The middle matrix of the sandwich
-        estimator,
-    sums of squared scores, is computed with images and with items as clusters (Liang and Zeger 1986); the ratio of the
-    traces is the design effect (Kish 1965), one for all subjects, because few images do not resolve more. The
-    posterior, widened by its root, has the coverage of the sandwich estimator (Mueller 2013).
+    estimator, sums of squared scores, is computed with images and with items as clusters (Liang and Zeger 1986); the
+    ratio of the traces is the design effect (Kish 1965), one for all subjects, because few images do not resolve more.
+    The posterior, widened by its root, has the coverage of the sandwich estimator (Mueller 2013).
 
     Scores are a (y - p), with p averaged over the posterior of the difficulty, minus their means over the subjects of
     an item and over the items of a subject, because the responses determine only differences of abilities.

@@ -14,7 +14,7 @@ def load_published(table: str | Path) -> dict[str, Any]:
     """Load a published table: `source`, `rows`, and `unit` or `note`.
 
     A row is an object: texts are its labels ("model", "attack", ...), numbers its columns. Missing numbers are omitted
-        or null.
+    or null.
 
     Args:
         table: path of a JSON file, or "canary_table4" for `canary/published/table4.json`.

@@ -36,11 +36,10 @@ def challenge(  # noqa: PLR0913 - what is attacked by position, the choices by k
     """Evaluate a defence with adaptive attacks (Carlini et al. 2019; Tramer et al. 2020) into a results folder.
 
     The attacks are: APGD on cross-entropy and two logit-difference ratios, through every gradient variant of the
-        defence
-    (BPDA, the derivative if a library has one) and through the mean of its samples (EOT); examples transferred from the
-    undefended and other models; score-based and decision-based attacks; larger radii until no image is correct. The
-    failure indicators of the folder are computed as well. The verdict uses the worst case on each image. An interrupted
-    call resumes when it is repeated.
+    defence (BPDA, the derivative if a library has one) and through the mean of its samples (EOT); examples transferred
+    from the undefended and other models; score-based and decision-based attacks; larger radii until no image is
+    correct. The failure indicators of the folder are computed as well. The verdict uses the worst case on each image.
+    An interrupted call resumes when it is repeated.
 
     Args:
         model: "MODEL+DEFENCE", any other name, or a classifier.

@@ -300,9 +300,8 @@ def measure(result: AttackResult, inputs: Tensor) -> dict[str, Any]:
     """Return the numbers of one implementation, from a result and the clean images, shape (N, C, H, W).
 
     Rates are over all attacked images: invalid results lower both the fooled and the robust rate. The upper bound of
-        the
-    interval of the fooled rate (`success_metric`) counts them as fooled, except those that are the library's fault.
-    Distances are over the successes; NaN without any.
+    the interval of the fooled rate (`success_metric`) counts them as fooled, except those that are the library's
+    fault. Distances are over the successes; NaN without any.
     """
     attacked, success = result.attacked, result.success
     count, fooled, total = int(attacked.sum()), int(success.sum()), float(result.fooled_rate.sum())
