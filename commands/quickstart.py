@@ -118,7 +118,7 @@ def _models(evaluation: Any) -> Iterator[str]:
         yield f"{name + ':':24}{_shown(rows[name]['RA'])}, without an attack {_shown(rows[name]['CA'])}"
     apart = rows[ROBUST]["RA"].low > rows[PLAIN]["RA"].high
     yield (
-        "The second was adversarially trained and is more robust: the intervals do not overlap"
+        "The second, adversarially trained, is more robust: no overlap of the intervals"
         if apart
         else "The two intervals overlap: more images are needed"
     )

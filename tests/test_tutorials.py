@@ -83,7 +83,7 @@ def _shown(output: dict) -> str:
 @pytest.mark.tutorial
 def test_the_first_evaluation():
     _, counts, picture, table, report = outputs_of("first-evaluation")
-    assert counts.splitlines() == ["attacked 59", "success 44", "robust 15", "violated 0"]
+    assert counts.splitlines() == ["attacked 59", "success 44", "robust 15", "invalid 0"]
     assert "<image/png>" in picture
     intervals = {model: (float(low), float(high)) for model, low, high in re.findall(ROBUST_ACCURACY, table, re.M)}
     assert intervals["plain"][1] < intervals["robust"][0]
