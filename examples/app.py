@@ -99,7 +99,7 @@ def attack_image(model: str, place: int, attack: str, library: str, radius: floa
 def _outcome(result: Any) -> str:
     if not result.attacked[0]:
         return "Not attacked: the model is wrong without an attack"
-    if result.violated[0]:
+    if result.invalid[0]:
         return f"Invalid: {', '.join(result.violations[0])}"
     return "Fooled" if result.success[0] else "Robust against this attack"
 

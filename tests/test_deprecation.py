@@ -17,8 +17,8 @@ RENAMED = [
 @pytest.mark.parametrize(("module", "old", "new"), RENAMED)
 def test_an_old_name_is_the_new_object(module, old, new):
     with pytest.warns(DeprecationWarning, match=new):
-        found = getattr(import_module(module), old)
-    assert found is getattr(import_module(module), new)
+        value = getattr(import_module(module), old)
+    assert value is getattr(import_module(module), new)
     assert old not in import_module(module).__all__
 
 

@@ -306,15 +306,15 @@ def _started_threads() -> Iterator[Callable[[], list[threading.Thread]]]:
             _START["now"] = threading.Thread.start
             threading.Thread.start = _start_and_note  # type: ignore[method-assign]
         _START["calls"] += 1
-    before, own = {*threading.enumerate()}, threading.get_ident()
+    before, caller = {*threading.enumerate()}, threading.get_ident()
 
     def started() -> list[threading.Thread]:
-        found, idents = [], {own}
+        threads, idents = [], {caller}
         for thread, starter in [*_STARTERS.items()]:  # in the order of their start
             if thread not in before and starter in idents:
-                found.append(thread)
-                idents.add(thread.ident or own)
-        return [thread for thread in found if thread.is_alive()]
+                threads.append(thread)
+                idents.add(thread.ident or caller)
+        return [thread for thread in threads if thread.is_alive()]
 
     try:
         yield started

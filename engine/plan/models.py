@@ -25,7 +25,7 @@ from ..sources import LOADED_HERE, LoadOptions, ModelSource
 from .config import AttackChoice, Config
 
 _NAMED = 3  # attacks named in an error
-_GIVES = "the model gives"  # in reasons that do not apply to other kinds of attacks
+_GIVES = "the model returns"  # in reasons that do not apply to other kinds of attacks
 
 
 class LoadedSurrogate(NamedTuple):
@@ -204,7 +204,7 @@ def _why_not(
             if why := why or why_no_class(learner, cell.target, image.to(learner.device)):
                 return why
         if cell.fitted_on is not None and not has_gradients(learner, image.to(learner.device)):
-            return "is fitted with gradients, and the model gives no gradients"
+            return "is fitted with gradients, and the model returns no gradients"
         asked = ((row, classifier if row.learned else learner) for row in rows)
         return next(filter(None, (_why_no_row(cell, row, model, image, classes) for row, model in asked)), "")
     except ModelFailed:

@@ -337,7 +337,7 @@ def test_known_logits_tell_how_many_classes_there_are(digits, name):
 def test_threads_of_an_attack_end_and_those_of_others_go_on(digits):
     """Also where the others are started while the attack is running."""
     stop, go, started = threading.Event(), threading.Event(), threading.Event()
-    own: list[threading.Thread] = []
+    started_by_it: list[threading.Thread] = []
     others: list[threading.Thread] = []
 
     def wait():
@@ -355,10 +355,10 @@ def test_threads_of_an_attack_end_and_those_of_others_go_on(digits):
 
     def attack(model, inputs, labels, epsilon):
         go.set()
-        child = threading.Thread(target=start, args=(own,), daemon=True)
+        child = threading.Thread(target=start, args=(started_by_it,), daemon=True)
         child.start()
         child.join()
-        start(own)
+        start(started_by_it)
         assert started.wait(10)
         return inputs
 
@@ -368,8 +368,8 @@ def test_threads_of_an_attack_end_and_those_of_others_go_on(digits):
     run_attack(attack, digits.classifier, digits.inputs[:2], digits.labels[:2], LINF)
     outer.join()
     try:
-        assert len(own) == 2
-        assert not any(thread.is_alive() for thread in own)
+        assert len(started_by_it) == 2
+        assert not any(thread.is_alive() for thread in started_by_it)
         assert [thread.is_alive() for thread in others] == [True]
         assert threading.Thread.start is before
     finally:
