@@ -39,12 +39,12 @@ def decide_verdict(
 ) -> ChallengeVerdict:
     """Return the verdict.
 
-    "falls": worst-case accuracy at most five points above that of the undefended model, or above 0 without one. It does
-    not apply if the defended model's clean accuracy is also within these five points and the attacks lower it by no more
-    than five points, because then there was nothing to defend. Otherwise "masks", if there is a sign of gradient
-    masking: robustness of the remaining images was not shown. Otherwise "unknown", if a kind of attacker has no result,
-    images or samples are too few, there was nothing to defend, or too many images have no valid result. Otherwise
-    "holds", against these attacks only.
+    "falls": worst-case accuracy at most five points above that of the undefended model, or above 0 without one. It
+    does not apply if the defended model's clean accuracy is also within these five points and the attacks lower it by
+    no more than five points, because then there was nothing to defend. Otherwise "masks", if there is a sign of
+    gradient masking: robustness of the remaining images was not shown. Otherwise "unknown", if a kind of attacker has
+    no result, images or samples are too few, there was nothing to defend, or too many images have no valid result.
+    Otherwise "holds", against these attacks only.
 
     Args:
         clean: clean accuracy.
