@@ -40,7 +40,7 @@ def test_every_attack_is_measured(small, capsys, tmp_path):
     for attack in attacks.SETTINGS:
         assert f"{attack} on digits, 3 images" in printed
     assert "bp on digits, 3 images, steps 10: fooled: 1 " in printed
-    assert "bp on digits, 3 images, steps 10: median passes per image: 19 " in printed
+    assert "bp on digits, 3 images, steps 10: median passes of an image: 19 " in printed
     assert (tmp_path / "figures.json").stat().st_size > 1000
 
 

@@ -124,7 +124,7 @@ def test_printing_shows_labels_numbers_readings_and_what_is_left_out(results, ca
     for text in ("other models, other data, other budget", "0.791", "AIAC: after minus"):
         assert text in printed
     print_result({**results("canary-table4"), "left_out": {"ZOO": "too slow"}}, make_console())
-    assert "left out: ZOO: too slow" in capsys.readouterr().out
+    assert "omitted: ZOO: too slow" in capsys.readouterr().out
 
 
 def test_numbers_are_those_of_the_results_folder(results, tiny, tmp_path):

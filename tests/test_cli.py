@@ -136,9 +136,9 @@ def test_defaults_show_what_differs(run, npz):
         (["compare", "PGD "], "unknown attack 'PGD '; did you mean pgd"),
         (
             ["compare", "pgd", "--with", "best(foolbox:cw)"],
-            "--with best(foolbox:cw) does not have norm linf; it has: l2;",
+            "--with best(foolbox:cw) does not support norm linf, only l2;",
         ),
-        (["compare", "pgd", "--with", "foolbox:cw"], "--with foolbox:cw does not have norm linf; it has: l2;"),
+        (["compare", "pgd", "--with", "foolbox:cw"], "--with foolbox:cw does not support norm linf, only l2;"),
         (["compare", "pgd", "--norm", "l2", "--with", "best(foolbox:cw)"], "foolbox:cw is a minimum-norm attack"),
         (["compare", "pgd", "--with", "best(foolbox:pdg)"], "unknown attack 'pdg'"),
         (["compare", "pgd", "--with", "at-saturation(nosuch)"], "unknown attack 'nosuch'"),

@@ -227,7 +227,7 @@ def test_the_command_places_and_says_how_far_it_is(run, folder_of_files):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--adaptive",), "expected --against BASELINE with --adaptive"),
+        (("--adaptive",), "--adaptive needs --against BASELINE"),
         (("--against", "base", "--models", "m", "--width", "1"), "--width cannot be used without --adaptive"),
         (("--against", "base", "--models", "m", "--attacks", "pgd"), "expected --against without --attacks"),
         (("--against", "base", "--models", "m", "--preset", "robic"), "expected --against without --preset"),

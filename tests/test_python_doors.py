@@ -94,7 +94,7 @@ def test_so_does_a_classifier(argument, small):
         ({"labels": ["cat"] * 4}, "labels as class indices, .*, got 'cat'"),
         ({"norm": math.inf}, "a norm of linf, .*, got inf; did you mean 'linf'"),
         ({"norm": 2}, "got 2; did you mean 'l2'"),
-        ({"epsilon": [0.1, 0.2]}, "epsilon as a number or a fraction such as '8/255', got list; .*evaluate takes"),
+        ({"epsilon": [0.1, 0.2]}, "epsilon as a number or a fraction such as '8/255', got list; .*evaluate"),
         ({"epsilon": None, "threat_model": 0.1}, "a ThreatModel, or norm and epsilon by keyword, got 0.1"),
         ({"model": None}, r"a model as a torch\.nn\.Module, got NoneType"),
         ({"model": lambda images: images}, r"a model as a torch\.nn\.Module, got function"),
@@ -236,11 +236,11 @@ def test_a_model_that_is_left_out_is_said(small, tmp_path):
     done = davylamp.evaluate(
         {"few": model, "many": wider}, images, labels, attacks="foolbox:fgsm", norm="linf", epsilon=0.1, out=tmp_path
     )
-    said = [note for note in done.notes if note.startswith("left out: few: expected labels")]
+    said = [note for note in done.notes if note.startswith("omitted: few: expected labels")]
     assert len(said) == 1
     page = build_report(tmp_path)
     assert "No run is missing" not in page
-    assert "Left out: few: expected labels" in page
+    assert "Omitted: few: expected labels" in page
 
 
 @pytest.mark.parametrize("change", [lambda y: y.numpy()[::-1].copy()[::-1], lambda y: y.numpy().astype(">i8")])
@@ -262,5 +262,5 @@ def test_radii_may_be_an_array(small, tmp_path):
 
 @pytest.mark.parametrize("verb", ["run_attack", "compare"])
 def test_a_file_without_its_function_is_told_what_to_say(verb, small):
-    with pytest.raises(InvalidInput, match=r"FILE.py:FUNCTION, got 'att.py': say att.py:FUNCTION"):
+    with pytest.raises(InvalidInput, match=r"FILE.py:FUNCTION, got 'att.py'; .*att.py:FUNCTION"):
         getattr(davylamp, verb)("att.py", *small, epsilon=0.1)

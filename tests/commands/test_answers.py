@@ -121,7 +121,7 @@ def test_a_challenge_a_contract_and_the_robust_accuracy(screen):
     model = "models.py:cnn+art:bit-depth:bits=2 --data npz:images.npz --epsilon 0.1 --limit 8"
     answer = check(screen(f"challenge {model} --quick -o C"))
     assert "page: C/challenge.html" in answer
-    assert "accuracy in the worst case" in answer
+    assert "worst-case accuracy" in answer
     answer = check(screen("contract foolbox:fgsm"))
     promises = json.loads("\n".join(screen("contract foolbox:fgsm --json")))
     assert f"0 broken, {sum(each['state'] == 'kept' for each in promises)} kept" in answer

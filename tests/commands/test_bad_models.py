@@ -142,13 +142,13 @@ def test_one_bad_model_costs_itself(run, folder):
     assert code == 0, err
     text = " ".join(out.split())
     assert "r: 2 cells run, 1 failed" in text
-    assert "left out: bad.py:factory_exits: bad.py:factory_exits called sys.exit(0)" in text
-    assert "left out: bad.py:nothing: expected a torch.nn.Module" in text
+    assert "omitted: bad.py:factory_exits: bad.py:factory_exits called sys.exit(0)" in text
+    assert "omitted: bad.py:nothing: expected a torch.nn.Module" in text
     assert (
         "failed: foolbox:pgd on bad.py:raises: ModelFailed: the model bad.py:raises raised RuntimeError: boom" in text
     )
     code, out, _ = run("status", "r")
-    assert "left out: bad.py:nothing: expected a torch.nn.Module" in " ".join(out.split())
+    assert "omitted: bad.py:nothing: expected a torch.nn.Module" in " ".join(out.split())
     code, out, _ = run(*EVALUATE, *models, "--param", "steps=2", "-o", "r", "--strict", "--json")
     assert code == 2
     assert set(json.loads(out)["left_out"]) == set(bad[:2])
@@ -174,7 +174,7 @@ def test_a_row_that_cannot_do_what_others_can_costs_itself(run, folder):
     code, out, err = run(*arguments, "--attacks", "fgsm", *three, "--models", "bad.py:good")
     assert code == 0, err
     assert "r: 2 cells run, 0 failed" in out
-    assert "left out: foolbox:fgsm: foolbox:fgsm has no targeted mode" in " ".join(out.split())
+    assert "omitted: foolbox:fgsm: foolbox:fgsm has no targeted mode" in " ".join(out.split())
     code, out, err = run(*arguments, "--attacks", "foolbox:fgsm", "--models", "bad.py:good")
     assert (code, out) == (1, "")
     assert "foolbox:fgsm has no targeted mode" in err

@@ -60,7 +60,7 @@ def test_check_before_and_after_a_run(run, folder):
     code, out, err = run("check", "out", "--run", "--images", "2", "--json", "--isolate", "auto")
     assert code == 0
     assert err.startswith("- net.py:")
-    assert "in a separate process" in err
+    assert "net.py:masked: in separate processes" in err
     after = json.loads(out)
     assert after["notes"] == []
     check_of = {(check["name"], check["subject"]): check for check in after["checks"]}
@@ -104,7 +104,7 @@ def test_a_changed_model_is_not_probed(run, folder, tmp_path):
     code, out, err = run("check", "out", "--run", "--images", "1")
     assert code == 1  # the other model holds this one: none is as it was
     assert "- net.py:linear: the model differs from the evaluated one" in out
-    assert err.splitlines()[-1].startswith("davylamp: expected cells that can be run again, got none: net.py:")
+    assert err.splitlines()[-1].startswith("davylamp: no run can be repeated: net.py:linear: ")
 
 
 @pytest.mark.parametrize(

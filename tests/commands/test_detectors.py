@@ -106,7 +106,7 @@ def test_evaluate_measures_detectors_on_its_examples(run, folder):
     assert json.loads(out)["detections"] == measured
     code, out, _ = run(*EVALUATE, "--models", "net.py:make", *files, "-o", "r")
     assert code == 0
-    assert "1 kept" in out
+    assert "1 reused" in out
     assert "fooled, not detected" in out
     page = report_of(run, "r")
     assert len(list((folder / "r" / "detections").glob("*.parquet"))) == 2
@@ -129,7 +129,7 @@ def test_evaluate_refuses_a_detector_before_it_runs(run, folder):
     assert run("train", "feature-squeezing", "--model", "net.py:make", "--data", "npz:train.npz", "-o", "d.pt")[0] == 0
     code, _, err = run(*EVALUATE, "--models", "net.py:other", "--detector", "d.pt", "-o", "r")
     assert code == 1
-    assert "expected results of net.py:make as d.pt was trained for, got those of net.py:other" in err
+    assert "d.pt was trained for net.py:make, but the results are of net.py:other" in err
     code, _, err = run(*EVALUATE, "--models", "net.py:make", "--detector", "none.pt", "-o", "r")
     assert (code, (folder / "r" / "cells").exists()) == (1, False)
     assert "no such file: none.pt" in err
@@ -149,7 +149,8 @@ def test_a_detector_of_activations_is_refused_beside_an_isolated_model(run, fold
     evaluate = (*EVALUATE, "--models", "net.py:make", "-o", "r")
     code, _, err = run(*evaluate, "--detector", "d.pt", "--isolate", "auto")
     assert (code, (folder / "r" / "cells").exists()) == (1, False)
-    assert "d.pt (davylamp:kernel-density) reads, but it runs in a process of its own: --isolate no" in err
+    assert "d.pt (davylamp:kernel-density) reads the layers of net.py:make" in err
+    assert err.endswith("--isolate no\n")
     assert run(*evaluate, "--detector", "d.pt", "--isolate", "no")[0] == 0
     for kept in (folder / "r" / "detections").glob("*"):
         kept.unlink()
@@ -165,7 +166,7 @@ def test_an_evaluation_is_told_of_when_its_detector_cannot_be_measured(run, fold
     code, out, _ = run(*EVALUATE, "--models", "net.py:make", "--detector", "d.pt", "-o", "r")
     assert code == 0
     assert "r: 1 cell run" in out
-    assert "expected test images that d.pt was not trained on" in out
+    assert "test images were used to train d.pt" in out
 
 
 @pytest.mark.parametrize("content", [b"", b"no weights", b"\x80\x02junk", b"PK\x03\x04 damaged"])
@@ -183,7 +184,7 @@ def test_a_detector_of_another_model_and_examples_that_were_not_kept(run, folder
     assert run(*EVALUATE, "--models", "net.py:other", "-o", "other")[0] == 0
     code, _, err = run("detect", "other", "--detector", "d.pt")
     assert code == 1
-    assert "expected results of net.py:make as d.pt was trained for, got those of net.py:other" in err
+    assert "d.pt was trained for net.py:make, but the results are of net.py:other" in err
     assert run(*EVALUATE, "--models", "net.py:make", "-o", "r")[0] == 0
     code, _, err = run("detect", "r", "--detector", "d.pt")
     assert code == 1
@@ -194,8 +195,11 @@ def test_a_detector_of_another_model_and_examples_that_were_not_kept(run, folder
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ((*TRAIN,), "expected an attack whose examples art:binary-input learns, got none; give --attack"),
-        (("train", "kernel-density", *ATTACK), "expected no attack, got foolbox:pgd"),
+        ((*TRAIN,), "art:binary-input is trained on the examples of an attack; give --attack"),
+        (
+            ("train", "kernel-density", *ATTACK),
+            "davylamp:kernel-density is trained on clean images only; omit the attack foolbox:pgd",
+        ),
         (("train", "lidd"), "unknown detector 'lidd'; did you mean lid"),
         ((*TRAIN, *ATTACK, "--param", "epochs"), "expected --param name=value, got 'epochs'"),
         ((*TRAIN, *ATTACK[:2], "--epsilon", "0.0001"), "expected at least 10 examples for training, got"),

@@ -66,7 +66,7 @@ def test_parts_of_a_job_array_complete_each_other(run):
     code, out, _ = run(*command, "2/2")
     assert code == 0
     assert out.startswith("out, part 2/2: 4 cells run, 0 failed, 4 waiting for shards of other parts")
-    assert "next, when every part is done: davylamp status out" in out
+    assert "every part is finished: davylamp status out; davylamp table out" in out
     _, out, _ = run("status", "out")
     assert "- part 1/2: 6 of 6 shards missing; run its command again to resume" in out
     _, out, _ = run("status", "out", "--json")
@@ -157,7 +157,7 @@ def test_an_attack_that_needs_more_classes_is_left_out_with_the_reason(run):
     attacks = ("--attacks", "foolbox:pgd", "--attacks", "torchattacks:apgd-dlr", "--norm", "linf")
     code, out, _ = run("evaluate", "--models", "net.py:pair", *COMMON[4:], *attacks)
     assert code == 0
-    assert "left out: torchattacks:apgd-dlr on net.py:pair: needs at least 3 classes, got 2" in out
+    assert "omitted: torchattacks:apgd-dlr on net.py:pair: needs at least 3 classes, got 2" in out
     assert len(load("out")) == 8
 
 
@@ -210,7 +210,7 @@ def test_status_counts_and_names_damage(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("evaluate", "missing.toml"), "expected a TOML file"),
+        (("evaluate", "missing.toml"), "TOML file missing.toml"),
         (("evaluate", "--preset", "canari", "--print-config"), "did you mean canary"),
         (("evaluate", "--preset", "canary", "--epsilon", "1/255"), "cannot be used without --attacks"),
         (("evaluate", *COMMON, "--attacks", "PGD "), "unknown attack 'PGD'; did you mean pgd"),

@@ -289,7 +289,7 @@ def newcomers(tmp_path_factory):
 def test_newcomers_against_a_baseline(run, folder, newcomers):
     code, out, _ = run("rank", newcomers, "--against", folder)
     assert code == 0
-    assert "of the same name, but not the model of the baseline: middle" in out
+    assert "a different model: middle" in out
     assert "32 of 72 items answered, 16 of 24 images" in out
     tables = [line for line in out.splitlines() if line.endswith("1pl, bernoulli responses, items anchored")]
     assert [line.partition(" of ")[0] for line in tables] == ["middle (new)", "newcomer"]
@@ -353,7 +353,7 @@ def test_a_row_against_the_published_tables(run, tmp_path):
         (("--items", "2", "--sensitivity"), "expected --against without --items, --sensitivity"),
         (("--norm", "l1"), "expected results in norm l1"),
         (("--norm", "l7"), "unknown norm 'l7'"),
-        (("--subjects", "attacks"), "expected attacks that the baseline lacks, got cw l2, pgd linf 0.01569"),
+        (("--subjects", "attacks"), "no new attacks: the baseline already has cw l2, pgd linf 0.01569"),
     ],
 )
 def test_misuse_of_a_baseline_is_one_line(run, folder, newcomers, arguments, message):
@@ -372,7 +372,10 @@ def test_misuse_of_a_baseline_is_one_line(run, folder, newcomers, arguments, mes
         (("--norm", "l1"), "expected results in norm l1, got l2, linf only"),
         (("--knowledge", "black-box"), "expected black-box attacks, got white-box only"),
         (("--knowledge", "score", "--method", "mean"), "expected score attacks, got white-box only"),
-        (("--unequal", "keep", "--method", "borda"), "expected --unequal common with --method borda"),
+        (
+            ("--unequal", "keep", "--method", "borda"),
+            "--method borda cannot handle missing items; use --unequal common",
+        ),
         (("--unequal", "keep", "--method", "canary"), "expected --method canary without --unequal"),
         (("--per", "attack", "--subjects", "implementations"), "expected --per without --subjects implementations"),
         (("--original", "weak"), "expected --original with --subjects defences"),
@@ -384,11 +387,11 @@ def test_misuse_of_a_baseline_is_one_line(run, folder, newcomers, arguments, mes
         (("--subjects", "defences"), "there are no defended models NAME+DEFENCE"),
         (("--subjects", "defences", "--method", "canary"), "no defended models named"),
         (("--subjects", "defences", "--method", "canary", "--per", "attack"), "without --per: libraries are averaged"),
-        (("--budget", "4/255"), "expected results in one norm with a budget, got l2, linf: choose by norm"),
+        (("--budget", "4/255"), "a budget needs results in one norm, got l2, linf"),
         (("--norm", "l2", "--budget", "-1"), "expected a budget as a positive number, got -1.0"),
         (("--subjects", "implementations", "--library", "artt"), "unknown library 'artt'"),
         (("--method", "mean", "--model", "3pl", "--fit", "nuts"), "expected --item-model, --fit with --method irt"),
-        (("--csv", "--sensitivity"), "expected --json or a table with --sensitivity: CSV is the ranking alone"),
+        (("--csv", "--sensitivity"), "--sensitivity cannot be combined with --csv"),
         (("--propagate",), "expected --propagate with --method canary"),
         (("--adaptive",), "expected --adaptive with --against and responses to images"),
         (

@@ -33,7 +33,7 @@ def test_report_writes_one_file_and_says_where(run, folder, tmp_path):
 def test_report_of_two_folders_shows_what_moved(run, folder, tmp_path):
     code, _, _ = run("report", folder, folder)
     assert code == 0
-    assert "2 cells: 2 identical" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "2 runs: 2 identical" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

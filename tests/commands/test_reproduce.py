@@ -33,7 +33,8 @@ def test_table_9_as_json_and_as_a_table(run):
 def test_what_has_no_rows_is_no_empty_latex_table(run):
     code, out, err = run("reproduce", "checks", "--latex")
     assert (code, out) == (1, "")
-    assert "expected checks without --latex" in err
+    assert err.startswith("davylamp: checks ")
+    assert "--latex; use --json" in err
 
 
 def test_an_unknown_name_is_one_line(run):

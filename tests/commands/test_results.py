@@ -73,9 +73,9 @@ def test_a_row_for_each_model_over_all_threat_models_is_the_mean_of_its_cells(wo
     ("options", "said"),
     [
         (("--knowledge", "decision"), "expected decision attacks, got white-box only"),
-        (("--mixed",), "expected --mixed with --by models, got --by attacks"),
-        (("--knowledge", "white-box", "--transfer"), "expected --transfer without --by"),
-        (("--knowledge", "white-box", "--defence", "first", "second"), "--defence cannot be combined --by"),
+        (("--mixed",), "--mixed needs --by models, got --by attacks"),
+        (("--knowledge", "white-box", "--transfer"), "--transfer cannot be combined with --by,"),
+        (("--knowledge", "white-box", "--defence", "first", "second"), "--defence cannot be combined with --by,"),
     ],
 )
 def test_what_a_table_cannot_choose_is_refused(world, run, options, said):
@@ -192,7 +192,7 @@ def test_metrics_by_the_names_of_the_papers(world, run):
     ("arguments", "message"),
     [
         (["--csv", "--json"], "expected one format, got --csv and --json"),
-        (["--transfer", "--metric", "MR"], "expected --transfer without"),
+        (["--transfer", "--metric", "MR"], "--transfer cannot be combined with"),
         (["--defence", "first", "second", "--pooled"], "--defence cannot be combined"),
         (["--metric", "MRR"], "unknown metric 'MRR'; did you mean MR or MRV"),
         (["--metric", "ADMS"], "ADMS is not available in this folder: it was evaluated without the measures"),

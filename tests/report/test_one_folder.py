@@ -85,7 +85,7 @@ def test_a_model_and_data_by_another_path_are_the_same(here):
     out, _ = here.evaluate(
         *absolute, model=f"{here.path}/net.pth+{here.path}/net.py:make", data=f"npz:{here.path}/digits.npz"
     )
-    assert "4 kept" in out
+    assert "4 reused" in out
     assert [here.read(*view)["rows"] for view in views] == before
     out, _ = here.evaluate(*both, data="npz:sub/copy.npz")
     assert [here.read(*view)["rows"] for view in views] == before

@@ -194,7 +194,7 @@ def test_few_images_tell_nobody_apart(scoring):
     assert ranking.bootstrap_low.tolist() == [1] * 3
     assert ranking.bootstrap_high.tolist() == [3] * 3
     if scoring == "irt":
-        assert "2 images: too few to know how far images differ; intervals and ranks are too narrow" in ranking.notes
+        assert any(note.startswith("2 images: too few to estimate") for note in ranking.notes)
     else:
         assert set(ranking.groups) == {"a"}
         assert np.isnan(ranking.low).all()

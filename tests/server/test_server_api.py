@@ -159,7 +159,7 @@ def test_wrong_bodies_are_refused_in_one_line(ask):
         assert answer.status_code == 422
         assert "\n" not in answer.json()["error"]
     answer = ask("alice", "POST", "/tasks", json={"models": [99], "attacks": [1], "data": [1]})
-    assert (answer.status_code, answer.json()["error"][:21]) == (404, "there is no component ")
+    assert (answer.status_code, answer.json()["error"][:21]) == (404, "there is no component")
     assert ask("alice", "GET", "/components/999999999999999999999").status_code == 404
     assert ask("alice", "GET", "/tasks/-1").status_code == 404
     assert ask("alice", "GET", "/nothing").status_code == 404

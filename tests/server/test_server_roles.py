@@ -63,7 +63,7 @@ def test_there_is_no_admin_and_no_password_from_the_start(tmp_path):
             add_user(session, fresh.hasher, "<b>", PASSWORD)
         add_user(session, fresh.hasher, "root", generate_password(), "admin")
         assert has_admin(session)
-        with pytest.raises(InvalidInput, match="free"):
+        with pytest.raises(InvalidInput, match="name root is already taken"):
             add_user(session, fresh.hasher, "root", PASSWORD)
         with pytest.raises(UnknownName, match="root"):
             find_user(session, "rot")

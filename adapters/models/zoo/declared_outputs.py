@@ -39,7 +39,8 @@ def read_version(text: str) -> str:
         raise WrongType(f"expected a version of the model as a string, such as '2', got {type(text).__name__}")
     version = text.removeprefix(VERSION)
     if not _VERSION.fullmatch(version):
-        raise InvalidInput(f"expected a version with letters, digits, '-', '_' and '.' only, got {version[:40]!r}")
+        wanted = "of at most 64 letters, digits, '-', '_' and '.', the first a letter or digit"
+        raise InvalidInput(f"expected a version of the model {wanted}, got {version[:40]!r}")
     return version
 
 

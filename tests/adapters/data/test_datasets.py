@@ -295,7 +295,7 @@ GOOD = {"x": np.zeros((2, 3, 4, 4), dtype=np.float32), "y": np.zeros(2, dtype=np
         ({"y": np.zeros(3, dtype=int)}, r"integer labels of shape \(2,\) in .*, got int64 of shape \(3,\)"),
         ({"y": np.zeros(2)}, "got float64"),
         ({"y": np.array([0, -1])}, "expected labels >= 0 .* got -1"),
-        ({"x": np.zeros((0, 3, 4, 4)), "y": np.zeros(0, dtype=int)}, r"at least one, got none \(in .*a.npz"),
+        ({"x": np.zeros((0, 3, 4, 4)), "y": np.zeros(0, dtype=int)}, r"at least one image .*, got 0 \(in .*a.npz"),
         ({"x": np.full((2, 3, 4, 4), -2.0)}, r"from -2 to -2; undo the normalisation .* \(in .*a.npz"),
         ({"x": np.full((2, 3, 4, 4), 200.0)}, r"from 200 to 200; divide 8-bit images by 255 \(in .*a.npz"),
         ({"x": np.full((2, 3, 4, 4), 1e300)}, r"got NaN or infinity \(in .*a.npz"),

@@ -231,7 +231,7 @@ def test_wrong_weights_file_is_one_line(checkpoints, any_hash, content):
 @pytest.mark.parametrize(
     ("name", "error", "words"),
     [
-        ("resnet50", UnknownName, "unknown model 'resnet50'; known: demo:cifar10-resnet18, demo:digits-cnn"),
+        ("resnet50", UnknownName, r"unknown model 'resnet50'; did you mean torchvision:resnet50\?"),
         ("demo:efficientnet-lite3", UnknownName, "did you mean demo:efficientnet-lite"),
         ("w.pth+torchvison:resnet18", UnknownName, r"did you mean w.pth\+torchvision:resnet18\?"),
         ("demo:mnist-lenet5+jpg:quality=3", UnknownName, "unknown defence 'jpg'; did you mean jpeg"),

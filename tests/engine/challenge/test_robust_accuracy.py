@@ -181,7 +181,7 @@ def test_repeated_and_missing_images_are_named(digits):
     inputs, labels = torch.cat([case.inputs] * 2), torch.cat([case.labels] * 2)
     done = davylamp.robust_accuracy(digits.classifier, inputs, labels, epsilon=0.3, limit=50)
     assert [line for line in done.warnings if line.startswith("3 of 6 images duplicate")]
-    assert [line for line in done.warnings if "6 images, fewer than the 50" in line]
+    assert [line for line in done.warnings if "6 images, fewer than the requested 50" in line]
     assert davylamp.robust_accuracy(digits.classifier, inputs, labels, epsilon=0.3, limit=3).robust.n == 3
 
 

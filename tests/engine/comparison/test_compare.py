@@ -198,7 +198,7 @@ def test_what_no_library_has_is_refused(digits):
     case = digits.first(2)
     for threat_model, parameters, named in (
         (ThreatModel("linf", 0.1), {"confidence": 1.0}, "pgd has parameter confidence"),
-        (ThreatModel("l0", 3), {}, "pgd has norm l0"),
+        (ThreatModel("l0", 3), {}, "pgd supports norm l0"),
     ):
         with pytest.raises(Unsupported, match=named):
             compare("pgd", case.classifier, case.inputs, case.labels, threat_model, parameters=parameters)

@@ -153,7 +153,7 @@ def test_a_ranking_has_single_attacks_or_worst_cases_and_never_both(full, stoppe
         by_itself = build_responses(alone, subjects)
         assert both.subjects == by_itself.subjects
         np.testing.assert_array_equal(both.values, by_itself.values)
-        assert any(note.startswith(f"left out: {NAME}: several attacks") for note in both.notes)
+        assert any(note.startswith(f"omitted: {NAME}: several attacks") for note in both.notes)
         assert not any("several attacks" in note for note in by_itself.notes)
     assert build_responses(together, "implementations").subjects[0].startswith(NAME)
 
@@ -253,7 +253,7 @@ def test_a_violation_of_one_attack_is_one_of_the_whole_unless_another_fools(digi
         ([PGD, AttackChoice("foolbox:deepfool", "linf")], InvalidInput, "foolbox:deepfool"),
         ([PGD, AttackChoice("art:uap", "linf", 0.05)], Unsupported, "art:uap"),
         ([PGD, AttackChoice("foolbox:pgd", "linf", 0.05, parameters={"steps": 9})], InvalidInput, "foolbox:pgd twice"),
-        ([PGD, AttackChoice(lambda model, inputs, labels: inputs, "linf", 0.05)], Unsupported, "handed over"),  # pyright: ignore[reportArgumentType]
+        ([PGD, AttackChoice(lambda model, inputs, labels: inputs, "linf", 0.05)], Unsupported, "my_file.py"),  # pyright: ignore[reportArgumentType]
         ([AttackChoice(NAME, "linf", 0.05)], InvalidInput, "worst-case"),
     ],
 )

@@ -138,7 +138,7 @@ def test_what_a_surrogate_cannot_be_is_one_line(files):
         ({**alone, "surrogate": ("net.py:three", "net.py:one")}, "got net.py:one"),
         ({**alone, "surrogate": ("net.py:few",)}, "4 classes of net.py:one, got net.py:few"),
         ({"attacks": (AttackChoice("best(foolbox:fgsm)"),)}, "fixed radius"),
-        ({"transfer": "full"}, "surrogate or transfer"),
+        ({"transfer": "full"}, "`surrogate` excludes `transfer`"),
     ):
         with pytest.raises(InvalidInput, match=named):
             make_plan(replace(config(), **wrong))
@@ -167,7 +167,7 @@ def test_on_the_command_line(run, files, tmp_path):
         "foolbox:fgsm", "--data", "net.py:images", "-o", "r", "--strict",
     )  # fmt: skip
     assert code == 2, errors
-    assert "left out: net.py:three via net.py:two + net.py:three: expected a surrogate other than" in out
+    assert "omitted: net.py:three via net.py:two + net.py:three: expected a surrogate other than" in out
     code, out, _ = run("table", "r")
     assert code == 0
     assert "via net.py:two + net.py:three" in out

@@ -41,7 +41,7 @@ def test_a_mean_is_the_robust_accuracy_of_a_table(results):
     expected = {row.labels["model"]: row.metrics["RA"].value for row in rows}
     assert dict(zip(ranking.subjects, ranking.score, strict=True)) == pytest.approx(expected)
     assert expected["noisy"] < expected["plain"]
-    assert any(note.startswith("random: noisy: judged by many draws") for note in ranking.notes)
+    assert any(note.startswith("random: noisy: evaluated on many samples") for note in ranking.notes)
 
 
 def test_a_defence_that_was_shown_examples_gave_one_answer(results):

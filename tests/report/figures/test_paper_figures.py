@@ -139,7 +139,7 @@ def test_the_command_writes_what_there_is(run, folder, tmp_path):
     code, out, err = run("figure", folder, "-o", "fig.pdf")
     assert code == 0
     assert {path.name for path in tmp_path.glob("fig*")} == {"fig-accuracy.pdf", "fig-rates.pdf", "fig-ranking.pdf"}
-    assert "no figure of passes" in err
+    assert "no passes figure" in err
     code, out, _ = run("figure", folder, "rates", "-o", "one.svg", "--width", "8.5cm", "--style", "serif")
     assert code == 0
     assert "one.svg" in out

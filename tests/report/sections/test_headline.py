@@ -90,7 +90,7 @@ def test_an_unfinished_folder_does_not_say_that_a_model_is_alone(tmp_path, state
     assert "1 other model cannot be compared with it" in line
     caveats = " ".join(write_caveats(partly))
     if state == "failed":
-        assert "1 cell failed and is not counted (art:pgd on b: out of memory)" in caveats
+        assert "1 run failed and is not counted (art:pgd on b: out of memory)" in caveats
         assert "b: no run has a result, so its robustness is unknown." in caveats
     else:
         assert "Not finished: 1 of 2 runs have no result yet" in caveats
