@@ -99,6 +99,7 @@ def grad_cam(
     unit="cosine",
     source="CANARY (Sun et al. 2023), 3.1.2; Selvaraju et al. 2017",
     formula="mean over valid of cos(L(x, F(x)), L(xa, F(xa))), L the Grad-CAM map of an image and a class",
+    latex=r"\operatorname{mean}_{\text{valid}} \cos\left( L(x, F(x)), L(x_a, F(x_a)) \right)",
     aliases=("ACAMC",),
     tables=("attacks", "models"),
 )
@@ -142,6 +143,7 @@ def predicted_attention_similarity(
     unit="cosine",
     source="CANARY (Sun et al. 2023), 3.1.2; Selvaraju et al. 2017",
     formula="mean over valid of cos(L(x, y), L(xa, y)), L the Grad-CAM map of an image and a class",
+    latex=r"\operatorname{mean}_{\text{valid}} \cos\left( L(x, y), L(x_a, y) \right)",
     aliases=("ACAMC",),
     tables=("attacks", "models"),
 )

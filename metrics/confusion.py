@@ -19,6 +19,7 @@ PAPER_KS = (1, 2, 5, 10, 20, 50, 100)
     between=(0, 1),
     source="Mopuri et al. 2020",
     formula="mean [1 + #{classes scored above F(x) after the attack} > K]",
+    latex=r"\operatorname{mean} \left[ 1 + |\{c : P(x_a)_c > P(x_a)_{F(x)}\}| > K \right]",
     aliases=("FR",),
     kind="share",
     needs=("confidences",),
@@ -57,6 +58,7 @@ def fooling_rate_at_k(logits: Tensor, adv_logits: Tensor, k: int, *, reduction: 
     between=(0, 1),
     source="Mopuri et al. 2020",
     formula="area under FR@K by the trapezoid rule over K = 1, 2, 5, 10, 20, 50, 100, divided by K_max - K_min",
+    latex=r"\frac{1}{K_{\max} - K_{\min}} \int_{K_{\min}}^{K_{\max}} \mathrm{FR@}K \, dK",
     aliases=("AuC",),
     needs=("confidences",),
 )
@@ -97,6 +99,8 @@ def fooling_rate_auc(
     between=(0, 1),
     source="Mopuri et al. 2020",
     formula="mean [Wup(F(x), F(xa)) < 0.7], Wup(a, b) = 2 depth(common) / (depth(a) + depth(b))",
+    latex=r"\operatorname{mean} [\mathrm{Wup}(F(x), F(x_a)) < 0.7], "
+    r"\quad \mathrm{Wup}(a, b) = \frac{2 \, \mathrm{depth}(\mathrm{lca}(a, b))}{\mathrm{depth}(a) + \mathrm{depth}(b)}",
     aliases=("QI-Wup",),
     parameter="threshold",
 )
@@ -135,6 +139,7 @@ def semantic_confusion(
     between=(0, 1),
     source="Mopuri et al. 2020",
     formula="mean [cos(W_F(x), W_F(xa)) < 0.1], W the rows of the last layer's weight",
+    latex=r"\operatorname{mean} [\cos(W_{F(x)}, W_{F(x_a)}) < 0.1]",
     aliases=("QI-Vis",),
     parameter="threshold",
 )
@@ -172,6 +177,7 @@ def visual_confusion(
     between=(0, 1),
     source="Mopuri et al. 2020",
     formula="mean [Wup(t, F(xa)) < 0.7]; 1 is far from the target",
+    latex=r"\operatorname{mean} [\mathrm{Wup}(t, F(x_a)) < 0.7]",
     aliases=("QI-Wup-Targeted",),
     parameter="threshold",
 )
@@ -211,6 +217,7 @@ def targeted_semantic_confusion(
     between=(0, 1),
     source="Mopuri et al. 2020",
     formula="mean [cos(W_t, W_F(xa)) < 0.1]; 1 is far from the target",
+    latex=r"\operatorname{mean} [\cos(W_t, W_{F(x_a)}) < 0.1]",
     aliases=("QI-Vis-Targeted",),
     parameter="threshold",
 )

@@ -19,6 +19,7 @@ INFINITE = float("inf")
     unit="error rates, summed",
     source="AISafety (Liu et al. 2021), eq 12; after Hendrycks and Dietterich 2019",
     formula="sum over severities s of the error E[c, s]",
+    latex=r"\sum_{s} E_{c,s}",
     kind="set",
 )
 def corruption_error(errors: Tensor, *, baseline_errors: Tensor | None = None) -> Tensor:
@@ -51,6 +52,7 @@ def corruption_error(errors: Tensor, *, baseline_errors: Tensor | None = None) -
     unit="error rates, summed",
     source="AISafety (Liu et al. 2021), eq 12; after Hendrycks and Dietterich 2019",
     formula="mean over corruptions c of CE_c",
+    latex=r"\frac{1}{C} \sum_{c} \mathrm{CE}_c",
     kind="set",
 )
 def mean_corruption_error(errors: Tensor, *, baseline_errors: Tensor | None = None) -> Tensor:
@@ -79,6 +81,7 @@ def mean_corruption_error(errors: Tensor, *, baseline_errors: Tensor | None = No
     unit="error rates, summed",
     source="AISafety (Liu et al. 2021), eq 13; after Hendrycks and Dietterich 2019",
     formula="mean over corruptions c of the sum over severities s of (E[c, s] - E_clean)",
+    latex=r"\frac{1}{C} \sum_{c} \sum_{s} (E_{c,s} - E_{\text{clean}})",
     aliases=("relative mCE",),
     kind="set",
 )
@@ -114,6 +117,7 @@ def relative_corruption_error(
     between=(0, 1),
     source="AISafety (Liu et al. 2021), eq 14; after Hendrycks and Dietterich 2019",
     formula="share of pairs of adjacent frames whose predictions differ",
+    latex=r"\frac{|\{\text{adjacent frames with different predictions}\}|}{|\{\text{adjacent frames}\}|}",
     needs=("sequences",),
 )
 def flip_probability(frames: Tensor, *, against: Literal["previous", "first"] = "previous") -> Tensor:
@@ -145,6 +149,7 @@ def flip_probability(frames: Tensor, *, against: Literal["previous", "first"] = 
     unit="ratio to the reference model",
     source="AISafety (Liu et al. 2021), after eq 14; after Hendrycks and Dietterich 2019",
     formula="mean over corruptions c of FP_c / FP_c of the reference model",
+    latex=r"\frac{1}{C} \sum_{c} \frac{\mathrm{FP}_c}{\mathrm{FP}_c^{\text{reference}}}",
     kind="set",
     needs=("sequences", "baseline"),
 )

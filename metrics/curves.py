@@ -70,6 +70,7 @@ def accuracy_curve(distances: Tensor, budgets: Tensor) -> Tensor:
     unit="of the distances; grey levels in the paper",
     source="RoBIC (Maho et al. 2021), eq 4",
     formula="ln 2 / lambda, by least squares on the accuracy eta(D) = eta(0) exp(-lambda D) at distance D",
+    latex=r"\frac{\ln 2}{\lambda}, \quad \eta(d) = \eta(0) \, e^{-\lambda d} \text{ by least squares}",
     aliases=("D_1/2", "half distortion"),
     kind="set",
     stored="always",
@@ -150,6 +151,7 @@ def best_distances(distances: Sequence[Tensor]) -> Tensor:
     between=(-inf, 1),
     source="AttackBench (Cinà et al. 2025)",
     formula="1 - (A - A*) / (CA e - A*), A, A*: areas under the accuracy of this and of the best attacks up to e",
+    latex=r"1 - \frac{A - A^*}{\mathrm{CA} \, e - A^*}",
     kind="set",
     stored="always",
 )
@@ -188,6 +190,7 @@ def local_optimality(distances: Tensor, best_distances: Tensor) -> Tensor:
     between=(0, 1),
     source="RoBIC (Maho et al. 2021), section 2",
     formula="mean over successes of [F(r(xa)) != y], r the image rounded to 8 bits",
+    latex=r"\operatorname{mean}_{\text{successes}} [F(r(x_a)) \neq y]",
     kind="share",
     brief=True,
 )

@@ -23,6 +23,7 @@ accuracy_variance = difference(
     meaning="Accuracy of the defended model minus that of the original.",
     source="CANARY (Sun et al. 2023), 3.1.4; AISafety (Liu et al. 2021), eq 15; HikDeep-Sec (Zhang et al. 2023), AV",
     formula="CA(defended) - CA(original) = CRR - CSR",
+    latex=r"\mathrm{CA}_D - \mathrm{CA}_O = \mathrm{CRR} - \mathrm{CSR}",
     aliases=("AV", "MCV"),
 )
 
@@ -56,6 +57,7 @@ confidence_variance = difference(
     between=(0, 1),
     source="CANARY (Sun et al. 2023), 3.1.4; AISafety (Liu et al. 2021), eq 16; HikDeep-Sec (Zhang et al. 2023), RR",
     formula="mean [F_O != y and F_D = y]",
+    latex=r"\operatorname{mean} [F_O(x) \neq y \text{ and } F_D(x) = y]",
     aliases=("RR",),
     kind="share",
 )
@@ -85,6 +87,7 @@ def rectify_ratio(logits: Tensor, defended_logits: Tensor, labels: Tensor, *, re
     between=(0, 1),
     source="CANARY (Sun et al. 2023), 3.1.4; AISafety (Liu et al. 2021), eq 17; HikDeep-Sec (Zhang et al. 2023), SR",
     formula="mean [F_O = y and F_D != y]",
+    latex=r"\operatorname{mean} [F_O(x) = y \text{ and } F_D(x) \neq y]",
     aliases=("SR",),
     kind="share",
 )
@@ -117,6 +120,7 @@ def sacrifice_ratio(
     unit="probability",
     source="CANARY (Sun et al. 2023), 3.1.4; AISafety (Liu et al. 2021), eq 18; HikDeep-Sec (Zhang et al. 2023)",
     formula="mean over images that both get right of |P_O[y] - P_D[y]|",
+    latex=r"\operatorname{mean}_{\text{both right}} |P_O(x)_y - P_D(x)_y|",
     needs=("confidences",),
 )
 def classification_confidence_variance(
@@ -150,6 +154,8 @@ def classification_confidence_variance(
     unit="nats",
     source="CANARY (Sun et al. 2023), 3.1.4; AISafety (Liu et al. 2021), eq 19; HikDeep-Sec (Zhang et al. 2023)",
     formula="mean over images that both get right of KL(P_O || M) / 2 + KL(P_D || M) / 2, M = (P_O + P_D) / 2",
+    latex=r"\operatorname{mean}_{\text{both right}} \frac{\mathrm{KL}(P_O \,\|\, M) + \mathrm{KL}(P_D \,\|\, M)}{2}, "
+    r"\quad M = \frac{P_O + P_D}{2}",
     needs=("confidences",),
 )
 def classification_output_stability(

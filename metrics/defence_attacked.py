@@ -1,4 +1,4 @@
-"""What a defence changes about an attack: the attack on the defended model against that on the original one."""
+"""Effect of a defence on an attack: the attack on the defended model compared with that on the original one."""
 
 from typing import Literal
 
@@ -19,6 +19,7 @@ misclassification_variance = difference(
     title="Misclassification ratio variance",
     meaning="Misclassification ratio of the attack on the defended model minus that on the original.",
     formula="MR(defended) - MR(original), each over its model's valid images",
+    latex=r"\mathrm{MR}_D - \mathrm{MR}_O",
     aliases=("ACV",),
 )
 
@@ -31,6 +32,7 @@ misclassification_variance = difference(
     unit="probability",
     source="CANARY (Sun et al. 2023), 3.1.4",
     formula="mean P_O(xa_O)[F_O(xa_O)] - P_D(xa_D)[F_D(xa_D)]",
+    latex=r"\operatorname{mean} \left( P_O(x_{a,O})_{F_O(x_{a,O})} - P_D(x_{a,D})_{F_D(x_{a,D})} \right)",
     needs=("confidences",),
 )
 def adversarial_confidence_drop(
@@ -73,6 +75,7 @@ true_confidence_gain = difference(
     unit="probability",
     meaning="Probability of the true class under attack on the defended model minus that on the original.",
     formula="mean P_D(xa_D)[y] - P_O(xa_O)[y]",
+    latex=r"\operatorname{mean} \left( P_D(x_{a,D})_y - P_O(x_{a,O})_y \right)",
 )
 maximum_distortion_variance = difference(
     maximum_distortion,

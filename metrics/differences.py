@@ -81,6 +81,7 @@ def difference(
         "unit": known.unit,
         "source": "CANARY (Sun et al. 2023), 3.1.4",
         "formula": f"{known.symbol}(defended) - {known.symbol}(original)",
+        "latex": rf"\mathrm{{{known.symbol}}}_D - \mathrm{{{known.symbol}}}_O",
         "kind": "difference" if known.kind == "share" else known.kind,
         "needs": known.needs,
         "base": known.symbol,

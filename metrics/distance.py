@@ -1,4 +1,4 @@
-"""How far the adversarial image is from the clean one, pixel by pixel."""
+"""Distance between the adversarial image and the clean one, pixel by pixel."""
 
 from typing import Literal
 
@@ -29,6 +29,7 @@ INFINITE = float("inf")
     unit="pixel range",
     source="CANARY (Sun et al. 2023), 3.1.3",
     formula="mean over successes of max |xa - x|",
+    latex=r"\operatorname{mean}_{\text{successes}} \max_j |x_{a,j} - x_j|",
     aliases=("AND",),
     tables=("attacks", "models", "pairs"),
     brief=True,
@@ -62,6 +63,7 @@ def maximum_distortion(inputs: Tensor, adv_inputs: Tensor, success: Tensor, *, r
     unit="pixel range",
     source="CANARY (Sun et al. 2023), 3.1.3",
     formula="mean over successes of ||xa - x||_2 / sqrt(N)",
+    latex=r"\operatorname{mean}_{\text{successes}} \frac{\lVert x_a - x \rVert_2}{\sqrt{N}}",
     aliases=("AND",),
     tables=("attacks", "models", "pairs"),
     brief=True,
@@ -104,6 +106,7 @@ def euclidean_distortion(
     between=(0, 1),
     source="CANARY (Sun et al. 2023), 3.1.3",
     formula="mean over successes of #{values whose 8-bit level changed} / N",
+    latex=r"\operatorname{mean}_{\text{successes}} \frac{1}{N} \sum_j [r(x_{a,j}) \neq r(x_j)]",
     aliases=("AND",),
     tables=("attacks", "models"),
 )
@@ -154,6 +157,7 @@ def pixel_change_ratio(
     unit="ratio of norms",
     source="AISafety (Liu et al. 2021), eq 4; DEEPSEC (Ling et al. 2019)",
     formula="mean over successes of ||xa - x||_p / ||x||_p, p = 2 unless said (ALD@inf)",
+    latex=r"\operatorname{mean}_{\text{successes}} \frac{\lVert x_a - x \rVert_p}{\lVert x \rVert_p}",
     aliases=("ALD_p",),
     parameter="p",
     usual=2,
@@ -194,6 +198,7 @@ def relative_distortion(
     unit="grey levels",
     source="RoBIC (Maho et al. 2021), section 2",
     formula="mean of ||r(xa) - r(x)||_2 / sqrt(N), r the image rounded to grey levels 0..255",
+    latex=r"\operatorname{mean} d(x), \quad d(x) = \frac{\lVert r(x_a) - r(x) \rVert_2}{\sqrt{N}}",
 )
 def pixel_rms_distance(inputs: Tensor, adv_inputs: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Root mean square change of the colour values once both images are rounded to 8 bits.
@@ -223,6 +228,7 @@ def pixel_rms_distance(inputs: Tensor, adv_inputs: Tensor, *, reduction: Reducti
     unit="dB",
     source="RoBIC (Maho et al. 2021), section 2",
     formula="mean of 20 log10(255 / d), d the pixel distance of the 8-bit images (RMSD)",
+    latex=r"\operatorname{mean} 20 \log_{10} \frac{255}{d(x)}",
 )
 def peak_signal_to_noise_ratio(inputs: Tensor, adv_inputs: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Full pixel range over the pixel distance of the 8-bit images, in decibels: 20 log10(255 / RMSD).
@@ -250,6 +256,7 @@ def peak_signal_to_noise_ratio(inputs: Tensor, adv_inputs: Tensor, *, reduction:
     unit="change over local deviation, summed",
     source="AISafety (Liu et al. 2021), eq 6; after Luo et al. 2018",
     formula="mean over successes of the sum over values j of |xa_j - x_j| / sd(3 x 3 region of x around j)",
+    latex=r"\operatorname{mean}_{\text{successes}} \sum_j \frac{|x_{a,j} - x_j|}{\mathrm{sd}(R_j(x))}",
 )
 def perturbation_sensitivity_distance(
     inputs: Tensor,

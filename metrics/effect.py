@@ -27,6 +27,7 @@ Counted = Literal["successes", "all"]
     between=(0, 1),
     source="CANARY (Sun et al. 2023), 3.1.2",
     formula="mean over valid of [F(xa) != y]",
+    latex=r"\operatorname{mean}_{\text{valid}} [F(x_a) \neq y]",
     aliases=("ASR", "attack success rate"),
     kind="share",
     invalid="not fooled",
@@ -62,6 +63,7 @@ def misclassification_ratio(
     between=(0, 1),
     source="CANARY (Sun et al. 2023), 3.1.2",
     formula="mean over valid with t != y of [F(xa) = t]",
+    latex=r"\operatorname{mean}_{\text{valid}, \, t \neq y} [F(x_a) = t]",
     kind="share",
     invalid="not fooled",
     tables=("attacks", "models", "pairs"),
@@ -98,6 +100,7 @@ def targeted_attack_success(
     unit="probability",
     source="CANARY (Sun et al. 2023), 3.1.2",
     formula="mean over valid of P(xa)[F(xa)] - P(x)[F(xa)]",
+    latex=r"\operatorname{mean}_{\text{valid}} \left( P(x_a)_{F(x_a)} - P(x)_{F(x_a)} \right)",
     needs=("confidences",),
     tables=("attacks", "models"),
 )
@@ -136,6 +139,7 @@ def adversarial_confidence_increase(
     unit="probability",
     source="CANARY (Sun et al. 2023), 3.1.2",
     formula="mean over valid of P(x)[y] - P(xa)[y]",
+    latex=r"\operatorname{mean}_{\text{valid}} \left( P(x)_y - P(x_a)_y \right)",
     needs=("confidences",),
     tables=("attacks", "models"),
 )
@@ -169,6 +173,7 @@ def true_confidence_reduction(
     between=(0, 1),
     source="AISafety (Liu et al. 2021), after eq 8",
     formula="mean [F(xa) = y] under black-box attacks",
+    latex=r"\operatorname{mean} [F(x_a) = y], \quad a \text{ black-box}",
     kind="share",
     invalid="not robust",
     knowledge="black-box",
@@ -180,6 +185,7 @@ def true_confidence_reduction(
     between=(0, 1),
     source="AISafety (Liu et al. 2021), eq 8",
     formula="mean [F(xa) = y] under white-box attacks",
+    latex=r"\operatorname{mean} [F(x_a) = y], \quad a \text{ white-box}",
     kind="share",
     invalid="not robust",
     knowledge="white-box",
@@ -212,6 +218,7 @@ def adversarial_accuracy(adv_logits: Tensor, labels: Tensor, *, reduction: Reduc
     unit="probability",
     source="AISafety (Liu et al. 2021), eq 9; DEEPSEC (Ling et al. 2019)",
     formula="mean over images with F(xa) != y of P(xa)[F(xa)]",
+    latex=r"\operatorname{mean}_{F(x_a) \neq y} P(x_a)_{F(x_a)}",
     needs=("confidences",),
     brief=True,
 )
@@ -244,6 +251,7 @@ def adversarial_class_confidence(adv_logits: Tensor, labels: Tensor, *, reductio
     unit="probability",
     source="AISafety (Liu et al. 2021), eq 10; DEEPSEC (Ling et al. 2019)",
     formula="mean over images with F(xa) != y of P(xa)[y]",
+    latex=r"\operatorname{mean}_{F(x_a) \neq y} P(x_a)_y",
     needs=("confidences",),
 )
 def true_class_confidence_when_fooled(
@@ -275,6 +283,7 @@ def true_class_confidence_when_fooled(
     unit="probability",
     source="AISafety (Liu et al. 2021), eq 11; DEEPSEC (Ling et al. 2019)",
     formula="mean over images with F(xa) != y of the largest minus the second largest P(xa)",
+    latex=r"\operatorname{mean}_{F(x_a) \neq y} \left( \max_c P(x_a)_c - P_{(2)}(x_a) \right)",
     needs=("confidences",),
 )
 def noise_tolerance(

@@ -34,6 +34,7 @@ LUMA = (0.299, 0.587, 0.114)
     unit="pixel range",
     source="CANARY (Sun et al. 2023), 3.1.3, AED-FD_L; wavelet as in Luo et al. 2022",
     formula="mean over successes of ||low(xa - x)||_2 / sqrt(N), low: the low band of a Haar transform",
+    latex=r"\operatorname{mean}_{\text{successes}} \frac{\lVert \mathrm{low}(x_a - x) \rVert_2}{\sqrt{N}}",
     aliases=("AED-FD", "AED-FD_L"),
     tables=("attacks", "models"),
 )
@@ -82,6 +83,8 @@ def low_frequency_distortion(
     unit="pixel range",
     source="CANARY (Sun et al. 2023), 3.1.3, AED-FD_H; wavelet as in Luo et al. 2022",
     formula="mean over successes of ||d - low(d)||_2 / sqrt(N), d = xa - x, low: the low band of a Haar transform",
+    latex=r"\operatorname{mean}_{\text{successes}} \frac{\lVert \delta - \mathrm{low}(\delta) \rVert_2}{\sqrt{N}}, "
+    r"\quad \delta = x_a - x",
     aliases=("AED-FD", "AED-FD_H"),
     tables=("attacks", "models"),
 )

@@ -18,6 +18,7 @@ INFINITE = float("inf")
     unit="activation",
     source="AISafety (Liu et al. 2021), eq 22",
     formula="mean over images and neurons of ||f(x) - f(xa)||_1 / dim(f)",
+    latex=r"\operatorname{mean}_{x, u} \frac{\lVert f_u(x) - f_u(x_a) \rVert_1}{\dim f_u}",
     needs=("neurons",),
     parameter="layer",
 )
@@ -53,6 +54,7 @@ def neuron_sensitivity(activations: Tensor, adv_activations: Tensor, *, reductio
     unit="activation squared",
     source="AISafety (Liu et al. 2021), eq 23",
     formula="mean over images and neurons of the variance of f(x) over its positions",
+    latex=r"\operatorname{mean}_{x, u} \, \mathrm{var}(f_u(x))",
     needs=("neurons",),
     parameter="layer",
 )

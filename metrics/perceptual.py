@@ -26,6 +26,7 @@ FEATURES_OF = 2**20  # colour values of the images whose features are in memory
     unit="deviation of gradient similarity",
     source="CANARY (Sun et al. 2023), 3.1.3; Zhang et al. 2017",
     formula="mean over successes of sqrt(sum_j w_j s_j^2), s_j: deviation of gradient similarity, scale j",
+    latex=r"\operatorname{mean}_{\text{successes}} \sqrt{\sum_j w_j s_j^2}",
     aliases=("AMS", "MS-GMSD"),
     tables={"attacks": "ADMS", "models": "ADMS"},
 )
@@ -72,6 +73,8 @@ def multi_scale_gmsd(
     unit="dissimilarity",
     source="CANARY (Sun et al. 2023), 3.1.3; Ding et al. 2020",
     formula="mean over successes of 1 - sum_ij (alpha_ij l_ij + beta_ij s_ij) over VGG16's features",
+    latex=r"\operatorname{mean}_{\text{successes}} "
+    r"\left( 1 - \sum_{i,j} (\alpha_{ij} l_{ij} + \beta_{ij} s_{ij}) \right)",
     aliases=("AMS", "DISTS"),
     tables=("attacks", "models"),
 )
@@ -123,6 +126,7 @@ def dists(
     unit="similarity",
     source="AISafety (Liu et al. 2021), eq 5; Wang et al. 2004",
     formula="mean over successes of SSIM(x, xa), Gaussian window of 11 x 11, sigma 1.5",
+    latex=r"\operatorname{mean}_{\text{successes}} \mathrm{SSIM}(x, x_a)",
     aliases=("SSIM",),
 )
 def structural_similarity(

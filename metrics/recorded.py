@@ -49,10 +49,11 @@ def _of_fit(*, what: str, **facts: Any) -> None:
     _record(title=f"{_capital(what)} of fitting", meaning=meaning, formula=f"{what} of the fit", unit=unit, **facts)
 
 
-def _of_change(*, what: str, formula: str, **facts: Any) -> None:
+def _of_change(*, what: str, formula: str, latex: str, **facts: Any) -> None:
     """Register a size of the change that fools the model."""
     title, formula = f"{_capital(what)}, over successes", f"mean over successes of {formula}"
-    _record(title=title, formula=formula, over="success", **{"unit": "pixel range", **facts})
+    latex = rf"\operatorname{{mean}}_{{\text{{successes}}}} {latex}"
+    _record(title=title, formula=formula, latex=latex, over="success", **{"unit": "pixel range", **facts})
 
 
 def _capital(text: str) -> str:
@@ -66,6 +67,7 @@ _record(
     between=(0, 1),
     source="RobustBench (Croce et al. 2021)",
     formula="mean over attacks of mean [F(x) = y, and F(xa) = y]",
+    latex=r"\frac{1}{A} \sum_{a} \operatorname{mean} [F(x) = y \text{ and } F(x_a) = y]",
     kind="share",
     invalid="not robust",
     tables={"models": "RA"},
@@ -81,7 +83,15 @@ _per_image(symbol="surrogate_backwards", what=f"{_BACKWARDS} of the surrogate")
 _of_fit(symbol="fit_forwards", what=_FORWARDS)
 _of_fit(symbol="fit_backwards", what=_BACKWARDS)
 _of_fit(symbol="fit_seconds", what=_SECONDS)
-_of_change(symbol="l0", what="number of changed components", formula="number of xa != x", unit="components")
-_of_change(symbol="l1", what="l1 norm of the change", formula="sum |xa - x|")
-_of_change(symbol="l2", what="l2 norm of the change", formula="sqrt(sum (xa - x)^2)")
-_of_change(symbol="linf", what="linf norm of the change", formula="max |xa - x|")
+_of_change(
+    symbol="l0",
+    what="number of changed components",
+    formula="number of xa != x",
+    latex=r"|\{j : x_{a,j} \neq x_j\}|",
+    unit="components",
+)
+_of_change(symbol="l1", what="l1 norm of the change", formula="sum |xa - x|", latex=r"\sum_j |x_{a,j} - x_j|")
+_of_change(
+    symbol="l2", what="l2 norm of the change", formula="sqrt(sum (xa - x)^2)", latex=r"\sqrt{\sum_j (x_{a,j} - x_j)^2}"
+)
+_of_change(symbol="linf", what="linf norm of the change", formula="max |xa - x|", latex=r"\max_j |x_{a,j} - x_j|")

@@ -33,6 +33,7 @@ class Metric:
         unit: of the value.
         source: paper and equation.
         formula: as computed by default, in the notation of `NOTATION`.
+        latex: the same formula in LaTeX; "" if it is in words only.
         aliases: other names in the papers and in the field; shared within a family, as AND of AMD, AED and APCR.
         kind: type of the value, which determines its interval: a mean of values per image, a proportion of the images,
             a difference of two proportions, or a value of a set of images together.
@@ -63,6 +64,7 @@ class Metric:
     source: str
     unit: str = "fraction"
     formula: str = ""
+    latex: str = ""
     aliases: tuple[str, ...] = ()
     kind: Literal["mean", "share", "difference", "set"] = "mean"
     stored: Literal["measured", "clean", "always"] = "measured"

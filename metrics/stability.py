@@ -74,6 +74,7 @@ def empirical_boundary_distance(
     unit="steps",
     source="AISafety (Liu et al. 2021), EBD-2",
     formula="mean number of steps of BIM (0.0005 each) until F != y; none within 1000 steps: left out",
+    latex=r"\operatorname{mean} \min \{ s \leq 1000 : F(\mathrm{BIM}_s(x)) \neq y \}",
     aliases=("EBD-2",),
     needs=("boundary",),
 )
@@ -127,6 +128,8 @@ def boundary_steps(
     unit="nats per pixel range",
     source="AISafety (Liu et al. 2021), eq 21",
     formula="mean over x and noisy m of |loss(x, y) - loss(m, y)| / ||x - m||_inf, 0 < ||x - m||_inf <= epsilon",
+    latex=r"\operatorname{mean}_{x, m} \frac{|\ell(x, y) - \ell(m, y)|}{\lVert x - m \rVert_\infty}, "
+    r"\quad 0 < \lVert x - m \rVert_\infty \leq \epsilon",
     needs=("consistency", "confidences"),
 )
 def noise_insensitivity(

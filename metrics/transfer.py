@@ -21,6 +21,7 @@ from .registry import Reduction, metric, reduce
     between=(0, 1),
     source="CANARY (Sun et al. 2023), 3.1.2",
     formula="mean over successes on the source and over the other models t of [F_t(xa) != y]",
+    latex=r"\operatorname{mean}_{\text{successes}, \, m \neq \text{source}} [F_m(x_a) \neq y]",
     kind="share",
     needs=("transfer",),
     tables=("attacks",),

@@ -1,33 +1,12 @@
 """Pages of the metrics: formula, direction, range, source, Python call and command, and their list."""
 
 import inspect
+import sys
 
-from formulas import FORMULAS, letters_of
 from page_parts import ORPHAN, index_entries, prose, table
 
 from davylamp.metrics import METRICS, NOTATION, Metric
 from davylamp.report.text.metrics import describe_metric
-
-HEADLINE = ("RA", "CA", "MR", "TAS", "AAW", "AAB", "AED", "AMD", "linf", "l2", "QNC_F", "QNC_B", "D_half", "OTR")
-GROUPS = {  # module of the metric -> heading
-    "accuracy": "Accuracy and confidence of a model",
-    "effect": "Success and confidence of an attack",
-    "attention": "Attention",
-    "transfer": "Transfer",
-    "cost": "Cost of an attack",
-    "distance": "Distances between images",
-    "frequency": "Frequencies of the perturbation",
-    "perceptual": "Perceptual similarity",
-    "defence": "A defence on clean images",
-    "defence_attacked": "A defence under attack",
-    "confusion": "How far predictions move",
-    "coverage": "Neuron coverage",
-    "stability": "Distance to the boundary and noise",
-    "neurons": "Neurons",
-    "corruption": "Corruptions",
-    "curves": "Curves and 8-bit images",
-    "recorded": "Recorded by every evaluation",
-}
 
 
 def render_all() -> dict[str, str]:
@@ -39,19 +18,26 @@ def render_all() -> dict[str, str]:
         --metric MR,AED` computes them from a results folder. A name is a symbol or what a paper calls it, in any
         case. Some are measured only [on request](../../metric-options.md).
     """)
-    text += "## The ones to know\n\n" + _list(HEADLINE)
-    for group, title in GROUPS.items():
-        symbols = tuple(symbol for symbol, metric in METRICS.items() if metric.group == group)
-        text += f"\n## {title}\n\n" + _list(symbols) if symbols else ""
+    text += "## The ones to know\n\n" + _list([metric for metric in METRICS.values() if metric.brief])
+    groups: dict[str, list[Metric]] = {}
+    for metric in METRICS.values():
+        groups.setdefault(_title_of(metric), []).append(metric)
+    for title, metrics in groups.items():
+        text += f"\n## {title}\n\n" + _list(metrics)
     return {"metrics/index.md": text, **{f"metrics/{symbol}.md": render(symbol) for symbol in METRICS}}
 
 
-def _list(symbols: tuple[str, ...]) -> str:
+def _title_of(metric: Metric) -> str:
+    """Return the first line of the module that holds a metric."""
+    text = sys.modules[f"davylamp.metrics.{metric.group}"].__doc__ or metric.group
+    return text.strip().partition("\n")[0].rstrip(".")
+
+
+def _list(metrics: list[Metric]) -> str:
     rows = []
-    for symbol in symbols:
-        metric = METRICS[symbol]
-        also = ", ".join(alias for alias in metric.aliases if alias != symbol)
-        rows.append([f"[{symbol}]({symbol}.md)", metric.title, also, metric.robust_when or "neither"])
+    for metric in metrics:
+        also = ", ".join(alias for alias in metric.aliases if alias != metric.symbol)
+        rows.append([f"[{metric.symbol}]({metric.symbol}.md)", metric.title, also, metric.robust_when or "neither"])
     return table(["symbol", "metric", "also called", "more robust if"], rows)
 
 
@@ -61,9 +47,7 @@ def render(symbol: str) -> str:
     text = f"{ORPHAN}# {known['title']} ({symbol})\n\n"
     text += index_entries((known["title"], symbol, *known["also"]))
     text += f"{known['meaning']}\n\n"
-    if symbol in FORMULAS:
-        text += f"```{{math}}\n{FORMULAS[symbol]}\n```\n\n"
-        text += "".join(f"{meaning}.\n" for meaning in letters_of(FORMULAS[symbol])) + "\n"
+    text += f"```{{math}}\n{metric.latex}\n```\n\n" if metric.latex else ""
     text += f"As `davylamp metrics {symbol}` prints it: `{known['formula']}`\n\n"
     text += f"```python\n{line_of(metric)}\n```\n\n"
     facts = {"also called": ", ".join(known["also"]), "better": known["better"]}
