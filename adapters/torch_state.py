@@ -12,10 +12,14 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import torch
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 # What a file may set for the whole process by being loaded; the rest is its model's to set.
 OF_FILES = (
@@ -256,3 +260,21 @@ _SWITCHES: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
     "warning filters": (lambda: list(warnings.filters), lambda _: None),  # `catch_warnings` restores them
     "sys.argv": (lambda: list(sys.argv), lambda words: setattr(sys, "argv", words)),
 }
+
+
+def with_gradients(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a function that computes gradients, for callers inside `torch.no_grad` or `torch.inference_mode`.
+
+    Tensors that were made in inference mode cannot take part in autograd: as arguments they are copied.
+    """
+
+    @wraps(function)
+    def allowed(*arguments: P.args, **options: P.kwargs) -> R:
+        with torch.inference_mode(False), torch.enable_grad():
+            return function(*map(_usable, arguments), **{name: _usable(each) for name, each in options.items()})  # type: ignore[arg-type]
+
+    return allowed
+
+
+def _usable(value: Any) -> Any:
+    return value.clone() if isinstance(value, torch.Tensor) and value.is_inference() else value

@@ -15,6 +15,7 @@ from ..adapters import Classifier
 from ..adapters.data.datasets import Data
 from ..adapters.models.remote.answer_cache import FILE as ANSWERS
 from ..adapters.models.remote.server_usage import ServerUsage
+from ..adapters.torch_state import with_gradients
 from ..engine import Config, ResultsStore, evaluate, make_plan
 from ..engine.attack_run import AttackRun
 from ..engine.plan.plan import Plan
@@ -31,7 +32,7 @@ from ..scoring.placement import align_results
 from ..scoring.responses import Responses, build_against
 from .evaluation import Evaluation, no_progress
 from .evaluation import evaluate as evaluate_models
-from .python_inputs import classifiers_from_modules, coerce_data, with_gradients
+from .python_inputs import classifiers_from_modules, coerce_data
 
 WIDTH = 1  # default of worst minus best rank of an interval that is enough
 _COMPUTED = ("batch_size", "shard_size", "device", "keep_images", "isolate", "time_limit", "memory_limit")

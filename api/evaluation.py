@@ -26,6 +26,7 @@ from ..adapters.models.sandbox.isolated import describe_isolated, prestart_proce
 from ..adapters.models.temporary_classifier import as_classifier
 from ..adapters.models.zoo.load import add_version, check_device
 from ..adapters.paths import expand_path
+from ..adapters.torch_state import with_gradients
 from ..engine import AttackChoice, Config, ResultsStore, build_table, load, make_plan
 from ..engine import evaluate as evaluate_plan
 from ..engine.detection.detect import DetectionSummary, check_detectors_match, measure_detectors, read_detectors
@@ -49,7 +50,6 @@ from .python_inputs import (
     name_models,
     name_surrogates,
     split_settings,
-    with_gradients,
 )
 
 _MOST = 2**31 - 1  # of a whole number

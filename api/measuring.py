@@ -19,6 +19,7 @@ from ..adapters.models.temporary_classifier import as_classifier
 from ..adapters.models.zoo.load import add_version
 from ..adapters.paths import expand_path
 from ..adapters.running.requirements import check_any_access
+from ..adapters.torch_state import with_gradients
 from ..benchmarks.reproductions import find_table
 from ..benchmarks.shared.paper_table import Options, PaperTable
 from ..engine.certify import certified_accuracy, check_radii, count_classes, split_smoothed
@@ -43,7 +44,6 @@ from .python_inputs import (
     read_numbers,
     silent,
     take_source,
-    with_gradients,
 )
 from .verb_result import VerbResult
 from .verbs import rows_of

@@ -4,10 +4,9 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import fields
-from functools import wraps
 from numbers import Real
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,9 +25,6 @@ from ..adapters.parameters import FOREIGN, PARAMETERS, parse_number
 from ..engine import Config
 from ..engine.sources import LoadOptions
 from ..errors import InvalidInput, UnknownName
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 # Loading and isolation of models loaded by name: fields of `Config` that these functions also accept.
 LOADING = ("isolate", "time_limit", "memory_limit", "rate", "cost", "token", "timeout", "request_size")
@@ -135,17 +131,6 @@ def images_of(classifier: Classifier, source: Data | str, limit: int | None) -> 
     return source if limit is None else Data(source.inputs[:limit], source.labels[:limit], source.names[:limit])
 
 
-def with_gradients(verb: Callable[P, R]) -> Callable[P, R]:
-    """Let a verb compute gradients where its caller has switched them off (`torch.no_grad`, `torch.inference_mode`)."""
-
-    @wraps(verb)
-    def allowed(*arguments: P.args, **options: P.kwargs) -> R:
-        with torch.inference_mode(False), torch.enable_grad():
-            return verb(*arguments, **options)
-
-    return allowed
-
-
 def coerce_images(inputs: Any) -> tuple[Tensor, str]:
     """Convert images to float32, with a note if that rounds them.
 
@@ -158,7 +143,7 @@ def coerce_images(inputs: Any) -> tuple[Tensor, str]:
         got = type(inputs).__name__
         raise InvalidInput(f"expected images as a tensor or an array of shape (N, C, H, W), got {got}") from None
     check_images(tensor)
-    images = tensor.clone().float() if tensor.is_inference() else tensor.float()
+    images = tensor.float()
     exact = tensor.dtype != torch.float64 or bool((images.double() == tensor).all())
     return images, "" if exact else "images rounded from float64 to float32"
 

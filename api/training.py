@@ -18,6 +18,7 @@ from ..adapters.models.remote.server_usage import total_usage
 from ..adapters.models.temporary_classifier import as_classifier
 from ..adapters.models.zoo.load import add_version, load_model
 from ..adapters.running.targets import check_target
+from ..adapters.torch_state import with_gradients
 from ..engine import Config, ResultsStore, make_plan
 from ..engine.attack_run import FitData
 from ..engine.detection.train_detector import TrainingAttack, check_shown, save_detector, train_detector
@@ -42,7 +43,6 @@ from .python_inputs import (
     lend_model,
     loading_of,
     read_limit,
-    with_gradients,
 )
 from .verb_result import VerbResult
 

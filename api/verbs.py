@@ -38,6 +38,7 @@ from ..adapters.running.fit import fit_attack as fit_row
 from ..adapters.running.sampling import clean_logits
 from ..adapters.running.surrogate import run_transfer
 from ..adapters.running.targets import moved_target_note, targets_for
+from ..adapters.torch_state import with_gradients
 from ..engine import AttackChoice, Comparison
 from ..engine.comparison.compare import compare as compare_rows
 from ..engine.comparison.compare import matched_parameters
@@ -48,7 +49,6 @@ from ..errors import InvalidInput
 from .python_inputs import (
     as_model_list,
     coerce_images,
-    with_gradients,
 )
 
 _MOST = 2**31 - 1  # of a whole number
@@ -106,11 +106,8 @@ def run_attack(
     row, epsilon = resolve_implementation(attack), read_radius(epsilon)
     (inputs, rounded), seed = coerce_images(inputs), read_seed(parameters.get("seed", 0))
     labels = read_labels(labels, len(inputs))
-    if isinstance(target, Tensor | np.ndarray | list | tuple):
-        parameters, target = {**parameters, "targets": target}, ""
-    if parameters.get("targets") is not None:
-        parameters |= {"targets": read_labels(parameters["targets"], len(inputs))}
-    target = read_target(target)
+    target, targets = _split_target(target, parameters.pop("targets", None), len(inputs))
+    parameters |= {} if targets is None else {"targets": targets}
     rules = _rules(threat_model, [row], inputs, norm, epsilon, target, targeted="targets" in parameters)
     parameters = resolve_step_size(parameters, rules.epsilon)
     asked = AttackChoice(row.name, norm, epsilon, target, defaults=True)  # type: ignore[arg-type]
@@ -260,6 +257,20 @@ def compare(
         moved = moved_target_note([target], labels) if rules.targeted and target else []
         said = [*moved, *hints_after(classifier, result, draws=draws, eot=eot), asked_of_servers.line]
         return replace(comparison, notes=(*comparison.notes, *notes, *filter(None, said)))
+
+
+def _split_target(target: Any, targets: Any, count: int) -> tuple[str, Tensor | None]:
+    """Return the rule of the targets, "" without one, and the class of each image, None without them."""
+    is_each = isinstance(target, Tensor | np.ndarray | list | tuple)
+    if targets is not None and (is_each or target not in ("", None)):
+        raise InvalidInput("`target` and `targets` cannot be combined: give the class of each image as `target`")
+    if not is_each and targets is None:
+        return read_target(target), None
+    given: Any = target if is_each else targets
+    shape = tuple(given.shape if isinstance(given, Tensor) else np.shape(given))
+    if shape != (count,):
+        raise InvalidInput(f"expected one target class for each of the {count} images, got shape {shape}")
+    return "", read_labels(given, count)
 
 
 def rows_of(attack: Any, libraries: Iterable[str], *, repaired: bool, norm: str | None = None) -> list[Implementation]:

@@ -6,7 +6,7 @@ import torch
 import davylamp
 from davylamp.adapters import Classifier, ThreatModel
 from davylamp.adapters import run_attack as run_row
-from davylamp.errors import ModelFailed, UnknownName
+from davylamp.errors import InvalidInput, ModelFailed, UnknownName
 
 
 @pytest.fixture(scope="module")
@@ -57,3 +57,21 @@ def test_what_a_library_does_not_have_is_named_with_what_there_is(digits_cnn):
         davylamp.load_model("resnet18")
     with pytest.raises(UnknownName, match=r"model\.to\(device\)"):
         davylamp.run_attack("foolbox:pgd", model, images, labels, epsilon=0.1, device="cpu")
+
+
+def test_targets_that_do_not_fit_the_images_or_come_twice_are_refused(digits_cnn):
+    model, images, labels = digits_cnn
+    with pytest.raises(InvalidInput, match=r"24 images.*\(2,\)"):
+        davylamp.run_attack("foolbox:pgd", model, images, labels, epsilon=0.1, target=[1, 2])
+    with pytest.raises(InvalidInput, match="`target` and `targets`"):
+        davylamp.run_attack("foolbox:pgd", model, images, labels, epsilon=0.1, target="random", targets=labels)
+    plain = davylamp.run_attack("foolbox:fgsm", model, images, labels, epsilon=0.1, targets=None)
+    assert plain.threat_model.targeted is False
+
+
+def test_adapters_alone_compute_gradients_for_a_caller_that_has_none(digits_cnn):
+    model, images, labels = digits_cnn
+    expected = run_row("foolbox:fgsm", Classifier(model), images, labels, ThreatModel("linf", 0.1))
+    with torch.inference_mode():
+        result = run_row("foolbox:fgsm", Classifier(model), images + 0, labels + 0, ThreatModel("linf", 0.1))
+    assert torch.equal(result.adv_inputs, expected.adv_inputs)

@@ -1,11 +1,9 @@
 """One library call on one batch, with counted queries, a fixed seed, and all state restored afterwards."""
 
-import ctypes
-import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from io import StringIO
@@ -18,13 +16,13 @@ from ...errors import ModelFailed
 from ..attack import Implementation, NoStart
 from ..catalogue.lookup import canonical_attack, load_call_context, load_class, load_driver
 from ..models.classifier import Classifier
-from ..models.identity.source_files import module_origin
 from ..threat_model import ThreatModel
 from ..torch_state import attack_precision, preserve_torch_state
 from ..user_code_guard import describe_error, guard_once, was_interrupted
 from .queries import QueryBudgetExhausted, QueryCounter, QueryObservations
 from .seeding import seeded
 from .starting_points import find_starting_points
+from .threads import end_threads, started_threads
 from .trace import CallTrace
 
 
@@ -272,7 +270,7 @@ def isolated_call(seed: int, process: _Process | None = None) -> Iterator[None]:
     """
     process = _Process([], []) if process is None else process
     with (
-        _started_threads() as threads,
+        started_threads() as threads,
         guard_once(),
         seeded(seed),
         warnings.catch_warnings(),
@@ -285,59 +283,7 @@ def isolated_call(seed: int, process: _Process | None = None) -> Iterator[None]:
                 yield
             finally:
                 process.torch_seeds.append(torch.initial_seed())
-                _end_threads(threads())
-
-
-_STARTERS: dict[threading.Thread, int] = {}  # while a call is going on: the identifier of the thread that started each
-_START: dict[str, Any] = {"now": threading.Thread.start, "calls": 0}
-_START_LOCK = threading.Lock()
-
-
-def _start_and_note(thread: threading.Thread) -> None:
-    _STARTERS[thread] = threading.get_ident()
-    _START["now"](thread)
-
-
-@contextmanager
-def _started_threads() -> Iterator[Callable[[], list[threading.Thread]]]:
-    """Give a function that lists the threads, still alive, that this one and those started by it have started since."""
-    with _START_LOCK:
-        if not _START["calls"]:
-            _START["now"] = threading.Thread.start
-            threading.Thread.start = _start_and_note  # type: ignore[method-assign]
-        _START["calls"] += 1
-    before, caller = {*threading.enumerate()}, threading.get_ident()
-
-    def started() -> list[threading.Thread]:
-        threads, idents = [], {caller}
-        for thread, starter in [*_STARTERS.items()]:  # in the order of their start
-            if thread not in before and starter in idents:
-                threads.append(thread)
-                idents.add(thread.ident or caller)
-        return [thread for thread in threads if thread.is_alive()]
-
-    try:
-        yield started
-    finally:
-        with _START_LOCK:
-            _START["calls"] -= 1
-            if not _START["calls"]:
-                threading.Thread.start = _START["now"]  # type: ignore[method-assign]
-                _STARTERS.clear()
-
-
-def _end_threads(threads: Iterable[threading.Thread]) -> None:
-    """End threads that run a user's code, as `sys.exit` in them would.
-
-    A thread that is blocked in C ends once it returns. It is marked as `left`, so that the command line does not wait
-    for it.
-    """
-    for thread in threads:
-        code = getattr(thread, "_target", None) or type(thread).run
-        if thread.ident is not None and module_origin(getattr(code, "__module__", "")) in ("local", "unknown"):
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit))
-            thread.join(0.5)
-            thread.left = thread.is_alive()  # type: ignore[attr-defined]
+                end_threads(threads())
 
 
 def _describe(value: Any) -> str:

@@ -19,6 +19,7 @@ from ..models.sandbox.isolated import reset_processes
 from ..models.state_guard import ChangeByAttack, StateGuard, check_unchanged, is_changed
 from ..result import UNSTEADY, AttackResult
 from ..threat_model import ThreatModel, select_kwargs
+from ..torch_state import with_gradients
 from .attack_state import AttackState
 from .determinism import Answered, is_deterministic, stays_steady
 from .fit import Fitted, apply_fitted, check_fitted, fitted_kwargs
@@ -73,6 +74,7 @@ class RunOptions:
         return getattr(self.progress, "asked", None)
 
 
+@with_gradients
 def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the rest by keyword
     implementation: Any,
     classifier: Classifier,
@@ -192,15 +194,7 @@ def _run(
     inputs = inputs.detach().float()
     reset_processes(classifier)
     check_unchanged(classifier)
-    with (
-        torch.inference_mode(False),
-        torch.enable_grad(),
-        naming_replaced(),
-        classifier.frozen(),
-        sampling_context(classifier, draws=options.draws, eot=options.eot),
-    ):
-        if inputs.is_inference():
-            inputs, labels = inputs.clone(), labels.clone()
+    with naming_replaced(), classifier.frozen(), sampling_context(classifier, draws=options.draws, eot=options.eot):
         logits = clean_logits(classifier, inputs, labels, options.logits)
         labels = labels.to(inputs.device, torch.long)
         check_targeted_required(classifier, threat_model)
