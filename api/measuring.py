@@ -30,7 +30,7 @@ from ..engine.challenge.challenge_result import ChallengeResult
 from ..engine.challenge.robust_accuracy import RobustAccuracy, measure_robust_accuracy
 from ..engine.challenge.suite import ChallengeBudget
 from ..engine.plan.plan import Plan
-from ..engine.searches.saturation import saturating_budget
+from ..engine.searches.saturation import check_has_radius, saturating_budget
 from ..errors import DavylampError, InvalidInput, UnknownName, Unsupported
 from .python_inputs import (
     Progress,
@@ -369,7 +369,7 @@ def saturation(
     if not rows:
         raise InvalidInput(f"expected a norm that {attack} has, got {norm}")
     if all(canonical_attack(row).kind != "fixed-budget" for row in rows):
-        raise Unsupported(f"{attack} looks for the smallest change by itself: it has no budget to choose")
+        check_has_radius(rows[0])
     source, rounded = take_source(inputs, labels, data)
     model = add_version(model, version) if isinstance(model, str) else model
     lines: list[dict[str, Any]] = []

@@ -224,8 +224,8 @@ def _print_summary(summary: Any, plan: Any, out: Path) -> None:
     kept = f", {summary.kept} reused" if summary.kept else ""
     part = "" if plan.part is None else f", part {plan.part}"
     waiting = f", {summary.unfinished} waiting for shards of other parts" if summary.unfinished else ""
-    cells = "cell" if summary.done == 1 else "cells"
-    counts = f"{summary.done} {cells} run{kept}, {len(summary.failed)} failed{waiting}"
+    runs = "run" if summary.done == 1 else "runs"
+    counts = f"{summary.done} {runs} done{kept}, {len(summary.failed)} failed{waiting}"
     console.print(f"{out}{part}: {counts}, {summary.seconds:.0f} s", highlight=False)
     if not summary.cells:
         console.print(f"- nothing to do in part {plan.part}: there are fewer shards than parts", highlight=False)

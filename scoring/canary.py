@@ -214,7 +214,7 @@ def _fit_layers(
             which = ", ".join(metric for metric, column in zip(metrics, columns, strict=True) if column)
             raise ValueError(f"{subjects[subject]} has no value in {name} ({which})")
         if (np.nanmax(chosen, 0) == np.nanmin(chosen, 0)).all():
-            notes.append(f"omitted: {name} is the same for all subjects")
+            notes.append(f"omitted: {name}: the same for all subjects")
             continue
         layer = _fit(chosen, model, seed + place)
         if _differs(layer):

@@ -102,7 +102,7 @@ def test_comparing_two_libraries():
 @pytest.mark.tutorial
 def test_my_own_model():
     shown = outputs_of("own-model")
-    assert "results: 4 cells run, 0 failed" in shown[2]
+    assert "results: 4 runs done, 0 failed" in shown[2]
     assert "<image/png>" in shown[5]
     assert "results: 0 fail, 0 warn" in shown[6]
 

@@ -115,8 +115,7 @@ def saturating_budget(  # noqa: PLR0913 - the nouns of run_attack by position, t
         AttackFailed: if the library crashed on every image at a radius.
     """
     row = resolve_implementation(implementation)
-    if canonical_attack(row).kind != "fixed-budget":
-        raise Unsupported(f"{row.name} is a minimum-norm attack: it has no radius to choose")
+    check_has_radius(row)
     if not 0 <= threshold <= 1:
         raise InvalidInput(f"expected a threshold from 0 to 1, got {threshold}")
     check_images(inputs)
@@ -251,11 +250,16 @@ def _nothing_ran(row: Implementation, errors: Sequence[AttackFailed | Unsupporte
     return errors[-1] if crash is None else AttackFailed(f"{row.name} crashed at every radius: {crash}")
 
 
+def check_has_radius(row: Implementation) -> None:
+    """Raise Unsupported unless an attack stays within a radius."""
+    if canonical_attack(row).kind != "fixed-budget":
+        raise Unsupported(f"{row.name} is a minimum-norm attack: it has no radius to choose")
+
+
 def _check(row: Implementation, threat_model: ThreatModel, components: int, parameters: Values) -> None:
     """Raise an error for settings that no run supports, at any of the radii."""
     check_learns_nothing(row)
-    if canonical_attack(row).kind != "fixed-budget":
-        raise Unsupported(f"{row.name} is a minimum-norm attack: it has no radius to choose")
+    check_has_radius(row)
     for radius in saturation_radii(threat_model, components):
         check_support(row, replace(threat_model, epsilon=radius), resolve_step_size(parameters, radius))
 

@@ -71,7 +71,9 @@ class WorstCase(Search):
                 f"expected a file without commas and brackets in its name with `stop_when_fooled`: {row.name}"
             )
         if row.given is not None and row.library == "user":
-            raise Unsupported(f"{row.name} is an object: with `stop_when_fooled` name it, my_file.py:{row.attack}")
+            raise Unsupported(
+                f"{row.name} was given as an object; `stop_when_fooled` needs its name, such as my_file.py:{row.attack}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -86,4 +86,5 @@ def print_conformance(findings: Sequence[Any], console: PlainConsole) -> None:
         columns = ("row", "norm", "planted model", "verdict", "outcome")
         print_table("", columns, lines, console, keys=3, rest="blocks")
     names = len({each.implementation for each in findings})
-    console.print(f"{names} implementations, {len(findings)} runs: {len(wrong)} false results")
+    counts = ((names, "implementation"), (len(findings), "run"), (len(wrong), "false result"))
+    console.print("{}, {}: {}".format(*(f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in counts)))

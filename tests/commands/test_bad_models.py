@@ -141,7 +141,7 @@ def test_one_bad_model_costs_itself(run, folder):
     code, out, err = run(*EVALUATE, *models, "--param", "steps=2", "-o", "r")
     assert code == 0, err
     text = " ".join(out.split())
-    assert "r: 2 cells run, 1 failed" in text
+    assert "r: 2 runs done, 1 failed" in text
     assert "omitted: bad.py:factory_exits: bad.py:factory_exits called sys.exit(0)" in text
     assert "omitted: bad.py:nothing: expected a torch.nn.Module" in text
     assert (
@@ -173,7 +173,7 @@ def test_a_row_that_cannot_do_what_others_can_costs_itself(run, folder):
     three = ("--library", "art,foolbox,torchattacks")
     code, out, err = run(*arguments, "--attacks", "fgsm", *three, "--models", "bad.py:good")
     assert code == 0, err
-    assert "r: 2 cells run, 0 failed" in out
+    assert "r: 2 runs done, 0 failed" in out
     assert "omitted: foolbox:fgsm: foolbox:fgsm has no targeted mode" in " ".join(out.split())
     code, out, err = run(*arguments, "--attacks", "foolbox:fgsm", "--models", "bad.py:good")
     assert (code, out) == (1, "")

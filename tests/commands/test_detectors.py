@@ -165,7 +165,7 @@ def test_an_evaluation_is_told_of_when_its_detector_cannot_be_measured(run, fold
     assert run(*train)[0] == 0
     code, out, _ = run(*EVALUATE, "--models", "net.py:make", "--detector", "d.pt", "-o", "r")
     assert code == 0
-    assert "r: 1 cell run" in out
+    assert "r: 1 run done" in out
     assert "test images were used to train d.pt" in out
 
 

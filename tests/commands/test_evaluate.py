@@ -48,7 +48,7 @@ def run(run, tmp_path):
 def test_evaluate_then_resume(run):
     code, out, _ = run("evaluate", *COMMON, *PGD, "--transfer", "full")
     assert code == 0
-    assert out.startswith("out: 4 cells run, 0 failed")
+    assert out.startswith("out: 4 runs done, 0 failed")
     records = load("out")
     assert len(records) == 4 * 8
     transfer = load_transfer("out")
@@ -65,14 +65,14 @@ def test_parts_of_a_job_array_complete_each_other(run):
     command = ("evaluate", *COMMON, *PGD, "--shard-size", "3", "--part")
     code, out, _ = run(*command, "2/2")
     assert code == 0
-    assert out.startswith("out, part 2/2: 4 cells run, 0 failed, 4 waiting for shards of other parts")
+    assert out.startswith("out, part 2/2: 4 runs done, 0 failed, 4 waiting for shards of other parts")
     assert "every part is finished: davylamp status out; davylamp table out" in out
     _, out, _ = run("status", "out")
     assert "- part 1/2: 6 of 6 shards missing; run its command again to resume" in out
     _, out, _ = run("status", "out", "--json")
     assert json.loads(out)["parts"][0] == {"number": 1, "of": 2, "pieces": 6, "missing": 6, "running": 0}
     _, out, _ = run(*command, "1/2")
-    assert out.startswith("out, part 1/2: 4 cells run, 0 failed, ")
+    assert out.startswith("out, part 1/2: 4 runs done, 0 failed, ")
     assert "robust accuracy" in out
     _, out, _ = run("status", "out")
     assert "part 1/2" not in out

@@ -65,7 +65,7 @@ def test_a_crash_costs_its_cell(run):
     models = ("--models", "net.py:worse", "--models", "net.py:bad", "--models", "net.py:good")
     code, out, err = run("evaluate", *models, *WITH, "--out", "out")
     assert code == 0
-    assert out.startswith("out: 3 cells run, 1 failed") or out.startswith("out: 4 cells run, 1 failed")
+    assert out.startswith("out: 3 runs done, 1 failed") or out.startswith("out: 4 runs done, 1 failed")
     assert "- omitted: net.py:worse: the model net.py:worse was killed (signal 11, SIGSEGV) (while loading)" in out
     (failed,) = (line for line in out.splitlines() if line.startswith("- failed: foolbox:fgsm on net.py:bad: "))
     assert "the model net.py:bad was killed (signal 11, SIGSEGV)" in failed

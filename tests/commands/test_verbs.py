@@ -135,7 +135,7 @@ def test_verbs_take_modules_and_tensors(digits, tmp_path):
         (lambda net: davylamp.import_results("none.zip", "x", model="m"), "`model` and `data` with form='attackbench'"),
         (lambda net: davylamp.train("art:uap@repaired", net, attack="pgd"), "`out` as a folder, and neither `attack`"),
         (lambda net: davylamp.train("feature-squeezing", net, isolated="no"), "unknown keyword 'isolated'"),
-        (lambda net: davylamp.saturation("foolbox:ddn", net), "it has no budget to choose"),
+        (lambda net: davylamp.saturation("foolbox:ddn", net), "it has no radius to choose"),
         (lambda net: davylamp.reproduce("checks", limit=2), "expected checks without `limit`"),
         (lambda net: davylamp.reproduce("canary-table4", quick=True, full=True), "expected `quick` or `full`"),
         (lambda net: davylamp.corrupt_table(net, clean="demo:imagenet"), "expected `clean` with imagenet-c:PATH"),

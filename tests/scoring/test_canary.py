@@ -146,7 +146,7 @@ def test_a_category_that_says_nothing_is_left_out():
     assert ranking.score == pytest.approx(alone.score)
     assert ranking.notes[:2] == (
         "no metric of disturbance cost: the scores are based on model capability and attack effects only",
-        "omitted: attack effects is the same for all subjects",
+        "omitted: attack effects: the same for all subjects",
     )
     # Metrics of one category that cancel out: the other decides alone.
     cancelling = np.array([[0.9, 0.2, 0.9], [0.3, 0.9, 0.2]])

@@ -53,7 +53,7 @@ def twelve() -> Data:
 
 
 def test_a_defence_whose_setting_is_edited_is_run_again(tmp_path, twelve):
-    """Bits(net, 1) edited to Bits(net, 3) gave "0 cells run, 1 kept", with the numbers of the other one."""
+    """Bits(net, 1) edited to Bits(net, 3) gave "0 runs done, 1 kept", with the numbers of the other one."""
     file = tmp_path / "net.py"
     config, store = replace(CONFIG, models=(f"{file}:build",)), ResultsStore(tmp_path / "out")
 

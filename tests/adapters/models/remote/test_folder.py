@@ -57,7 +57,7 @@ def test_a_folder_holds_a_remote_model_beside_one_of_here(run, serve, images, di
         command += ["--models", name]
     code, out, err = run(*command)
     assert code == 0, err
-    assert "mixed: 6 cells run" in out
+    assert "mixed: 6 runs done" in out
     paid = server.images()
     assert f" {paid} sent to the server and billed (" in out
     assert f"price {paid / 2:g}" in out
@@ -74,7 +74,7 @@ def test_a_folder_holds_a_remote_model_beside_one_of_here(run, serve, images, di
 
     code, out, err = run(*command)
     assert code == 0
-    assert "0 cells run, 6 reused" in out
+    assert "0 runs done, 6 reused" in out
     assert server.images() == paid + 6  # the fingerprint
     assert f"{server.url}: {paid + 6} images billed in total for" in out  # in all
     for command in (["rank", "mixed", "--method", "mean"], ["status", "mixed"], ["check", "mixed"]):
