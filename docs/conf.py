@@ -21,7 +21,7 @@ project = "davylamp"
 author = "The davylamp authors"
 version = release = davylamp.__version__
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
-exclude_patterns = ["_build", "generate", "generated/notebooks"]
+exclude_patterns = ["_build", "generate", "generated/notebooks", "generated/reasons.md"]
 html_theme = "furo"
 html_title = f"davylamp {version}"
 html_show_sourcelink = html_show_copyright = html_show_sphinx = False

@@ -8,9 +8,22 @@ import torch
 import davylamp
 
 RENAMED = [
-    (module, old, new)
-    for module in ("davylamp", "davylamp.adapters", "davylamp.engine", "davylamp.scoring")
-    for old, new in import_module(module)._RENAMED.items()
+    *[(module, "best_effort", "search_radius") for module in ("davylamp", "davylamp.engine")],
+    *[(module, "best_of", "search_portfolio") for module in ("davylamp", "davylamp.engine")],
+    ("davylamp.adapters", "attack_of", "canonical_attack"),
+    ("davylamp.engine", "Judgement", "PairVerdict"),
+    ("davylamp.engine", "Pair", "PairComparison"),
+    ("davylamp.engine", "Row", "ImplementationResult"),
+    ("davylamp.engine", "SearchResult", "RadiusSearchResult"),
+    ("davylamp.engine", "Summary", "EvaluationSummary"),
+    ("davylamp.engine", "on_pixels", "round_to_8bit"),
+    ("davylamp.engine", "share_interval", "proportion_interval"),
+    ("davylamp.scoring", "Dropped", "LeaveOneOut"),
+    ("davylamp.scoring", "check_several", "check_rankable"),
+    ("davylamp.scoring", "drop_each", "leave_one_out"),
+    ("davylamp.scoring", "kinds_of", "item_kinds"),
+    ("davylamp.scoring", "place_newcomer", "place_new_subject"),
+    ("davylamp.scoring", "plain_mean", "mean_response"),
 ]
 
 

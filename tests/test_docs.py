@@ -23,7 +23,6 @@ from davylamp import cli
 from davylamp.adapters import IMPLEMENTATIONS, PARAMETERS, find_implementation
 from davylamp.adapters.data.datasets import Data
 from davylamp.adapters.models.defences.names import parse_defence
-from davylamp.adapters.result import fault_of
 from davylamp.adapters.running.judge import KINDS
 from davylamp.benchmarks import Options, PaperTable
 from davylamp.benchmarks.reproductions import find_table, list_tables
@@ -72,11 +71,15 @@ def test_every_path_that_a_page_names_exists():
         assert [link for link in links if not (page.parent / link).exists()] == [], page.name
 
 
-def test_every_kind_of_invalid_result_is_on_its_page_with_whose_fault_it_is():
+def test_every_kind_of_invalid_result_is_on_its_page_with_whose_fault_it_is(generator):
+    """The faults are written out here once more: whose a reason is decides how the result counts."""
+    assert "```{include} generated/reasons.md" in (DOCS / "invalid-results.md").read_text(encoding="utf-8")
     row = r"^\| `([a-z-]+)` \|.*\| (the model|the library|not known) \|$"
-    rows = re.findall(row, (DOCS / "invalid-results.md").read_text(encoding="utf-8"), re.M)
-    said = {"the model": "model", "the library": "library", "not known": "unknown"}
-    assert {kind: said[fault] for kind, fault in rows} == {kind: fault_of([kind]) for kind in KINDS}
+    rows = dict(re.findall(row, generator("reference_pages").reasons(), re.M))
+    assert {*rows} == {*KINDS}
+    assert {kind for kind, fault in rows.items() if fault == "the model"} == {"nan-logits", "nan-gradient", "unstable"}
+    unknown = {"model-crashed", "no-gradient", "no-signal", "no-start", "surrogate"}
+    assert {kind for kind, fault in rows.items() if fault == "not known"} == unknown
 
 
 def test_every_page_is_on_the_site():
@@ -89,7 +92,7 @@ def test_every_page_is_on_the_site():
     assert {name for name in listed if not name.startswith("generated/")} == written - {"index.md"}
     faces = {"davylamp", "davylamp.adapters", "davylamp.engine", "davylamp.metrics", "davylamp.scoring"}
     lists = {"commands", "attacks/index", "known-issues", "metrics/index", "reproductions", "files/CONTRIBUTING"}
-    lists |= {"parameters", "indicators", "outcomes", "results-folder", "configuration", "presets"}
+    lists |= {"parameters", "indicators", "results-folder", "configuration", "presets"}
     made = lists | {f"api/{face}" for face in faces}
     assert {name for name in listed if name.startswith("generated/")} == {f"generated/{name}.md" for name in made}
 
@@ -179,7 +182,7 @@ def test_the_reference_pages_have_all_that_the_code_has(generator):
     assert first_column("configuration.md") == {each.name for each in (*fields(Config), *fields(AttackChoice))} - {
         "row"
     }
-    assert first_column("outcomes.md") == {*KINDS}
+    assert first_column("reasons.md") == {*KINDS}
     folders = {f"{kind}/" for kind in (*STORE_KINDS, "images", "locks")} | {"davylamp.json"}
     assert first_column("results-folder.md") == {*COLUMNS} | folders
     assert set(re.findall(r"^## `(\w+)`$", pages["presets.md"], re.MULTILINE)) == {*PRESETS}

@@ -1,4 +1,4 @@
-"""Reference pages read from the code: parameters, indicators, outcomes, the results folder, configuration, presets."""
+"""Reference read from the code: parameters, indicators, reasons, the results folder, configuration, presets."""
 
 import inspect
 import re
@@ -14,7 +14,7 @@ from davylamp.adapters.catalogue.lookup import accepted_parameters
 from davylamp.adapters.display_text import format_radius
 from davylamp.adapters.parameters import FOREIGN
 from davylamp.adapters.result import fault_of
-from davylamp.adapters.running.judge import KINDS
+from davylamp.adapters.running.judge import KINDS, LITTLE, UNCHANGED
 from davylamp.engine.checks import indicators as thresholds
 from davylamp.engine.checks.indicators import INDICATORS
 from davylamp.engine.plan.config import AttackChoice, Config
@@ -46,7 +46,7 @@ def render_all() -> dict[str, str]:
     return {
         "parameters.md": parameters(),
         "indicators.md": indicators(),
-        "outcomes.md": outcomes(),
+        "reasons.md": reasons(),
         "results-folder.md": results_folder(),
         "configuration.md": configuration(),
         "presets.md": presets(),
@@ -126,35 +126,13 @@ def _thresholds() -> list[list[str]]:
     ]
 
 
-OUTCOMES = (
-    ("not attacked", "the model is wrong on the clean image already", "not `attacked`"),
-    (
-        "fooled",
-        "the model misclassifies the example, which obeys the threat model (targeted: predicts the target)",
-        "`success`",
-    ),
-    ("robust", "attacked validly, and still classified correctly", "`robust`"),
-    (
-        "invalid",
-        "what came back says nothing about the model, for one of the reasons below",
-        "`violated`, `violations`",
-    ),
-)
-
-
-def outcomes() -> str:
-    """Render the page of the outcomes of an image and the reasons for invalid results."""
-    text = "# Outcomes and reasons for invalid results\n\nEach image of a run has exactly one outcome.\n\n"
-    text += table(["outcome", "meaning", "columns"], OUTCOMES)
-    text += "\n## Reasons\n\nThe judge notes them image by image. Whose fault a result is decides how it counts.\n\n"
+def reasons() -> str:
+    """Render the table of the reasons for invalid results, which `invalid-results.md` includes."""
     rows = [[f"`{kind}`", meaning, FAULTS[fault_of([kind])]] for kind, meaning in KINDS.items()]
-    text += table(["reason", "what happened", "whose fault"], rows) + "\n"
-    return text + prose("""
-        If several apply, `model-changed` decides first, then the reasons of the model, then those of the library.
-
-        How invalid results enter rates, intervals, verdicts and rankings: [invalid results](../invalid-results.md).
-        In Python: `result.violations`, `result.faults`. In the table of `davylamp.load`: `violations`,
-        `invalid_by_model`, `invalid_by_library`.
+    text = table(["reason", "what happened", "fault"], rows) + "\n"
+    return text + prose(f"""
+        `unchanged` allows a change of a pixel by up to {UNCHANGED:g}, and `barely-moved` means less than {LITTLE:g} of
+        the radius.
     """)
 
 
