@@ -32,7 +32,7 @@ from ..engine import evaluate as evaluate_plan
 from ..engine.detection.detect import DetectionSummary, check_detectors_match, measure_detectors, read_detectors
 from ..engine.plan.build_plan import check_config
 from ..engine.plan.cells import list_repeated_draws, short_steps_warnings
-from ..engine.plan.choices import check_one_norm, format_defaults_taken, list_assumed, spread_parameters
+from ..engine.plan.choices import assumed_texts, check_one_norm, format_defaults_taken, spread_parameters
 from ..engine.plan.config_file import base_config, expand_models, parameters_of, parse_attack_choice, read_parameter
 from ..engine.plan.plan import Plan, count_processes, plan_for_part, read_part
 from ..engine.plan.presets import describe_preset
@@ -290,7 +290,7 @@ def evaluate(
         warnings = short_steps_warnings(plan.cells)
         kept = "keeping adversarial images (keep_images), because the detectors need them" if trained else ""
         notes = [
-            *list_assumed(plan.cells),
+            *assumed_texts(cell.row for cell in plan.cells),
             *spread,
             *filter(None, [rounded, kept]),
             *warnings,

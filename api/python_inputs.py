@@ -28,11 +28,11 @@ from ..errors import InvalidInput, UnknownName
 
 # Loading and isolation of models loaded by name: fields of `Config` that these functions also accept.
 LOADING = ("isolate", "time_limit", "memory_limit", "rate", "cost", "token", "timeout", "request_size")
-Progress = Callable[[int], AbstractContextManager[Callable[[str, int], object]]]  # of images, to a context that counts
+Progress = Callable[..., AbstractContextManager[Callable[[str, int], object]]]  # of images, to a context that counts
 
 
 @contextmanager
-def silent(_: int) -> Iterator[Callable[[str, int], object]]:
+def silent(*_: object) -> Iterator[Callable[[str, int], object]]:
     """Show no progress."""
     yield lambda *_: None
 

@@ -1,6 +1,6 @@
-"""Result of the functions that have no result class of their own."""
+"""Result of the functions without a specific result class, and collection of their notes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,3 +37,23 @@ class VerbResult(Displayed):
 
     def _shown(self) -> tuple[str, pd.DataFrame, Sequence[str]]:
         return self.headline, self.to_frame(), self.notes
+
+
+class Notes:
+    """Notes of one call, each once, in the order in which they became known.
+
+    Args:
+        tell: called with each note as soon as it is known, or None.
+    """
+
+    def __init__(self, tell: Callable[[str], object] | None = None):
+        self.lines: list[str] = []
+        self._tell = tell
+
+    def add(self, *lines: str) -> None:
+        """Add notes; empty ones are skipped."""
+        for line in lines:
+            if line and line not in self.lines:
+                self.lines.append(line)
+                if self._tell is not None:
+                    self._tell(line)

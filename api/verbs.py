@@ -14,44 +14,62 @@ from torch import Tensor, nn
 
 from ..adapters import AttackResult, Classifier, Implementation, ThreatModel, implementations_of
 from ..adapters import run_attack as run_row
-from ..adapters.catalogue.default_threat_model import choose_threat_model
-from ..adapters.catalogue.lookup import ATTACKS, find_library, resolve_implementation
+from ..adapters.catalogue.lookup import ATTACKS, check_parameter_names, find_library, resolve_implementation
 from ..adapters.catalogue.step_size import resolve_step_size
 from ..adapters.coercion import (
     read_int,
     read_list,
+    read_mapping,
     read_radius,
     read_seed,
     read_target,
     type_error,
 )
 from ..adapters.data.datasets import corrupt, load_data
+from ..adapters.data.duplicates import note_fewer
 from ..adapters.models.defences.names import describe_gradients, describe_sampling
 from ..adapters.models.ensemble import mean_logit_ensemble
 from ..adapters.models.extract_logits import explain_accuracy
 from ..adapters.models.images import read_labels
 from ..adapters.models.remote.server_usage import total_usage
 from ..adapters.models.temporary_classifier import as_classifier
-from ..adapters.models.zoo.load import load_model
+from ..adapters.models.zoo.load import add_version, load_model
 from ..adapters.running.fit import Fitted
 from ..adapters.running.fit import fit_attack as fit_row
 from ..adapters.running.sampling import clean_logits
 from ..adapters.running.surrogate import run_transfer
 from ..adapters.running.targets import moved_target_note, targets_for
+from ..adapters.threat_model import check_norm
 from ..adapters.torch_state import with_gradients
-from ..engine import AttackChoice, Comparison
+from ..engine import AttackChoice, Comparison, Config
 from ..engine.comparison.compare import compare as compare_rows
 from ..engine.comparison.compare import matched_parameters
-from ..engine.comparison.searches import SearchImplementation, is_search, search_rows
-from ..engine.plan.choices import chosen_of, chosen_text, join_chosen, no_library
-from ..engine.searches.step_reach import note_library_step, short_steps_warning, warn_repeated_draws
-from ..errors import InvalidInput
-from .python_inputs import (
-    as_model_list,
-    coerce_images,
+from ..engine.comparison.searches import (
+    SearchImplementation,
+    attack_inside,
+    check_searches,
+    is_search,
+    passes_of_row,
+    search_rows,
 )
+from ..engine.plan.choices import assumed_texts, chosen_of, chosen_text, join_chosen, no_library, threat_model_of
+from ..engine.searches.step_reach import note_library_step, short_steps_warning, warn_repeated_draws
+from ..errors import InvalidInput, Unsupported
+from .python_inputs import (
+    Progress,
+    as_model_list,
+    check_loading,
+    coerce_images,
+    images_of,
+    lend_model,
+    read_limit,
+    silent,
+    take_source,
+)
+from .verb_result import Notes
 
 _MOST = 2**31 - 1  # of a whole number
+_SETTINGS = ("draws", "eot", "max_queries", "batch_size", "precision")  # keywords with the rules of `Config`
 
 __all__ = [
     "compare",
@@ -108,11 +126,13 @@ def run_attack(
     labels = read_labels(labels, len(inputs))
     target, targets = _split_target(target, parameters.pop("targets", None), len(inputs))
     parameters |= {} if targets is None else {"targets": targets}
-    rules = _rules(threat_model, [row], inputs, norm, epsilon, target, targeted="targets" in parameters)
+    asked = _choice(row.name, norm, epsilon, target, defaults=True)
+    rules = _rules(threat_model, asked, [row], inputs[0].numel())
+    rules = rules if targets is None or threat_model is not None else replace(rules, targeted=True)
     parameters = resolve_step_size(parameters, rules.epsilon)
-    asked = AttackChoice(row.name, norm, epsilon, target, defaults=True)  # type: ignore[arg-type]
-    notes = _notes([row], rules if threat_model is not None else asked, rules, rounded)
-    notes += tuple(filter(None, [note_library_step(row, rules, parameters)]))
+    chosen = {} if threat_model is not None else _chosen(asked, [row], rules)
+    notes = [join_chosen([text]) if (text := chosen_text(chosen)) else "", rounded]
+    notes += [note_library_step(row, rules, parameters)]
     notes += warnings_before([row], rules, parameters, parameters.get("eot"), model)
     with ExitStack() as stack:
         classifier, asked_model = stack.enter_context(as_classifier(model)), None
@@ -125,7 +145,7 @@ def run_attack(
             logits = clean_logits(asked_model or classifier, inputs, labels)
             rule = target or "second-likely"
             goal = targets_for(asked_model or classifier, logits, labels.to(logits.device), rule, seed)
-            notes += tuple(moved_target_note([rule], labels))
+            notes += moved_target_note([rule], labels)
             parameters |= {"targets": goal, **({} if asked_model else {"logits": logits})}
         if asked_model is None:
             result = run_row(row, classifier, inputs, labels, rules, **parameters)
@@ -135,7 +155,7 @@ def run_attack(
         draws, eot = parameters.get("draws"), parameters.get("eot")
         read = hints_after(classifier, result, draws=draws, eot=eot, surrogate=asked_model)
         said = [*_learned_from(row, result), *read, asked_of_servers.line]
-        return replace(result, notes=(*result.notes, *notes, *filter(None, said)))
+        return replace(result, notes=(*result.notes, *filter(None, [*notes, *said])))
 
 
 @with_gradients
@@ -168,7 +188,8 @@ def fit_attack(
     """
     row, images = resolve_implementation(attack), coerce_images(inputs)[0]
     goal = None if target is None else read_int(target, "target as a class number", 0, _MOST)
-    rules = _rules(None, [row], images, norm, read_radius(epsilon), read_target(goal))
+    asked = _choice(row.name, norm, read_radius(epsilon), read_target(goal))
+    rules = _rules(None, asked, [row], images[0].numel())
     labels = read_labels(labels, len(images))
     with as_classifier(model) as classifier:
         return fit_row(row, classifier, images, labels, rules, target=goal, **parameters)
@@ -177,11 +198,13 @@ def fit_attack(
 @with_gradients
 def compare(
     attack: Any,
-    model: nn.Module,
-    inputs: Any,
-    labels: Any,
+    model: nn.Module | str = "demo:efficientnet-lite0",
+    inputs: Any = None,
+    labels: Any = None,
     threat_model: ThreatModel | None = None,
     *,
+    data: str | None = None,
+    limit: int | None = None,
     norm: str | None = None,
     epsilon: float | str | None = None,
     target: str = "",
@@ -192,26 +215,39 @@ def compare(
     seed: int = 0,
     draws: int | None = None,
     eot: int | None = None,
+    device: str = "cpu",
+    version: str = "",
+    loading: Mapping[str, Any] | None = None,
+    progress: Progress = silent,
     **parameters: Any,
 ) -> Comparison:
     """Run an attack through every library that has it, on the same images, and judge each pair.
 
     Args:
         attack: "pgd", or one implementation or attack as for `run_attack`; "best(pgd)", "at-saturation(foolbox:pgd)".
-        model: a module that returns logits for images in [0, 1]; it is not changed.
-        inputs: images in [0, 1], shape (N, C, H, W), a tensor or an array.
+        model: a module that returns logits for images in [0, 1], which is not changed, or a name that `load_model`
+            knows.
+        inputs: images in [0, 1], shape (N, C, H, W), a tensor or an array, or None for those of `data`.
         labels: ground truth, shape (N,).
         threat_model: or its norm and radius by keyword, as for `run_attack`.
+        data: a name that `load_data` knows, in place of `inputs`, or None for "demo:imagenet".
+        limit: largest number of images.
         norm: as for `run_attack`.
         epsilon: as for `run_attack`.
         target: as for `run_attack`.
         libraries: restrict to these; empty for all.
-        beside: implementations, searches or user attacks to compare with: "best(foolbox:pgd)".
+        beside: attacks, implementations, searches or user attacks to compare with: "best(foolbox:pgd)".
         repaired: include the fixed variants.
         defaults: every library with its defaults.
         seed: random seed.
         draws: samples on which each example is judged, for a random model, or None for 20.
         eot: samples of such a model whose mean the attack sees, or None for 1.
+        device: device of a model given by its name.
+        version: of the model, as in `davylamp.evaluate`.
+        loading: settings of `Config` for a model loaded by name: isolate, rate, ...; with "tell", that function is
+            called with each note as soon as it is known.
+        progress: called with the number of attacked images and the expected work of each implementation; its
+            context's value is called with progress.
         **parameters: canonical ones, for every implementation; if not given, the attack's matched one, or with
             `defaults` each library's.
 
@@ -221,28 +257,38 @@ def compare(
     Raises:
         DavylampError: as `davylamp.engine.compare`.
     """
-    epsilon, target, seed = read_radius(epsilon), read_target(target), read_seed(seed)
+    epsilon, target, seed, limit = read_radius(epsilon), read_target(target), read_seed(seed), read_limit(limit)
+    loading = read_mapping(loading, "loading settings by name")
+    check_loading(compare, loading)
     rows = rows_of(attack, libraries, repaired=repaired, norm=norm)
-    inputs, rounded = coerce_images(inputs)
-    labels = read_labels(labels, len(inputs))
-    rules = _rules(threat_model, rows, inputs, norm, epsilon, target)
-    if isinstance(attack, str) and is_search(attack) and threat_model is None and epsilon is None:
-        rules = replace(rules, epsilon=None)  # it has its own search range
-    others: list[Any] = [beside] if callable(beside) else read_list(beside, "attacks to compare with")
-    for other in others:
-        rows += search_rows(other, rules.norm) if is_search(other) else [resolve_implementation(other)]
     name = attack if isinstance(attack, str) else rows[0].attack
-    asked = AttackChoice(name, norm, epsilon, target, parameters, defaults=defaults)  # type: ignore[arg-type]
-    notes = _notes(rows, rules if threat_model is not None else asked, rules, rounded)
-    shared = parameters if defaults else matched_parameters(name, rules, parameters)
-    notes += warnings_before(rows, rules, shared, eot, model)
-    with as_classifier(model) as classifier:
-        before = total_usage(classifier)
+    asked = _choice(name, norm, epsilon, target, parameters, defaults=defaults)
+    source, rounded = take_source(inputs, labels, data)
+    size = None if isinstance(source, str) else source.inputs[0].numel()
+    rules = _rules(threat_model, asked, rows, size)
+    rows += _rows_beside(beside, rules, repaired=repaired)
+    check_parameter_names(parameters, name, rows, {each: one for row in rows for each, one in row.more.items()})
+    settings = {"draws": draws, "eot": eot, **parameters}
+    Config(**{each: settings[each] for each in _SETTINGS if settings.get(each) is not None})
+    check_searches(rows, rules, parameters, defaults=defaults)
+    notes = Notes(loading.get("tell"))
+    notes.add(*assumed_texts(rows))
+    with ExitStack() as stack:
+        model = add_version(model, version) if isinstance(model, str) else model
+        classifier = lend_model(model, stack, device, loading, version)
+        images = images_of(classifier, source, limit)
+        rules = _rules(threat_model, asked, rows, images.inputs[0].numel())
+        chosen = {} if threat_model is not None else _chosen(asked, rows, rules)
+        shared = parameters if defaults else matched_parameters(name, rules, parameters)
+        notes.add(*(note_fewer(source, len(images.labels), limit) if isinstance(source, str) else ()))
+        notes.add(*warnings_before(rows, rules, shared, eot, classifier))
+        before, count = total_usage(classifier), len(images.labels)
+        work = {row.name: (count, passes_of_row(row, parameters, rules.norm)) for row in rows}
         comparison = compare_rows(
             name,
             classifier,
-            inputs,
-            labels,
+            images.inputs,
+            images.labels,
             rules,
             parameters=parameters,
             rows=rows,
@@ -251,12 +297,29 @@ def compare(
             seed=seed,
             draws=draws,
             eot=eot,
+            progress=stack.enter_context(progress(len(rows) * count, work)),
         )
-        asked_of_servers = total_usage(classifier) - before
+        notes.add(*comparison.notes, join_chosen([text]) if (text := chosen_text(chosen)) else "", rounded)
         result = next((row.result for row in comparison.rows if row.result is not None), None)
-        moved = moved_target_note([target], labels) if rules.targeted and target else []
-        said = [*moved, *hints_after(classifier, result, draws=draws, eot=eot), asked_of_servers.line]
-        return replace(comparison, notes=(*comparison.notes, *notes, *filter(None, said)))
+        notes.add(*(moved_target_note([target], images.labels) if rules.targeted and target else ()))
+        notes.add(*hints_after(classifier, result, draws=draws, eot=eot))
+        notes.add((total_usage(classifier) - before).line)
+    return replace(
+        comparison, notes=tuple(notes.lines), chosen=chosen, data=source if isinstance(source, str) else "given"
+    )
+
+
+def _rows_beside(beside: Any, rules: ThreatModel, *, repaired: bool) -> list[Implementation]:
+    """Return the implementations to compare with. Raises Unsupported if one supports no attack in the norm."""
+    rows: list[Implementation] = []
+    for other in [beside] if callable(beside) else read_list(beside, "attacks to compare with"):
+        others = rows_of(other, (), repaired=repaired, norm=rules.norm)
+        if not any(rules.norm in row.classes for row in others):
+            have = ", ".join(sorted({each for row in others for each in row.classes}))
+            wanted = f"`beside` {getattr(other, '__name__', other)} does not support norm {rules.norm}, only {have}"
+            raise Unsupported(f"{wanted}; choose a norm that both support: `norm`")
+        rows += others
+    return rows
 
 
 def _split_target(target: Any, targets: Any, count: int) -> tuple[str, Tensor | None]:
@@ -300,38 +363,39 @@ def rows_of(attack: Any, libraries: Iterable[str], *, repaired: bool, norm: str 
     return chosen
 
 
-def _notes(
-    rows: list[Implementation], asked: ThreatModel | AttackChoice, rules: ThreatModel, rounded: str
-) -> tuple[str, ...]:
-    """Return notes on the default threat model and parameters, in the command line's words, and on rounding."""
-    chosen = ""
-    if isinstance(asked, AttackChoice):
-        only = all(row.targeted == "only" for row in rows)
-        chosen = chosen_text(chosen_of(asked, rows[0].attack, rules, only_targeted=only))
-    return tuple(filter(None, (join_chosen([chosen]) if chosen else "", rounded)))
+def _choice(name: str, norm: Any, *rest: Any, defaults: bool = False) -> AttackChoice:
+    """Return the attack as given by keywords. Raises WrongType or UnknownName for a wrong norm."""
+    if norm is not None:
+        check_norm(norm)
+    return AttackChoice(name, norm, *rest, defaults=defaults)
+
+
+def _chosen(asked: AttackChoice, rows: Sequence[Implementation], rules: ThreatModel) -> dict[str, Any]:
+    """Return the defaults taken for the threat model and the parameters."""
+    only = all(row.targeted == "only" for row in rows)
+    inside = attack_inside(asked.attack) if is_search(asked.attack) else rows[0].attack
+    return chosen_of(asked, inside, rules, only_targeted=only)
 
 
 def _rules(
-    threat_model: ThreatModel | None,
-    rows: list[Implementation],
-    inputs: Tensor,
-    norm: str | None,
-    epsilon: float | None,
-    target: str,
-    *,
-    targeted: bool = False,
+    threat_model: ThreatModel | None, asked: AttackChoice, rows: Sequence[Implementation], size: int | None
 ) -> ThreatModel:
-    """Return the given threat model, or that of the keywords; both together are refused."""
-    if threat_model is not None and not isinstance(threat_model, ThreatModel):
-        raise type_error("a ThreatModel, or norm and epsilon by keyword", threat_model)
+    """Return the given threat model, or that of the keywords; both together are refused.
+
+    Args:
+        threat_model: as given, or None.
+        asked: the attack with norm and radius as given by keyword.
+        rows: its implementations.
+        size: components of an image; None if unknown.
+    """
     if threat_model is None:
-        size = inputs[0].numel()
-        targeted = targeted or bool(target)
-        return choose_threat_model(rows[0].attack, rows, size, norm=norm, epsilon=epsilon, targeted=targeted)
-    if norm is not None or epsilon is not None:
+        return threat_model_of(asked, rows, size)
+    if not isinstance(threat_model, ThreatModel):
+        raise type_error("a ThreatModel, or norm and epsilon by keyword", threat_model)
+    if asked.norm is not None or asked.epsilon is not None:
         raise InvalidInput("expected a threat model or norm and epsilon, got both")
-    if target and not threat_model.targeted:
-        raise InvalidInput(f"expected a targeted threat model with target={target!r}, got an untargeted one")
+    if asked.target and not threat_model.targeted:
+        raise InvalidInput(f"expected a targeted threat model with target={asked.target!r}, got an untargeted one")
     return threat_model
 
 

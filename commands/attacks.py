@@ -6,10 +6,10 @@ from typing import Annotated, Any
 import typer
 
 from ..engine.plan.config import AttackChoice
-from ..errors import UnknownName, Unsupported
+from ..errors import UnknownName
 from .config_options import FromConfig, Given
 from .input_options import InputOptions
-from .loading import LOADING, loading_settings, set_attack_isolation, tell
+from .loading import LOADING, loading_keywords
 from .options import (
     Data,
     Json,
@@ -19,11 +19,10 @@ from .options import (
     Model,
     all_failed,
     choose_rows,
-    given_options,
     latex_style,
     one_format,
     read_parameters,
-    say_assumed,
+    say_defaults,
     split_list,
 )
 from .progress import show_progress
@@ -133,176 +132,33 @@ def compare_libraries(
     as_json: Json = False,
 ) -> None:
     """Run one attack through every library that implements it, with matched parameters, and compare each pair."""
-    form = one_format({"csv": as_csv, "latex": as_latex, "json": as_json})
-    style = latex_style(latex_words)
+    from ..api.verbs import compare
+
+    form, style = one_format({"csv": as_csv, "latex": as_latex, "json": as_json}), latex_style(latex_words)
     view.check(form)
-    set_attack_isolation(how)
-    beside = split_list("--with", beside) or []
+    loading, beside = loading_keywords(how), split_list("--with", beside) or []
     parameters = read_parameters(vars(words), threat.pop("parameters", []), [attack, *beside])
-    choice = {"norm": None, **threat, "attack": attack, "defaults": defaults, "parameters": parameters}
-    rows = _rows_to_compare(choice, beside, among.get("libraries"), repaired=among.get("repaired", False))
-    say_assumed(rows)
-    values = {**on, **among, **batch, **loading_settings(how)}
-    config = _check_request(
-        choice, values, {"models": (seen.of(model),), "data": data, "seeds": (seed,), "device": device}, rows
-    )
-    classifier, comparison, chosen = _run_comparison(config, rows)
-    _say_chosen(comparison, chosen, config, given_options(context))
-    _print_in(form, comparison, config, chosen, style, view)
-    _say_hints(classifier, comparison, config)
-    if all_failed([row.error for row in comparison.rows if row.error], len(comparison.rows), "implementations"):
+    where = {"data": data, "seed": seed, "device": device, "loading": loading, "progress": show_progress}
+    given = {**on, **threat, **among, **batch, **parameters}
+    done = compare(attack, seen.of(model), beside=beside, defaults=defaults, **where, **given)
+    say_defaults(context, ("model", "data", "seed", "device"))
+    _print_in(form, done, style, view)
+    if all_failed([row.error for row in done.rows if row.error], len(done.rows), "implementations"):
         raise typer.Exit(1)
 
 
-def _rows_to_compare(
-    choice: dict[str, Any], beside: list[str], libraries: list[str] | None, *, repaired: bool
-) -> list[Any]:
-    """Return the implementations of an attack or a search in these libraries, and additional ones from any library."""
-    from ..engine.comparison.searches import is_search, search_rows
-    from ..engine.plan.choices import threat_model_of
-    from ..engine.plan.config_file import parse_attack_choice
-
-    def rows_of(name: str, norm: str | None, libraries: list[str] | None) -> list[Any]:
-        if is_search(name):
-            return search_rows(name, norm, libraries or (), repaired=repaired)
-        return choose_rows(name, libraries, repaired=repaired)
-
-    rows = rows_of(choice["attack"], choice["norm"], libraries)
-    if not beside:
-        return rows
-    norm = threat_model_of(parse_attack_choice(choice), rows).norm  # determines the attacks of best(auto)
-    for name in beside:
-        others = rows_of(name, norm, None)
-        if not any(norm in row.classes for row in others):
-            have = ", ".join(sorted({each for row in others for each in row.classes}))
-            raise Unsupported(
-                f"--with {name} does not support norm {norm}, only {have}; choose a norm that both support: --norm"
-            )
-        rows += others
-    return rows
-
-
-def _run_comparison(config: Any, rows: list[Any]) -> tuple[Any, Any, dict[str, Any]]:
-    """Load model and images, run the comparison, and return model, comparison and automatic choices."""
-    from ..adapters.data.datasets import load_data_for
-    from ..adapters.data.duplicates import note_fewer
-    from ..adapters.models.zoo.load import load_model
-    from ..api.verbs import warnings_before
-    from ..engine import compare
-    from ..engine.comparison.compare import matched_parameters
-    from ..engine.comparison.searches import attack_inside, passes_of_row
-    from ..engine.plan.choices import chosen_of, threat_model_of
-
-    asked = config.attacks[0]
-    how = {"transport": config.transport(), "isolation": config.isolation}
-    classifier = load_model(config.models[0], config.device, **how)
-    images = load_data_for(classifier, config.data, config.limit)
-    for line in note_fewer(config.data, len(images.labels), config.limit):
-        tell(line)
-    threat_model = threat_model_of(asked, rows, images.inputs[0].numel())
-    given = asked.parameters if asked.defaults else matched_parameters(asked.attack, threat_model, asked.parameters)
-    for line in warnings_before(rows, threat_model, given, config.eot, classifier):
-        tell(line)
-    limits = {"max_queries": config.max_queries, "batch_size": config.batch_size, "precision": config.precision}
-    passes = {row.name: passes_of_row(row, asked.parameters, threat_model.norm) for row in rows}
-    work = {name: (len(images.labels), each) for name, each in passes.items()}
-    with show_progress(len(rows) * len(images.labels), work) as progress:
-        comparison = compare(
-            asked.attack,
-            classifier,
-            images.inputs,
-            images.labels,
-            threat_model,
-            parameters={**asked.parameters, **{name: value for name, value in limits.items() if value is not None}},
-            rows=rows,
-            defaults=asked.defaults,
-            target=asked.target or "second-likely",
-            seed=config.seeds[0],
-            draws=config.draws,
-            eot=config.eot,
-            progress=progress,
-        )
-    only = all(row.targeted == "only" for row in rows)
-    return classifier, comparison, chosen_of(asked, attack_inside(asked.attack), threat_model, only_targeted=only)
-
-
-def _print_in(form: str, comparison: Any, config: Any, chosen: dict[str, Any], style: Any, view: TableOptions) -> None:
+def _print_in(form: str, comparison: Any, style: Any, view: TableOptions) -> None:
     """Print a comparison in the requested format."""
-    from ..report.text.comparison import comparison_csv, comparison_json
+    from ..report.text.comparison import comparison_csv, comparison_json, print_comparison
 
-    asked, model = config.attacks[0], config.models[0]
     if form == "json":
-        print(comparison_json(comparison, model, config.data, chosen))  # noqa: T201
+        print(comparison_json(comparison))  # noqa: T201
     elif form == "latex":
         from ..report.text.latex_comparison import comparison_latex
 
-        print(comparison_latex(comparison, model, config.data, style), end="")  # noqa: T201
+        print(comparison_latex(comparison, style), end="")  # noqa: T201
     elif form == "csv":
         print(comparison_csv(comparison), end="")  # noqa: T201
     else:
-        title = f"{asked.attack} on {model}, {config.data}"
         with view.open() as console:
-            _print_comparison(comparison, title, console, defaults=asked.defaults)
-
-
-def _say_hints(classifier: Any, comparison: Any, config: Any) -> None:
-    """Print notes on the model: interpretation of its outputs, gradients and samples, and server queries."""
-    from ..adapters.models.remote.server_usage import total_usage
-    from ..adapters.models.sandbox.isolated import describe_isolated
-    from ..adapters.result import UNSTEADY
-    from ..adapters.running.targets import moved_target_note
-    from ..api.verbs import hints_after
-
-    result = next((row.result for row in comparison.rows if row.result is not None), None)
-    notes = [note for note in comparison.notes if note != UNSTEADY]
-    apart = describe_isolated(config.isolation, config.models)
-    moved = [] if result is None else moved_target_note([choice.target for choice in config.attacks], result.labels)
-    hints = hints_after(classifier, result, draws=config.draws, eot=config.eot)
-    for line in filter(None, (*notes, *apart, *moved, *hints, total_usage(classifier).line)):
-        tell(line)
-
-
-def _check_request(choice: dict[str, Any], values: Given, settings: dict[str, Any], rows: list[Any]) -> Any:
-    """Return a checked config of the comparison. Everything that can be refused without a model is refused here."""
-    from ..adapters.catalogue.lookup import accepts_parameter, require_library
-    from ..engine.comparison.searches import check_searches
-    from ..engine.plan.choices import spread_parameters, threat_model_of
-    from ..engine.plan.config import Config
-    from ..engine.plan.config_file import parse_attack_choice
-
-    asked = parse_attack_choice(choice)
-    config = Config(**settings, **values, attacks=(asked,))
-    for name in config.libraries:
-        require_library(name)
-    threat_model = threat_model_of(asked, rows)
-    check_searches(rows, threat_model, asked.parameters, defaults=asked.defaults)
-    if not all(any(accepts_parameter(row, name) for row in rows) for name in asked.parameters):
-        spread_parameters([asked.attack], asked.parameters, config.libraries, repaired=True)
-    return config
-
-
-def _say_chosen(comparison: Any, chosen: dict[str, Any], config: Any, given: set[str]) -> None:
-    """Print on standard error whether the model is unsteady, before any number, and the automatic choices."""
-    from ..adapters.result import UNSTEADY
-    from ..engine.plan.choices import chosen_text, join_chosen, settings_texts
-    from ..report.text.console import print_error
-
-    if UNSTEADY in comparison.notes:
-        print_error(UNSTEADY)
-    names = {"models": "model", "seeds": "seed"}
-    parts = [text for text in (chosen_text(chosen),) if text]
-    settled = {name for name in ("models", "data", "limit", "seeds", "device") if names.get(name, name) in given}
-    if line := join_chosen([*parts, *settings_texts(config, settled)]):
-        print_error(line)
-
-
-def _print_comparison(comparison: Any, title: str, console: Any, *, defaults: bool = False) -> None:
-    from ..adapters.catalogue.known_issues import FINDINGS
-    from ..adapters.catalogue.lookup import library_defaults
-    from ..engine.comparison.searches import SearchImplementation
-    from ..report.text.comparison import print_comparison
-
-    norm = comparison.threat_model.norm
-    rows = [row.implementation for row in comparison.rows if not isinstance(row.implementation, SearchImplementation)]
-    known = {row.name: library_defaults(row, norm) for row in rows} if defaults else None
-    print_comparison(comparison, title, FINDINGS, console, defaults=known)
+            print_comparison(comparison, console)

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InvalidInput, UnknownName
-from .options import Json, choose_rows, read_parameters, say_assumed
+from .loading import tell
+from .options import Json, choose_rows, read_parameters
 from .table_options import TableOptions
 
 
@@ -28,9 +29,9 @@ def check_promises(
     Exit code 1 if a contract check is broken or a false result occurs.
     """
     from ..adapters import LIBRARIES
-    from ..adapters.contract.contract_checks import ContractCheck, run_contract_checks
-    from ..adapters.contract.misbehaving_models import run_misbehaving_model_checks
+    from ..adapters.contract.contract_checks import check_contracts
     from ..adapters.threat_model import NORMS
+    from ..engine.plan.choices import assumed_texts
     from ..report.text.checks import print_promises
     from ..report.text.console import make_console
 
@@ -46,22 +47,11 @@ def check_promises(
     rows = [row for row in rows if not norm or {*norm} & {*row.classes}]
     if not rows and norm:
         raise InvalidInput(f"expected a norm of {', '.join(names)} ({', '.join(have)}), got {', '.join(norm)}")
-    say_assumed(rows)
+    for line in assumed_texts(rows):
+        tell(line)
     parameters = read_parameters({}, param or [], names) or None
-    promises = []
     with make_console(stderr=True).status("") as status:
-        for row in rows:
-            status.update(row.name)
-            norms = [each for each in row.classes if not norm or each in norm]
-            checked = list(run_contract_checks(row, norms=norms, parameters=parameters))
-            idle = {each.norm for each in checked if (each.promise, each.state) == ("runs", "broken")}
-            promises += checked
-            for lapse in [] if quick else run_misbehaving_model_checks([row], norms=norms, parameters=parameters):
-                if lapse.norm in idle and not lapse.complaint:  # implementations that do not run cannot be tested
-                    continue
-                state = "broken" if lapse.complaint else "kept"
-                detail = lapse.complaint or lapse.outcome
-                promises.append(ContractCheck(row.name, lapse.norm, f"tells the truth on {lapse.plant}", state, detail))
+        promises = check_contracts(rows, norms=norm or (), parameters=parameters, quick=quick, progress=status.update)
     broken = [promise for promise in promises if promise.state == "broken"]
     if as_json:
         print(json.dumps([promise._asdict() for promise in promises], indent=1))  # noqa: T201 - the product

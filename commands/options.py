@@ -217,11 +217,3 @@ def all_failed(reasons: Sequence[str], total: int, what: str) -> bool:
     often = f" ({number} of {total})" if number < total else ""
     print_error(f"davylamp: all {total} {what} failed{often}: {reason}" if total > 1 else f"davylamp: failed: {reason}")
     return True
-
-
-def say_assumed(rows: Iterable[Any]) -> None:
-    """Print the assumptions made about users' attacks to standard error."""
-    from ..report.text.console import print_error
-
-    for name, assumed in dict.fromkeys((row.name, row.assumed) for row in rows if row.assumed):
-        print_error(f"- {name}: assumed {' and '.join(assumed)}")

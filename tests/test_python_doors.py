@@ -104,6 +104,8 @@ def test_so_does_a_classifier(argument, small):
 )
 @pytest.mark.parametrize("verb", ["run_attack", "compare"])
 def test_a_wrong_type_is_an_error_of_davylamp_and_python(verb, keywords, words, small, tmp_path):
+    if verb == "compare" and isinstance(keywords.get("model"), str):
+        pytest.skip("compare loads a model by its name")
     with pytest.raises(WrongType, match=words) as caught:
         getattr(davylamp, verb)(**{**given(verb, small, tmp_path), **keywords})
     assert isinstance(caught.value, (InvalidInput, TypeError, ValueError))

@@ -1,6 +1,6 @@
 """Contract checks of an attack on a linear model with known least perturbations, and by repetition."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -26,6 +26,7 @@ from ..running.run import run_attack
 from ..running.seeding import NotedSeedings, seeded
 from ..threat_model import Norm, ThreatModel
 from .linear_model import DUAL, ContractCase, make_coarse_case, make_linear_case
+from .misbehaving_models import run_misbehaving_model_checks
 from .query_tally import QueryTally, with_tally
 
 State = Literal["kept", "broken", "weak", "not shown", "not promised"]
@@ -176,6 +177,38 @@ def run_contract_checks(
             yield promise
             if name == "runs" and promise.state == "broken":
                 break
+
+
+def check_contracts(
+    rows: Iterable[Implementation],
+    *,
+    norms: Collection[str] = (),
+    parameters: Mapping[str, Any] | None = None,
+    quick: bool = False,
+    progress: Callable[[str], object] = lambda _: None,
+) -> list[ContractCheck]:
+    """Run the checks of `run_contract_checks`, then those on misbehaving models, as one list.
+
+    Args:
+        rows: implementations.
+        norms: only these; empty for all.
+        parameters: in place of the fast test values, or None.
+        quick: skip the misbehaving models.
+        progress: called with the name of each implementation before it is checked.
+    """
+    checks: list[ContractCheck] = []
+    for row in rows:
+        progress(row.name)
+        tested: list[Any] = [each for each in row.classes if not norms or each in norms]
+        of_row = list(run_contract_checks(row, norms=tested, parameters=parameters))
+        idle = {each.norm for each in of_row if (each.promise, each.state) == ("runs", "broken")}
+        checks += of_row
+        for lapse in [] if quick else run_misbehaving_model_checks([row], norms=tested, parameters=parameters):
+            if lapse.norm in idle and not lapse.complaint:  # implementations that do not run cannot be tested
+                continue
+            state, detail = ("broken", lapse.complaint) if lapse.complaint else ("kept", lapse.outcome)
+            checks.append(ContractCheck(row.name, lapse.norm, f"tells the truth on {lapse.plant}", state, detail))
+    return checks
 
 
 def norms_of(attack: Any) -> list[Norm]:

@@ -68,6 +68,10 @@ class Comparison:
     rows: tuple[ImplementationResult, ...]
     pairs: tuple[PairComparison, ...]
     notes: tuple[str, ...] = ()  # automatic choices and roundings
+    model: str = ""  # name
+    data: str = ""  # name
+    chosen: Mapping[str, Any] = field(default_factory=dict)  # defaults that were used: norm, epsilon, parameters
+    defaults: bool = False  # whether every library ran with its default parameters
 
     @property
     def success_metric(self) -> str:
@@ -245,7 +249,9 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
             lines.append(_line(row, threat_model.norm, inputs, values, partial(run, **given_to_all)))
     notes = ((UNSTEADY,) if classifier.steady is False else ()) + tuple(duplicate_warning(inputs, labels))
     pairs = judge_comparison([contender(line) for line in lines])
-    return Comparison(attack, threat_model, shared, seed, tuple(lines), pairs, notes)
+    return Comparison(
+        attack, threat_model, shared, seed, tuple(lines), pairs, notes, classifier.name, defaults=defaults
+    )
 
 
 def _implementations_of(attack: Any) -> list[Implementation]:

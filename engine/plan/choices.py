@@ -212,10 +212,10 @@ def chosen_text(chosen: Mapping[str, Any]) -> str:
     return ", ".join(texts)
 
 
-def list_assumed(cells: Iterable[AttackRun]) -> list[str]:
+def assumed_texts(rows: Iterable[Implementation]) -> list[str]:
     """Return the assumptions about users' attacks, one message each."""
-    rows = dict.fromkeys((cell.row.name, cell.row.assumed) for cell in cells if cell.row.assumed)
-    return [f"{name}: assumed {' and '.join(assumed)}" for name, assumed in rows]
+    assumed = dict.fromkeys((row.name, row.assumed) for row in rows if row.assumed)
+    return [f"{name}: assumed {' and '.join(each)}" for name, each in assumed]
 
 
 def join_chosen(parts: Sequence[str]) -> str:

@@ -6,10 +6,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...adapters.catalogue.known_issues import FINDINGS
+from ...adapters.catalogue.lookup import library_defaults
 from ...adapters.display_text import format_radius, format_threat_model
 from ...adapters.result import AttackResult
 from ...engine.checks.verdicts import PairComparison
 from ...engine.comparison.compare import Comparison, ImplementationResult, verdict_groups
+from ...engine.comparison.searches import SearchImplementation
 from ...engine.searches.saturation import SaturatedResult
 from ...engine.statistics.paired_tests import min_images_for_equivalence
 from ...engine.statistics.verdict import DISTANCE_MARGIN, MARGIN, SIGNIFICANT
@@ -27,10 +30,8 @@ _NUMBERS = (  # columns after those of the rate
 )  # fmt: skip
 
 
-def comparison_document(
-    comparison: Comparison, model: str, data: str, chosen: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """Return the comparison as a JSON-ready document, undefined values as null. `chosen`: defaults that were used."""
+def comparison_document(comparison: Comparison) -> dict[str, Any]:
+    """Return the comparison as a JSON-ready document, undefined values as null; `chosen`: defaults that were used."""
     threat_model = comparison.threat_model
     document = {
         "attack": comparison.attack,
@@ -40,19 +41,19 @@ def comparison_document(
             "targeted": threat_model.targeted,
         },
         "parameters": dict(comparison.parameters),
-        "model": model,
-        "data": data,
+        "model": comparison.model,
+        "data": comparison.data,
         "seed": comparison.seed,
-        "chosen": dict(chosen or {}),
+        "chosen": dict(comparison.chosen),
         "rows": [_row_document(row, comparison.success_metric) for row in comparison.rows],
         "pairs": [_pair_document(pair) for pair in comparison.pairs],
     }
     return _without_nan(document)
 
 
-def comparison_json(comparison: Comparison, model: str, data: str, chosen: Mapping[str, Any] | None = None) -> str:
+def comparison_json(comparison: Comparison) -> str:
     """Return `comparison_document` as indented JSON text."""
-    return json.dumps(comparison_document(comparison, model, data, chosen), indent=2, allow_nan=False)
+    return json.dumps(comparison_document(comparison), indent=2, allow_nan=False)
 
 
 def comparison_csv(comparison: Comparison) -> str:
@@ -65,26 +66,16 @@ def comparison_csv(comparison: Comparison) -> str:
     return to_csv(columns, lines)
 
 
-def print_comparison(
-    comparison: Comparison,
-    title: str,
-    findings: Mapping[str, str],
-    console: PlainConsole,
-    *,
-    defaults: Mapping[str, Mapping[str, Any]] | None = None,
-) -> None:
+def print_comparison(comparison: Comparison, console: PlainConsole) -> None:
     """Print the implementations, then the verdicts on the pairs and the range of the success rate.
 
     Args:
         comparison: comparison to print.
-        title: heading.
-        findings: known issues by id.
         console: output console; if verbose, all pairs and explanations are printed.
-        defaults: parameters by implementation, if each used its library's defaults.
     """
-    if defaults:
-        print_defaults(defaults, console)
-    print_notes(_notes(comparison, findings, every=console.verbose), console)
+    if comparison.defaults:
+        print_defaults(_defaults_of(comparison), console)
+    print_notes(_notes(comparison, every=console.verbose), console)
     broken = any(row.metrics.get("violations", 1) for row in comparison.rows)
     norm, rate = comparison.threat_model.norm, comparison.success_metric
     order = ["n", rate, "95 % interval", *(["violations"] if broken else [])]
@@ -92,6 +83,7 @@ def print_comparison(
     cells = [_row_cells(row, rate) for row in comparison.rows]
     heads = ("implementation", "n", rate, "95 % interval", "8-bit", *_ROW_COLUMNS, "known issues")
     chosen = format_cell(dict(comparison.parameters)) or "each library's own parameters"
+    title = f"{comparison.attack} on {comparison.model}, {comparison.data}"
     about = f"{title}; {format_threat_model(comparison.threat_model)}; {chosen}; seed {comparison.seed}"
     print_table(about, heads, cells, console, order=order)
     if comparison.pairs and console.verbose:
@@ -101,33 +93,6 @@ def print_comparison(
     lines = verdict_notes(comparison) if console.verbose else _power_lines(comparison)
     for line in (*lines, *verdict_groups(comparison), *_range_text(comparison)):
         console.print(line)
-
-
-def print_comparisons(
-    comparisons: Sequence[tuple[str, Comparison]], findings: Mapping[str, str], console: PlainConsole
-) -> None:
-    """Print several comparisons: all implementations in one table, then the verdicts and success rates of each.
-
-    Args:
-        comparisons: comparisons with titles.
-        findings: known issues by id.
-        console: output console; if verbose, each comparison is printed as by `print_comparison`.
-    """
-    if console.verbose:
-        for title, comparison in comparisons:
-            print_comparison(comparison, title, findings, console)
-        return
-    for _, comparison in comparisons:
-        print_notes(_notes(comparison, findings, every=False), console)
-    rates = "/".join(dict.fromkeys(comparison.success_metric for _, comparison in comparisons))
-    heads = ("implementation", "n", rates, "95 % interval", "8-bit", *_ROW_COLUMNS, "known issues")
-    cells = [_row_cells(row, comparison.success_metric) for _, comparison in comparisons for row in comparison.rows]
-    order = ("n", rates, "95 % interval", "violations", "forwards", "s/image")
-    print_table("", heads, cells, console, order=order)
-    for title, comparison in comparisons:
-        console.print(title, style="bold")
-        for line in (*_power_lines(comparison), *verdict_groups(comparison), *_range_text(comparison)):
-            console.print(line)
 
 
 def _range_text(comparison: Comparison) -> list[str]:
@@ -196,6 +161,13 @@ def _power_lines(comparison: Comparison) -> list[str]:
     return lines
 
 
+def _defaults_of(comparison: Comparison) -> dict[str, Mapping[str, Any]]:
+    """Return the library's defaults by implementation."""
+    rows = [row.implementation for row in comparison.rows]
+    norm = comparison.threat_model.norm
+    return {row.name: library_defaults(row, norm) for row in rows if not isinstance(row, SearchImplementation)}
+
+
 def print_defaults(defaults: Mapping[str, Mapping[str, Any]], console: PlainConsole) -> None:
     """Print the parameters whose defaults differ between implementations; `defaults` is by name and parameter."""
     names = list(dict.fromkeys(name for parameters in defaults.values() for name in parameters))
@@ -204,7 +176,7 @@ def print_defaults(defaults: Mapping[str, Mapping[str, Any]], console: PlainCons
     print_table("Defaults that differ", ("implementation", *names), rows, console, rest="stack")
 
 
-def _notes(comparison: Comparison, findings: Mapping[str, str], *, every: bool) -> list[str]:
+def _notes(comparison: Comparison, *, every: bool) -> list[str]:
     """Return notes on errors, invalid results, unsupported parameters and known issues."""
     lines = []
     for row in comparison.rows:
@@ -224,7 +196,7 @@ def _notes(comparison: Comparison, findings: Mapping[str, str], *, every: bool) 
             count = row.metrics["below_grey_level"]
             changes = "changes" if count == 1 else "change"
             lines.append(f"{name}: {count} successful example{changes} no pixel after rounding to 8 bits")
-        lines += [f"{name}: {key}: {findings[key]}" for key in row.findings if every]
+        lines += [f"{name}: {key}: {FINDINGS[key]}" for key in row.findings if every]
     known = [f"{row.implementation.name}: {', '.join(row.findings)}" for row in comparison.rows if row.findings]
     return lines + [f"known issues (-v for details): {'; '.join(known)}"] * bool(known and not every)
 

@@ -11,7 +11,7 @@ _CLOPPER = r"95\,\% interval over images (Clopper--Pearson)"
 _NO_TEST = "not a test of whether others differ from it"
 
 
-def comparison_latex(comparison: Comparison, model: str, data: str, style: LatexStyle) -> str:
+def comparison_latex(comparison: Comparison, style: LatexStyle) -> str:
     """Return two tables: the results of each implementation, and the verdict on each pair."""
     done, rate = [row for row in comparison.rows if row.metrics], comparison.success_metric
     rows: list[list[Cell]] = []
@@ -43,7 +43,7 @@ def comparison_latex(comparison: Comparison, model: str, data: str, style: Latex
         ),
         rows=rows,
         caption=[
-            _about_comparison(comparison, model, data, style),
+            _about_comparison(comparison, style),
             f"{rate}: proportion of attacked images {'fooled' if rate == 'MR' else 'classified as the target'}; "
             "medians of distances are over these, medians of passes are over all.",
         ],
@@ -80,7 +80,7 @@ def _pairs_latex(comparison: Comparison, style: LatexStyle) -> str:
     return write_latex(latex, style)
 
 
-def _about_comparison(comparison: Comparison, model: str, data: str, style: LatexStyle) -> str:
+def _about_comparison(comparison: Comparison, style: LatexStyle) -> str:
     where = threat_tex(comparison.threat_model)
     chosen = ", ".join(
         f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
@@ -88,4 +88,5 @@ def _about_comparison(comparison: Comparison, model: str, data: str, style: Late
     )
     said = escape(chosen) or "each library's own parameters"
     name = cited_name(comparison.attack, style)
-    return f"{name} on {model_tex(model, style)}, {data_tex(data, style)}; {where}; {said}; seed {comparison.seed}."
+    on = f"{model_tex(comparison.model, style)}, {data_tex(comparison.data, style)}"
+    return f"{name} on {on}; {where}; {said}; seed {comparison.seed}."

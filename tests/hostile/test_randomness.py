@@ -148,7 +148,7 @@ def test_the_command_line_says_it_first(digits, case, tmp_path, monkeypatch, run
     code, out, _ = run("check", "r")
     assert out.splitlines()[0] == f"- net.py:make: {UNSTEADY}"
     code, _, err = run("compare", "pgd", "--model", "net.py:make", "--library", "torchattacks,foolbox", *shared)
-    assert UNSTEADY in err.splitlines()
+    assert f"- {UNSTEADY}" in err.splitlines()
 
 
 def test_a_steady_model_is_not_told_anything(digits, case, tmp_path):

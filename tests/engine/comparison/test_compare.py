@@ -281,7 +281,7 @@ def test_success_at_a_target_is_not_called_misclassification(digits):
     frame = comparison.to_frame()
     assert {"TAS", "TAS_low", "TAS_high"} <= set(frame)
     assert "foolbox:pgd: TAS " in repr(comparison)
-    assert "MR" not in comparison_json(comparison, "m", "d")
+    assert "MR" not in comparison_json(comparison)
     columns = comparison_csv(comparison).splitlines()[0].split(",")
     assert columns[2:6] == ["images", "TAS", "TAS_interval", "TAS_8bit"]
 

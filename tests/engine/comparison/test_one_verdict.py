@@ -57,7 +57,7 @@ def test_page_terminal_and_indicator_say_the_same_of_every_pair(compared, tmp_pa
     for (a, b), judgement in ours.items():
         assert f"{a}</" in page
         assert judgement.text.replace("'", "&#39;") in page, (a, b)
-    documents = [json.loads(comparison_json(each, "digits", "sixteen")) for each in comparisons]
+    documents = [json.loads(comparison_json(each)) for each in comparisons]
     said = {(pair["a"], pair["b"]): pair["verdict"] for each in documents for pair in each["pairs"]}
     assert said == {pair: judgement.verdict for pair, judgement in ours.items()}
     for check in (check for check in check_folder(folder) if check.name == "libraries"):

@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -112,7 +113,7 @@ def test_a_ranking_by_means_has_one_column_of_them(parse_latex):
 def test_a_comparison_is_two_tables(digits, parse_latex):
     rules, both = ThreatModel("linf", 0.1), [find_implementation(f"{name}:fgsm") for name in ("art", "foolbox")]
     done = compare("fgsm", digits.classifier, digits.inputs[:6], digits.labels[:6], rules, rows=both)
-    first, second = re.split(r"\n(?=% needs)", comparison_latex(done, "my_net", "digits", PLAIN))
+    first, second = re.split(r"\n(?=% needs)", comparison_latex(replace(done, model="my_net", data="digits"), PLAIN))
     caption, _, rows = parse_latex(first)
     assert r"my\_net" in caption
     assert r"$\ell_\infty$ 0.1" in caption
