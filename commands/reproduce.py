@@ -19,6 +19,14 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="a small part, as a smoke test")] = False,
     full: Annotated[bool, typer.Option("--full", help="the paper's budgets and number of images")] = False,
     models: Annotated[list[str] | None, typer.Option(help="models instead of the default ones (repeatable)")] = None,
+    rows: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--as",
+            help="the paper's model or data set that one of yours is (repeatable): PAT=mine.pt+FILE.py:net, "
+            "CIFAR-10=torchvision:cifar10",
+        ),
+    ] = None,
     data: Annotated[str | None, typer.Option(help="data instead of the default images; digits: scikit-learn's")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="use at most this many images")] = None,
     out: Annotated[
@@ -42,7 +50,14 @@ def reproduce(
     from ..api.measuring import reproduce as recompute
 
     with make_console(stderr=True).status("starting") as status:
-        given = {"models": split_models(models), "data": data, "limit": limit, "out": out, "device": device}
+        given = {
+            "models": split_models(models),
+            "data": data,
+            "rows": _read_rows(rows),
+            "limit": limit,
+            "out": out,
+            "device": device,
+        }
         more = {"quick": quick, "full": full, "seed": seed, "progress": lambda attack, _: status.update(attack)}
         try:
             done = recompute(name, **given, **more)  # type: ignore[arg-type]
@@ -65,6 +80,18 @@ def reproduce(
     failed = [note for note in result.get("notes", ()) if str(note).startswith("failed")]
     if failed and not result.get("lines"):
         raise Unavailable(f"no results of {name}: {failed[0]}")
+
+
+def _read_rows(texts: list[str] | None) -> dict[str, str]:
+    """Read "PAPER'S NAME=OURS"."""
+    pairs = [text.partition("=") for text in texts or []]
+    for text, (paper, sign, ours) in zip(texts or [], pairs, strict=True):
+        if not (paper.strip() and sign and ours.strip()):
+            raise InvalidInput(f"expected --as NAME=MODEL, the paper's name and yours, got {text[:60]!r}")
+    rows = {paper.strip(): ours.strip() for paper, _, ours in pairs}
+    if len(rows) < len(pairs):
+        raise InvalidInput("expected each of the paper's names once in --as")
+    return rows
 
 
 def _list_tables(as_json: bool, view: TableOptions) -> None:

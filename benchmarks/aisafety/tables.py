@@ -35,14 +35,12 @@ TABLES = (
         "neuron coverage of adversarial test sets, CIFAR-10",
         "aisafety_table6",
         _COVERAGE,
-        _CIFAR,
     ),
     PaperTable(
         "aisafety-table7",
         "neuron coverage of adversarial test sets, SVHN",
         "aisafety_table7",
         _COVERAGE,
-        _SVHN,
     ),
     PaperTable(
         "aisafety-table8",

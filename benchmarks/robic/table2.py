@@ -3,26 +3,75 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ..shared.paper_numbers import find_beside
+from ...engine.statistics.bootstrap import Estimate
+from ..shared.counterpart import Counterpart
+from ..shared.paper_numbers import find_beside, load_rows
 from ..shared.paper_result import PaperLine
 from ..shared.paper_table import Options
-from ..shared.reproduction import Setting, Size, build_rows, run_setting
+from ..shared.reproduction import Setting, SettingRun, Size, build_rows, run_setting
 from .setting import READINGS, choose, half_distortions
 
 _SYMBOLS: Mapping[str, str] = {"davylamp:bp": "D_half_white", "davylamp:surfree": "D_half_black"}
+# Networks of Table 2; timm's of the same number of parameters. The weights of 2021 are torchvision's V1.
+_NAMES: Mapping[str, str] = {
+    "torchvision:alexnet": "AlexNet",
+    "timm:cspresnext50": "CSPResNeXt50",
+    "timm:dpn68b": "DualPathNetworks 68b",
+    "timm:mixnet_l": "MixNet Large",
+    "timm:mobilenetv2_120d": "MobileNetV2",
+    "timm:rexnet_200": "ReXNet 200",
+    "timm:regnety_032": "RegNetY 032",
+    "timm:seresnext50_32x4d": "SEResNeXt50 32x4d",
+    "torchvision:vgg16": "VGG16",
+    "timm:tf_efficientnet_b0_ap": "EfficientNet AdvProp",
+    "timm:tf_efficientnet_b0.ap_in1k": "EfficientNet AdvProp",
+    "timm:efficientnet_es": "EfficientNet EdgeTPU Small",
+    "timm:tf_efficientnet_b0_ns": "EfficientNet NoisyStudent",
+    "timm:tf_efficientnet_b0.ns_jft_in1k": "EfficientNet NoisyStudent",
+    "timm:efficientnet_b0": "EfficientNet",
+    "torchvision:resnet50:IMAGENET1K_V1": "ResNet50 (torchvision)",
+    "timm:resnet50": "ResNet50 (timm)",
+}
+# Part of a name -> the row of the same architecture, most specific first: other weights, or another library.
+_ARCHITECTURES: Mapping[str, str] = {
+    "engstrom2019": "ResNet50 AdvTrain",
+    "salman2020do_r50": "ResNet50 AdvTrain",
+    "advprop": "EfficientNet AdvProp",
+    "edgetpu": "EfficientNet EdgeTPU Small",
+    "efficientnet_es": "EfficientNet EdgeTPU Small",
+    "noisystudent": "EfficientNet NoisyStudent",
+    "efficientnet": "EfficientNet",
+    "alexnet": "AlexNet",
+    "cspresnext50": "CSPResNeXt50",
+    "dpn68b": "DualPathNetworks 68b",
+    "mixnet_l": "MixNet Large",
+    "mobilenet": "MobileNetV2",
+    "rexnet_200": "ReXNet 200",
+    "regnety_032": "RegNetY 032",
+    "seresnext50": "SEResNeXt50 32x4d",
+    "vgg16": "VGG16",
+    "timm:resnet50": "ResNet50 (timm)",
+    "resnet50": "ResNet50 (torchvision)",
+}
+
+
+def recognise(model: str) -> Counterpart:
+    """Return the row of a model: the network itself, or one of the same architecture that stands in for it."""
+    plain = model.removesuffix(":DEFAULT")
+    named = _NAMES.get(plain) or _NAMES.get(plain.partition(".")[0])
+    if named:
+        return Counterpart(named, same=True)
+    return Counterpart(next((paper for part, paper in _ARCHITECTURES.items() if part in model.lower()), ""))
+
+
 _SETTING = Setting(
     choose(tuple(_SYMBOLS)),
     default=Size(("demo:*",), 4, {"steps": 10, "max_queries": 300}),
     quick=Size(("demo:efficientnet-lite0",), 3, {"steps": 3, "max_queries": 60}),
     data_set="ImageNet",
+    papers=tuple(row["model"] for row in load_rows("robic_table2")),
+    recognise=recognise,
 )
-_FAMILIES = {
-    "efficientnet": "EfficientNet",
-    "alexnet": "AlexNet",
-    "vgg16": "VGG16",
-    "mobilenet_v2": "MobileNetV2",
-    "resnet50": "ResNet50 (torchvision)",
-}
 _ATTACKS = "white-box: BP with RoBIC's step size, black-box: SurFree"
 
 
@@ -36,16 +85,16 @@ def compare_models(table: str, options: Options) -> dict[str, Any]:
     with run_setting(_SETTING, options) as run:
         clean, notes = build_rows(run.folder, ["CA"], "models")
         known = {row.labels["model"]: row.metrics["CA"] for row in clean.rows}
-        lines = [PaperLine(model, "CA", estimate, *_beside(table, model, "CA")) for model, estimate in known.items()]
-        for cell, estimate in half_distortions(run):
-            symbol, model = _SYMBOLS[cell.attack], cell.subject.model
-            lines.append(PaperLine(model, symbol, estimate, *_beside(table, model, symbol)))
+        lines = [_line(run, table, model, "CA", estimate) for model, estimate in known.items()]
+        lines += [
+            _line(run, table, cell.subject.model, _SYMBOLS[cell.attack], estimate)
+            for cell, estimate in half_distortions(run)
+        ]
         lines.sort(key=lambda line: line.row)
         readings = {**READINGS, "D_half_white, D_half_black": _ATTACKS}
         return run.report(table, lines, readings=readings, left_out={}, notes=notes)
 
 
-def _beside(table: str, model: str, symbol: str) -> tuple[float | None, str]:
-    """Return the published number of the same architecture, otherwise the mean over the paper's models."""
-    family = next((paper for part, paper in _FAMILIES.items() if part in model.lower()), "")
-    return find_beside(table, symbol, **({"model": family} if family else {}))
+def _line(run: SettingRun, table: str, model: str, symbol: str, estimate: Estimate) -> PaperLine:
+    beside = find_beside(table, symbol, **run.labels_of(model))
+    return PaperLine(model, symbol, estimate, *beside, model=model, labels={"model": model, **run.labels_of(model)})

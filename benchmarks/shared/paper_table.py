@@ -5,12 +5,13 @@ Importing this module loads neither torch nor an attack library, so that all tab
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InvalidInput
+from .counterpart import split_rows
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,6 +36,8 @@ class Options:
         device: device of the computation.
         seed: random seed.
         progress: called with an attack and the number of images just attacked.
+        rows: the paper's name of a model -> our model; or of a data set -> our data.
+        data_set: data set of our data, if the user said it.
     """
 
     quick: bool = False
@@ -46,6 +49,30 @@ class Options:
     device: str = "cpu"
     seed: int = 0
     progress: Callable[[str, int], object] | None = None
+    rows: Mapping[str, str] = field(default_factory=dict)
+    data_set: str = ""
+
+    def surrogate(self, paper: str) -> str:
+        """Return our model for the paper's model that transferred examples are made on; "" if none is given.
+
+        Args:
+            paper: the paper's name, "" for none.
+        """
+        if paper and isinstance(self.models, Mapping) and paper in self.models:
+            return paper
+        return self.rows.get(paper, "") if paper else ""
+
+    @property
+    def settled(self) -> "Options":
+        """Options with the models and data that `rows` names; `rows` keeps the models."""
+        said, data_set, data = split_rows(self.rows)
+        models = self.models
+        if said and not isinstance(models, Mapping):
+            models = tuple(dict.fromkeys([*(models or ()), *said.values()]))
+        if data and isinstance(self.data, str) and self.data != data:
+            raise InvalidInput(f"expected one name of data, got {self.data} and {data_set}={data}")
+        mine = data if data and self.data is None else self.data
+        return replace(self, rows=said, models=models, data=mine, data_set=data_set or self.data_set)
 
 
 @dataclass(frozen=True)
@@ -98,7 +125,7 @@ class PaperTable:
             InvalidInput: If `compare` does not accept the arguments, or does not return a dictionary.
             DavylampError: Any error of the computation.
         """
-        compare = _load(self.compare)
+        compare, options = _load(self.compare), options.settled
         try:
             inspect.signature(compare).bind(self.published, options, **self.arguments)
         except TypeError as error:

@@ -104,6 +104,7 @@ def reproduction_latex(result: Mapping[str, Any], style: LatexStyle) -> str:
         rows=rows,
         caption=[
             f"{escape(result['source'])}: ours next to published{labels}.",
+            *[escape(str(result[key])) for key in ("stand_ins",) if key in result],
             f"{result['images']} images of {data}; budget: {escape(result['budget'])}.",
         ],
         interval=r"95\,\% interval over images (Clopper--Pearson for shares, else expanded percentile bootstrap)",
