@@ -409,6 +409,7 @@ def reproduce(
     *,
     quick: bool = False,
     full: bool = False,
+    published: bool = False,
     models: Any = None,
     data: Any = None,
     rows: Mapping[str, Any] | None = None,
@@ -424,6 +425,7 @@ def reproduce(
         name: of a table: "canary-table4", "FILE.py:TABLE"; `davylamp reproduce` lists them.
         quick: a small part, to see that it runs.
         full: the paper's budgets and number of images.
+        published: the paper's numbers alone; nothing is run, and nothing else may be given.
         models: names, or modules by name, in place of the default ones. A module by the paper's name is that model.
         data: a name or images and labels, in place of the default images.
         rows: the paper's name of a model -> ours, a name or module; or of the data set ("CIFAR-10"; "data" if the table
@@ -436,7 +438,7 @@ def reproduce(
 
     Returns:
         One row per number of the table; `made` is the `PaperTable`, whose `print` compares it with the published
-        numbers.
+        numbers, and whose `grid` arranges it as the paper does. With `published` one row per row of the paper.
 
     Raises:
         DavylampError: for any failure; InvalidInput for an option that does not apply to the table.
@@ -448,6 +450,20 @@ def reproduce(
     asked = {"full": full or None, "models": models, "data": data, "rows": rows or None}
     asked |= {"limit": limit, "out": out, "device": device}
     given: dict[str, Any] = {option: value for option, value in asked.items() if value is not None}
+    if published and (given or quick):
+        raise InvalidInput(f"expected `published` alone, got it with `{next(iter(given), 'quick')}`: nothing is run")
+    if published:
+        document = table.published_result()
+        cells = [(part, row) for part in table.grid(document) for row in part.rows]
+        lines = [
+            {
+                "part": part.title,
+                **dict(zip(part.keys, names, strict=True)),
+                **{name: cell.published for name, cell in zip(part.columns, found, strict=True)},
+            }
+            for part, (names, found) in cells
+        ]
+        return VerbResult(f"{name}: {document['source']}", lines, {**document, "rows": lines}, (), table)
     if given and not table.runs_models:
         option = next(iter(given))
         raise InvalidInput(f"expected {name} without `{option}`, got it: {name} runs no model")

@@ -2,15 +2,17 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ..benchmarks.reproductions import collect_tables
 from ..errors import InvalidInput, Unavailable
 from .errors import print_interrupted
-from .options import Json, Latex, LatexWords, latex_style, one_format, split_models
+from .options import OUTPUT, Json, Latex, LatexWords, latex_style, one_format, split_models
 from .table_options import TableOptions
+
+_SIDES = {"grid": "both", "ours": "ours", "published": "published"}
 
 
 def reproduce(
@@ -34,6 +36,16 @@ def reproduce(
     ] = None,
     device: Annotated[str | None, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = None,
     seed: Annotated[int, typer.Option(min=0, help="random seed")] = 0,
+    as_grid: Annotated[
+        bool, typer.Option("--grid", rich_help_panel=OUTPUT, help="the paper's rows and columns: ours / published")
+    ] = False,
+    only_ours: Annotated[
+        bool, typer.Option("--ours", rich_help_panel=OUTPUT, help="the same with our numbers")
+    ] = False,
+    only_published: Annotated[
+        bool,
+        typer.Option("--published", rich_help_panel=OUTPUT, help="the same with the paper's numbers; runs nothing"),
+    ] = False,
     view: TableOptions,
     as_latex: Latex = False,
     latex_words: LatexWords = None,
@@ -44,42 +56,49 @@ def reproduce(
 
     form, style = one_format({"latex": as_latex, "json": as_json}), latex_style(latex_words)
     view.check(form)
+    side = one_format({"grid": as_grid, "ours": only_ours, "published": only_published})
+    if side and form == "json" and side != "published":
+        raise InvalidInput(f"--{side} and --json cannot be combined: --json has the labels of every number")
     if name is None:
         _list_tables(as_json, view)
         return
     from ..api.measuring import reproduce as recompute
 
     with make_console(stderr=True).status("starting") as status:
-        given = {
-            "models": split_models(models),
-            "data": data,
-            "rows": _read_rows(rows),
-            "limit": limit,
-            "out": out,
-            "device": device,
-        }
-        more = {"quick": quick, "full": full, "seed": seed, "progress": lambda attack, _: status.update(attack)}
+        given = {"models": split_models(models), "data": data, "rows": _read_rows(rows), "limit": limit, "out": out}
+        more = {"quick": quick, "full": full, "seed": seed, "published": only_published, "device": device}
         try:
-            done = recompute(name, **given, **more)  # type: ignore[arg-type]
+            done = recompute(name, **given, **more, progress=lambda attack, _: status.update(attack))  # type: ignore[arg-type]
         except KeyboardInterrupt:
             print_interrupted(out, "use -o FOLDER to store finished results and resume from them")
             raise
-    result, table = done.document, done.made
-    if form == "latex":
-        from ..report.text.latex_documents import reproduction_latex
+    _print(done, name, form, _SIDES.get(side), style, view)
+    failed = [note for note in done.document.get("notes", ()) if str(note).startswith("failed")]
+    if failed and not done.document.get("lines"):
+        raise Unavailable(f"no results of {name}: {failed[0]}")
 
-        text = reproduction_latex(result, style)
+
+def _print(done: Any, name: str, form: str, side: Any, style: Any, view: TableOptions) -> None:
+    """Print a result in a format, as the paper's grid if `side` is not None."""
+    result, table = done.document, done.made
+    if form == "json":
+        print(json.dumps(result, indent=1, allow_nan=False))  # noqa: T201
+    elif form == "latex":
+        from ..report.text.latex_documents import grid_latex, reproduction_latex
+
+        text = grid_latex(result, table.grid(result), side, style) if side else reproduction_latex(result, style)
         if not text:
             raise InvalidInput(f"{name} has no rows of ours next to published numbers for --latex; use --json")
         print(text, end="")  # noqa: T201
-    elif form == "json":
-        print(json.dumps(done.document, indent=1, allow_nan=False))  # noqa: T201
+    elif side:
+        from ..benchmarks.shared.paper_grid import print_grid
+
+        parts = table.grid(result)
+        with view.open() as console:
+            print_grid(result, parts, side, console)
     else:
         with view.open() as console:
             table.print(result, console)
-    failed = [note for note in result.get("notes", ()) if str(note).startswith("failed")]
-    if failed and not result.get("lines"):
-        raise Unavailable(f"no results of {name}: {failed[0]}")
 
 
 def _read_rows(texts: list[str] | None) -> dict[str, str]:

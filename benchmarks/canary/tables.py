@@ -42,6 +42,7 @@ TABLES = (
         "canary_table9",
         ".canary.table9:compare_scores",
         show=".canary.table9:print_result",
+        lines=".canary.table9:score_lines",
         runs_models=False,
     ),
     PaperTable(

@@ -52,8 +52,13 @@ def plain_line(line: PaperLine, why: str = "") -> dict[str, Any]:
     known = not why and line.published is not None and ours["ours"] is not None
     difference = line.ours.value - line.published if known and line.published is not None else None
     beside = {"published": line.published, "difference": difference, "beside": line.beside}
-    cell = {"column": line.column or line.symbol, "labels": dict(line.labels)}
+    cell = {"column": line.column or line.symbol, "labels": dict(line.labels), "model": line.model}
     return {"row": line.row, "symbol": line.symbol, **ours, **beside, "no_difference": why, **cell}
+
+
+def lines_of(result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the lines of a result."""
+    return result.get("lines", ())
 
 
 def join_results(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from ...adapters import Classifier
     from ...adapters.data.datasets import Data
+    from .paper_grid import GridPart
 
 _BENCHMARKS = __name__.rsplit(".", 2)[0]
 
@@ -88,6 +89,7 @@ class PaperTable:
             "module:name", where a leading dot is relative to `davylamp.benchmarks`.
         arguments: arguments of `compare`; those of the default one are the fields of `compare_table.NamedSetting`.
         show: called with the result of `compare` and a console, or its "module:name".
+        lines: called with the result of `compare`, returns its lines; or its "module:name".
         runs_models: whether options for models, images, budgets and results apply.
 
     Raises:
@@ -100,6 +102,7 @@ class PaperTable:
     compare: Callable[..., dict[str, Any]] | str = ".shared.compare_table:compare_table"
     arguments: Mapping[str, Any] = field(default_factory=dict)
     show: "Callable[[Mapping[str, Any], Console], None] | str" = ".shared.paper_result:print_result"
+    lines: Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]] | str = ".shared.paper_result:lines_of"
     runs_models: bool = True
 
     def __post_init__(self) -> None:
@@ -109,6 +112,7 @@ class PaperTable:
             "published": ("a path or a text", isinstance(self.published, (str, Path))),
             "compare": ('a function or "module:name"', _names_function(self.compare)),
             "arguments": ("a mapping", isinstance(self.arguments, Mapping)),
+            "lines": ('a function or "module:name"', _names_function(self.lines)),
             "show": ('a function or "module:name"', _names_function(self.show)),
         }
         for key, (what, fits) in wanted.items():
@@ -143,6 +147,35 @@ class PaperTable:
             console: output console.
         """
         _load(self.show)(result, console)
+
+    def published_result(self) -> dict[str, Any]:
+        """Return the published numbers as a result without lines; nothing is run.
+
+        Raises:
+            InvalidInput: If the table has none.
+        """
+        from .paper_numbers import load_published
+
+        if not self.published:
+            raise InvalidInput(f"{self.name} has no published table")
+        document = load_published(self.published)
+        unit = str(document.get("unit") or document["note"])
+        return {"table": Path(self.published).stem, "source": document["source"], "unit": unit, "lines": []}
+
+    def grid(self, result: Mapping[str, Any]) -> "list[GridPart]":
+        """Arrange a result as the paper's table: its parts, rows and columns.
+
+        Args:
+            result: result of `run` or `published_result`.
+
+        Raises:
+            InvalidInput: If the paper has no table of numbers for it.
+        """
+        from .paper_grid import build_grid
+
+        if not self.published:
+            raise InvalidInput(f"{self.name} has no published table")
+        return build_grid(self.published, _load(self.lines)(result))
 
 
 def _is_word(text: str) -> bool:

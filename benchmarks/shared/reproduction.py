@@ -141,9 +141,11 @@ class SettingRun:
         other_data = any(self.pairing.data_set != (name or DATA) for name in data_sets)
         other_models = not self.pairing.complete and not all(each.same for each in self.pairing.models.values())
         labels = [OTHER["models"]] * other_models + [OTHER["data"]] * other_data + [REDUCED] * bool(self.reduced)
+        published = load_published(table)
         return {
             "table": Path(table).stem,
-            "source": load_published(table)["source"],
+            "source": published["source"],
+            "unit": str(published.get("unit") or published["note"]),
             "labels": labels,
             "models": list(self.plan.config.models),
             "data": self.plan.config.data,
