@@ -6,18 +6,20 @@ from typing import Annotated, Any
 
 import typer
 
-from ..benchmarks.reproductions import collect_tables
+from ..benchmarks.reproductions import collect_tables, measured_seconds
 from ..errors import InvalidInput, Unavailable
 from .errors import print_interrupted
 from .options import OUTPUT, Json, Latex, LatexWords, latex_style, one_format, split_models
 from .table_options import TableOptions
 
+_SIZES = ("default", "--quick")
 _SIDES = {"grid": "both", "ours": "ours", "published": "published"}
 
 
 def reproduce(
     *,
     name: Annotated[str | None, typer.Argument(help="a table, or FILE.py:TABLE; without it, list them")] = None,
+    listed: Annotated[bool, typer.Option("--list", help="list the tables, and how long each takes")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="a small part, as a smoke test")] = False,
     full: Annotated[bool, typer.Option("--full", help="the paper's budgets and number of images")] = False,
     models: Annotated[list[str] | None, typer.Option(help="models instead of the default ones (repeatable)")] = None,
@@ -59,6 +61,8 @@ def reproduce(
     side = one_format({"grid": as_grid, "ours": only_ours, "published": only_published})
     if side and form == "json" and side != "published":
         raise InvalidInput(f"--{side} and --json cannot be combined: --json has the labels of every number")
+    if listed and name is not None:
+        raise InvalidInput(f"expected --list without a table, got {name}")
     if name is None:
         _list_tables(as_json, view)
         return
@@ -113,6 +117,14 @@ def _read_rows(texts: list[str] | None) -> dict[str, str]:
     return rows
 
 
+def _minutes(took: dict[str, dict[str, float]], name: str, size: str) -> str:
+    """Return the measured time of a table in a size, in words; "-" if it was not measured."""
+    seconds = took.get(name, {}).get(size.removeprefix("--"))
+    if seconds is None:
+        return "-"
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
 def _list_tables(as_json: bool, view: TableOptions) -> None:
     from ..report.text.console import make_console, print_table
 
@@ -122,6 +134,10 @@ def _list_tables(as_json: bool, view: TableOptions) -> None:
         print(json.dumps(titles, indent=1))  # noqa: T201 - standard output is the product
     else:
         with view.open() as console:
-            print_table("", ("name", "what"), list(titles.items()), console)
+            took = measured_seconds()
+            rows = [(name, title, *(_minutes(took, name, size) for size in _SIZES)) for name, title in titles.items()]
+            print_table("", ("name", "what", *_SIZES), rows, console)
+            text = "default, --quick: measured CPU time on one core; -: not measured"
+            console.print(text, highlight=False, markup=False)
     for package, reason in refused.items():
         make_console(stderr=True).print(f"omitted: {package}: {reason}", highlight=False, markup=False)

@@ -83,11 +83,11 @@ def test_every_reproduction_runs_and_says_what_it_is_compared_with(results, name
     assert result["labels"][:2] == ["other models", "other data"]
     assert document["source"] == load_published(result["table"])["source"]
     assert result["lines"]
-    assert result["images"] == 2
+    assert result["images"] == (4 if name == "robic-table1" else 2)  # of two runs
     assert {"readings", "left_out", "notes", "budget", "models", "data"} <= set(result)
     for line in result["lines"]:
         ours, theirs = {"row", "symbol", "ours", "low", "high", "n"}, {"published", "difference", "beside"}
-        assert set(line) == ours | theirs | {"no_difference", "column", "labels"}
+        assert set(line) == ours | theirs | {"no_difference", "column", "labels", "model"}
         assert line["difference"] is None  # models and data are not the paper's
         assert line["no_difference"]
         if None not in (line["ours"], line["low"]):
@@ -116,7 +116,9 @@ def test_corruptions_of_small_images_are_set_against_the_first_model():
     result = TABLES["aisafety-figure3"].run(Options(quick=True, models=models, data=data, limit=3))
     assert {line["row"] for line in result["lines"]} == {"standard", "trades"}
     assert {"mCE", "RmCE"} <= {line["symbol"] for line in result["lines"]}
-    assert list(result["left_out"]) == ["mFR"]
+    assert result["left_out"] == {}
+    (flips,) = (line for line in result["lines"] if (line["row"], line["symbol"]) == ("standard", "mFR"))
+    assert flips["ours"] == 1  # against itself
     relative = next(line for line in result["lines"] if (line["row"], line["symbol"]) == ("standard", "mCE/base"))
     assert relative["ours"] == 1
 
@@ -489,3 +491,76 @@ def test_attacks_are_ranked_by_the_half_distortions_of_the_results(results, fold
             assert sum(places) == len(names) * (len(names) + 1) / 2
     published = {line["row"].rpartition(" on ")[0]: line["published"] for line in lines if line["symbol"] == "rank"}
     assert (published["SurFree"], published["RayS"], published["BP"]) == (1, 3, 2)
+
+
+def test_platforms_are_counted_from_the_lists():
+    from davylamp.adapters import IMPLEMENTATIONS
+    from davylamp.metrics import METRICS
+
+    for name, wanted in (
+        ("canary-table3", {"metrics": len(METRICS), "attacks": len({row.attack for row in IMPLEMENTATIONS.values()})}),
+        ("aisafety-table10", {"attacks": 1, "competition": 1, "scenarios": 0}),
+    ):
+        table = TABLES[name]
+        result = table.run(Options())
+        ours = {line["column"]: line["ours"] for line in result["lines"]}
+        assert wanted.items() <= ours.items()
+        (part,) = table.grid(result)
+        rows = dict(part.rows)
+        assert list(rows)[-1] == ("davylamp",)
+        assert all(cell.published is None for cell in rows["davylamp",])
+        console = Console(file=io.StringIO(), width=200)
+        table.print(result, console)
+        assert "davylamp" in console.file.getvalue()
+    assert find_value("canary_table3", "metrics", tool="AISafety") == 23  # as section VI of that paper says
+    assert find_value("canary_table3", "attacks", tool="DEEPSEC") == 16
+
+
+def test_the_correlation_of_figure_3_is_that_of_the_points(results):
+    result = results("robic-figure3")
+    (line,) = (line for line in result["lines"] if line["symbol"] == "r")
+    published = [(row["D_half_white"], row["D_half_black"]) for row in load_published("robic_table2")["rows"]]
+    assert line["published"] == pytest.approx(np.corrcoef(np.array(published).T)[0, 1])
+    assert line["published"] == pytest.approx(0.866, abs=5e-4)
+    assert line["no_difference"]
+    assert line["ours"] is None  # of two models
+    from davylamp.benchmarks.robic.table2 import _correlation
+
+    assert _correlation([1, 2, 3, math.inf], [2, 4, 7, 1]) == pytest.approx(np.corrcoef([1, 2, 3], [2, 4, 7])[0, 1])
+    assert math.isnan(_correlation([1, 1, 1], [2, 4, 7]))
+
+
+def test_the_ends_of_figure_7_are_the_highest_and_lowest_rates(results, folder):
+    lines = [line for line in results("canary-figure7")["lines"] if line["row"].startswith("standard, ")]
+    records = pd.concat([load(part) for part in folder.glob("canary-*") if len(load(part)["cell"].unique()) == 48])
+    rates = sorted(records[records["model"] == "standard"].groupby("cell")["MR"].mean())
+    ours = {line["row"].partition(": ")[0]: line["ours"] for line in lines}
+    assert [ours[f"standard, best {place}"] for place in (1, 2, 3)] == pytest.approx(rates[:-4:-1])
+    assert [ours[f"standard, worst {place}"] for place in (1, 2, 3)] == pytest.approx(rates[:3])
+
+
+def test_the_ranks_of_figure_6_and_the_statements_about_them(results):
+    from davylamp.benchmarks.canary import figures
+
+    values = {"FGSM": 0.2, "AdvGan": 0.4, "LSA": 0.3}
+    rows = {name: {"ALMS": Estimate(value, value, value, 9)} for name, value in values.items()}
+    rows["HSJA"] = {"ALMS": Estimate(math.nan, math.nan, math.nan, 0)}
+    titles = [line.row for line in figures._ranked("net", rows, ["ALMS"])]
+    ranked = [f"net, {name}: rank {place} of 3" for place, name in enumerate(("AdvGan", "LSA", "FGSM"), 1)]
+    assert titles == [*ranked, "net, HSJA: not ranked"]
+    held = [line.rpartition(": ")[2] for line in figures._judged("canary_figures", rows)]
+    assert held == ["0 of 0 pairs here", "0 of 2 pairs here"]  # LSA and FGSM against AdvGan
+    assert {line["symbol"] for line in results("canary-figure6")["lines"]} == {"ALMS"}  # there are no VGG16 weights
+
+
+def test_seconds_per_image_are_those_of_the_attacks_together(results, folder):
+    (line,) = (line for line in results("robic-table1")["lines"] if line["row"] == "standard, RoBIC")
+    assert line["no_difference"] == "other machine"
+    for part in folder.glob("results-*"):
+        records = load(part)
+        if set(records["attack"]) == {"bp", "surfree"}:
+            each = records[records["model"] == "standard"].groupby("attack")["seconds"].mean()
+            assert line["ours"] == pytest.approx(each.sum())
+            break
+    else:
+        pytest.fail("no results of RoBIC's attacks")

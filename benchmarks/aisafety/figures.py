@@ -24,7 +24,7 @@ from .setting import attack_name, setting_of
 
 _SYMBOLS = ("AAW", "ACAC", "ACTC", "NTE")
 _RADII: Mapping[str, Sequence[float]] = {"quick": (0.03, 0.1), "default": (0.01, 0.03, 0.06, 0.1)}
-_SMALL = 64
+_SMALL, _LARGE = 32, 64  # pixels of CIFAR-10-P, and of Tiny ImageNet-P, whose steps are not here
 _GRID = torch.arange(0.0, 128, 2)
 _MODELS_OF = "aisafety_table5"  # the same models
 _SHARES = (0.1, 0.25, 0.5, 0.75, 0.9)
@@ -143,8 +143,8 @@ def compare_corruptions(published: str, options: Options) -> dict[str, Any]:
         first = run.plan.config.models[0]
         corruptions = BENCHMARK[:2] if options.quick else BENCHMARK
         images = run.plan.data.load(run.models[first])
-        small = max(images.inputs.shape[2:]) <= _SMALL
-        sequences = () if small else tuple(SEQUENCES)[:1] if options.quick else tuple(SEQUENCES)
+        missing = _SMALL < max(images.inputs.shape[2:]) <= _LARGE
+        sequences = () if missing else ("gaussian_noise", "translate") if options.quick else tuple(SEQUENCES)
         plan = CorruptionPlan(run.plan.config.data, corruptions, sequences=sequences, images=images, seed=options.seed)
         measure_corruptions(run.models, plan, ResultsStore(run.folder), options.progress)
         table = build_corruptions(run.folder, baseline=first)
@@ -160,7 +160,7 @@ def compare_corruptions(published: str, options: Options) -> dict[str, Any]:
             for symbol, estimate in row.metrics.items()
         ]
         notes = [f"{len(corruptions)} corruptions at five severities, {len(sequences)} sequences; base: {first}"]
-        left_out = {"mFR": f"there are no sequences for images of {_SMALL} pixels and less"} if small else {}
+        left_out = {"mFR": f"no sequences for images of {_SMALL + 1} to {_LARGE} pixels"} if missing else {}
         return _report(run, published, ("3",), lines, _CORRUPTION, [*notes, *table.notes], left_out)
 
 

@@ -57,6 +57,14 @@ TABLES = (
         _SVHN,
     ),
     PaperTable(
+        "aisafety-table10",
+        "platforms and what they have, with davylamp",
+        "aisafety_table10",
+        ".shared.platforms:compare_platforms",
+        show=".shared.platforms:print_platforms",
+        runs_models=False,
+    ),
+    PaperTable(
         "aisafety-figure2",
         "accuracy, confidences and noise tolerance against the radius",
         "aisafety_figures",

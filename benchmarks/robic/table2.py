@@ -1,6 +1,8 @@
 """RoBIC, Table 2 (Maho et al. 2021): accuracy, white-box and black-box half-distortion of models."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from statistics import correlation
 from typing import Any
 
 from ...engine.statistics.bootstrap import Estimate
@@ -93,6 +95,43 @@ def compare_models(table: str, options: Options) -> dict[str, Any]:
         lines.sort(key=lambda line: line.row)
         readings = {**READINGS, "D_half_white, D_half_black": _ATTACKS}
         return run.report(table, lines, readings=readings, left_out={}, notes=notes)
+
+
+def compare_knowledge(published: str, options: Options) -> dict[str, Any]:
+    """Set black-box against white-box half-distortion, model by model, with their correlation (Figure 3).
+
+    The points of the figure are those of Table 2.
+
+    Args:
+        published: "robic_figures".
+        options: options of the command.
+    """
+    table = "robic_table2"
+    with run_setting(_SETTING, options) as run:
+        lines = [
+            _line(run, table, cell.subject.model, _SYMBOLS[cell.attack], estimate)
+            for cell, estimate in half_distortions(run)
+        ]
+        halves = {symbol: [line.ours.value for line in lines if line.symbol == symbol] for symbol in _SYMBOLS.values()}
+        theirs = [[row[symbol] for row in load_rows(table)] for symbol in halves]
+        mine = _correlation(*halves.values())
+        count = len(run.models)
+        lines.append(
+            PaperLine("all models", "r", Estimate(mine, math.nan, math.nan, count), _correlation(*theirs), "Table 2")
+        )
+        lines.sort(key=lambda line: (line.model is None, line.row))
+        stated = [row["statement"] for row in load_rows(published) if row["figure"] == "3"]
+        notes = [f"the paper's text: {statement}" for statement in stated]
+        readings = {**READINGS, "D_half_white, D_half_black": _ATTACKS, "r": "Pearson's, over the models; n: models"}
+        return run.report(published, lines, readings=readings, left_out={}, notes=notes)
+
+
+def _correlation(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return Pearson's correlation of the pairs that are known; NaN for fewer than three."""
+    pairs = [pair for pair in zip(first, second, strict=True) if all(map(math.isfinite, pair))]
+    if len(pairs) < 3 or any(len(set(side)) < 2 for side in zip(*pairs, strict=True)):
+        return math.nan
+    return correlation(*zip(*pairs, strict=True))
 
 
 def _line(run: SettingRun, table: str, model: str, symbol: str, estimate: Estimate) -> PaperLine:
