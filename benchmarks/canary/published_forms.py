@@ -11,6 +11,8 @@ from davylamp.metrics import (  # pyright: ignore[reportMissingImports] - loaded
     multi_scale_gmsd,
 )
 
+_LEAST = 17  # pixels that four halvings need
+
 
 def low(inputs: Tensor, adv_inputs: Tensor, success: Tensor) -> Tensor:
     """Return FDL of each success, shape (n,): a Gaussian Fourier filter of rescaled grey images."""
@@ -23,7 +25,7 @@ def high(inputs: Tensor, adv_inputs: Tensor, success: Tensor) -> Tensor:
 
 
 def gradients(inputs: Tensor, adv_inputs: Tensor, success: Tensor) -> Tensor:
-    """Return ALMS of each success with the colour error, shape (n,); NaN for images that are not RGB."""
-    if inputs.shape[1] != 3:
+    """Return ALMS of each success with the colour error, shape (n,); NaN for images that are grey or below 17 x 17."""
+    if inputs.shape[1] != 3 or min(inputs.shape[2:]) < _LEAST:
         return success.double() * float("nan")
     return multi_scale_gmsd(inputs, adv_inputs, success, chromatic=True, reduction="none")
