@@ -551,8 +551,8 @@ def test_the_ranks_of_figure_6_and_the_statements_about_them(results):
     held = [line.rpartition(": ")[2] for line in figures._judged("canary_figures", rows)]
     assert held == ["0 of 0 pairs here", "0 of 2 pairs here"]  # LSA and FGSM against AdvGan
     small = results("canary-figure6")  # 16 pixels are too few for ALMS, and there are no VGG16 weights for ADMS
-    assert {line["symbol"] for line in small["lines"]} == {"ALMS", "ADMS"}
     assert all(line["ours"] is None for line in small["lines"])
+    assert any(note.startswith("ALMS has no value") for note in small["notes"])
 
 
 def test_seconds_per_image_are_those_of_the_attacks_together(results, folder):

@@ -9,7 +9,7 @@ from ..shared.paper_numbers import load_rows
 from ..shared.paper_result import PaperLine
 from ..shared.paper_table import Options
 from ..shared.reproduction import Size, build_rows, run_setting
-from .setting import PUBLISHED_FORMS_OF, READINGS, SETTING, paper_name, row_of
+from .setting import PUBLISHED_FORMS_OF, READINGS, SETTING, build_forms, paper_name, row_of
 
 _SIX = ("FGSM", "AdvGan", "LSA", "HSJA")
 _ENDS = 3  # best and worst attacks of a model
@@ -28,7 +28,7 @@ def compare_visibility(published: str, options: Options) -> dict[str, Any]:
     default = Size(("demo:efficientnet-lite0",), 10, SETTING.default.limits, 200)
     setting = replace(SETTING, config=replace(SETTING.config, attacks=attacks, transfer="no"))
     with run_setting(replace(setting, default=default, quick=quick), options) as run:
-        results, notes = build_rows(run.folder, [*_VISIBILITY.values()], "pairs")
+        results, notes = build_forms(run.folder, [*_VISIBILITY], "pairs")
         symbols = [symbol for symbol, form in _VISIBILITY.items() if form in results.symbols]
         lines: list[PaperLine] = []
         for model in run.models:

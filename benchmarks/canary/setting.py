@@ -12,6 +12,8 @@ from ...engine import AttackChoice
 from ...engine.plan.presets import find_preset
 from ...engine.searches.kinds import parse_search
 from ...engine.statistics.bootstrap import Estimate
+from ...engine.tables.symbols import By
+from ...engine.tables.table import Table
 from ..shared.counterpart import Counterpart
 from ..shared.paper_numbers import find_place, find_value, load_rows
 from ..shared.paper_result import PaperLine
@@ -177,6 +179,20 @@ def left_out(table: str) -> dict[str, str]:
     return dict.fromkeys(names, "not implemented in any library")
 
 
+def build_forms(folder: Path, symbols: Sequence[str], by: By) -> tuple[Table, list[str]]:
+    """Build rows as `build_rows`, with the forms of the tables; a form without any value is named by its symbol.
+
+    Args:
+        folder: results folder.
+        symbols: symbols of the table.
+        by: subject of a row.
+    """
+    results, notes = build_rows(folder, [PUBLISHED_FORMS_OF.get(symbol, symbol) for symbol in symbols], by)
+    reasons = {form: f"{symbol} has no value: nothing is fooled, or the images are grey or too small for it"
+               for form, symbol in SYMBOLS_OF_FORMS.items()}  # fmt: skip
+    return results, [reasons.get(note.partition(" ")[0], note) for note in notes]
+
+
 def compare_attacks(table: str, options: Options, *, symbols: Sequence[str]) -> dict[str, Any]:
     """Compare every attack's means over the models with a published table.
 
@@ -186,9 +202,7 @@ def compare_attacks(table: str, options: Options, *, symbols: Sequence[str]) -> 
         symbols: columns.
     """
     with run_setting(SETTING, options) as run:
-        results, notes = build_rows(
-            run.folder, [PUBLISHED_FORMS_OF.get(symbol, symbol) for symbol in symbols], "attacks"
-        )
+        results, notes = build_forms(run.folder, symbols, "attacks")
         lines = [
             PaperLine(
                 " ".join({**row_of(row.labels), "attack": run_name(row.labels["implementation"])}.values()),
