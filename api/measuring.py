@@ -21,6 +21,7 @@ from ..adapters.paths import expand_path
 from ..adapters.running.requirements import check_any_access
 from ..adapters.torch_state import with_gradients
 from ..benchmarks.reproductions import find_table
+from ..benchmarks.shared.counterpart import split_rows
 from ..benchmarks.shared.paper_table import Options, PaperTable
 from ..engine.certify import certified_accuracy, check_radii, count_classes, split_smoothed
 from ..engine.certify import certify as certify_images
@@ -408,8 +409,10 @@ def reproduce(
     *,
     quick: bool = False,
     full: bool = False,
+    published: bool = False,
     models: Any = None,
     data: Any = None,
+    rows: Mapping[str, Any] | None = None,
     limit: int | None = None,
     out: str | Path | None = None,
     device: str | None = None,
@@ -422,8 +425,11 @@ def reproduce(
         name: of a table: "canary-table4", "FILE.py:TABLE"; `davylamp reproduce` lists them.
         quick: a small part, to see that it runs.
         full: the paper's budgets and number of images.
-        models: names, or modules by name, in place of the default ones.
+        published: the paper's numbers alone; nothing is run, and nothing else may be given.
+        models: names, or modules by name, in place of the default ones. A module by the paper's name is that model.
         data: a name or images and labels, in place of the default images.
+        rows: the paper's name of a model -> ours, a name or module; or of the data set ("CIFAR-10"; "data" if the table
+            does not name it) -> our data. A difference is given for these, and for networks that the paper names.
         limit: largest number of images.
         out: folder that stores the results and from which the call resumes, or None for a temporary one.
         device: where to compute, or None for the CPU.
@@ -432,7 +438,7 @@ def reproduce(
 
     Returns:
         One row per number of the table; `made` is the `PaperTable`, whose `print` compares it with the published
-        numbers.
+        numbers, and whose `grid` arranges it as the paper does. With `published` one row per row of the paper.
 
     Raises:
         DavylampError: for any failure; InvalidInput for an option that does not apply to the table.
@@ -441,20 +447,55 @@ def reproduce(
     limit = read_limit(limit)
     if quick and full:
         raise InvalidInput("expected `quick` or `full`, got both")
-    asked = {"full": full or None, "models": models, "data": data, "limit": limit, "out": out, "device": device}
+    asked = {"full": full or None, "models": models, "data": data, "rows": rows or None}
+    asked |= {"limit": limit, "out": out, "device": device}
     given: dict[str, Any] = {option: value for option, value in asked.items() if value is not None}
+    if published and (given or quick):
+        raise InvalidInput(f"expected `published` alone, got it with `{next(iter(given), 'quick')}`: nothing is run")
+    if published:
+        document = table.published_result()
+        cells = [(part, row) for part in table.grid(document) for row in part.rows]
+        lines = [
+            {
+                "part": part.title,
+                **dict(zip(part.keys, names, strict=True)),
+                **{name: cell.published for name, cell in zip(part.columns, found, strict=True)},
+            }
+            for part, (names, found) in cells
+        ]
+        return VerbResult(f"{name}: {document['source']}", lines, {**document, "rows": lines}, (), table)
     if given and not table.runs_models:
         option = next(iter(given))
         raise InvalidInput(f"expected {name} without `{option}`, got it: {name} runs no model")
     with ExitStack() as stack:
-        if isinstance(models, Mapping):
-            given["models"] = {each: stack.enter_context(as_classifier(model)) for each, model in models.items()}
-        if data is not None:
-            given["data"] = coerce_labelled(data)
+        if rows:
+            given |= _named_rows(rows, models)
+        if isinstance(given.get("models"), Mapping):
+            lent = given["models"].items()
+            given["models"] = {each: stack.enter_context(as_classifier(model)) for each, model in lent}
+        if given.get("data") is not None:
+            given["data"] = coerce_labelled(given["data"])
         result = table.run(Options(quick=quick, seed=seed, progress=progress, **given))
     lines = result["lines"] if "lines" in result else [*_records_in(result)]
     notes = tuple(map(str, result.get("notes", ())))
     return VerbResult(f"{name}: {table.title}", lines, result, notes, table)
+
+
+def _named_rows(rows: Mapping[str, Any], models: Any) -> dict[str, Any]:
+    """Return `rows` of names alone, with the modules and the images in it under their own keywords."""
+    said, data_set, images = split_rows(rows)
+    modules = {name: ours for name, ours in said.items() if not isinstance(ours, str)}
+    given: dict[str, Any] = {"rows": {name: name if name in modules else ours for name, ours in rows.items()}}
+    if modules:
+        lent = models if isinstance(models, Mapping) else {}
+        named = [name for name in said.values() if isinstance(name, str) and name not in lent]
+        named += [] if lent else [*(models or ())]
+        if named:
+            raise InvalidInput(f"expected all models as modules or all as names, got modules and {named[0]}")
+        given["models"] = {**lent, **modules}
+    if data_set and not isinstance(images, str):
+        given["data"], given["rows"][data_set] = images, "given"
+    return given
 
 
 def _records_in(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

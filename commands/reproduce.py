@@ -2,23 +2,35 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from ..benchmarks.reproductions import collect_tables
+from ..benchmarks.reproductions import collect_tables, measured_seconds
 from ..errors import InvalidInput, Unavailable
 from .errors import print_interrupted
-from .options import Json, Latex, LatexWords, latex_style, one_format, split_models
+from .options import OUTPUT, Json, Latex, LatexWords, latex_style, one_format, split_models
 from .table_options import TableOptions
+
+_SIZES = ("default", "--quick")
+_SIDES = {"grid": "both", "ours": "ours", "published": "published"}
 
 
 def reproduce(
     *,
     name: Annotated[str | None, typer.Argument(help="a table, or FILE.py:TABLE; without it, list them")] = None,
+    listed: Annotated[bool, typer.Option("--list", help="list the tables, and how long each takes")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="a small part, as a smoke test")] = False,
     full: Annotated[bool, typer.Option("--full", help="the paper's budgets and number of images")] = False,
     models: Annotated[list[str] | None, typer.Option(help="models instead of the default ones (repeatable)")] = None,
+    rows: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--as",
+            help="the paper's model or data set that one of yours is (repeatable): PAT=mine.pt+FILE.py:net, "
+            "CIFAR-10=torchvision:cifar10",
+        ),
+    ] = None,
     data: Annotated[str | None, typer.Option(help="data instead of the default images; digits: scikit-learn's")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="use at most this many images")] = None,
     out: Annotated[
@@ -26,6 +38,16 @@ def reproduce(
     ] = None,
     device: Annotated[str | None, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = None,
     seed: Annotated[int, typer.Option(min=0, help="random seed")] = 0,
+    as_grid: Annotated[
+        bool, typer.Option("--grid", rich_help_panel=OUTPUT, help="the paper's rows and columns: ours / published")
+    ] = False,
+    only_ours: Annotated[
+        bool, typer.Option("--ours", rich_help_panel=OUTPUT, help="the same with our numbers")
+    ] = False,
+    only_published: Annotated[
+        bool,
+        typer.Option("--published", rich_help_panel=OUTPUT, help="the same with the paper's numbers; runs nothing"),
+    ] = False,
     view: TableOptions,
     as_latex: Latex = False,
     latex_words: LatexWords = None,
@@ -36,35 +58,71 @@ def reproduce(
 
     form, style = one_format({"latex": as_latex, "json": as_json}), latex_style(latex_words)
     view.check(form)
+    side = one_format({"grid": as_grid, "ours": only_ours, "published": only_published})
+    if side and form == "json" and side != "published":
+        raise InvalidInput(f"--{side} and --json cannot be combined: --json has the labels of every number")
+    if listed and name is not None:
+        raise InvalidInput(f"expected --list without a table, got {name}")
     if name is None:
         _list_tables(as_json, view)
         return
     from ..api.measuring import reproduce as recompute
 
     with make_console(stderr=True).status("starting") as status:
-        given = {"models": split_models(models), "data": data, "limit": limit, "out": out, "device": device}
-        more = {"quick": quick, "full": full, "seed": seed, "progress": lambda attack, _: status.update(attack)}
+        given = {"models": split_models(models), "data": data, "rows": _read_rows(rows), "limit": limit, "out": out}
+        more = {"quick": quick, "full": full, "seed": seed, "published": only_published, "device": device}
         try:
-            done = recompute(name, **given, **more)  # type: ignore[arg-type]
+            done = recompute(name, **given, **more, progress=lambda attack, _: status.update(attack))  # type: ignore[arg-type]
         except KeyboardInterrupt:
             print_interrupted(out, "use -o FOLDER to store finished results and resume from them")
             raise
-    result, table = done.document, done.made
-    if form == "latex":
-        from ..report.text.latex_documents import reproduction_latex
+    _print(done, name, form, _SIDES.get(side), style, view)
+    failed = [note for note in done.document.get("notes", ()) if str(note).startswith("failed")]
+    if failed and not done.document.get("lines"):
+        raise Unavailable(f"no results of {name}: {failed[0]}")
 
-        text = reproduction_latex(result, style)
+
+def _print(done: Any, name: str, form: str, side: Any, style: Any, view: TableOptions) -> None:
+    """Print a result in a format, as the paper's grid if `side` is not None."""
+    result, table = done.document, done.made
+    if form == "json":
+        print(json.dumps(result, indent=1, allow_nan=False))  # noqa: T201
+    elif form == "latex":
+        from ..report.text.latex_documents import grid_latex, reproduction_latex
+
+        text = grid_latex(result, table.grid(result), side, style) if side else reproduction_latex(result, style)
         if not text:
             raise InvalidInput(f"{name} has no rows of ours next to published numbers for --latex; use --json")
         print(text, end="")  # noqa: T201
-    elif form == "json":
-        print(json.dumps(done.document, indent=1, allow_nan=False))  # noqa: T201
+    elif side:
+        from ..benchmarks.shared.paper_grid import print_grid
+
+        parts = table.grid(result)
+        with view.open() as console:
+            print_grid(result, parts, side, console)
     else:
         with view.open() as console:
             table.print(result, console)
-    failed = [note for note in result.get("notes", ()) if str(note).startswith("failed")]
-    if failed and not result.get("lines"):
-        raise Unavailable(f"no results of {name}: {failed[0]}")
+
+
+def _read_rows(texts: list[str] | None) -> dict[str, str]:
+    """Read "PAPER'S NAME=OURS"."""
+    pairs = [text.partition("=") for text in texts or []]
+    for text, (paper, sign, ours) in zip(texts or [], pairs, strict=True):
+        if not (paper.strip() and sign and ours.strip()):
+            raise InvalidInput(f"expected --as NAME=MODEL, the paper's name and yours, got {text[:60]!r}")
+    rows = {paper.strip(): ours.strip() for paper, _, ours in pairs}
+    if len(rows) < len(pairs):
+        raise InvalidInput("expected each of the paper's names once in --as")
+    return rows
+
+
+def _minutes(took: dict[str, dict[str, float]], name: str, size: str) -> str:
+    """Return the measured time of a table in a size, in words; "-" if it was not measured."""
+    seconds = took.get(name, {}).get(size.removeprefix("--"))
+    if seconds is None:
+        return "-"
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
 def _list_tables(as_json: bool, view: TableOptions) -> None:
@@ -76,6 +134,10 @@ def _list_tables(as_json: bool, view: TableOptions) -> None:
         print(json.dumps(titles, indent=1))  # noqa: T201 - standard output is the product
     else:
         with view.open() as console:
-            print_table("", ("name", "what"), list(titles.items()), console)
+            took = measured_seconds()
+            rows = [(name, title, *(_minutes(took, name, size) for size in _SIZES)) for name, title in titles.items()]
+            print_table("", ("name", "what", *_SIZES), rows, console)
+            text = "default, --quick: measured CPU time on one core; -: not measured"
+            console.print(text, highlight=False, markup=False)
     for package, reason in refused.items():
         make_console(stderr=True).print(f"omitted: {package}: {reason}", highlight=False, markup=False)

@@ -20,6 +20,7 @@ from davylamp.adapters import Classifier
 from davylamp.benchmarks import Options
 from davylamp.benchmarks.reproductions import list_tables
 from davylamp.benchmarks.shared import reproduction, small_models
+from davylamp.benchmarks.shared.counterpart import Counterpart, Pairing, data_set_of
 from davylamp.benchmarks.shared.paper_numbers import find_value, load_published
 from davylamp.benchmarks.shared.paper_result import PaperLine, join_results, plain_line, print_result
 from davylamp.engine import load
@@ -82,19 +83,23 @@ def test_every_reproduction_runs_and_says_what_it_is_compared_with(results, name
     assert result["labels"][:2] == ["other models", "other data"]
     assert document["source"] == load_published(result["table"])["source"]
     assert result["lines"]
-    assert result["images"] == 2
+    assert result["images"] == (4 if name == "robic-table1" else 2)  # of two runs
     assert {"readings", "left_out", "notes", "budget", "models", "data"} <= set(result)
     for line in result["lines"]:
         ours, theirs = {"row", "symbol", "ours", "low", "high", "n"}, {"published", "difference", "beside"}
-        assert set(line) == ours | theirs | {"no_difference"}
-        if line["difference"] is not None:
-            assert line["difference"] == pytest.approx(line["ours"] - line["published"])
+        assert set(line) == ours | theirs | {"no_difference", "column", "labels", "model"}
+        assert line["difference"] is None  # models and data are not the paper's
+        assert line["no_difference"]
         if None not in (line["ours"], line["low"]):
             top = math.inf if line["high"] is None else line["high"]
             slack = 1e-6 * abs(line["ours"])  # of the search for the half distortion of a replicate
             assert line["low"] - slack <= line["ours"] <= top + slack
         assert line["n"] >= (line["ours"] is not None)
-    print_result(result, Console(file=io.StringIO(), width=300))
+    console = Console(file=io.StringIO(), width=1000)
+    print_result(result, console)
+    first = console.file.getvalue().splitlines()[0]
+    assert first.startswith("Stand-ins: ")
+    assert all(f"{model} for " in first or f"{model}, " in first for model in result["models"])
     symbols = {line["symbol"] for line in result["lines"]}
     if "-figure" not in name and name != "canary-defences":  # of which the papers print no numbers
         assert all(
@@ -111,7 +116,9 @@ def test_corruptions_of_small_images_are_set_against_the_first_model():
     result = TABLES["aisafety-figure3"].run(Options(quick=True, models=models, data=data, limit=3))
     assert {line["row"] for line in result["lines"]} == {"standard", "trades"}
     assert {"mCE", "RmCE"} <= {line["symbol"] for line in result["lines"]}
-    assert list(result["left_out"]) == ["mFR"]
+    assert result["left_out"] == {}
+    (flips,) = (line for line in result["lines"] if (line["row"], line["symbol"]) == ("standard", "mFR"))
+    assert flips["ours"] == 1  # against itself
     relative = next(line for line in result["lines"] if (line["row"], line["symbol"]) == ("standard", "mCE/base"))
     assert relative["ours"] == 1
 
@@ -203,20 +210,21 @@ def test_defence_is_measured_on_the_examples_of_the_undefended_model(results, ti
         assert lines[row, "CAV"] == pytest.approx(lines[row, "CRR"] - lines[row, "CSR"])
 
 
-def test_transferred_examples_are_those_of_the_surrogate(results, tiny):
+def test_transferred_examples_are_those_of_the_surrogate(tiny):
     """Accuracy on PGD's examples again, with the library itself."""
-    printed = results("aisafety-table3")["lines"]  # our adapter quiets the import of the library
+    models, data = tiny
+    surrogate = small_models.load_small_model("inception")
+    options = Options(quick=True, models={**models, "Inception-V3": surrogate}, data=data, limit=2)
+    printed = TABLES["aisafety-table3"].run(options)["lines"]  # our adapter quiets the import of the library
     import eagerpy
     import foolbox
 
-    models, data = tiny
     inputs, labels = data.inputs[:2], data.labels[:2]
-    surrogate = small_models.load_small_model("inception")
     wrapped = foolbox.PyTorchModel(surrogate, bounds=(0, 1), device="cpu")
     attack = foolbox.attacks.LinfPGD(steps=5, abs_stepsize=2.5 * 0.03 / 5, random_start=False)
     _, examples, _ = attack(wrapped, eagerpy.astensor(inputs), eagerpy.astensor(labels), epsilons=0.03)
     wanted = float((models["pgd-training"](examples.raw).argmax(1) == labels).double().mean())
-    lines = [line for line in printed if line["row"] == "pgd-training, PGD-linf from digits:inception"]
+    lines = [line for line in printed if line["row"] == "pgd-training, PGD-linf from Inception-V3"]
     assert [line["ours"] for line in lines] == [wanted, wanted]
     assert [line["beside"] for line in lines] == ["CIFAR-10 PAT", "SVHN PAT"]
 
@@ -243,9 +251,12 @@ def test_coverage_of_the_profiled_set_itself_goes_beyond_nothing(tiny):
     models, data = tiny
     layers = aisafety_coverage.read_activations(models["standard"], data.inputs)
     assert [layer.shape[0] for layer in layers] == [4, 4]
-    itself = aisafety_coverage._cover(layers, layers)
+    low, high = aisafety_coverage.read_ranges(models["standard"], data.inputs)
+    assert torch.equal(low, torch.cat(layers, 1).amin(0))
+    assert torch.equal(high, torch.cat(layers, 1).amax(0))
+    itself = aisafety_coverage._cover(layers, low, high)
     assert itself["NBCov"] == itself["SNACov"] == 0
-    doubled = aisafety_coverage._cover([2 * layer for layer in layers], layers)
+    doubled = aisafety_coverage._cover([2 * layer for layer in layers], low, high)
     alive = torch.cat(layers, 1).amax(0) > 0
     assert doubled["SNACov"] == pytest.approx(float(alive.double().mean()))
 
@@ -266,36 +277,63 @@ def test_undefined_and_incomparable_numbers_are_null():
     nothing = Estimate(math.nan, math.nan, math.nan, 0)
     line = plain_line(PaperLine("row", "MR", nothing, 0.5, "theirs"), "digits")
     assert (line["ours"], line["low"], line["difference"], line["n"]) == (None, None, None, 0)
-    known = PaperLine("row", "FDL", Estimate(0.25, 0.125, 0.5, 4), 0.5, "theirs", comparable=False)
-    assert plain_line(known, "digits")["difference"] is None
-    assert plain_line(known._replace(comparable=True), "digits")["difference"] == -0.25
+    known = PaperLine("row", "FDL", Estimate(0.25, 0.125, 0.5, 4), 0.5, "theirs", "another reading")
+    assert plain_line(known)["difference"] is None
+    assert plain_line(known._replace(why=""), "other model")["difference"] is None
+    assert plain_line(known._replace(why=""))["difference"] == -0.25
 
 
 @pytest.mark.parametrize(
-    ("data", "published", "why"),
+    ("data", "data_set"),
     [
-        ("digits", "CIFAR-10", "digits, not CIFAR-10"),
-        ("demo:cifar10+fog:1", "SVHN", "CIFAR-10, not SVHN"),
-        ("demo:cifar10", "CIFAR-10", ""),
-        ("demo:tiny-imagenet", "ImageNet", ""),
-        ("npz:cifar10", "SVHN", ""),  # whoever gives images knows what they are of
-        ("digits", "", ""),
+        ("digits", "digits"),
+        ("demo:cifar10+fog:1", "CIFAR-10+fog:1"),
+        ("demo:cifar10", "CIFAR-10"),
+        ("torchvision:cifar10:/data", "CIFAR-10"),
+        ("torchvision:cifar10-train:/data", ""),
+        ("torchvision:svhn", "SVHN"),
+        ("demo:tiny-imagenet", "Tiny-ImageNet"),
+        ("npz:cifar10", ""),
+        ("imagefolder:imagenet", ""),
     ],
 )
-def test_a_difference_from_numbers_of_other_data_is_none(data, published, why):
-    line = PaperLine("row", "MR", Estimate(0.25, 0.125, 0.5, 4), 0.5, "theirs")
-    lines = [plain_line(line, data, published)]
-    lines += [plain_line(line._replace(data_set=published), data, "MNIST")] if published else []
-    for said in lines:
-        assert said["no_difference"] == why
-        assert said["difference"] == (None if why else -0.25)
-        console = Console(file=io.StringIO(), width=200)
-        print_result({**_RESULT, "lines": [said]}, console)
-        assert (why or "-0.25") in console.file.getvalue()
+def test_data_sets_are_known_by_names_that_say_them(data, data_set):
+    assert data_set_of(data) == data_set
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "model", "row", "why"),
+    [
+        ("CIFAR-10", "CIFAR-10", "mine", "PAT", ""),
+        ("SVHN", "CIFAR-10", "mine", "PAT", "SVHN, not CIFAR-10"),
+        ("unknown data", "CIFAR-10", "mine", "PAT", "unknown data, not CIFAR-10"),
+        ("CIFAR-10", "CIFAR-10", "stand-in", "VANILLA", "other model"),
+        ("CIFAR-10", "CIFAR-10", "nobody", "", "other model"),
+        ("CIFAR-10", "CIFAR-10", None, None, "1 of 2 models"),
+        ("data", "", "mine", "PAT", ""),
+    ],
+)
+def test_a_difference_is_of_the_papers_model_on_the_papers_data(mine, theirs, model, row, why):
+    models = {"mine": Counterpart("PAT", same=True), "stand-in": Counterpart("VANILLA"), "nobody": Counterpart()}
+    pairing = Pairing(models, ("VANILLA", "PAT"), mine)
+    assert pairing.why_other(model, row, theirs) == why
+    line = plain_line(PaperLine("row", "MR", Estimate(0.25, 0.125, 0.5, 4), 0.5, "theirs"), why)
+    assert line["difference"] == (None if why else -0.25)
+    console = Console(file=io.StringIO(), width=200)
+    other = {**line, "difference": 0.125, "no_difference": ""}
+    print_result({**_RESULT, "lines": [line, other]}, console)
+    assert (f"1 of 2 numbers ({why})" if why else "-0.25") in console.file.getvalue().replace("for 1 of", "1 of")
+
+
+def test_the_mean_over_all_of_the_papers_models_needs_all_of_them():
+    models = {"a": Counterpart("VANILLA", same=True), "b": Counterpart("PAT", same=True)}
+    assert Pairing(models, ("VANILLA", "PAT"), "SVHN").why_other(None, None, "SVHN") == ""
+    assert Pairing({**models, "c": Counterpart()}, ("VANILLA", "PAT"), "SVHN").why_other(None, None, "SVHN") != ""
 
 
 _RESULT = {
     "table": "t",
+    "stand_ins": "Stand-ins: digits for SVHN.",
     "source": "a paper",
     "labels": ["other data"],
     "models": ["net"],
@@ -339,15 +377,15 @@ def test_cifar_rows_stand_beside_the_resnet_and_the_rest_beside_digits():
     cifar = aisafety._on_cifar("aisafety_table2", small)
     assert cifar.default.models == ("demo:cifar10-resnet18",)
     assert [choice.surrogate for choice in cifar.config.attacks] == [()]
-    lines = list(
-        aisafety.beside_both(
-            "aisafety_table2", "CA", "demo:cifar10-resnet18", "x", Estimate(1, 1, 1, 20), attack="CLEAN"
-        )
-    )
-    assert [(line.beside, line.published) for line in lines] == [("CIFAR-10 VANILLA", 0.934)]
-    assert aisafety.paper_model("demo:cifar10-resnet18+resize-pad", "aisafety_table4") == "RAND"
-    names = [aisafety.paper_model("digits:fgsm-training", f"aisafety_table{number}") for number in (2, 4, 6)]
-    assert names == ["SAT", "NAT", "NAT"]
+    for table, model, row in (
+        ("aisafety_table2", "demo:cifar10-resnet18", "VANILLA"),
+        ("aisafety_table4", "demo:cifar10-resnet18+resize-pad", "RAND"),
+        ("aisafety_table2", "digits:fgsm-training", "SAT"),
+        ("aisafety_table4", "digits:fgsm-training", "NAT"),
+        ("aisafety_table6", "digits:fgsm-training", "NAT"),
+        ("aisafety_table2", "mine.py:net", ""),
+    ):
+        assert aisafety.recognise(model, table=table) == Counterpart(row)
     for dataset, drop in (("CIFAR-10", -0.064), ("SVHN", 0.001)):  # CA of SAT less CA of VANILLA is NAT's CAV
         labels = {"dataset": dataset, "attack": "CLEAN"}
         clean = [find_value("aisafety_table2", "CA", model=model, **labels) for model in ("SAT", "VANILLA")]
@@ -453,3 +491,78 @@ def test_attacks_are_ranked_by_the_half_distortions_of_the_results(results, fold
             assert sum(places) == len(names) * (len(names) + 1) / 2
     published = {line["row"].rpartition(" on ")[0]: line["published"] for line in lines if line["symbol"] == "rank"}
     assert (published["SurFree"], published["RayS"], published["BP"]) == (1, 3, 2)
+
+
+def test_platforms_are_counted_from_the_lists():
+    from davylamp.adapters import IMPLEMENTATIONS
+    from davylamp.metrics import METRICS
+
+    for name, wanted in (
+        ("canary-table3", {"metrics": len(METRICS), "attacks": len({row.attack for row in IMPLEMENTATIONS.values()})}),
+        ("aisafety-table10", {"attacks": 1, "competition": 1, "scenarios": 0}),
+    ):
+        table = TABLES[name]
+        result = table.run(Options())
+        ours = {line["column"]: line["ours"] for line in result["lines"]}
+        assert wanted.items() <= ours.items()
+        (part,) = table.grid(result)
+        rows = dict(part.rows)
+        assert list(rows)[-1] == ("davylamp",)
+        assert all(cell.published is None for cell in rows["davylamp",])
+        console = Console(file=io.StringIO(), width=200)
+        table.print(result, console)
+        assert "davylamp" in console.file.getvalue()
+    assert find_value("canary_table3", "metrics", tool="AISafety") == 23  # as section VI of that paper says
+    assert find_value("canary_table3", "attacks", tool="DEEPSEC") == 16
+
+
+def test_the_correlation_of_figure_3_is_that_of_the_points(results):
+    result = results("robic-figure3")
+    (line,) = (line for line in result["lines"] if line["symbol"] == "r")
+    published = [(row["D_half_white"], row["D_half_black"]) for row in load_published("robic_table2")["rows"]]
+    assert line["published"] == pytest.approx(np.corrcoef(np.array(published).T)[0, 1])
+    assert line["published"] == pytest.approx(0.866, abs=5e-4)
+    assert line["no_difference"]
+    assert line["ours"] is None  # of two models
+    from davylamp.benchmarks.robic.table2 import _correlation
+
+    assert _correlation([1, 2, 3, math.inf], [2, 4, 7, 1]) == pytest.approx(np.corrcoef([1, 2, 3], [2, 4, 7])[0, 1])
+    assert math.isnan(_correlation([1, 1, 1], [2, 4, 7]))
+
+
+def test_the_ends_of_figure_7_are_the_highest_and_lowest_rates(results, folder):
+    lines = [line for line in results("canary-figure7")["lines"] if line["row"].startswith("standard, ")]
+    records = pd.concat([load(part) for part in folder.glob("canary-*") if len(load(part)["cell"].unique()) == 48])
+    rates = sorted(records[records["model"] == "standard"].groupby("cell")["MR"].mean())
+    ours = {line["row"].partition(": ")[0]: line["ours"] for line in lines}
+    assert [ours[f"standard, best {place}"] for place in (1, 2, 3)] == pytest.approx(rates[:-4:-1])
+    assert [ours[f"standard, worst {place}"] for place in (1, 2, 3)] == pytest.approx(rates[:3])
+
+
+def test_the_ranks_of_figure_6_and_the_statements_about_them(results):
+    from davylamp.benchmarks.canary import figures
+
+    values = {"FGSM": 0.2, "AdvGan": 0.4, "LSA": 0.3}
+    rows = {name: {"ALMS": Estimate(value, value, value, 9)} for name, value in values.items()}
+    rows["HSJA"] = {"ALMS": Estimate(math.nan, math.nan, math.nan, 0)}
+    titles = [line.row for line in figures._ranked("net", rows, ["ALMS"])]
+    ranked = [f"net, {name}: rank {place} of 3" for place, name in enumerate(("AdvGan", "LSA", "FGSM"), 1)]
+    assert titles == [*ranked, "net, HSJA: not ranked"]
+    held = [line.rpartition(": ")[2] for line in figures._judged("canary_figures", rows)]
+    assert held == ["0 of 0 pairs here", "0 of 2 pairs here"]  # LSA and FGSM against AdvGan
+    small = results("canary-figure6")  # 16 pixels are too few for ALMS, and there are no VGG16 weights for ADMS
+    assert all(line["ours"] is None for line in small["lines"])
+    assert any(note.startswith("ALMS has no value") for note in small["notes"])
+
+
+def test_seconds_per_image_are_those_of_the_attacks_together(results, folder):
+    (line,) = (line for line in results("robic-table1")["lines"] if line["row"] == "standard, RoBIC")
+    assert line["no_difference"] == "other machine"
+    for part in folder.glob("results-*"):
+        records = load(part)
+        if set(records["attack"]) == {"bp", "surfree"}:
+            each = records[records["model"] == "standard"].groupby("attack")["seconds"].mean()
+            assert line["ours"] == pytest.approx(each.sum())
+            break
+    else:
+        pytest.fail("no results of RoBIC's attacks")

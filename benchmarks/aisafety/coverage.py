@@ -8,17 +8,17 @@ import torch
 from torch import Tensor, nn
 
 from ...adapters import Classifier
+from ...adapters.data.datasets import load_data_for
 from ...engine.statistics.bootstrap import Estimate
 from ...metrics import boundary_coverage, multisection_coverage, strong_activation_coverage, top_k_coverage
-from ..shared.paper_numbers import find_value
-from ..shared.paper_result import PaperLine
 from ..shared.paper_table import Options
-from ..shared.reproduction import run_setting
+from ..shared.reproduction import SettingRun, run_setting
 from ..shared.small_models import load_training_inputs
-from .setting import attack_name, missing_rows, paper_model, setting_of
+from .setting import attack_name, beside_both, missing_rows, setting_of
 
-_ATTACKS = ("FGSM", "PGD-l1", "PGD-l2", "PGD-linf", "SPSA")
+_ATTACKS = ("FGSM", "PGD-l1", "PGD-l2", "PGD-linf", "NATTACK", "SPSA")
 _SECTIONS, _TOP = 20, 1
+_BATCH, _TRAINING = 256, 2000  # images at once, and of a training part unless all are asked for
 _READINGS = {
     "KMNCov": f"{_SECTIONS} sections, as in the program; the paper gives no number. A neuron is a scalar after a ReLU; "
     "ranges are those on the training images",
@@ -28,38 +28,56 @@ _READINGS = {
 }
 
 
-def compare_coverage(table: str, options: Options, *, dataset: str) -> dict[str, Any]:
+def compare_coverage(table: str, options: Options) -> dict[str, Any]:
     """Compare the coverage of each attack's examples on each model with a published table. A set has no interval.
+
+    Neuron ranges are those on training images of the same data: the digits, or the training part of torchvision's set;
+    for other data those on its clean images.
 
     Args:
         table: "aisafety_table6" or "aisafety_table7".
-        options: options of the command; the profile is that of the digits that the small models were trained on, or of
-            the clean images of given data.
-        dataset: data set of the table.
+        options: options of the command.
     """
     with run_setting(setting_of(_ATTACKS, table, images=100, quick=20, keep_images=True, measures=()), options) as run:
-        lines, on_digits = [], run.plan.config.data == "digits"
+        lines = []
         for model, classifier in run.models.items():
-            known = load_training_inputs() if on_digits else run.plan.data.load(classifier).inputs
-            profile = read_activations(classifier, known.to(classifier.device))
+            low, high = read_ranges(classifier, _known_images(run, classifier, full=options.full))
             for cell in (cell for cell in run.plan.cells if cell.subject.model == model):
                 name = attack_name(cell.attack, cell.threat_model.norm)
                 examples = run.read_examples(cell).to(classifier.device)
-                for symbol, value in _cover(read_activations(classifier, examples), profile).items():
+                for symbol, value in _cover(read_activations(classifier, examples), low, high).items():
                     estimate = Estimate(value, math.nan, math.nan, len(examples))
-                    published = find_value(table, symbol, model=paper_model(model, table), attack=name)
-                    beside = f"{dataset} {paper_model(model, table)}"
-                    row = f"{model}, {name}"
-                    lines.append(PaperLine(row, symbol, estimate, published, beside, data_set=dataset))
+                    lines += beside_both(run, table, symbol, model, f"{model}, {name}", estimate, attack=name)
         notes = ["n is the size of the test set; the paper's are of 10000 images: coverage grows with n"]
-        if not on_digits:
-            notes.append("neuron ranges are from the clean images, not from training images, which increases NBCov")
+        notes.append(f"neuron ranges are from {_known_name(run.plan.config.data) or 'the clean images'}")
+        if not _known_name(run.plan.config.data):
+            notes[-1] += ", not from training images, which increases NBCov"
         return run.report(table, lines, readings=_READINGS, left_out=missing_rows(table, _ATTACKS), notes=notes)
 
 
-def _cover(layers: list[Tensor], profile: list[Tensor]) -> Mapping[str, float]:
-    units, known = torch.cat(layers, 1), torch.cat(profile, 1)
-    low, high = known.amin(0), known.amax(0)
+def _known_name(data: str) -> str:
+    """Return the name of the training images of data; "" if unknown."""
+    name = data.partition("+")[0].split(":")
+    if data == "digits":
+        return "the digits' training images"
+    if len(name) > 1 and name[0] == "torchvision" and not name[1].endswith("-train"):
+        return ":".join([name[0], f"{name[1]}-train", *name[2:]])
+    return ""
+
+
+def _known_images(run: SettingRun, classifier: Classifier, *, full: bool) -> Tensor:
+    """Return the images that the ranges are from, shape (N, C, H, W)."""
+    data = run.plan.config.data
+    if data == "digits":
+        return load_training_inputs()
+    name = _known_name(data)
+    if name:
+        return load_data_for(classifier, name, None if full else _TRAINING).inputs
+    return run.plan.data.load(classifier).inputs
+
+
+def _cover(layers: list[Tensor], low: Tensor, high: Tensor) -> Mapping[str, float]:
+    units = torch.cat(layers, 1)
     measures: Mapping[str, Callable[[], Tensor]] = {
         "KMNCov": lambda: multisection_coverage(units, low, high, _SECTIONS),
         "NBCov": lambda: boundary_coverage(units, low, high),
@@ -67,6 +85,20 @@ def _cover(layers: list[Tensor], profile: list[Tensor]) -> Mapping[str, float]:
         "TKNCov": lambda: top_k_coverage(layers, _TOP),
     }
     return {symbol: float(measure()) for symbol, measure in measures.items()}
+
+
+def read_ranges(classifier: Classifier, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the smallest and largest output of every ReLU's unit over all images, each of shape (units,).
+
+    Args:
+        classifier: model.
+        inputs: images in [0, 1], shape (N, C, H, W).
+    """
+    ends = []
+    for part in inputs.split(_BATCH):
+        units = torch.cat(read_activations(classifier, part.to(classifier.device)), 1)
+        ends.append((units.amin(0), units.amax(0)))
+    return torch.stack([low for low, _ in ends]).amin(0), torch.stack([high for _, high in ends]).amax(0)
 
 
 def read_activations(classifier: Classifier, inputs: Tensor) -> list[Tensor]:

@@ -20,11 +20,11 @@ from ..shared.paper_numbers import load_rows
 from ..shared.paper_result import PaperLine
 from ..shared.paper_table import Options
 from ..shared.reproduction import SettingRun, build_rows, run_setting
-from .setting import attack_name, paper_model, setting_of
+from .setting import attack_name, setting_of
 
 _SYMBOLS = ("AAW", "ACAC", "ACTC", "NTE")
 _RADII: Mapping[str, Sequence[float]] = {"quick": (0.03, 0.1), "default": (0.01, 0.03, 0.06, 0.1)}
-_SMALL = 64
+_SMALL, _LARGE = 32, 64  # pixels of CIFAR-10-P, and of Tiny ImageNet-P, whose steps are not here
 _GRID = torch.arange(0.0, 128, 2)
 _MODELS_OF = "aisafety_table5"  # the same models
 _SHARES = (0.1, 0.25, 0.5, 0.75, 0.9)
@@ -72,7 +72,7 @@ def compare_radii(published: str, options: Options) -> dict[str, Any]:
                 symbol,
                 row.metrics[symbol],
                 None,
-                f"a curve of {paper_model(row.labels['model'], _MODELS_OF)}",
+                f"a curve of {run.title_of(row.labels['model'])}",
             )
             for row in ordered
             for symbol in results.symbols
@@ -91,7 +91,7 @@ def compare_directions(published: str, options: Options, *, figure: str) -> dict
     count = 100 if options.full else 5 if options.quick else 20
     with run_setting(setting_of(("FGSM",), _MODELS_OF, images=100, quick=10, measures=()), options) as run:
         lines = [
-            PaperLine(f"{model}, {what}", symbol, estimate, None, f"a curve of {paper_model(model, _MODELS_OF)}")
+            PaperLine(f"{model}, {what}", symbol, estimate, None, f"a curve of {run.title_of(model)}")
             for model, classifier in run.models.items()
             for what, symbol, estimate in _boundary(run, classifier, count)
         ]
@@ -143,20 +143,24 @@ def compare_corruptions(published: str, options: Options) -> dict[str, Any]:
         first = run.plan.config.models[0]
         corruptions = BENCHMARK[:2] if options.quick else BENCHMARK
         images = run.plan.data.load(run.models[first])
-        small = max(images.inputs.shape[2:]) <= _SMALL
-        sequences = () if small else tuple(SEQUENCES)[:1] if options.quick else tuple(SEQUENCES)
+        missing = _SMALL < max(images.inputs.shape[2:]) <= _LARGE
+        sequences = () if missing else ("gaussian_noise", "translate") if options.quick else tuple(SEQUENCES)
         plan = CorruptionPlan(run.plan.config.data, corruptions, sequences=sequences, images=images, seed=options.seed)
         measure_corruptions(run.models, plan, ResultsStore(run.folder), options.progress)
         table = build_corruptions(run.folder, baseline=first)
         lines = [
             PaperLine(
-                row.labels["model"], symbol, estimate, None, f"a bar of {paper_model(row.labels['model'], _MODELS_OF)}"
+                row.labels["model"],
+                symbol,
+                estimate,
+                None,
+                f"a bar of {run.title_of(row.labels['model'])}",
             )
             for row in table.rows
             for symbol, estimate in row.metrics.items()
         ]
         notes = [f"{len(corruptions)} corruptions at five severities, {len(sequences)} sequences; base: {first}"]
-        left_out = {"mFR": f"there are no sequences for images of {_SMALL} pixels and less"} if small else {}
+        left_out = {"mFR": f"no sequences for images of {_SMALL + 1} to {_LARGE} pixels"} if missing else {}
         return _report(run, published, ("3",), lines, _CORRUPTION, [*notes, *table.notes], left_out)
 
 
@@ -178,7 +182,7 @@ def compare_noise(published: str, options: Options) -> dict[str, Any]:
                     "ENI",
                     row.metrics["ENI"],
                     None,
-                    f"a curve of {paper_model(row.labels['model'], _MODELS_OF)}",
+                    f"a curve of {run.title_of(row.labels['model'])}",
                 )
                 for row in results.rows
             ]
@@ -204,7 +208,7 @@ def compare_neurons(published: str, options: Options) -> dict[str, Any]:
                 symbol,
                 row.metrics[symbol],
                 None,
-                f"a curve of {paper_model(row.labels['model'], _MODELS_OF)}",
+                f"a curve of {run.title_of(row.labels['model'])}",
             )
             for row in results.rows
             for symbol in results.symbols

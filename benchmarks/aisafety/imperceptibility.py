@@ -8,11 +8,10 @@ import numpy as np
 from ...engine.attack_run import AttackRun
 from ...engine.statistics.bootstrap import Estimate, bootstrap_means, interval, resample
 from ...metrics import perturbation_sensitivity_distance
-from ..shared.paper_numbers import find_value
 from ..shared.paper_result import PaperLine
 from ..shared.paper_table import Options
 from ..shared.reproduction import SettingRun, build_rows, run_setting
-from .setting import attack_name, compare_parts, missing_rows, paper_model, setting_of
+from .setting import attack_name, beside_both, compare_parts, missing_rows, setting_of
 
 _ATTACKS = ("FGSM", "PGD-l1", "PGD-l2", "PGD-linf")
 _READINGS = {
@@ -38,10 +37,10 @@ def compare_imperceptibility(table: str, options: Options, *, dataset: str) -> d
         lines = []
         for row in results.rows:
             model, name = row.labels["model"], attack_name(row.labels["implementation"], row.labels["norm"])
-            lines += [_line(table, dataset, model, name, symbol, row.metrics[symbol]) for symbol in results.symbols]
+            lines += [_line(run, table, model, name, symbol, row.metrics[symbol]) for symbol in results.symbols]
         for cell, estimate in _sensitivity(run):
             name = attack_name(cell.attack, cell.threat_model.norm)
-            lines.append(_line(table, dataset, cell.subject.model, name, "PSD", estimate))
+            lines.append(_line(run, table, cell.subject.model, name, "PSD", estimate))
         lines.sort(key=lambda line: line.row)
         return run.report(table, lines, readings=_READINGS, left_out=missing_rows(table, _ATTACKS), notes=notes)
 
@@ -51,11 +50,8 @@ def compare_imperceptibility(table: str, options: Options, *, dataset: str) -> d
         return compare(run)
 
 
-def _line(table: str, dataset: str, model: str, attack: str, symbol: str, estimate: Estimate) -> PaperLine:
-    published = find_value(table, symbol, model=paper_model(model, table), attack=attack)
-    return PaperLine(
-        f"{model}, {attack}", symbol, estimate, published, f"{dataset} {paper_model(model, table)}", data_set=dataset
-    )
+def _line(run: SettingRun, table: str, model: str, attack: str, symbol: str, estimate: Estimate) -> PaperLine:
+    return next(iter(beside_both(run, table, symbol, model, f"{model}, {attack}", estimate, attack=attack)))
 
 
 def _sensitivity(run: SettingRun) -> Iterator[tuple[AttackRun, Estimate]]:

@@ -7,11 +7,13 @@ digits, trained and defended as in the paper.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ...engine import Config
 from ...engine.plan.presets import find_preset
 from ...engine.statistics.bootstrap import Estimate
+from ..shared.counterpart import Counterpart
 from ..shared.paper_numbers import find_value, load_published
 from ..shared.paper_result import PaperLine, join_results
 from ..shared.paper_table import Options
@@ -27,7 +29,7 @@ MODELS: Mapping[str, str] = {
 SAME = {"NAT": "SAT"}  # Table IV's NAT has Table II's numbers of SAT less those of VANILLA: one model, two names
 RESNET = "demo:cifar10-resnet18"
 CIFAR: Mapping[str, str] = {RESNET: "VANILLA", f"{RESNET}+resize-pad": "RAND"}
-INCEPTION = ("digits:inception",)  # replaces the paper's Inception-V3
+SURROGATE, INCEPTION = "Inception-V3", ("digits:inception",)  # the paper's surrogate, and its replacement
 DATASETS = ("CIFAR-10", "SVHN")
 PRESET = find_preset("aisafety")
 _NAMES: Mapping[tuple[str, str], str] = {
@@ -80,6 +82,10 @@ def setting_of(
         default=Size(models, images, _STEPS, 1000),
         quick=Size(models, quick, {**_STEPS, "steps": 5}, 100),
         data="digits",
+        papers=_rows_of(table),
+        recognise=partial(recognise, table=table),
+        surrogate=SURROGATE if transferred else "",
+        aliases={**SAME, **{same: other for other, same in SAME.items()}},
     )
 
 
@@ -109,6 +115,10 @@ def _parts(table: str, setting: Setting, options: Options, images: int = 20) -> 
     if options.models is None and options.data is None:
         return [cifar, setting]
     small = options.data is not None or any(name.startswith("digits:") for name in options.models or ())
+    if options.surrogate(setting.surrogate):
+        return [setting if small else replace(cifar, config=setting.config)]
+    if options.data not in (None, "digits"):  # the replacement of the surrogate has learnt digits alone
+        setting = replace(setting, config=cifar.config)
     return [setting if options.data == "digits" or (options.models is not None and small) else cifar]
 
 
@@ -128,16 +138,27 @@ def _printed(table: str) -> set[str]:
     return {"VANILLA", *names, *(SAME[name] for name in names & SAME.keys())}
 
 
-def paper_model(model: str, table: str) -> str:
-    """Return the paper's name of the model that ours is compared with, by training or defence."""
-    name = CIFAR.get(model) or MODELS.get(model.rpartition(":")[2], "VANILLA")
-    return next((other for other, same in SAME.items() if same == name and other in _printed(table)), name)
+def _rows_of(table: str) -> tuple[str, ...]:
+    """Return the models of a table and the undefended one, under the names that it prints."""
+    printed = {row["model"] for row in load_published(table)["rows"] if "model" in row}
+    order = ("VANILLA", *(name for name in ("PAT", "SAT", "NAT", "TRADES", "RAND") if name in printed))
+    return (*order, *sorted(printed - {*order}))
 
 
-def beside_both(table: str, symbol: str, model: str, row: str, ours: Estimate, **labels: Any) -> Iterator[PaperLine]:
-    """Yield comparisons with the rows of a table for both data sets, if present.
+def recognise(model: str, *, table: str) -> Counterpart:
+    """Return the paper's model that a small one stands for, by its training or defence, under the table's name."""
+    name = CIFAR.get(model) or MODELS.get(model.rpartition(":")[2], "")
+    other = next((other for other, same in SAME.items() if same == name and other in _printed(table)), name)
+    return Counterpart(other)
+
+
+def beside_both(
+    run: SettingRun, table: str, symbol: str, model: str, row: str, ours: Estimate, **labels: Any
+) -> Iterator[PaperLine]:
+    """Yield comparisons with the rows of a table for the data set of our data, or for both if ours is neither.
 
     Args:
+        run: finished evaluation.
         table: published table.
         symbol: symbol of the metric.
         model: our model.
@@ -145,11 +166,14 @@ def beside_both(table: str, symbol: str, model: str, row: str, ours: Estimate, *
         ours: our number.
         **labels: labels of the published row.
     """
-    have = {each["dataset"] for each in load_published(table)["rows"]}
-    for dataset in (name for name in DATASETS[: 1 if model in CIFAR else None] if name in have):
-        name = paper_model(model, table)
-        published = find_value(table, symbol, dataset=dataset, model=name, **labels)
-        yield PaperLine(row, symbol, ours, published, f"{dataset} {name}", data_set=dataset)
+    have = [name for name in DATASETS if name in {each["dataset"] for each in load_published(table)["rows"]}]
+    mine = [name for name in have if name == run.pairing.data_set]
+    for dataset in mine or have:
+        name = run.row_of(model)
+        known = {"dataset": dataset, "model": name, **labels}
+        published = find_value(table, symbol, **known) if name else None
+        cell = {"model": model, "data_set": dataset, "labels": {**known, "model": name or model}}
+        yield PaperLine(row, symbol, ours, published, f"{dataset} {name}" if name else "no row of the paper", **cell)
 
 
 def missing_rows(table: str, present: Sequence[str]) -> dict[str, str]:

@@ -28,11 +28,11 @@ def compare_white_box(table: str, options: Options) -> dict[str, Any]:
         lines = [
             line
             for model, estimate in known.items()
-            for line in beside_both(table, "CA", model, f"{model}, clean", estimate, attack="CLEAN")
+            for line in beside_both(run, table, "CA", model, f"{model}, clean", estimate, attack="CLEAN")
         ]
         for row in attacked.rows:
             model, name = row.labels["model"], attack_name(row.labels["implementation"], row.labels["norm"])
-            lines += beside_both(table, "AAW", model, f"{model}, {name}", row.metrics["AAW"], attack=name)
+            lines += beside_both(run, table, "AAW", model, f"{model}, {name}", row.metrics["AAW"], attack=name)
         left_out = missing_rows(table, _ATTACKS)
         return run.report(table, lines, readings=_READINGS, left_out=left_out, notes=[*notes, *more])
 

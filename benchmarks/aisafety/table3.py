@@ -4,7 +4,7 @@ from typing import Any
 
 from ..shared.paper_table import Options
 from ..shared.reproduction import SettingRun, build_rows
-from .setting import attack_name, beside_both, compare_parts, missing_rows, setting_of
+from .setting import SURROGATE, attack_name, beside_both, compare_parts, missing_rows, setting_of
 
 _QUERIES, _TRANSFERRED = ("NATTACK", "SPSA", "BA"), ("PGD-l1", "PGD-l2", "PGD-linf")
 _READINGS = {
@@ -30,8 +30,12 @@ def compare_black_box(table: str, options: Options) -> dict[str, Any]:
             implementation, via, surrogate = title.partition(" via ")
             name = attack_name(implementation, row.labels["norm"])
             line = f"{model}, {name} from {surrogate}" if via else f"{model}, {name}"
-            lines += beside_both(table, "AAB", model, line, row.metrics["AAB"], attack=name)
+            made = beside_both(run, table, "AAB", model, line, row.metrics["AAB"], attack=name)
+            why = "other surrogate" if via and not options.surrogate(SURROGATE) else ""
+            lines += [each._replace(why=run.why_other(each) or why) for each in made]
         left_out = missing_rows(table, (*_QUERIES, *_TRANSFERRED))
+        if not any(choice.surrogate for choice in run.plan.config.attacks):
+            left_out |= dict.fromkeys(_TRANSFERRED, f"no surrogate for these data: --as {SURROGATE}=MODEL")
         return run.report(table, lines, readings=_READINGS, left_out=left_out, notes=notes)
 
     setting = setting_of(_QUERIES, table, images=30, transferred=_TRANSFERRED, measures=("effect",))

@@ -24,13 +24,15 @@ def compare_defences(table: str, options: Options) -> dict[str, Any]:
     """
 
     def compare(run: SettingRun) -> dict[str, Any]:
-        original, *defended = run.plan.config.models
+        models = run.plan.config.models
+        original = next((name for name in models if run.row_of(name) == "VANILLA"), models[0])
         lines = []
-        for model in defended:
+        for model in (name for name in models if name != original):
             clean = build_defence(run.folder, original, model, metrics=_SYMBOLS).rows[0]
             for symbol in _SYMBOLS:
                 row = f"{model} against {original}"
-                lines += beside_both(table, symbol, model, row, clean.metrics[symbol])
+                made = beside_both(run, table, symbol, model, row, clean.metrics[symbol])
+                lines += [line._replace(why=run.pairing.why_other(original, "VANILLA", line.data_set)) for line in made]
         return run.report(table, lines, readings=_READINGS, left_out=missing_rows(table, ()))
 
     # A results folder needs at least one attack, but only clean predictions are used.

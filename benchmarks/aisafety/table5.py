@@ -36,7 +36,7 @@ def compare_boundary_distances(table: str, options: Options) -> dict[str, Any]:
             line
             for model, classifier in run.models.items()
             for symbol, estimate in _distances(run, classifier, directions)
-            for line in beside_both(table, symbol, model, model, estimate)
+            for line in beside_both(run, table, symbol, model, model, estimate)
         ]
         readings = {symbol: text.format(directions) for symbol, text in _READINGS.items()}
         return run.report(table, lines, readings=readings, left_out=missing_rows(table, ()))

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 from ...adapters import find_attack
@@ -11,11 +12,21 @@ from ...engine import AttackChoice
 from ...engine.plan.presets import find_preset
 from ...engine.searches.kinds import parse_search
 from ...engine.statistics.bootstrap import Estimate
-from ..shared.paper_numbers import find_beside, find_place, find_value, load_rows
+from ...engine.tables.symbols import By
+from ...engine.tables.table import Table
+from ..shared.counterpart import Counterpart
+from ..shared.paper_numbers import find_place, find_value, load_rows
 from ..shared.paper_result import PaperLine
 from ..shared.paper_table import Options
 from ..shared.reproduction import Setting, Size, build_rows, lines_beside, run_setting
 
+_FORMS_FILE = Path(__file__).with_name("published_forms.py")
+# Symbol -> the metric of a file that computes the quantity of the paper's tables, where its text has another.
+PUBLISHED_FORMS_OF: Mapping[str, str] = {
+    symbol: f"{_FORMS_FILE}:{name}" for symbol, name in (("FDL", "low"), ("FDH", "high"), ("ALMS", "gradients"))
+}
+SYMBOLS_OF_FORMS: Mapping[str, str] = {form: symbol for symbol, form in PUBLISHED_FORMS_OF.items()}
+PUBLISHED_FORMS = tuple(SYMBOLS_OF_FORMS)
 NAMES: Mapping[str, str] = {
     "fgsm": "FGSM",
     "jsma": "JSMA",
@@ -55,6 +66,7 @@ FAMILIES: Mapping[str, str] = {
     "swin": "SwinT",
     "convnext": "ConvNeXt",
 }
+OTHER_ATTACK = "another attack"
 STAND_INS: Mapping[str, str] = {}  # the paper's name -> the attack that is run
 TRANSFERABLE = ("mi-fgsm", "vmi-fgsm", "ni-fgsm", "si-fgsm")
 PRESET = find_preset("canary")
@@ -68,18 +80,30 @@ _QUICK = {
     "rotations": 2,
     "epochs": 1,
 }
+PAPERS = tuple(FAMILIES.values())
+_SAME = ("alexnet", "googlenet", "inception_v3")  # the others have several sizes, and the paper does not say which
+
+
+def recognise(model: str) -> Counterpart:
+    """Return the paper's model of the same family; the same if torchvision has one of the family."""
+    row = next((paper for part, paper in FAMILIES.items() if part in model.lower()), "")
+    return Counterpart(row, model.partition(":")[2].partition(":")[0] in _SAME and model.startswith("torchvision:"))
+
+
 SETTING = Setting(
-    PRESET.config,
+    replace(PRESET.config, measures=(*PRESET.config.measures, *PUBLISHED_FORMS)),
     default=Size(("demo:*",), 3, _DEFAULT, 60),
     quick=Size(("demo:efficientnet-lite0",), 2, _QUICK, 24),
     data_set="ImageNet",
+    papers=PAPERS,
+    recognise=recognise,
 )
 _CHEAP = (AttackChoice("foolbox:fgsm", "linf", 1 / 255),)  # a results folder needs at least one attack
-_CLEAN = Setting(
-    replace(PRESET.config, attacks=_CHEAP, transfer="no", measures=()),
+_CLEAN = replace(
+    SETTING,
+    config=replace(PRESET.config, attacks=_CHEAP, transfer="no", measures=()),
     default=replace(SETTING.default, images=20),
     quick=replace(SETTING.quick, images=20),
-    data_set="ImageNet",
 )
 READINGS: Mapping[str, str] = {
     "CF": "mean over the classes that occur; the printed sum over images is a mistake",
@@ -93,13 +117,12 @@ READINGS: Mapping[str, str] = {
     "QNC_B": "passes per image, over successes",
     "APCR": "components that differ after rounding to 8 bits",
     "AED": "root mean square divided by sqrt(3), the only normaliser that fits the table; the printed one differs",
-    "FDL": "Haar, root mean square, as in the text; the table contains a Fourier filter of rescaled grey images, its "
-    "columns swapped: no difference is given",
+    "FDL": "the Fourier filter of rescaled grey images that the table contains, columns swapped as there; the text has "
+    "wavelets. Images that the filter cannot rescale are omitted",
     "FDH": "as FDL",
     "ADMS": "DISTS; needs VGG16's weights",
-    "ALMS": "MS-GMSD on luma, as in the text; the table contains the chromatic form, so no difference is given",
+    "ALMS": "MS-GMSD with the colour error, as in the table; the text has luma only",
 }
-NOT_COMPARABLE = ("FDL", "FDH", "ALMS")
 
 
 def scale(symbol: str, estimate: Estimate) -> Estimate:
@@ -129,6 +152,11 @@ def run_name(implementation: str) -> str:
     return STAND_INS.get(name, name)
 
 
+def same_attack(implementation: str) -> str:
+    """Return why a number of an attack cannot be compared; "" if it can."""
+    return OTHER_ATTACK if paper_name(implementation) in STAND_INS else ""
+
+
 def row_of(labels: Mapping[str, Any]) -> dict[str, str]:
     """Return the labels of the published row for one of ours: `attack`, and `epsilon` for transferable ones."""
     name = paper_name(labels["implementation"])
@@ -151,9 +179,18 @@ def left_out(table: str) -> dict[str, str]:
     return dict.fromkeys(names, "not implemented in any library")
 
 
-def family_of(model: str) -> str:
-    """Return the paper's model of the same family; "" if there is none."""
-    return next((paper for part, paper in FAMILIES.items() if part in model.lower()), "")
+def build_forms(folder: Path, symbols: Sequence[str], by: By) -> tuple[Table, list[str]]:
+    """Build rows as `build_rows`, with the forms of the tables; a form without any value is named by its symbol.
+
+    Args:
+        folder: results folder.
+        symbols: symbols of the table.
+        by: subject of a row.
+    """
+    results, notes = build_rows(folder, [PUBLISHED_FORMS_OF.get(symbol, symbol) for symbol in symbols], by)
+    reasons = {form: f"{symbol} has no value: nothing is fooled, or the images are grey or too small for it"
+               for form, symbol in SYMBOLS_OF_FORMS.items()}  # fmt: skip
+    return results, [reasons.get(note.partition(" ")[0], note) for note in notes]
 
 
 def compare_attacks(table: str, options: Options, *, symbols: Sequence[str]) -> dict[str, Any]:
@@ -165,18 +202,20 @@ def compare_attacks(table: str, options: Options, *, symbols: Sequence[str]) -> 
         symbols: columns.
     """
     with run_setting(SETTING, options) as run:
-        results, notes = build_rows(run.folder, symbols, "attacks")
+        results, notes = build_forms(run.folder, symbols, "attacks")
         lines = [
             PaperLine(
                 " ".join({**row_of(row.labels), "attack": run_name(row.labels["implementation"])}.values()),
                 symbol,
-                scale(symbol, row.metrics[symbol]),
+                scale(symbol, row.metrics[form]),
                 find_value(table, symbol, **row_of(row.labels)),
                 "the paper's 15 models",
-                symbol not in NOT_COMPARABLE and paper_name(row.labels["implementation"]) not in STAND_INS,
+                same_attack(row.labels["implementation"]),
+                labels=row_of(row.labels),
             )
             for row in sorted(results.rows, key=lambda row: find_place(table, **row_of(row.labels)))
-            for symbol in results.symbols
+            for form in results.symbols
+            for symbol in [SYMBOLS_OF_FORMS.get(form, form)]
         ]
         return run.report(table, lines, readings=readings_of(symbols), left_out=left_out(table), notes=notes)
 
@@ -191,24 +230,6 @@ def compare_clean(table: str, options: Options, *, symbols: Sequence[str]) -> di
     """
     with run_setting(_CLEAN, options) as run:
         results, notes = build_rows(run.folder, symbols, "models")
-        lines = lines_beside(table, [(row, labels_of(row.labels["model"])) for row in results.rows])
+        lines = lines_beside(table, [(row, run.labels_of(row.labels["model"])) for row in results.rows])
         readings = {symbol: READINGS[symbol] for symbol in symbols if symbol in READINGS}
         return run.report(table, lines, readings=readings, left_out={}, notes=notes)
-
-
-def beside(table: str, symbol: str, model: str, **labels: Any) -> tuple[float | None, str]:
-    """Return the published number for a model and its origin: its family, or the mean over all models.
-
-    Args:
-        table: table with a row for each model.
-        symbol: symbol of the metric.
-        model: name of our model.
-        **labels: additional labels of the row.
-    """
-    return find_beside(table, symbol, **labels_of(model), **labels)
-
-
-def labels_of(model: str) -> dict[str, str]:
-    """Return the labels of the published rows of a model's family; empty if there is none."""
-    family = family_of(model)
-    return {"model": family} if family else {}

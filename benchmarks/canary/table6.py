@@ -6,10 +6,10 @@ from typing import Any
 
 from ...engine.tables.transfer_table import Over, build_transfer, build_transfer_confidence
 from ..shared.paper_numbers import find_value
-from ..shared.paper_result import PaperLine
+from ..shared.paper_result import OTHER_READING, PaperLine
 from ..shared.paper_table import Options
-from ..shared.reproduction import Setting, Size, run_setting
-from .setting import PRESET, READINGS, SETTING, TRANSFERABLE, paper_name, readings_of, run_name
+from ..shared.reproduction import Size, run_setting
+from .setting import OTHER_ATTACK, PRESET, READINGS, SETTING, TRANSFERABLE, paper_name, readings_of, run_name
 
 _LARGE = 16 / 255
 _ATTACKS = tuple(
@@ -17,8 +17,9 @@ _ATTACKS = tuple(
     for choice in PRESET.config.attacks
     if choice.attack.partition(":")[2] in TRANSFERABLE and choice.epsilon == _LARGE
 )
-_SETTING = Setting(
-    replace(PRESET.config, attacks=_ATTACKS, transfer="full"),
+_SETTING = replace(
+    SETTING,
+    config=replace(PRESET.config, attacks=_ATTACKS, transfer="full"),
     default=replace(SETTING.default, images=10),
     quick=Size(("demo:efficientnet-lite0", "demo:efficientnet-lite1"), 4, SETTING.quick.limits, SETTING.quick.queries),
 )
@@ -43,13 +44,18 @@ def compare_transfer(table: str, options: Options) -> dict[str, Any]:
                     name, shown = paper_name(labels["implementation"]), run_name(labels["implementation"])
                     published = find_value(table, "OTR", attack=name)
                     beside = "the paper's 15 models"
-                    lines.append(PaperLine(f"{shown}, {reading}", "OTR", rate, published, beside, name == shown))
+                    why = "" if name == shown else OTHER_ATTACK
+                    why = why or (OTHER_READING if over == "valid" else "")
+                    cell = {"attack": name} if over != "valid" else {}
+                    lines.append(PaperLine(f"{shown}, {reading}", "OTR", rate, published, beside, why, labels=cell))
             notes += [note for note in rates.notes if note not in notes]
         for row in build_transfer_confidence(run.folder):
             name, shown = paper_name(row.labels["implementation"]), run_name(row.labels["implementation"])
             for symbol, estimate in row.means.items():
                 published = find_value(table, symbol, attack=name)
-                lines.append(PaperLine(shown, symbol, estimate, published, "the paper's 15 models", name == shown))
+                why = "" if name == shown else OTHER_ATTACK
+                beside, cell = "the paper's 15 models", {"attack": name}
+                lines.append(PaperLine(shown, symbol, estimate, published, beside, why, labels=cell))
         readings = readings_of(()) | dict.fromkeys(("AIAC", "ARTC"), _CONFIDENCE)
         readings |= {
             "OTR": f"{READINGS['OTR']}; and over all images correct when clean, the other plausible interpretation"

@@ -12,11 +12,12 @@ from ...engine.statistics.bootstrap import Estimate
 from ...engine.store.results import RunResult, read_outcomes
 from ...engine.tables.estimates import RunReplicates, estimate_row
 from ...engine.tables.symbols import drop_absent
+from ..shared.paper_numbers import find_beside
 from ..shared.paper_result import PaperLine
 from ..shared.paper_table import Options
 from ..shared.reproduction import run_setting
 from .checks import TABLE8_BLACK, TABLE8_WHITE
-from .setting import NOT_COMPARABLE, SETTING, beside, readings_of, row_of, scale
+from .setting import PUBLISHED_FORMS_OF, SETTING, SYMBOLS_OF_FORMS, readings_of, row_of, scale
 
 _SYMBOLS = ("MR", "AIAC", "ARTC", "ACAMC_A", "ACAMC_T", "APCR", "AED", "AMD", "FDL", "FDH", "ADMS", "ALMS")
 _KINDS = {"white": TABLE8_WHITE, "black": TABLE8_BLACK}
@@ -35,8 +36,9 @@ def compare_models(table: str, options: Options) -> dict[str, Any]:
                 f"{kind} {model}",
                 symbol,
                 scale(symbol, estimate),
-                *beside(table, symbol, model, attack_type=kind),
-                symbol not in NOT_COMPARABLE,
+                *find_beside(table, symbol, **run.labels_of(model), attack_type=kind),
+                model=model,
+                labels={"model": model, **run.labels_of(model), "attack_type": kind},
             )
             for kind, model, symbol, estimate in mean_over_attacks(run.folder)
         ]
@@ -53,14 +55,14 @@ def mean_over_attacks(folder: Path) -> Iterator[tuple[str, str, str, Estimate]]:
         Kind, model, symbol, estimate.
     """
     outcomes = read_outcomes(folder)
-    symbols = drop_absent(_SYMBOLS, outcomes, explicit=False)
+    symbols = drop_absent([PUBLISHED_FORMS_OF.get(symbol, symbol) for symbol in _SYMBOLS], outcomes, explicit=False)
     draws = RunReplicates(1000, 0)
     draws.prepare(outcomes, symbols)
     for kind, attacks in _KINDS.items():
         for model in dict.fromkeys(outcome.cell.subject.model for outcome in outcomes.done):
             parts = [[each] for each in outcomes.done if each.cell.subject.model == model and _in(each, attacks)]
             for symbol, estimate in estimate_row(parts, outcomes, symbols, draws).items():
-                yield kind, model, symbol, estimate
+                yield kind, model, SYMBOLS_OF_FORMS.get(symbol, symbol), estimate
 
 
 def _in(outcome: RunResult, attacks: tuple[tuple[str, str], ...]) -> bool:

@@ -5,6 +5,7 @@ convergence check; its scores vary by up to 0.1 with the seed.
 """
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from scipy.stats import kendalltau, spearmanr
 from ...errors import InvalidInput, UnknownName
 from ...report.text.console import print_table
 from ...scoring import Ranking, metrics_of, rank_table
-from ..shared.paper_numbers import load_rows
+from ..shared.paper_numbers import load_published, load_rows
 from ..shared.paper_table import Options
 
 PUBLISHED = {"canary-table9": "models", "canary-table4": "attacks"}  # baselines and their subjects
@@ -84,7 +85,23 @@ def compare_scores(table: str, options: Options) -> dict[str, Any]:
     for kind in ("white",) if options.quick else ("white", "black"):
         values, models, metrics = metrics_under(kind)
         result[kind] = _beside(rank_table(values, models, metrics, seed=options.seed), table, kind)
-    return {**result, "seconds": time.perf_counter() - start}
+    published = load_published(table)
+    about = {"table": table, "source": published["source"], "unit": published["note"]}
+    return {**about, **result, "seconds": time.perf_counter() - start}
+
+
+def score_lines(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the scores and ranks as lines with the labels of their published rows.
+
+    Args:
+        result: result of `compare_scores`, or of `PaperTable.published_result`.
+    """
+    return [
+        {"labels": {"model": row["model"]}, "model": None, "column": f"irt_{kind}_{name}", "ours": row[name]}
+        for kind in ("white", "black")
+        for row in result.get(kind, {}).get("rows", ())
+        for name in ("score", "rank")
+    ]
 
 
 def print_result(result: dict[str, Any], console: Console) -> None:

@@ -4,6 +4,14 @@ from ..shared.paper_table import PaperTable
 
 TABLES = (
     PaperTable(
+        "canary-table3",
+        "platforms: attacks, defences, metrics, models, with davylamp",
+        "canary_table3",
+        ".shared.platforms:compare_platforms",
+        show=".shared.platforms:print_platforms",
+        runs_models=False,
+    ),
+    PaperTable(
         "canary-table4",
         "effects of CANARY's attacks",
         "canary_table4",
@@ -42,6 +50,7 @@ TABLES = (
         "canary_table9",
         ".canary.table9:compare_scores",
         show=".canary.table9:print_result",
+        lines=".canary.table9:score_lines",
         runs_models=False,
     ),
     PaperTable(
@@ -49,5 +58,17 @@ TABLES = (
         "CANARY's measures of defences: four trained, four that process the input",
         "canary_defences",
         ".canary.defences:compare_measures",
+    ),
+    PaperTable(
+        "canary-figure6",
+        "visibility of attacks on one model, ranked",
+        "canary_figures",
+        ".canary.figures:compare_visibility",
+    ),
+    PaperTable(
+        "canary-figure7",
+        "the three strongest and weakest attacks of each model",
+        "canary_figures",
+        ".canary.figures:compare_extremes",
     ),
 )

@@ -13,6 +13,7 @@ from ...engine import ResultsStore, build_defence, proportion_interval
 from ...engine.plan.presets import find_preset
 from ...engine.statistics.bootstrap import Estimate
 from ...engine.store.transfers import read_shown
+from ..shared.counterpart import Counterpart
 from ..shared.paper_numbers import find_value
 from ..shared.paper_result import PaperLine
 from ..shared.paper_table import Options
@@ -26,6 +27,7 @@ _SETTING = Setting(
     default=Size(_MODELS, 397),
     quick=Size(_MODELS, 50),
     data="digits",
+    papers=("undefended", "defended"),
 )
 _READINGS = {
     "ACC": "accuracy of the defended model; Clopper and Pearson's interval",
@@ -44,25 +46,31 @@ def compare_defence(table: str, options: Options, *, dataset: str) -> dict[str, 
         options: options of the command; of more than two models only the first and the last are compared.
         dataset: data set of the table.
     """
-    with run_setting(_SETTING, options) as run:
-        first, last = run.plan.config.models[0], run.plan.config.models[-1]
+    with run_setting(replace(_SETTING, recognise=_recognise), options) as run:
+        models = run.plan.config.models
+        first = next((name for name in models if run.row_of(name) == "undefended"), models[0])
+        last = next((name for name in models if run.row_of(name) == "defended"), models[-1])
         built = build_defence(run.folder, first, last, metrics=_SYMBOLS)
         lines = []
         for row in (row for row in built.rows if row.labels["made_on"] == "original"):
             epsilon = f"{Fraction(row.labels['epsilon'] * 255).limit_denominator(100)}/255"
             name = _NAMES[row.labels["examples"].rpartition(":")[2]]
-            for symbol, estimate in {"ACC": _accuracy(run, row.labels), **row.metrics}.items():
-                published = find_value(table, symbol, attack=name, epsilon=epsilon)
-                lines.append(
-                    PaperLine(f"{name} {epsilon}", symbol, estimate, published, f"{dataset} ResNet34", data_set=dataset)
-                )
+            labels = {"attack": name, "epsilon": epsilon}
+            for symbol, estimate in {"ACC": _accuracy(run, last, row.labels), **row.metrics}.items():
+                beside = find_value(table, symbol, **labels), f"{dataset} ResNet34"
+                lines.append(PaperLine(f"{name} {epsilon}", symbol, estimate, *beside, data_set=dataset, labels=labels))
         lines.sort(key=lambda line: tuple(_NAMES.values()).index(line.row.split()[0]))
         return run.report(table, lines, readings=_READINGS, left_out={})
 
 
-def _accuracy(run: SettingRun, labels: Mapping[str, Any]) -> Estimate:
+def _recognise(model: str) -> Counterpart:
+    """Return what the small models stand for."""
+    return Counterpart({"digits:standard": "undefended", "digits:pgd-training": "defended"}.get(model, ""))
+
+
+def _accuracy(run: SettingRun, name: str, labels: Mapping[str, Any]) -> Estimate:
     """Return the accuracy of the defended model on the examples of a row."""
-    name, plan = run.plan.config.models[-1], run.plan
+    plan = run.plan
     tested = next(subject for subject, _ in plan.subjects if subject.model == name)
     wanted = labels["examples"], labels["epsilon"]
     cell = next(cell for _, cell in plan.transfers if (cell.attack, cell.threat_model.epsilon) == wanted)

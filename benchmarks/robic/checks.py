@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from statistics import fmean
+from statistics import correlation, fmean
 
 import torch
 
@@ -40,6 +40,17 @@ def check_robic() -> Iterator[PaperCheck]:
         yield PaperCheck(
             "RoBIC, 5.3 and Table 2", f"black over white D_half, mean over {statement}", 20, fmean(values), 5, note
         )
+    yield from _correlations()
+
+
+def _correlations() -> Iterator[PaperCheck]:
+    """Check the negative correlation of Figure 3, whose points are Table 2's."""
+    rows = load_rows("robic_table2")
+    sides = [[row[name] for row in rows] for name in ("D_half_white", "D_half_black")]
+    r = correlation(*sides)
+    note = f"r is {r:+.2f} over the 16 models: ResNet50 AdvTrain has the largest of both"
+    statement = "sign of the correlation of white- and black-box D_half"
+    yield PaperCheck("RoBIC, 5.3, Figure 3 and Table 2", statement, -1, math.copysign(1, r), 0, note)
 
 
 CHECKS = (check_robic,)

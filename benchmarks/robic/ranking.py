@@ -77,7 +77,14 @@ def _rank(
         beside = f"section 5.1, {group}"
         lines.append(PaperLine(row, "D_half", interval(draws, n), None, "a curve"))
         lines.append(
-            PaperLine(row, "rank", Estimate(float(places[0, column]), *ends, n), _published(order, name), beside)
+            PaperLine(
+                row,
+                "rank",
+                Estimate(float(places[0, column]), *ends, n),
+                _published(order, name),
+                beside,
+                model=cell.subject.model,
+            )
         )
         firsts.append(f"{name} {float((places[1:, column] == places[1:].min(1)).mean()):.2f}")
     return lines, f"proportion of 1000 bootstrap replicates in which it is first: {', '.join(firsts)}"

@@ -1,28 +1,79 @@
 """RoBIC, Table 2 (Maho et al. 2021): accuracy, white-box and black-box half-distortion of models."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from statistics import correlation
 from typing import Any
 
-from ..shared.paper_numbers import find_beside
+from ...engine.statistics.bootstrap import Estimate
+from ..shared.counterpart import Counterpart
+from ..shared.paper_numbers import find_beside, load_rows
 from ..shared.paper_result import PaperLine
 from ..shared.paper_table import Options
-from ..shared.reproduction import Setting, Size, build_rows, run_setting
+from ..shared.reproduction import Setting, SettingRun, Size, build_rows, run_setting
 from .setting import READINGS, choose, half_distortions
 
 _SYMBOLS: Mapping[str, str] = {"davylamp:bp": "D_half_white", "davylamp:surfree": "D_half_black"}
+# Networks of Table 2; timm's of the same number of parameters. The weights of 2021 are torchvision's V1.
+_NAMES: Mapping[str, str] = {
+    "torchvision:alexnet": "AlexNet",
+    "timm:cspresnext50": "CSPResNeXt50",
+    "timm:dpn68b": "DualPathNetworks 68b",
+    "timm:mixnet_l": "MixNet Large",
+    "timm:mobilenetv2_120d": "MobileNetV2",
+    "timm:rexnet_200": "ReXNet 200",
+    "timm:regnety_032": "RegNetY 032",
+    "timm:seresnext50_32x4d": "SEResNeXt50 32x4d",
+    "torchvision:vgg16": "VGG16",
+    "timm:tf_efficientnet_b0_ap": "EfficientNet AdvProp",
+    "timm:tf_efficientnet_b0.ap_in1k": "EfficientNet AdvProp",
+    "timm:efficientnet_es": "EfficientNet EdgeTPU Small",
+    "timm:tf_efficientnet_b0_ns": "EfficientNet NoisyStudent",
+    "timm:tf_efficientnet_b0.ns_jft_in1k": "EfficientNet NoisyStudent",
+    "timm:efficientnet_b0": "EfficientNet",
+    "torchvision:resnet50:IMAGENET1K_V1": "ResNet50 (torchvision)",
+    "timm:resnet50": "ResNet50 (timm)",
+}
+# Part of a name -> the row of the same architecture, most specific first: other weights, or another library.
+_ARCHITECTURES: Mapping[str, str] = {
+    "engstrom2019": "ResNet50 AdvTrain",
+    "salman2020do_r50": "ResNet50 AdvTrain",
+    "advprop": "EfficientNet AdvProp",
+    "edgetpu": "EfficientNet EdgeTPU Small",
+    "efficientnet_es": "EfficientNet EdgeTPU Small",
+    "noisystudent": "EfficientNet NoisyStudent",
+    "efficientnet": "EfficientNet",
+    "alexnet": "AlexNet",
+    "cspresnext50": "CSPResNeXt50",
+    "dpn68b": "DualPathNetworks 68b",
+    "mixnet_l": "MixNet Large",
+    "mobilenet": "MobileNetV2",
+    "rexnet_200": "ReXNet 200",
+    "regnety_032": "RegNetY 032",
+    "seresnext50": "SEResNeXt50 32x4d",
+    "vgg16": "VGG16",
+    "timm:resnet50": "ResNet50 (timm)",
+    "resnet50": "ResNet50 (torchvision)",
+}
+
+
+def recognise(model: str) -> Counterpart:
+    """Return the row of a model: the network itself, or one of the same architecture that stands in for it."""
+    plain = model.removesuffix(":DEFAULT")
+    named = _NAMES.get(plain) or _NAMES.get(plain.partition(".")[0])
+    if named:
+        return Counterpart(named, same=True)
+    return Counterpart(next((paper for part, paper in _ARCHITECTURES.items() if part in model.lower()), ""))
+
+
 _SETTING = Setting(
     choose(tuple(_SYMBOLS)),
     default=Size(("demo:*",), 4, {"steps": 10, "max_queries": 300}),
     quick=Size(("demo:efficientnet-lite0",), 3, {"steps": 3, "max_queries": 60}),
     data_set="ImageNet",
+    papers=tuple(row["model"] for row in load_rows("robic_table2")),
+    recognise=recognise,
 )
-_FAMILIES = {
-    "efficientnet": "EfficientNet",
-    "alexnet": "AlexNet",
-    "vgg16": "VGG16",
-    "mobilenet_v2": "MobileNetV2",
-    "resnet50": "ResNet50 (torchvision)",
-}
 _ATTACKS = "white-box: BP with RoBIC's step size, black-box: SurFree"
 
 
@@ -36,16 +87,53 @@ def compare_models(table: str, options: Options) -> dict[str, Any]:
     with run_setting(_SETTING, options) as run:
         clean, notes = build_rows(run.folder, ["CA"], "models")
         known = {row.labels["model"]: row.metrics["CA"] for row in clean.rows}
-        lines = [PaperLine(model, "CA", estimate, *_beside(table, model, "CA")) for model, estimate in known.items()]
-        for cell, estimate in half_distortions(run):
-            symbol, model = _SYMBOLS[cell.attack], cell.subject.model
-            lines.append(PaperLine(model, symbol, estimate, *_beside(table, model, symbol)))
+        lines = [_line(run, table, model, "CA", estimate) for model, estimate in known.items()]
+        lines += [
+            _line(run, table, cell.subject.model, _SYMBOLS[cell.attack], estimate)
+            for cell, estimate in half_distortions(run)
+        ]
         lines.sort(key=lambda line: line.row)
         readings = {**READINGS, "D_half_white, D_half_black": _ATTACKS}
         return run.report(table, lines, readings=readings, left_out={}, notes=notes)
 
 
-def _beside(table: str, model: str, symbol: str) -> tuple[float | None, str]:
-    """Return the published number of the same architecture, otherwise the mean over the paper's models."""
-    family = next((paper for part, paper in _FAMILIES.items() if part in model.lower()), "")
-    return find_beside(table, symbol, **({"model": family} if family else {}))
+def compare_knowledge(published: str, options: Options) -> dict[str, Any]:
+    """Set black-box against white-box half-distortion, model by model, with their correlation (Figure 3).
+
+    The points of the figure are those of Table 2.
+
+    Args:
+        published: "robic_figures".
+        options: options of the command.
+    """
+    table = "robic_table2"
+    with run_setting(_SETTING, options) as run:
+        lines = [
+            _line(run, table, cell.subject.model, _SYMBOLS[cell.attack], estimate)
+            for cell, estimate in half_distortions(run)
+        ]
+        halves = {symbol: [line.ours.value for line in lines if line.symbol == symbol] for symbol in _SYMBOLS.values()}
+        theirs = [[row[symbol] for row in load_rows(table)] for symbol in halves]
+        mine = _correlation(*halves.values())
+        count = len(run.models)
+        lines.append(
+            PaperLine("all models", "r", Estimate(mine, math.nan, math.nan, count), _correlation(*theirs), "Table 2")
+        )
+        lines.sort(key=lambda line: (line.model is None, line.row))
+        stated = [row["statement"] for row in load_rows(published) if row["figure"] == "3"]
+        notes = [f"the paper's text: {statement}" for statement in stated]
+        readings = {**READINGS, "D_half_white, D_half_black": _ATTACKS, "r": "Pearson's, over the models; n: models"}
+        return run.report(published, lines, readings=readings, left_out={}, notes=notes)
+
+
+def _correlation(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return Pearson's correlation of the pairs that are known; NaN for fewer than three."""
+    pairs = [pair for pair in zip(first, second, strict=True) if all(map(math.isfinite, pair))]
+    if len(pairs) < 3 or any(len(set(side)) < 2 for side in zip(*pairs, strict=True)):
+        return math.nan
+    return correlation(*zip(*pairs, strict=True))
+
+
+def _line(run: SettingRun, table: str, model: str, symbol: str, estimate: Estimate) -> PaperLine:
+    beside = find_beside(table, symbol, **run.labels_of(model))
+    return PaperLine(model, symbol, estimate, *beside, model=model, labels={"model": model, **run.labels_of(model)})

@@ -36,9 +36,21 @@ TABLES = (
         ".robic.ranking:rank_attacks",
     ),
     PaperTable(
+        "robic-table1",
+        "seconds per image of RoBIC and RobustBench",
+        "robic_table1",
+        ".robic.runtimes:compare_runtimes",
+    ),
+    PaperTable(
         "robic-table2",
         "accuracy and half-distortion of models",
         "robic_table2",
         ".robic.table2:compare_models",
+    ),
+    PaperTable(
+        "robic-figure3",
+        "black-box against white-box half-distortion of models",
+        "robic_figures",
+        ".robic.table2:compare_knowledge",
     ),
 )

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from ...engine.tables.table import Table, TableRow
 from ...engine.user_metrics import find_metric
 from ...errors import DavylampError, InvalidInput, UnknownName, Unsupported
 from ...metrics import METRICS, record_of
+from .counterpart import Counterpart
 from .paper_numbers import load_rows
 from .paper_table import Options
 from .reproduction import Setting, SettingRun, Size, build_rows, lines_beside, run_setting
@@ -70,6 +71,11 @@ class NamedSetting:
         """The paper's name of each model that has one."""
         return {ours: paper for paper, ours in self.models.items()} if isinstance(self.models, Mapping) else {}
 
+    def recognise(self, model: str) -> Counterpart:
+        """Return the counterpart of a model of the setting."""
+        row = self.names.get(model, "")
+        return Counterpart(row, bool(row) and "models" in self.same)
+
     def setting(self, symbols: Sequence[str]) -> Setting:
         """Build the evaluation, with the metrics of the symbols.
 
@@ -86,8 +92,7 @@ class NamedSetting:
             raise
         default = _size("default", {"models": models, "images": self.images, **self.default})
         quick = _size("quick", {"models": models, **_QUICK, **self.quick})
-        data_set = self.where.get("dataset", "")
-        return Setting(config, default, quick, config.data, self.same, data_set)
+        return Setting(config, default, quick, config.data, self.same, self.where.get("dataset", ""))
 
 
 def measures_for(symbols: Sequence[str]) -> tuple[str, ...]:
@@ -123,7 +128,9 @@ def compare_table(published: str | Path, options: Options, **arguments: Any) -> 
     by = _subject_of(published, rows)
     symbols, left_out = _symbols(published, rows, named.columns, by)
     _check_names(published, rows, named)
-    with run_setting(named.setting([*symbols]), options) as run:
+    papers = tuple(dict.fromkeys(row["model"] for row in rows if "model" in row))
+    setting = replace(named.setting([*symbols]), papers=papers, recognise=named.recognise)
+    with run_setting(setting, options) as run:
         table, notes = build_rows(run.folder, [*symbols], by)
         ours = list(_named_rows(run, named, table, by))
         lines = [line for line in lines_beside(published, ours, symbols, named.where) if line.published is not None]
@@ -197,8 +204,7 @@ def _named_rows(
     attacks = list(named.attacks)
     groups = group_cells(read_outcomes(run.folder), by)
     for row, group in zip(table.rows, groups, strict=True):
-        name = named.names.get(row.labels["model"]) if by != "attacks" else None
-        model = {} if name is None else {"model": name}
+        model = run.labels_of(row.labels["model"]) if by != "attacks" else {}
         if by == "models":
             yield row, model
             continue

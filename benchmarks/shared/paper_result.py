@@ -9,16 +9,7 @@ from rich.console import Console
 from ...engine.statistics.bootstrap import Estimate
 from ...report.text.console import print_table
 
-# Data set of data names, if known; the models are for the same data set.
-_DATA_SETS: Mapping[str, str] = {
-    "cifar10": "CIFAR-10",
-    "cifar100": "CIFAR-100",
-    "digits": "digits",
-    "imagenet": "ImageNet",
-    "mnist": "MNIST",
-    "tiny-imagenet": "ImageNet",
-}
-_OTHER_READING = "another reading"
+OTHER_READING = "another reading"
 
 
 class PaperLine(NamedTuple):
@@ -30,8 +21,11 @@ class PaperLine(NamedTuple):
         ours: our number.
         published: published number.
         beside: description of the published row.
-        comparable: whether both are the same quantity.
+        why: reason that both are different quantities; "" if they are the same.
         data_set: data set of the published row, if the setting does not state it: "CIFAR-10".
+        model: our model, None for the mean over all.
+        labels: labels of the published row: "attack", "model", ...; a model of ours has its own name if it has no row.
+        column: the paper's column, if different from the symbol.
     """
 
     row: str
@@ -39,33 +33,32 @@ class PaperLine(NamedTuple):
     ours: Estimate
     published: float | None
     beside: str
-    comparable: bool = True
+    why: str = ""
     data_set: str = ""
+    model: str | None = None
+    labels: Mapping[str, str] = {}
+    column: str = ""
 
 
-def data_set_of(data: str) -> str:
-    """Return the data set of samples by their name; "" if unknown."""
-    source, _, name = data.partition("+")[0].rpartition(":")
-    return _DATA_SETS.get(name, "") if source in ("", "demo", "foolbox") else ""
-
-
-def plain_line(line: PaperLine, data: str, data_set: str = "") -> dict[str, Any]:
+def plain_line(line: PaperLine, why: str = "") -> dict[str, Any]:
     """Convert a line to JSON types, with the difference, or the reason why it would be meaningless.
 
     Args:
         line: our number with the published one.
-        data: name of our data.
-        data_set: data set of the published row, if the line does not state it; "" if unknown.
+        why: reason that our model or data is not the paper's; "" if it is.
     """
     ours = {name: _plain(value) for name, value in zip(("ours", "low", "high", "n"), line.ours, strict=True)}
-    mine, theirs = data_set_of(data), line.data_set or data_set
-    why = "" if line.comparable else _OTHER_READING
-    if mine and theirs and mine != theirs:
-        why = f"{mine}, not {theirs}"
+    why = line.why or why
     known = not why and line.published is not None and ours["ours"] is not None
     difference = line.ours.value - line.published if known and line.published is not None else None
     beside = {"published": line.published, "difference": difference, "beside": line.beside}
-    return {"row": line.row, "symbol": line.symbol, **ours, **beside, "no_difference": why}
+    cell = {"column": line.column or line.symbol, "labels": dict(line.labels), "model": line.model}
+    return {"row": line.row, "symbol": line.symbol, **ours, **beside, "no_difference": why, **cell}
+
+
+def lines_of(result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the lines of a result."""
+    return result.get("lines", ())
 
 
 def join_results(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -83,7 +76,7 @@ def join_results(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             joined[name] = list(dict.fromkeys([*joined[name], *result[name]]))
         for name in ("readings", "left_out"):
             joined[name] = {**joined[name], **result[name]}
-        for name, word in (("data", " and "), ("budget", "; ")):
+        for name, word in (("data", " and "), ("budget", "; "), ("stand_ins", " ")):
             joined[name] = word.join(dict.fromkeys([joined[name], result[name]]))
         for name in ("images", "seconds"):
             joined[name] += result[name]
@@ -98,6 +91,21 @@ def _plain(value: float) -> float | None:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def print_first(result: Mapping[str, Any], console: Console) -> None:
+    """Print what stands in for what, and why no difference is given.
+
+    Args:
+        result: result of `SettingRun.report`.
+        console: output console.
+    """
+    beside = [line for line in result["lines"] if line["published"] is not None]
+    given = sum(line["difference"] is not None for line in beside)
+    reasons = ", ".join(dict.fromkeys(line["no_difference"] for line in beside if line["no_difference"]))
+    tail = f"No difference is given for {len(beside) - given} of {len(beside)} numbers ({reasons})." if reasons else ""
+    first = f"{result['stand_ins']} Budget: {result['budget']}. {tail}"
+    console.print(first.rstrip(), highlight=False, markup=False)
+
+
 def print_result(result: Mapping[str, Any], console: Console) -> None:
     """Print our and the published numbers, with the obstacles to comparing them.
 
@@ -105,15 +113,19 @@ def print_result(result: Mapping[str, Any], console: Console) -> None:
         result: result of `SettingRun.report`.
         console: output console.
     """
+    print_first(result, console)
     labels = f"{', '.join(result['labels'])}; " if result["labels"] else ""
     title = f"{result['table']}: {labels}{result['images']} images of {result['data']}"
-    columns = ("row", "metric", "ours", "95 % interval", "n", "published", "difference", "beside")
+    compared = any(line["difference"] is not None for line in result["lines"])
+    columns = ["row", "metric", "ours", "95 % interval", "n", "published"]
+    columns += [*["difference"] * compared, "beside"]
     rows = [
         (
             *(line[name] for name in ("row", "symbol", "ours")),
             _interval(line["low"], line["high"]),
             *(line[name] for name in ("n", "published")),
-            line["no_difference"] if line["published"] is not None and line["no_difference"] else line["difference"],
+            *[line["no_difference"] if line["published"] is not None and line["no_difference"] else line["difference"]]
+            * compared,
             line["beside"],
         )
         for line in result["lines"]

@@ -5,18 +5,20 @@ Importing this module loads neither torch nor an attack library, so that all tab
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InvalidInput
+from .counterpart import split_rows
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from ...adapters import Classifier
     from ...adapters.data.datasets import Data
+    from .paper_grid import GridPart
 
 _BENCHMARKS = __name__.rsplit(".", 2)[0]
 
@@ -35,6 +37,8 @@ class Options:
         device: device of the computation.
         seed: random seed.
         progress: called with an attack and the number of images just attacked.
+        rows: the paper's name of a model -> our model; or of a data set -> our data.
+        data_set: data set of our data, if the user said it.
     """
 
     quick: bool = False
@@ -46,6 +50,30 @@ class Options:
     device: str = "cpu"
     seed: int = 0
     progress: Callable[[str, int], object] | None = None
+    rows: Mapping[str, str] = field(default_factory=dict)
+    data_set: str = ""
+
+    def surrogate(self, paper: str) -> str:
+        """Return our model for the paper's model that transferred examples are made on; "" if none is given.
+
+        Args:
+            paper: the paper's name, "" for none.
+        """
+        if paper and isinstance(self.models, Mapping) and paper in self.models:
+            return paper
+        return self.rows.get(paper, "") if paper else ""
+
+    @property
+    def settled(self) -> "Options":
+        """Options with the models and data that `rows` names; `rows` keeps the models."""
+        said, data_set, data = split_rows(self.rows)
+        models = self.models
+        if said and not isinstance(models, Mapping):
+            models = tuple(dict.fromkeys([*(models or ()), *said.values()]))
+        if data and isinstance(self.data, str) and self.data != data:
+            raise InvalidInput(f"expected one name of data, got {self.data} and {data_set}={data}")
+        mine = data if data and self.data is None else self.data
+        return replace(self, rows=said, models=models, data=mine, data_set=data_set or self.data_set)
 
 
 @dataclass(frozen=True)
@@ -61,6 +89,7 @@ class PaperTable:
             "module:name", where a leading dot is relative to `davylamp.benchmarks`.
         arguments: arguments of `compare`; those of the default one are the fields of `compare_table.NamedSetting`.
         show: called with the result of `compare` and a console, or its "module:name".
+        lines: called with the result of `compare`, returns its lines; or its "module:name".
         runs_models: whether options for models, images, budgets and results apply.
 
     Raises:
@@ -73,6 +102,7 @@ class PaperTable:
     compare: Callable[..., dict[str, Any]] | str = ".shared.compare_table:compare_table"
     arguments: Mapping[str, Any] = field(default_factory=dict)
     show: "Callable[[Mapping[str, Any], Console], None] | str" = ".shared.paper_result:print_result"
+    lines: Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]] | str = ".shared.paper_result:lines_of"
     runs_models: bool = True
 
     def __post_init__(self) -> None:
@@ -82,6 +112,7 @@ class PaperTable:
             "published": ("a path or a text", isinstance(self.published, (str, Path))),
             "compare": ('a function or "module:name"', _names_function(self.compare)),
             "arguments": ("a mapping", isinstance(self.arguments, Mapping)),
+            "lines": ('a function or "module:name"', _names_function(self.lines)),
             "show": ('a function or "module:name"', _names_function(self.show)),
         }
         for key, (what, fits) in wanted.items():
@@ -98,7 +129,7 @@ class PaperTable:
             InvalidInput: If `compare` does not accept the arguments, or does not return a dictionary.
             DavylampError: Any error of the computation.
         """
-        compare = _load(self.compare)
+        compare, options = _load(self.compare), options.settled
         try:
             inspect.signature(compare).bind(self.published, options, **self.arguments)
         except TypeError as error:
@@ -116,6 +147,35 @@ class PaperTable:
             console: output console.
         """
         _load(self.show)(result, console)
+
+    def published_result(self) -> dict[str, Any]:
+        """Return the published numbers as a result without lines; nothing is run.
+
+        Raises:
+            InvalidInput: If the table has none.
+        """
+        from .paper_numbers import load_published
+
+        if not self.published:
+            raise InvalidInput(f"{self.name} has no published table")
+        document = load_published(self.published)
+        unit = str(document.get("unit") or document["note"])
+        return {"table": Path(self.published).stem, "source": document["source"], "unit": unit, "lines": []}
+
+    def grid(self, result: Mapping[str, Any]) -> "list[GridPart]":
+        """Arrange a result as the paper's table: its parts, rows and columns.
+
+        Args:
+            result: result of `run` or `published_result`.
+
+        Raises:
+            InvalidInput: If the paper has no table of numbers for it.
+        """
+        from .paper_grid import build_grid
+
+        if not self.published:
+            raise InvalidInput(f"{self.name} has no published table")
+        return build_grid(self.published, _load(self.lines)(result))
 
 
 def _is_word(text: str) -> bool:

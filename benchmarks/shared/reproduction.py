@@ -26,6 +26,7 @@ from ...engine.store.results import read_outcomes
 from ...engine.tables.symbols import By, choose_symbols, drop_absent
 from ...engine.tables.table import Table, TableRow, build_table
 from ...errors import Unsupported
+from .counterpart import DATA, UNKNOWN, Counterpart, Pairing, Recognise, data_set_of, no_counterpart, pair_models
 from .paper_numbers import find_beside, find_place, load_published
 from .paper_result import PaperLine, plain_line
 from .paper_table import Options
@@ -64,6 +65,10 @@ class Setting:
         data: name of the data.
         same: parts that are the paper's own, "models" or "data"; the others are labelled as different.
         data_set: data set of the published rows, if a line does not state it: "ImageNet"; "" if unknown.
+        papers: names of the paper's models.
+        recognise: the paper's model that one of ours is or stands for, by its name.
+        aliases: further name -> name of a model of the paper.
+        surrogate: the paper's model that transferred examples are made on; "" if there are none.
     """
 
     config: Config
@@ -72,6 +77,10 @@ class Setting:
     data: str = "demo:imagenet"
     same: tuple[str, ...] = ()
     data_set: str = ""
+    papers: tuple[str, ...] = ()
+    recognise: Recognise = no_counterpart
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    surrogate: str = ""
 
 
 @dataclass(frozen=True)
@@ -84,8 +93,26 @@ class SettingRun:
     reduced: str
     failed: tuple[str, ...]
     start: float
-    same: tuple[str, ...] = ()
+    pairing: Pairing
     data_set: str = ""
+
+    def row_of(self, model: str) -> str:
+        """Return the paper's name of one of our models; "" if it has none."""
+        return self.pairing.models.get(model, Counterpart()).row
+
+    def title_of(self, model: str) -> str:
+        """Return the paper's name of one of our models, in words if it has none."""
+        return self.row_of(model) or "no model of the paper"
+
+    def labels_of(self, model: str) -> dict[str, str]:
+        """Return the labels of the published rows of one of our models; empty if it has none."""
+        row = self.row_of(model)
+        return {"model": row} if row else {}
+
+    def why_other(self, line: PaperLine) -> str:
+        """Return why a line is not about the paper's model and data; "" if it is."""
+        row = line.labels.get("model", "") if line.model is not None else None
+        return self.pairing.why_other(line.model, row, line.data_set or self.data_set)
 
     def report(
         self,
@@ -108,17 +135,24 @@ class SettingRun:
         Returns:
             JSON types only; undefined and infinite values are None.
         """
-        labels = [label for part, label in OTHER.items() if part not in self.same]
-        labels += [REDUCED] if self.reduced else []
+        lines = list(lines)
+        made = [plain_line(line, self.why_other(line)) for line in lines]
+        data_sets = list(dict.fromkeys(line.data_set or self.data_set for line in lines)) or [self.data_set]
+        other_data = any(self.pairing.data_set != (name or DATA) for name in data_sets)
+        other_models = not self.pairing.complete and not all(each.same for each in self.pairing.models.values())
+        labels = [OTHER["models"]] * other_models + [OTHER["data"]] * other_data + [REDUCED] * bool(self.reduced)
+        published = load_published(table)
         return {
             "table": Path(table).stem,
-            "source": load_published(table)["source"],
+            "source": published["source"],
+            "unit": str(published.get("unit") or published["note"]),
             "labels": labels,
             "models": list(self.plan.config.models),
             "data": self.plan.config.data,
             "images": self.plan.subjects[0][0].images,
             "budget": self.reduced or "the paper's",
-            "lines": [plain_line(line, self.plan.config.data, self.data_set) for line in lines],
+            "stand_ins": self.pairing.sentence(self.plan.config.data, data_sets),
+            "lines": made,
             "readings": dict(readings),
             "left_out": dict(left_out),
             "notes": [*self.failed, *notes],
@@ -173,7 +207,10 @@ def lines_beside(
         row, labels = rows[place]
         for symbol, estimate in row.metrics.items():
             beside = find_beside(published, (columns or {}).get(symbol, symbol), **labels, **more)
-            lines.append(PaperLine(titles[place], symbol, estimate, *beside))
+            model = row.labels.get("model")
+            known = {**({"model": model} if model else {}), **labels, **more}
+            cell = {"model": model, "labels": known, "column": (columns or {}).get(symbol, symbol)}
+            lines.append(PaperLine(titles[place], symbol, estimate, *beside, **cell))
     return lines
 
 
@@ -210,8 +247,15 @@ def run_setting(setting: Setting, options: Options) -> Iterator[SettingRun]:
     name, data = _find_data(setting.data if options.data is None else options.data)
     models = load_models(size.models if options.models is None else options.models, options.device, name)
     config = replace(config, data=name, limit=images, device=options.device, seeds=(options.seed,))
-    surrogates = [name for choice in config.attacks for name in choice.surrogate if name.startswith("digits:")]
-    plan = make_plan(config, models=models, data=data, surrogates=load_models(surrogates, options.device))
+    lent = options.surrogate(setting.surrogate)
+    if lent:
+        made_on = tuple(replace(each, surrogate=(lent,) if each.surrogate else ()) for each in config.attacks)
+        config, surrogates = replace(config, attacks=made_on), {lent: models[lent]}
+        models = {each: model for each, model in models.items() if each != lent}
+    else:
+        small = [each for choice in config.attacks for each in choice.surrogate if each.startswith("digits:")]
+        surrogates = load_models(small, options.device)
+    plan = make_plan(config, models=models, data=data, surrogates=surrogates)
     with tempfile.TemporaryDirectory() as temporary:
         key = json_digest(sorted(cell.key for cell in plan.cells))[:8]  # results of different sizes are kept apart
         folder = expand_path(options.out or temporary) / f"{config.preset or 'results'}-{key}"
@@ -219,10 +263,20 @@ def run_setting(setting: Setting, options: Options) -> Iterator[SettingRun]:
         names = {cell.key: f"{cell.attack} on {cell.subject.model}" for cell in plan.cells}
         failed = tuple(f"failed: {names[key]}: {reason}" for key, reason in summary.failed.items())
         failed += tuple(f"omitted: {name}: {reason}" for name, reason in plan.failed.items())
-        replaced = {"models": options.models, "data": options.data}
-        same = tuple(part for part in setting.same if replaced[part] is None)
         reduced = "" if options.full else _describe(size)
-        yield SettingRun(folder, plan, models, reduced, failed, start, same, setting.data_set)
+        pairing = _pair(setting, options, list(models), name)
+        yield SettingRun(folder, plan, models, reduced, failed, start, pairing, setting.data_set)
+
+
+def _pair(setting: Setting, options: Options, models: Sequence[str], data: str) -> Pairing:
+    """Return what our models and data are in the paper."""
+    known = options.data_set or data_set_of(data) or UNKNOWN
+    if options.data is None and "data" in setting.same:
+        known = setting.data_set or DATA
+    complete = options.models is None and "models" in setting.same
+    said = {paper: ours for paper, ours in options.rows.items() if paper != setting.surrogate or not paper}
+    pairs = pair_models(models, said, setting.papers, setting.recognise, setting.aliases)
+    return Pairing(pairs, setting.papers, known, complete)
 
 
 def shrink(config: Config, size: Size) -> Config:

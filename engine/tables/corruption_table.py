@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ...adapters.data.corruptions.published import BENCHMARK, CORRUPTIONS, SEVERITIES, alexnet_errors
-from ...adapters.data.corruptions.sequences import SEQUENCES
+from ...adapters.data.corruptions.sequences import SEQUENCES, find_sequence
 from ...adapters.models.extract_logits import explain_predictions
 from ...errors import Unavailable, UnknownName, Unsupported
 from ...metrics import (
@@ -30,6 +30,7 @@ from .table import Table, TableRow
 ALEXNET = "alexnet"
 CorruptionsBy = Literal["models", "corruptions"]
 Value = TypeVar("Value")
+_SMALL = "severities of cifar,"
 _LARGE = "severities of imagenet,"  # in the source of corruptions at ImageNet's size
 _OF_IMAGENET = ("demo:imagenet", "foolbox:imagenet")
 _NO_ANSWER = 2**31 - 1  # class for non-finite logits: the metric needs classes >= 0
@@ -401,7 +402,8 @@ def _find_in_scores(
     if mine.sequences and isinstance(base, str):
         sentence = "no mFR, because AlexNet's flip probabilities are not published; name a model with --baseline"
         yield note("no-baseline-sequences", sentence)
-    known = {SEQUENCES[name].finding: name for name in mine.sequences if name in SEQUENCES}
+    size = "cifar" if any(_SMALL in record.cell.source for record in mine.records) else "imagenet"
+    known = {find_sequence(name, size).finding: name for name in mine.sequences if name in SEQUENCES}
     yield from (note("sequences", f"sequences such as {name}: {text}") for text, name in known.items() if text)
     if why := _why_nothing_is_right(mine):
         yield note("nothing-right", why, state="warn", subject=mine.model)

@@ -104,6 +104,7 @@ def reproduction_latex(result: Mapping[str, Any], style: LatexStyle) -> str:
         rows=rows,
         caption=[
             f"{escape(result['source'])}: ours next to published{labels}.",
+            *[escape(str(result[key])) for key in ("stand_ins",) if key in result],
             f"{result['images']} images of {data}; budget: {escape(result['budget'])}.",
         ],
         interval=r"95\,\% interval over images (Clopper--Pearson for shares, else expanded percentile bootstrap)",
@@ -111,6 +112,41 @@ def reproduction_latex(result: Mapping[str, Any], style: LatexStyle) -> str:
         decimals={2: 3},
     )
     return write_latex(latex, style)
+
+
+def grid_latex(result: Mapping[str, Any], parts: Sequence[Any], side: str, style: LatexStyle) -> str:
+    """Return a reproduced table with the paper's rows and columns, one LaTeX table for each of its parts.
+
+    Args:
+        result: result of a reproduction, with "table", "source" and "unit".
+        parts: the paper's parts, with title, keys, columns and rows of names and cells.
+        side: "both" for "ours / published", "ours", "published".
+        style: style of the table.
+    """
+    what = {"both": "ours / published", "ours": "ours", "published": "published"}[side]
+    tables = []
+    for part in parts:
+        caption = [f"{escape(result['source'])}{escape(f', {part.title}') if part.title else ''}: {what}."]
+        caption += [escape(f"{result[key]}".rstrip(".") + ".") for key in ("stand_ins", "unit") if key in result]
+        caption += [f"{result[key]} {key}." for key in ("images",) if key in result and side != "published"]
+        rows: list[list[Cell]] = []
+        for names, cells in part.rows:
+            numbers = [cell.show(side) if side == "both" else getattr(cell, side) for cell in cells]
+            rows.append([*names, *numbers])
+        name = f"{label_word(str(result['table']))}-{label_word(part.title)}".rstrip("-")
+        tables.append(
+            write_latex(
+                LatexTable(
+                    name=f"reproduce-{name}",
+                    columns=(*part.keys, *part.columns),
+                    rows=rows,
+                    caption=caption,
+                    made="" if side == "published" else made_now(set(), style),
+                ),
+                style,
+            )
+        )
+    return "\n".join(tables)
 
 
 def saturation_latex(

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from davylamp.benchmarks.reproductions import list_tables
+from davylamp.benchmarks.reproductions import list_tables, measured_seconds
 
 
 def test_every_table_is_listed(run):
@@ -14,6 +14,21 @@ def test_every_table_is_listed(run):
     for name, table in list_tables().items():
         assert name in out
         assert table.title in out
+
+
+def test_the_list_says_how_long_each_takes(run):
+    code, out, _ = run("reproduce", "--list")
+    assert code == 0
+    head = next(line for line in out.splitlines() if line.startswith("name"))
+    assert head.split() == ["name", "what", "default", "--quick"]
+    took = measured_seconds()
+    assert set(took) <= set(list_tables())
+    assert all(set(each) <= {"default", "quick"} and min(each.values()) > 0 for each in took.values())
+    row = next(line for line in out.splitlines() if line.startswith("canary-table9"))
+    assert row.rstrip().endswith((" s", " min"))
+    code, _, err = run("reproduce", "canary-table9", "--list")
+    assert code == 1
+    assert "--list" in err
 
 
 def test_table_9_as_json_and_as_a_table(run):

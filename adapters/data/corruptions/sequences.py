@@ -1,6 +1,7 @@
-"""The ten perturbation sequences of ImageNet-P (Hendrycks and Dietterich 2019)."""
+"""The ten perturbation sequences of ImageNet-P, and of CIFAR-10-P for small images (Hendrycks and Dietterich 2019)."""
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,8 +39,12 @@ class Sequence(NamedTuple):
     finding: str = ""
 
 
-def find_sequence(name: str) -> Sequence:
+def find_sequence(name: str, size: str = "imagenet") -> Sequence:
     """Return the sequence of this name; `-` may stand for `_`.
+
+    Args:
+        name: name of the sequence.
+        size: scale of the steps: "imagenet", or "cifar" for images of up to 32 pixels a side.
 
     Raises:
         UnknownName: if there is no such sequence.
@@ -47,14 +52,16 @@ def find_sequence(name: str) -> Sequence:
     known = name.replace("-", "_")
     if known not in SEQUENCES:
         raise UnknownName("sequence", name, SEQUENCES)
-    return SEQUENCES[known]
+    return (SMALL_SEQUENCES if size == "cifar" else SEQUENCES)[known]
 
 
 def frames_of(image: Tensor, sequence: str, *, seed: int = 0) -> Tensor:
-    """Compute the 8-bit frames of one image, as in ImageNet-P at its first difficulty.
+    """Compute the 8-bit frames of one image at the authors' first difficulty.
+
+    The steps are ImageNet-P's for more than 64 pixels a side, CIFAR-10-P's for at most 32.
 
     Args:
-        image: in [0, 1], shape (3, H, W), of more than 64 pixels a side: the lengths of the steps are for 224.
+        image: in [0, 1], shape (3, H, W), not of 33 to 64 pixels: Tiny ImageNet-P's steps are not here.
         sequence: name, "translate".
         seed: random seed; the frames depend on it and on the image alone.
 
@@ -66,12 +73,13 @@ def frames_of(image: Tensor, sequence: str, *, seed: int = 0) -> Tensor:
         InvalidInput: if the image has a different shape.
         MissingLibrary: if imagecorruptions is not installed.
     """
-    row = find_sequence(sequence)
-    if image.ndim != 3 or image.shape[0] != 3 or severity_scale_for(*image.shape[1:]) != "imagenet":
+    size = severity_scale_for(*image.shape[1:]) if image.ndim == 3 else ""
+    row = find_sequence(sequence, size)
+    if image.ndim != 3 or image.shape[0] != 3 or size == "tiny-imagenet":
         raise InvalidInput(
-            "expected images of 3 channels and more than 64 pixels a side for sequences (--sequence, mFR), got "
-            f"{tuple(image.shape)}: ImageNet-P's steps are for 224 pixels, and CIFAR-10-P's are not here; corruptions "
-            "alone fit these images"
+            "expected images of 3 channels, and of up to 32 or more than 64 pixels a side, for sequences (--sequence, "
+            f"mFR), got {tuple(image.shape)}: the steps are those of CIFAR-10-P or ImageNet-P, and Tiny ImageNet-P's "
+            "are not here; corruptions alone fit these images"
         )
     load_library()
     pixels = image.detach().cpu().mul(255).round().clamp(0, 255).to(torch.uint8).permute(1, 2, 0).numpy()
@@ -83,26 +91,28 @@ def frames_of(image: Tensor, sequence: str, *, seed: int = 0) -> Tensor:
     return whole.permute(0, 3, 1, 2).contiguous().float().div_(255).to(image.device)
 
 
-def _gaussian(clean: np.ndarray, place: int, _: Any) -> np.ndarray:
-    return clean + np.random.normal(size=clean.shape, scale=0.03) if place else clean  # noqa: NPY002
+def _gaussian(clean: np.ndarray, place: int, _: Any, *, scale: float = 0.03) -> np.ndarray:
+    return clean + np.random.normal(size=clean.shape, scale=scale) if place else clean  # noqa: NPY002
 
 
-def _shots(clean: np.ndarray, place: int, _: Any) -> np.ndarray:
-    return np.random.poisson(clean * 300) / 300 if place else clean  # noqa: NPY002
+def _shots(clean: np.ndarray, place: int, _: Any, *, photons: int = 300) -> np.ndarray:
+    return np.random.poisson(clean * photons) / photons if place else clean  # noqa: NPY002
 
 
-def _brighter(clean: np.ndarray, place: int, _: Any) -> np.ndarray:
+def _brighter(clean: np.ndarray, place: int, _: Any, *, step: float = 1 / 50) -> np.ndarray:
     from skimage.color import hsv2rgb, rgb2hsv
 
     converted = rgb2hsv(clean)
-    converted[:, :, 2] = np.clip(converted[:, :, 2] + (place - 15) / 50, 0, 1)
+    converted[:, :, 2] = np.clip(converted[:, :, 2] + (place - 15) * step, 0, 1)
     return hsv2rgb(converted)
 
 
-def _moved(clean: np.ndarray, place: int, _: Any) -> np.ndarray:
+def _moved(
+    clean: np.ndarray, place: int, _: Any, *, blur: tuple[int, float] = (10, 3), start: int = -30, step: int = 4
+) -> np.ndarray:
     from imagecorruptions.corruptions import _motion_blur
 
-    return _motion_blur(clean * 255, radius=10, sigma=3, angle=(place - 30) * 4) / 255
+    return _motion_blur(clean * 255, radius=blur[0], sigma=blur[1], angle=(start + place) * step) / 255
 
 
 def _zooms(clean: np.ndarray) -> Iterator[np.ndarray]:
@@ -117,32 +127,32 @@ def _zoomed(_: np.ndarray, __: int, means: Iterator[np.ndarray]) -> np.ndarray:
     return next(means)
 
 
-def _flakes(clean: np.ndarray) -> np.ndarray:
+def _flakes(clean: np.ndarray, *, factor: int = 3) -> np.ndarray:
     from .small_image_corruptions import zoom_middle
 
-    layer = zoom_middle(np.random.normal(size=clean.shape[:2], loc=0.05, scale=0.3)[..., None], 3)[..., 0]  # noqa: NPY002
+    layer = zoom_middle(np.random.normal(size=clean.shape[:2], loc=0.05, scale=0.3)[..., None], factor)[..., 0]  # noqa: NPY002
     return (np.clip(np.where(layer < 0.5, 0, layer), 0, 1) * 255).astype(np.uint8)
 
 
-def _snowed(clean: np.ndarray, place: int, flakes: np.ndarray) -> np.ndarray:
+def _snowed(clean: np.ndarray, place: int, flakes: np.ndarray, *, blur: tuple[int, float] = (14, 4)) -> np.ndarray:
     from imagecorruptions.corruptions import _motion_blur
 
-    layer = np.round(_motion_blur(flakes, radius=14, sigma=4, angle=place * 4 - 150)) / 255
+    layer = np.round(_motion_blur(flakes, radius=blur[0], sigma=blur[1], angle=place * 4 - 150)) / 255
     grey = clean @ np.array((0.299, 0.587, 0.114))
     whiter = 0.85 * clean + 0.15 * np.maximum(clean, grey[..., None] * 1.5 + 0.5)
     return whiter + (layer + np.rot90(layer, k=2))[..., None]
 
 
-def _translated(clean: np.ndarray, place: int, _: Any) -> np.ndarray:
-    return _affine(clean, shift=place - 20, bilinear=False)
+def _translated(clean: np.ndarray, place: int, _: Any, *, start: int = -20) -> np.ndarray:
+    return _affine(clean, shift=start + place, bilinear=False)
 
 
 def _rotated(clean: np.ndarray, place: int, _: Any) -> np.ndarray:
     return _affine(clean, angle=place - 15)
 
 
-def _scaled(clean: np.ndarray, place: int, _: Any) -> np.ndarray:
-    return _affine(clean, scale=(place * 2.5 + 40) / 100)
+def _scaled(clean: np.ndarray, place: int, _: Any, *, start: float = 40, step: float = 2.5) -> np.ndarray:
+    return _affine(clean, scale=(place * step + start) / 100)
 
 
 def _affine(clean: np.ndarray, *, angle: float = 0, shift: int = 0, scale: float = 1, bilinear: bool = True) -> Any:
@@ -155,12 +165,12 @@ def _affine(clean: np.ndarray, *, angle: float = 0, shift: int = 0, scale: float
     return np.asarray(functional.affine(image, angle, [shift, 0], scale, [0.0], mode)) / 255  # type: ignore[arg-type]
 
 
-def _tilted(clean: np.ndarray, place: int, _: Any) -> np.ndarray:
+def _tilted(clean: np.ndarray, place: int, _: Any, *, step: float = 1) -> np.ndarray:
     """Rotate around both axes in space and project from the distance of the diagonal."""
     import cv2
 
     height, width = clean.shape[:2]
-    turn, focus = np.deg2rad(place - 15), np.hypot(width, height)
+    turn, focus = np.deg2rad(step * (place - 15)), np.hypot(width, height)
     cosine, sine = np.cos(turn), np.sin(turn)
     into_space = np.array([[1, 0, -width / 2], [0, 1, -height / 2], [0, 0, 1], [0, 0, 1]])
     around_x = np.array([[1, 0, 0, 0], [0, cosine, -sine, 0], [0, sine, cosine, 0], [0, 0, 0, 1]])
@@ -183,4 +193,17 @@ _ROWS = (
     Sequence("tilt", 31, False, _tilted, finding=_MOVING),
     Sequence("scale", 31, False, _scaled, finding=_MOVING),
 )
+_SMALL_ROWS = (  # the steps of the authors' program for CIFAR-10-P, whose frames are not compressed
+    Sequence("gaussian_noise", 31, True, partial(_gaussian, scale=0.02)),
+    Sequence("shot_noise", 31, True, partial(_shots, photons=700)),
+    Sequence("motion_blur", 21, False, partial(_moved, blur=(6, 1.8), start=-20, step=9), finding=_ENGINE),
+    Sequence("zoom_blur", 31, False, _zoomed, _zooms),
+    Sequence("snow", 31, False, partial(_snowed, blur=(10, 2)), partial(_flakes, factor=2), finding=_ENGINE),
+    Sequence("brightness", 31, False, partial(_brighter, step=0.015)),
+    Sequence("translate", 16, False, partial(_translated, start=-7)),
+    Sequence("rotate", 31, False, _rotated),
+    Sequence("tilt", 31, False, partial(_tilted, step=0.75)),
+    Sequence("scale", 31, False, partial(_scaled, start=70, step=2)),
+)
 SEQUENCES: Mapping[str, Sequence] = {row.name: row for row in _ROWS}
+SMALL_SEQUENCES: Mapping[str, Sequence] = {row.name: row for row in _SMALL_ROWS}

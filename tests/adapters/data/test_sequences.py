@@ -5,7 +5,7 @@ import pytest
 import torch
 from skimage.color import rgb2hsv
 
-from davylamp.adapters.data.corruptions.sequences import SEQUENCES, frames_of
+from davylamp.adapters.data.corruptions.sequences import SEQUENCES, SMALL_SEQUENCES, frames_of
 from davylamp.errors import DavylampError
 
 
@@ -70,8 +70,55 @@ def test_steps_of_the_moving_ones(photograph, frames):
     assert values[1] - values[0] == pytest.approx(0.1, abs=0.01)  # five steps of 2 %
 
 
+@pytest.fixture(scope="module")
+def thumbnail(photograph):
+    return photograph[:, 20:52, 20:52]
+
+
+@pytest.fixture(scope="module")
+def small_frames(thumbnail):
+    return {name: frames_of(thumbnail, name) for name in SMALL_SEQUENCES}
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [("gaussian_noise", 0), ("shot_noise", 0), ("zoom_blur", 0), ("brightness", 15), ("translate", 7), ("rotate", 15),
+     ("scale", 15)],
+)  # fmt: skip
+def test_small_images_have_the_steps_of_cifar_10_p(thumbnail, small_frames, name, place):
+    assert list(SMALL_SEQUENCES) == list(SEQUENCES)
+    assert [len(frames) for frames in small_frames.values()] == [31, 31, 21, 31, 31, 31, 16, 31, 31, 31]
+    assert (small_frames[name][place] - thumbnail).abs().max() < 1.5 / 255
+
+
+def test_the_strengths_of_small_ones(thumbnail, small_frames):
+    assert (small_frames["gaussian_noise"][1:] - thumbnail).std() == pytest.approx(0.02, rel=0.05)
+    shots = (small_frames["shot_noise"][1:] - thumbnail).square().mean((0, 1, 2, 3))
+    assert shots == pytest.approx(float(thumbnail.mean()) / 700, rel=0.1)
+    moved = small_frames["translate"][15]  # 8 pixels to the right
+    assert (moved[:, :, 8:] - thumbnail[:, :, :24]).abs().max() < 1.5 / 255
+    assert moved[:, :, :8].max() == 0
+    bright = [rgb2hsv(frame.permute(1, 2, 0).numpy())[:, :, 2].mean() for frame in small_frames["brightness"][[15, 25]]]
+    assert bright[1] - bright[0] == pytest.approx(0.15, abs=0.01)
+    first, last = small_frames["scale"][[0, 30]]  # 70 % and 130 %
+    assert first[:, :4].max() == 0
+    assert first[:, 6].max() > 0.1
+    assert last[:, 0].max() > 0.1
+    turned, exact = small_frames["rotate"][0], _turned(thumbnail, -15)  # anticlockwise is positive here
+    assert (turned - exact)[:, 8:24, 8:24].abs().max() < 4 / 255
+    assert (turned - _turned(thumbnail, 15))[:, 8:24, 8:24].abs().max() > 8 / 255
+
+
+def _turned(image, clockwise):
+    """Turn an image by angle in degrees, in float."""
+    angle = torch.tensor(np.deg2rad(-clockwise))
+    matrix = torch.tensor([[angle.cos(), -angle.sin(), 0], [angle.sin(), angle.cos(), 0]])[None].float()
+    grid = torch.nn.functional.affine_grid(matrix, [1, *image.shape], align_corners=False)
+    return torch.nn.functional.grid_sample(image[None], grid, align_corners=False)[0]
+
+
 def test_it_takes_photographs(photograph):
-    with pytest.raises(DavylampError, match="more than 64 pixels a side"):
+    with pytest.raises(DavylampError, match="Tiny ImageNet-P"):
         frames_of(photograph[:, :64, :64], "rotate")
     with pytest.raises(DavylampError, match="3 channels"):
         frames_of(photograph[:1], "rotate")

@@ -1,0 +1,172 @@
+"""A published table in the shape of the paper: its rows and columns, our numbers beside the published ones."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from rich.console import Console
+
+from ...errors import InvalidInput
+from ...report.text.console import format_cell, print_table
+from .paper_numbers import load_published
+from .paper_result import print_first
+
+METRIC = "metric"  # in a layout: the paper's column
+Side = Literal["both", "ours", "published"]
+
+
+class GridCell(NamedTuple):
+    """Our number and the published one; None if there is none.
+
+    Args:
+        ours: our number.
+        published: published number.
+    """
+
+    ours: float | None = None
+    published: float | None = None
+
+    def show(self, side: Side) -> str:
+        """Return the cell as text: "ours / published", or one of them."""
+        texts = {"ours": _text(self.ours), "published": _text(self.published)}
+        if side != "both":
+            return texts[side]
+        return "" if self == GridCell() else f"{texts['ours'] or '-'} / {texts['published'] or '-'}"
+
+
+class GridPart(NamedTuple):
+    """A part of a table, such as "(a) CIFAR-10".
+
+    Args:
+        title: title of the part; "" if the table has one part.
+        keys: headings of the columns that name a row.
+        columns: headings of the other columns.
+        rows: names of a row, and its cells.
+    """
+
+    title: str
+    keys: tuple[str, ...]
+    columns: tuple[str, ...]
+    rows: tuple[tuple[tuple[str, ...], tuple[GridCell, ...]], ...]
+
+    def texts(self, side: Side) -> list[list[str]]:
+        """Return the rows as texts, names first."""
+        return [[*names, *(cell.show(side) for cell in cells)] for names, cells in self.rows]
+
+
+def build_grid(table: str | Path, lines: Iterable[Mapping[str, Any]] = ()) -> list[GridPart]:
+    """Arrange published numbers, and lines of ours, as in the paper.
+
+    The published file may have a `layout` with the labels of "parts", "rows" and "columns", where "metric" is the
+    paper's column; by default the rows have all labels.
+
+    Args:
+        table: as for `load_published`.
+        lines: lines of a result of `SettingRun.report`.
+
+    Raises:
+        InvalidInput: If the paper prints no numbers, or no line of ours has a place among them.
+    """
+    document = load_published(table)
+    rows, lines = document["rows"], list(lines)
+    layout = document.get("layout") or _default_layout(rows)
+    theirs = [({**_labels(row), METRIC: name}, value) for row in rows for name, value in _numbers(row).items()]
+    if not theirs or any("statement" in row for row in rows):
+        raise InvalidInput(f"{Path(table).stem} has no published table: the paper prints a figure or a text")
+    placed = [({**labels, METRIC: line["column"]}, line["ours"]) for line, labels in _placed(lines, rows)]
+    if lines and not placed:
+        raise InvalidInput(f"no number of ours has a place in {Path(table).stem}")
+    known = [labels for labels, _ in (*theirs, *placed)]
+    cells: dict[Any, GridCell] = {}
+    for labels, value in theirs:
+        cells[_place(labels, layout)] = GridCell(None, value)
+    for labels, value in placed:
+        place = _place(labels, layout)
+        cells[place] = cells.get(place, GridCell())._replace(ours=value)
+    return [_part(title, known, layout, cells) for title in dict.fromkeys(_at(each, layout, "parts") for each in known)]
+
+
+def _part(
+    title: tuple[str, ...], known: Sequence[Mapping[str, str]], layout: Mapping[str, Any], cells: Mapping[Any, GridCell]
+) -> GridPart:
+    inside = [labels for labels in known if _at(labels, layout, "parts") == title]
+    columns = list(dict.fromkeys(_at(labels, layout, "columns") for labels in inside))
+    names = list(dict.fromkeys(_at(labels, layout, "rows") for labels in inside))
+    rows = tuple((name, tuple(cells.get((title, name, column), GridCell()) for column in columns)) for name in names)
+    keys = tuple(layout["rows"])
+    used = [place for place in range(len(keys)) if any(name[place] for name in names)]
+    return GridPart(
+        " ".join(title),
+        tuple(keys[place] for place in used),
+        tuple(" ".join(filter(None, column)) for column in columns),
+        tuple((tuple(name[place] for place in used), found) for name, found in rows),
+    )
+
+
+def _at(labels: Mapping[str, str], layout: Mapping[str, Any], part: str) -> tuple[str, ...]:
+    return tuple(labels.get(name, "") for name in layout.get(part, ()))
+
+
+def _place(labels: Mapping[str, str], layout: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
+    return tuple(_at(labels, layout, part) for part in ("parts", "rows", "columns"))
+
+
+def _placed(
+    lines: Iterable[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]
+) -> list[tuple[Mapping[str, Any], dict[str, str]]]:
+    """Return the lines that have labels, with all labels of their published row.
+
+    Several models of ours for one of the paper's get rows of their own, under their names.
+    """
+    labelled = [line for line in lines if line["labels"]]
+    ours: dict[str, set[str]] = {}
+    for line in labelled:
+        ours.setdefault(line["labels"].get("model", ""), set()).add(line["model"] or "")
+    placed = []
+    for line in labelled:
+        labels = dict(line["labels"])
+        matching = [_labels(row) for row in rows if labels.items() <= row.items()]
+        if len(matching) == 1:
+            labels = matching[0]
+        if len(ours[line["labels"].get("model", "")]) > 1:
+            labels["model"] = f"{line['model']} ({line['labels']['model']})"
+        placed.append((line, labels))
+    return placed
+
+
+def _default_layout(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {"parts": [], "rows": [*dict.fromkeys(name for row in rows for name in _labels(row))], "columns": [METRIC]}
+
+
+def _labels(row: Mapping[str, Any]) -> dict[str, str]:
+    return {name: value for name, value in row.items() if isinstance(value, str)}
+
+
+def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
+    numeric = {name: value for name, value in row.items() if isinstance(value, (int, float))}
+    return {name: value for name, value in numeric.items() if not isinstance(value, bool)}
+
+
+def _text(value: float | None) -> str:
+    return "" if value is None else format_cell(float(value))
+
+
+def print_grid(result: Mapping[str, Any], parts: Sequence[GridPart], side: Side, console: Console) -> None:
+    """Print a grid.
+
+    Args:
+        result: result of the reproduction, or of `published_result`.
+        parts: result of `build_grid`.
+        side: numbers to show.
+        console: output console.
+    """
+    if "stand_ins" in result and side != "published":
+        print_first(result, console)
+    for part in parts:
+        title = f"{result['table']} {part.title}".strip() + (": ours / published" if side == "both" else f": {side}")
+        columns = [*part.keys, *part.columns]
+        print_table(title, columns, part.texts(side), console, keys=len(part.keys), rest="stack")
+    for text in (result["source"], result["unit"]):
+        console.print(f"- {text}", highlight=False, markup=False)
+    if "images" in result and side != "published":
+        console.print(f"- {result['images']} images; the long form has intervals", highlight=False, markup=False)

@@ -1,0 +1,315 @@
+"""Reproductions with models of the papers' architectures, of random weights: each meets its own row and no other's."""
+
+import math
+from collections.abc import Mapping
+
+import pytest
+import torch
+import torchvision
+from torch import nn
+
+import davylamp
+from davylamp.adapters.data.datasets import Data
+from davylamp.benchmarks import Options
+from davylamp.benchmarks.aisafety import coverage
+from davylamp.benchmarks.canary import setting as canary_setting
+from davylamp.benchmarks.fooling import setting as fooling_setting
+from davylamp.benchmarks.reproductions import list_tables
+from davylamp.benchmarks.robic import table2
+from davylamp.benchmarks.shared.counterpart import Counterpart
+from davylamp.benchmarks.shared.paper_numbers import find_value, load_rows
+from davylamp.errors import InvalidInput, UnknownName
+from davylamp.metrics import low_frequency_distortion, multi_scale_gmsd
+
+TABLES = list_tables()
+
+
+def vgg16(classes):
+    """VGG-16 as it is used for images of 32 pixels, of an eighth of its width: convolutions and one linear layer."""
+    layers = [each // 8 if isinstance(each, int) else each for each in torchvision.models.vgg.cfgs["D"]]
+    features = torchvision.models.vgg.make_layers(layers, batch_norm=True)
+    return nn.Sequential(features, nn.Flatten(), nn.Linear(64, classes))
+
+
+def shared_relus(classes):
+    """A ResNet, whose blocks use one ReLU at two positions."""
+    block = torchvision.models.resnet.BasicBlock
+    return torchvision.models.ResNet(block, [1, 1, 1, 1], num_classes=classes)
+
+
+@pytest.fixture(scope="module")
+def small():
+    """Two images of 32 pixels, and the labels that every model is made to give them."""
+    torch.manual_seed(0)
+    return Data(torch.rand(2, 3, 32, 32), torch.tensor([1, 2]), ["a", "b"])
+
+
+def fitted(model, data):
+    """Return the model in a state that it gives the labels, so that there is something to attack."""
+    torch.manual_seed(1)
+    model.train(False)
+    last = [part for part in model.modules() if isinstance(part, (nn.Linear, nn.Conv2d))][-1]
+    kept: list[torch.Tensor] = []
+    hook = last.register_forward_hook(lambda _, given, __: kept.append(given[0].detach()))
+    with torch.no_grad():
+        model(data.inputs)
+        hook.remove()
+        spread = kept[0].flatten(2).mean(2) if kept[0].ndim > 2 else kept[0]
+        difference = spread[1] - spread[0]
+        length = max(float(difference.square().sum()), 1e-12)
+        weight = torch.zeros_like(last.weight)
+        middle = float((spread.mean(0) * difference).sum()) / length
+        for label, sign in ((1, -1.0), (2, 1.0)):
+            weight[label] = (sign * difference / length).reshape(weight[label].shape)
+        last.weight.copy_(weight)
+        last.bias.copy_(torch.zeros_like(last.bias) - 1)
+        last.bias[1], last.bias[2] = middle, -middle
+        assert model(data.inputs).argmax(1).tolist() == data.labels.tolist()
+    return model
+
+
+@pytest.fixture(scope="module")
+def ten_classes(small):
+    torch.manual_seed(0)
+    return {"VANILLA": fitted(vgg16(10), small), "PAT": fitted(shared_relus(10), small)}
+
+
+def run(name, models, data, data_set, **more):
+    given = {**models, data_set: (data.inputs, data.labels)}
+    return davylamp.reproduce(name, quick=True, rows=given, limit=2, **more).document
+
+
+def check_lines(document, published, models, data_set):
+    """Check that every line is beside the row of its model, with the difference to its number."""
+    assert "for no model" not in document["stand_ins"]
+    compared = [line for line in document["lines"] if line["published"] is not None]
+    assert compared
+    rows = load_rows(published)
+    for line in compared:
+        labels = line["labels"]
+        assert labels["model"] in models
+        assert line["row"].startswith((labels["model"], f"white {labels['model']}", f"black {labels['model']}"))
+        theirs = [row for row in rows if labels.items() <= row.items() and line["column"] in {**row, "AAW": 0}]
+        assert len(theirs) == 1
+        known = {**theirs[0], "AAW": theirs[0].get("AAW")}
+        assert known[line["column"]] == line["published"]
+        if line["ours"] is not None and not line["no_difference"]:
+            assert line["difference"] == pytest.approx(line["ours"] - line["published"])
+    return compared
+
+
+@pytest.mark.parametrize("number", [2, 3, 4, 5, 7, 9])
+def test_aisafety_on_svhn(number, ten_classes, small):
+    name = f"aisafety-table{number}"
+    document = run(name, ten_classes, small, "SVHN")
+    compared = check_lines(document, f"aisafety_table{number}", ten_classes, "SVHN")
+    assert document["stand_ins"] == "Models and data are the paper's."
+    assert {line["labels"]["dataset"] for line in compared} == {"SVHN"}
+    models = {line["labels"]["model"] for line in compared}
+    assert models == ({"PAT"} if number == 4 else set(ten_classes))
+    assert all(line["no_difference"] == "" for line in compared)
+    attacks = {line["labels"].get("attack") for line in compared}
+    if number == 7:
+        assert "NATTACK" in attacks
+    if number == 3:
+        assert attacks == {"NATTACK", "SPSA", "BA"}
+        assert "--as Inception-V3=MODEL" in document["left_out"]["PGD-l1"]
+
+
+def test_the_published_rows_of_other_data_give_no_difference(ten_classes, small):
+    document = run("aisafety-table8", ten_classes, small, "SVHN")
+    beside = [line for line in document["lines"] if line["published"] is not None]
+    assert beside
+    assert {line["no_difference"] for line in beside} == {"SVHN, not CIFAR-10"}
+    assert all(line["difference"] is None for line in beside)
+
+
+def test_nat_is_sat(ten_classes, small):
+    models = {"VANILLA": ten_classes["VANILLA"], "SAT": ten_classes["PAT"]}
+    document = run("aisafety-table4", models, small, "SVHN")
+    (line,) = (line for line in document["lines"] if line["symbol"] == "CAV")
+    assert line["labels"]["model"] == "NAT"
+    assert line["published"] == find_value("aisafety_table4", "CAV", dataset="SVHN", model="NAT")
+    assert line["difference"] == pytest.approx(0 - 0.001)  # both models are right on both images
+
+
+def test_ranges_are_those_of_the_training_part_of_the_same_data(monkeypatch, ten_classes, small):
+    asked = []
+
+    def load(classifier, name, limit):
+        asked.append((name, limit))
+        return small
+
+    monkeypatch.setattr(coverage, "load_data_for", load)
+    from types import SimpleNamespace
+
+    def of(name):
+        plan = SimpleNamespace(config=SimpleNamespace(data=name), data=SimpleNamespace(load=lambda _: small))
+        return coverage._known_images(SimpleNamespace(plan=plan), ten_classes["PAT"], full=False)
+
+    assert torch.equal(of("torchvision:svhn:/data"), small.inputs)
+    assert asked == [("torchvision:svhn-train:/data", 2000)]
+    assert torch.equal(of("npz:images.npz"), small.inputs)
+    assert len(asked) == 1
+    assert len(of("digits")) == 1400
+
+
+@pytest.fixture(scope="module")
+def thousand_classes():
+    """Two of the paper's architectures for photographs, two images of 64 pixels that both get right."""
+    torch.manual_seed(0)
+    data = Data(torch.rand(2, 3, 64, 64), torch.tensor([1, 2]), ["a", "b"])
+    return {
+        "SqueezeNet": fitted(torchvision.models.squeezenet1_1(weights=None), data),
+        "MobileNetV3": fitted(torchvision.models.mobilenet_v3_small(weights=None), data),
+    }, data
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder for results that are used twice."""
+    return tmp_path_factory.mktemp("results")
+
+
+@pytest.mark.parametrize("number", [7, 8])
+def test_canary_models(number, thousand_classes, folder):
+    models, data = thousand_classes
+    document = run(f"canary-table{number}", models, data, "ImageNet", out=folder)
+    compared = check_lines(document, f"canary_table{number}", models, "ImageNet")
+    assert {line["labels"]["model"] for line in compared} == set(models)
+    assert all(line["no_difference"] == "" for line in compared)
+    if number == 8:
+        assert {"FDL", "FDH", "ALMS"} <= {line["symbol"] for line in compared}
+
+
+def test_canary_attacks_are_means_over_fifteen_models(thousand_classes, folder):
+    """A difference from a mean over fifteen models would be one of models."""
+    models, data = thousand_classes
+    document = run("canary-table5", models, data, "ImageNet", out=folder)
+    beside = [line for line in document["lines"] if line["published"] is not None]
+    assert {line["no_difference"] for line in beside} == {"2 of 15 models"}
+    assert {"FDL", "FDH", "ALMS"} <= {line["symbol"] for line in beside}
+
+
+def test_the_distances_of_the_tables_are_the_published_forms():
+    from davylamp.benchmarks.canary import published_forms
+
+    torch.manual_seed(0)
+    images = torch.rand(3, 3, 64, 64)
+    changed = (images + 0.05 * torch.randn_like(images)).clamp(0, 1)
+    success = torch.tensor([True, True, False])
+    for name in ("FDL", "FDH", "ALMS"):
+        form = canary_setting.PUBLISHED_FORMS_OF[name].rpartition(":")[2]
+        ours = getattr(published_forms, form)(images, changed, success)
+        assert torch.isnan(ours).tolist() == [False, False, True]
+    import piq
+
+    wanted = piq.multi_scale_gmsd(changed[:2], images[:2], chromatic=True, reduction="none")
+    alms = published_forms.gradients(images, changed, success)[:2].double()
+    assert torch.allclose(alms, wanted.double(), atol=1e-4)
+    given = images[:2], changed[:2], success[:2]
+    assert not torch.allclose(alms, multi_scale_gmsd(*given, reduction="none").double(), atol=1e-4)
+    low = published_forms.low(images, changed, success)[:2].double()
+    assert not torch.allclose(low, low_frequency_distortion(*given, reduction="none").double(), rtol=0.1)
+
+
+def test_fooling_models_meet_their_own_rows(thousand_classes):
+    models, data = thousand_classes
+    models = {"GoogLeNet": models["SqueezeNet"], "ResNet-152": models["MobileNetV3"]}
+    document = run("fooling-table1", models, data, "ImageNet")
+    compared = check_lines(document, "fooling_table1", models, "ImageNet")
+    assert {line["labels"]["model"] for line in compared} == set(models)
+    assert "GD-UAP" in {line["labels"]["attack"] for line in compared}
+    assert all(line["no_difference"] == "" for line in compared)
+    assert fooling_setting.recognise("torchvision:vgg19") == Counterpart("VGG-19")  # other weights than Caffe's
+
+
+def test_robic_models_meet_their_own_rows(thousand_classes):
+    models, data = thousand_classes
+    models = {"EfficientNet AdvProp": models["SqueezeNet"], "ResNet50 (timm)": models["MobileNetV3"]}
+    document = run("robic-table2", models, data, "ImageNet")
+    compared = check_lines(document, "robic_table2", models, "ImageNet")
+    assert {line["labels"]["model"] for line in compared} == set(models)
+    assert {line["published"] for line in compared if line["symbol"] == "D_half_white"} == {0.31, 0.15}
+
+
+def test_every_model_of_robic_has_a_name_that_meets_its_row():
+    import timm
+
+    named = {row: name for name, row in table2._NAMES.items()}
+    rows = {row["model"]: row["parameters"] for row in load_rows("robic_table2")}
+    assert set(named) == set(rows) - {"ResNet50 AdvTrain"}
+    for row, name in named.items():
+        assert table2.recognise(name) == Counterpart(row, same=True)
+        source, _, rest = name.partition(":")
+        if source == "timm":
+            with torch.device("meta"):
+                net = timm.create_model(rest)
+            millions = sum(part.numel() for part in net.parameters()) / 1e6
+            assert math.isclose(millions, rows[row], abs_tol=0.0051)
+    assert table2.recognise("robustbench:imagenet:Linf:Engstrom2019Robustness") == Counterpart("ResNet50 AdvTrain")
+    assert table2.recognise("timm:resnet50.a1_in1k") == Counterpart("ResNet50 (timm)", same=True)
+    for other in ("torchvision:resnet50", "mine.pth+torchvision:resnet50", "torchvision:resnet50:IMAGENET1K_V2"):
+        assert table2.recognise(other) == Counterpart("ResNet50 (torchvision)")  # other weights than in 2021
+    assert table2.recognise("timm:tf_efficientnet_b0.in1k") == Counterpart("EfficientNet")
+    assert table2.recognise("hf:org/unknown") == Counterpart()
+
+
+def test_hikdeepsec_models(small):
+    torch.manual_seed(0)
+    models = {
+        name: fitted(torchvision.models.resnet34(weights=None, num_classes=10), small)
+        for name in ("undefended", "defended")
+    }
+    document = run("hikdeepsec-table2", models, small, "SVHN")
+    lines = document["lines"]
+    assert document["stand_ins"] == "Models and data are the paper's."
+    for line in lines:
+        assert line["published"] == find_value("hikdeepsec_table2", line["column"], **line["labels"])
+        assert line["no_difference"] == ""
+
+
+def test_names_and_functions_say_their_rows_too(run, tmp_path, ten_classes, small):
+    """The command line with a file's function; a model without a row; what cannot be."""
+    (tmp_path / "net.py").write_text(
+        "import torch\n"
+        "def net():\n    torch.manual_seed(0)\n"
+        "    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3072, 10))\n"
+    )
+    import json
+
+    import numpy as np
+
+    np.savez(tmp_path / "x.npz", inputs=small.inputs.numpy(), labels=small.labels.numpy())
+    words = ("reproduce", "aisafety-table4", "--quick", "--limit", 2, "--json")
+    code, out, err = run(*words, "--as", "VANILLA=net.py:net", "--as", "PAT=net.py:net+jpeg", "--as", "SVHN=npz:x.npz")
+    assert code == 0, err
+    document = json.loads(out)
+    assert {(line["labels"]["model"], line["labels"]["dataset"]) for line in document["lines"]} == {("PAT", "SVHN")}
+    assert all(line["no_difference"] == "" for line in document["lines"])
+    code, out, err = run(*words, "--models", "net.py:net,net.py:net+jpeg", "--data", "npz:x.npz")
+    assert code == 0, err
+    document = json.loads(out)
+    assert document["stand_ins"].startswith("Stand-ins: net.py:net, net.py:net+jpeg for no model of the paper; npz:x")
+    assert all(line["published"] is None for line in document["lines"])
+    for more, message in (
+        (("--as", "PTA=net.py:net"), "PAT"),
+        (("--as", "PAT"), "--as NAME=MODEL"),
+        (("--as", "SVHN=npz:x.npz", "--data", "npz:y.npz"), "npz:y.npz"),
+        (("--as", "SVHN=npz:x.npz", "--as", "CIFAR-10=npz:x.npz"), "one data set"),
+    ):
+        code, out, err = run(*words, *more)
+        assert (code, out) == (1, "")
+        assert message in err
+        assert err.count("\n") == 1
+
+
+def test_python_refuses_what_cannot_be(ten_classes, small):
+    with pytest.raises(UnknownName):
+        davylamp.reproduce("aisafety-table2", quick=True, rows={"PTA": ten_classes["PAT"]})
+    with pytest.raises(InvalidInput):
+        davylamp.reproduce("aisafety-table2", quick=True, rows={"PAT": ten_classes["PAT"], "VANILLA": "net.py:net"})
+    settled = Options(rows={"PAT": "a", "SVHN": "b"}, models=("c",)).settled
+    assert (settled.models, settled.data, settled.data_set, settled.rows) == (("c", "a"), "b", "SVHN", {"PAT": "a"})
+    assert settled.settled == settled
+    assert isinstance(settled.rows, Mapping)
