@@ -14,7 +14,7 @@ _TEXTS = {
     "inputs": "clean images in [0, 1], shape (N, C, H, W).",
     "labels": "true classes, shape (N,), int64.",
     "adv_inputs": "made on the {} model, in [0, 1], shape (N, C, H, W).",
-    "success": "which images count for the {} model, shape (N,), bool.",
+    "success": "which images count for the {} model, shape (N,), bool; None: all.",
     "logits": "of the {} model, shape (N, K).",
     "adv_logits": "of the {} model on its adversarial images, shape (N, K).",
     "reduction": '"mean" or "sum" over the images that count, or "none".',
@@ -43,7 +43,7 @@ def difference(
     """
     known = next(record for record in METRICS.values() if record.function is base)
     every = inspect.signature(base).parameters
-    options = {key: each for key, each in every.items() if each.default is not each.empty}
+    options = {key: each for key, each in every.items() if key not in known.arguments}
     options = {key: each for key, each in options.items() if of_images or key != "reduction"}
     shown = {key: "adv_logits" if adversarial and key == "logits" else key for key in known.arguments}
     separate = [shown[key] for key in known.arguments if key not in _SHARED]

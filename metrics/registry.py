@@ -82,9 +82,10 @@ class Metric:
 
     @cached_property
     def arguments(self) -> tuple[str, ...]:
-        """Required arguments of the function, without the parameter."""
+        """Arguments of the function that depend on the images: the required ones without the parameter, and success."""
         parameters = inspect.signature(self.function).parameters.items()
-        return tuple(name for name, each in parameters if each.default is each.empty and name != self.parameter)
+        required = [name for name, each in parameters if each.default is each.empty or name == "success"]
+        return tuple(name for name in required if name != self.parameter)
 
     @cached_property
     def of_images(self) -> bool:
