@@ -16,7 +16,7 @@ from .common import (
     l2_divisor,
     nan_where_undefined,
 )
-from .registry import Reduction, metric, reduce
+from .registry import Reading, Reduction, metric, reduce
 
 INFINITE = float("inf")
 
@@ -67,6 +67,10 @@ def maximum_distortion(
     formula="mean over successes of ||xa - x||_2 / sqrt(N)",
     latex=r"\operatorname{mean}_{\text{successes}} \frac{\lVert x_a - x \rVert_2}{\sqrt{N}}",
     aliases=("AND",),
+    readings={
+        "formula": Reading({"normalisation": "formula"}, "divided by N, as the paper prints it"),
+        "published": Reading({"normalisation": "published"}, "divided by sqrt(3 N), which fits the paper's Table 5"),
+    },
     tables=("attacks", "models", "pairs"),
     brief=True,
 )
@@ -79,6 +83,8 @@ def euclidean_distortion(
     reduction: Reduction = "mean",
 ) -> Tensor:
     """Root mean square change of the colour values (normalised L2 norm), over successful attacks.
+
+    The paper prints ||xa - x||_2 / N; its Table 5 fits the root of 3 N.
 
     Args:
         inputs: clean images in [0, 1], shape (N, C, H, W).
@@ -110,6 +116,11 @@ def euclidean_distortion(
     formula="mean over successes of #{values whose 8-bit level changed} / N",
     latex=r"\operatorname{mean}_{\text{successes}} \frac{1}{N} \sum_j [r(x_{a,j}) \neq r(x_j)]",
     aliases=("AND",),
+    readings={
+        "truncate": Reading({"rounding": "truncate"}, "levels cut to 8 bits, as the paper's program does"),
+        "exact": Reading({"rounding": "exact"}, "values that differ at all"),
+        "pixel": Reading({"unit": "pixel"}, "pixels of which any channel changed"),
+    },
     tables=("attacks", "models"),
 )
 def pixel_change_ratio(
@@ -259,6 +270,10 @@ def peak_signal_to_noise_ratio(inputs: Tensor, adv_inputs: Tensor, *, reduction:
     source="AISafety (Liu et al. 2021), eq 6; after Luo et al. 2018",
     formula="mean over successes of the sum over values j of |xa_j - x_j| / sd(3 x 3 region of x around j)",
     latex=r"\operatorname{mean}_{\text{successes}} \sum_j \frac{|x_{a,j} - x_j|}{\mathrm{sd}(R_j(x))}",
+    readings={
+        "product": Reading({"weighting": "product"}, "change times deviation: AISafety's program and its Table VIII"),
+        "complement": Reading({"weighting": "complement"}, "change times 1 - deviation: DEEPSEC's program"),
+    },
 )
 def perturbation_sensitivity_distance(
     inputs: Tensor,

@@ -19,10 +19,14 @@ from .common import (
     l2_divisor,
     nan_where_undefined,
 )
-from .registry import Reduction, metric, reduce
+from .registry import Reading, Reduction, metric, reduce
 
 Method = Literal["dwt", "published"]
 Band = Literal["low", "high"]
+READINGS = {
+    "published": Reading({"method": "published"}, "as the paper's tables: a Gaussian filter of the Fourier transform"),
+    "formula": Reading({"normalisation": "formula"}, "the L2 norm without a divisor, as the paper prints it"),
+}
 CUTOFF = 5.0  # of the published program's Gaussian filter, in cycles per image
 SMALL = 1e-5  # added by the published program to the divisor span, and to the high part
 LUMA = (0.299, 0.587, 0.114)
@@ -38,6 +42,8 @@ LUMA = (0.299, 0.587, 0.114)
     formula="mean over successes of ||low(xa - x)||_2 / sqrt(N), low: the low band of a Haar transform",
     latex=r"\operatorname{mean}_{\text{successes}} \frac{\lVert \mathrm{low}(x_a - x) \rVert_2}{\sqrt{N}}",
     aliases=("AED-FD", "AED-FD_L"),
+    parameter="wavelet",
+    readings=READINGS,
     tables=("attacks", "models"),
 )
 def low_frequency_distortion(
@@ -91,6 +97,8 @@ def low_frequency_distortion(
     latex=r"\operatorname{mean}_{\text{successes}} \frac{\lVert \delta - \mathrm{low}(\delta) \rVert_2}{\sqrt{N}}, "
     r"\quad \delta = x_a - x",
     aliases=("AED-FD", "AED-FD_H"),
+    parameter="wavelet",
+    readings=READINGS,
     tables=("attacks", "models"),
 )
 def high_frequency_distortion(

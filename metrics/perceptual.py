@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from .common import check_pairs, in_groups, nan_where_undefined, values_at_once
-from .registry import Reduction, metric, reduce
+from .registry import Reading, Reduction, metric, reduce
 from .vgg import Features, load_features, stage_features, stage_weights
 
 SCALE_WEIGHTS = (0.096, 0.596, 0.289, 0.019)
@@ -28,6 +28,7 @@ FEATURES_OF = 2**20  # colour values of the images whose features are in memory
     formula="mean over successes of sqrt(sum_j w_j s_j^2), s_j: deviation of gradient similarity, scale j",
     latex=r"\operatorname{mean}_{\text{successes}} \sqrt{\sum_j w_j s_j^2}",
     aliases=("AMS", "MS-GMSD"),
+    readings={"chromatic": Reading({"chromatic": True}, "with the colour error, as in the paper's tables; RGB images")},
     tables={"attacks": "ADMS", "models": "ADMS"},
 )
 def multi_scale_gmsd(

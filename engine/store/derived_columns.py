@@ -1,4 +1,4 @@
-"""Columns that are computed on reading: FR@K at any K, semantic confusion at any threshold, OTR, and users' metrics."""
+"""Columns that are computed on reading: FR@K at any K, confusion at any threshold, NTE@all, OTR, and users' metrics."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -29,6 +29,7 @@ _RATE = "FR@"
 STORED_RATE = "FR@K"  # name in records, for one K
 STORED_K = METRICS[STORED_RATE].usual
 _SEMANTIC = ("QI_Wup", "QI_Wup_T")
+_OF_ANSWERS = ("NTE", "ACTC")  # their readings follow from logits on adversarial images
 _IMAGENET = 1000  # classes
 
 
@@ -41,7 +42,8 @@ def is_rate(symbol: str) -> bool:
 def needs_logits(symbol: str) -> bool:
     """Whether a column of this symbol needs the logits of every run."""
     is_stored = symbol == _RATE + str(STORED_K)  # in all runs except old ones
-    return (is_rate(symbol) and not is_stored) or is_file_name(symbol) or base_symbol(symbol) in _SEMANTIC
+    derived = base_symbol(symbol) in _SEMANTIC or (base_symbol(symbol) in _OF_ANSWERS and is_parametrised(symbol))
+    return (is_rate(symbol) and not is_stored) or is_file_name(symbol) or derived
 
 
 def lacks_rate(outcome: "RunResult", symbol: str) -> bool:
@@ -71,6 +73,8 @@ def derive_columns(
         elif base_symbol(name) in _SEMANTIC and name not in outcome.columns:
             values = _semantic_column(outcome, logits, name)
             further |= {} if values is None else {name: values}
+        elif base_symbol(name) in _OF_ANSWERS and is_parametrised(name) and name not in outcome.columns:
+            further[name] = _reading_column(outcome, name)
     if tested is not None:
         further["OTR"] = mean_rate([*transfer_rates(outcome.columns, outcome.usable, tested).values()])
     return further
@@ -105,6 +109,15 @@ def _semantic_column(outcome: "RunResult", logits: Tensor | None, symbol: str) -
     aims = torch.tensor(np.where(known, targets, 0)).long()
     values = targeted_semantic_confusion(aims, answers, similarity, **metric_parameter(symbol), reduction="none")
     return np.where(known, _over_usable(outcome, values.numpy()), np.nan)
+
+
+def _reading_column(outcome: "RunResult", symbol: str) -> np.ndarray:
+    """Compute a reading of a metric of the logits on adversarial images, (n,); NaN without confidences."""
+    if outcome.adv_logits is None or not outcome.has_confidences:
+        return np.full(len(outcome.columns["label"]), np.nan)
+    labels, function = torch.tensor(outcome.columns["label"]), METRICS[base_symbol(symbol)].function
+    values = function(_answers(outcome), labels, **metric_parameter(symbol), reduction="none")
+    return _over_usable(outcome, values.double().numpy())
 
 
 def _users_metric(outcome: "RunResult", logits: Tensor | None, name: str) -> np.ndarray:
