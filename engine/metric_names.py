@@ -23,7 +23,7 @@ _CONDITIONS = {
     "coverage": "--metric coverage --profile DATA",
 }
 _OPTIONS = {"sequences": " --sequence all", "baseline": " --baseline MODEL"}
-_CHOSEN = ("p", "threshold", "wavelet")  # parameters that the user can choose
+_CHOSEN = ("p", "threshold", "wavelet", "classes")  # parameters that the user can choose
 
 
 # AISafety (Liu et al. 2021), Table I, in its order: what a metric is about, the perturbations that it needs, the access
@@ -112,7 +112,7 @@ def metric_parameter(symbol: str) -> dict[str, Any]:
     base, _, text = symbol.partition("@")
     name, readings = METRICS[base].parameter, METRICS[base].readings
     if text in readings:
-        return dict(readings[text].options)
+        return {key: value() if callable(value) else value for key, value in readings[text].options.items()}
     if name == "wavelet":
         from pywt import dwt_max_level
 
@@ -122,12 +122,28 @@ def metric_parameter(symbol: str) -> dict[str, Any]:
             words = f"{', '.join(readings)} or a discrete wavelet of PyWavelets such as db4"
             raise InvalidInput(f"expected {words} after {base}@, got {text!r}") from error
         return {name: text}
+    if name == "classes":
+        return {name: _classes_in(text, base)}
     number = math.inf if name == "p" and text == "inf" else parse_number(text, f"{name} of {base}")
     if name == "p" and not (number > 0):
         raise InvalidInput(f"expected p > 0, or inf, of {base}, got {text}")
     if name == "threshold" and not -1 <= number <= 1:
         raise InvalidInput(f"expected a threshold from -1 to 1 of {base}, got {text}")
     return {name: number}
+
+
+def _classes_in(text: str, base: str) -> tuple[int, ...]:
+    """Return the numbers of classes in "151-268+275"."""
+    classes: list[int] = []
+    for part in text.split("+"):
+        first, dash, last = part.partition("-")
+        ends = (first, last if dash else first)
+        if not all(each.isascii() and each.isdecimal() and len(each) < 7 for each in ends) or int(ends[0]) > int(
+            ends[1]
+        ):
+            raise InvalidInput(f"expected numbers of classes such as 151-268+275 after {base}@, got {text!r}")
+        classes += range(int(ends[0]), int(ends[1]) + 1)
+    return tuple(dict.fromkeys(classes))
 
 
 def resolve_symbols(names: Sequence[str]) -> tuple[str, ...]:

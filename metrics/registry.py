@@ -20,7 +20,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Reading(NamedTuple):
-    """A reading of a metric's source besides the usual one: options of the function, and what they mean in a line."""
+    """A reading of a metric's source besides the usual one: options of the function, and what they mean in a line.
+
+    An option that is a function stands for its result, for arguments that are too large to be made in advance.
+    """
 
     options: Mapping[str, Any]
     meaning: str

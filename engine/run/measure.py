@@ -277,13 +277,14 @@ def _parametrised(
     columns, unmeasured = {}, {}
     for symbol in filter(is_parametrised, measures):
         metric = METRICS[base_symbol(symbol)]
-        if any(given.get(name) is None for name in metric.arguments):
+        options = metric_parameter(symbol)
+        if any(given.get(name) is None for name in metric.arguments if name not in options):
             unmeasured[symbol] = _LACKING
             continue
         values = torch.full(usable.shape, math.nan, dtype=torch.double, device=usable.device)
         try:
             _check_confidences(classifier, symbol)
-            columns[symbol] = _values(metric, given, usable, values, metric_parameter(symbol))
+            columns[symbol] = _values(metric, given, usable, values, options)
         except ValueError as error:  # small images; channels that a reading does not take
             columns[symbol], unmeasured[symbol] = values, " ".join(str(error).split())
     return columns, unmeasured
@@ -334,10 +335,13 @@ def _values(
     rows = (given["success"] if "success" in metric.arguments else usable).nonzero()[:, 0]
     if not len(rows):
         return values
-    arguments = {
-        name: given[name] if name in ("similarity", "weight") else given[name][rows] for name in metric.arguments
-    }
     options = {metric.parameter: metric.usual} if metric.usual is not None and options is None else options or {}
+    options = {name: each.to(values.device) if isinstance(each, Tensor) else each for name, each in options.items()}
+    arguments = {
+        name: given[name] if name in ("similarity", "weight") else given[name][rows]
+        for name in metric.arguments
+        if name not in options
+    }
     values[rows] = metric.function(**arguments, **options, reduction="none").to(values)
     return values
 

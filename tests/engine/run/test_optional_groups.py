@@ -218,7 +218,8 @@ def test_a_model_without_layers_says_so(digits, tmp_path):
 def test_readings_are_the_options_of_the_metric(digits, tmp_path):
     """Every reading that an evaluation measures, and those of stored logits without having been asked for."""
     options = {f"{symbol}@{word}": reading.options for symbol, record in metrics.METRICS.items()
-               for word, reading in record.readings.items() if not record.group.startswith("defence")}  # fmt: skip
+               for word, reading in record.readings.items()
+               if not record.group.startswith("defence") and record.group != "confusion"}  # fmt: skip
     options |= {"FDL@db4": {"wavelet": "db4"}, "FDH@bior2.2": {"wavelet": "bior2.2"}}
     large = nn.functional.interpolate(digits.inputs, size=(20, 20), mode="bilinear")
     model = Classifier(nn.Sequential(nn.Upsample((16, 16), mode="bilinear"), digits.module))
@@ -246,6 +247,52 @@ def test_readings_are_the_options_of_the_metric(digits, tmp_path):
         (row,) = build_table(tmp_path, metrics=[symbol, record.symbol]).rows if record.group == "effect" else [None]
         if row is not None:
             assert row.metrics[symbol].n == 16 > row.metrics[record.symbol].n
+
+
+def test_labels_under_attack_are_read_from_any_folder(digits, world):
+    folder, adversarial, _ = world
+    clean, attacked = (digits.classifier.predict_logits(each) for each in (digits.inputs, adversarial))
+    symbols = ["RANK", "RANK_max", "CLASSES", "WITHIN@0-4+7", "WITHIN"]
+    (row,) = build_table(folder, metrics=symbols).rows
+    got = {symbol: estimate.value for symbol, estimate in row.metrics.items()}
+    assert got == pytest.approx({
+        "RANK": float(metrics.demotion_rank(clean, attacked)),
+        "RANK_max": float(metrics.largest_demotion_rank(clean, attacked)),
+        "CLASSES": float(metrics.reached_classes(attacked)),
+        "WITHIN@0-4+7": float(metrics.confusion_within(clean, attacked, [0, 1, 2, 3, 4, 7])),
+        "WITHIN": float(metrics.confusion_within(clean, attacked)),
+    })  # fmt: skip
+    assert got["RANK_max"] > got["RANK"] > 1
+    assert row.metrics["RANK"].low < got["RANK"] < row.metrics["RANK"].high
+    assert np.isnan(row.metrics["RANK_max"].low)
+    assert 0 < row.metrics["WITHIN@0-4+7"].n < row.metrics["WITHIN"].n == 16
+    with pytest.raises(DavylampError, match="expected numbers of classes such as 151-268"):
+        build_table(folder, metrics=["WITHIN@4-0"])
+    assert np.isnan(build_table(folder, metrics=["WITHIN@5-12"]).rows[0].metrics["WITHIN@5-12"].value)
+
+
+def test_first_senses_are_read_from_any_folder_of_imagenets_classes(digits, tmp_path):
+    torch.manual_seed(0)
+    model = Classifier(nn.Sequential(nn.Flatten(), nn.Linear(768, 1000)))
+    labels = model.predict_logits(digits.inputs).argmax(1)
+    config = Config(
+        attacks=(AttackChoice("foolbox:pgd", "linf", 0.3, parameters={"steps": 5}),),
+        measures=("effect", "confusion", "QI_Wup@first-sense"),
+    )
+    data = Data(digits.inputs, labels, [str(place) for place in range(16)])
+    evaluate(make_plan(config, models={"m": model}, data=data), ResultsStore(tmp_path / "measured"))
+    plain = dataclasses.replace(config, measures=("effect", "confusion"))
+    evaluate(make_plan(plain, models={"m": model}, data=data), ResultsStore(tmp_path / "derived"))
+    outcomes = [read_outcomes(tmp_path / name, ["QI_Wup@first-sense"]).done[0] for name in ("measured", "derived")]
+    assert "QI_Wup@first-sense" not in plain.measures
+    wup = metrics.imagenet_wup("first")
+    for outcome in outcomes:
+        pairs = zip(outcome.columns["predicted"], outcome.columns["adv_predicted"], strict=True)
+        truth = [float(wup[before, after] < 0.7) for before, after in pairs]
+        assert outcome.columns["QI_Wup@first-sense"] == pytest.approx(truth)
+        assert len({*truth}) == 2 or np.mean(truth) > 0.9
+    ten = build_table(tmp_path / "derived", metrics=["QI_Wup@first-sense"]).rows[0]
+    assert ten.metrics["QI_Wup@first-sense"].n == 16
 
 
 @pytest.mark.parametrize("noise", ["gaussian+blur", "adversarial", "uniform+adversarial"])
