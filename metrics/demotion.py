@@ -19,7 +19,7 @@ INFINITE = float("inf")
     between=(1, INFINITE),
     unit="rank",
     source="Mopuri et al. 2020, 3.1",
-    formula="mean of 1 + #{classes scored above F(x) after the attack}",
+    formula="mean of 1 + #{classes c with P(xa)[c] > P(xa)[F(x)]}",
     latex=r"\operatorname{mean} \left( 1 + |\{c : P(x_a)_c > P(x_a)_{F(x)}\}| \right)",
     needs=("confidences",),
 )
@@ -48,7 +48,7 @@ def demotion_rank(logits: Tensor, adv_logits: Tensor, *, reduction: Reduction = 
     between=(1, INFINITE),
     unit="rank",
     source="Mopuri et al. 2020, 3.1",
-    formula="max over images of 1 + #{classes scored above F(x) after the attack}",
+    formula="max over images of 1 + #{classes c with P(xa)[c] > P(xa)[F(x)]}",
     latex=r"\max \left( 1 + |\{c : P(x_a)_c > P(x_a)_{F(x)}\}| \right)",
     kind="set",
     needs=("confidences",),

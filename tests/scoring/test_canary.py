@@ -94,8 +94,8 @@ def test_the_categories_of_a_ranking_are_rankings_by_their_metrics_alone():
     ranking = rank_table(values, models, metrics)
     assert list(ranking.categories) == ["model capability", "attack effects", "disturbance cost"]
     for name, scores in ranking.categories.items():
-        own = [place for place, metric in enumerate(metrics) if RULES[metric].category == name]
-        alone = rank_table(values[:, own], models, [metrics[place] for place in own])
+        columns = [place for place, metric in enumerate(metrics) if RULES[metric].category == name]
+        alone = rank_table(values[:, columns], models, [metrics[place] for place in columns])
         assert scores == pytest.approx(alone.score, abs=0.03), name  # another seed for each category
         assert (scores.min(), scores.max()) == (0, 1)
     document = ranking.to_dict()["categories"]
