@@ -23,8 +23,10 @@ docs: $(VENV)/docs
 	$(BIN)/python -m sphinx -b html -W --keep-going -a -q docs docs/_build/html
 	$(BIN)/python -m pytest -q -m tutorial tests/test_tutorials.py tests/test_transfer_page.py tests/test_readme.py
 
+# The wheel and sdist of davylamp, and those of the metrics alone.
 wheel: $(VENV)/wheel
-	rm -rf dist && $(BIN)/python -m build --no-isolation -o dist && $(BIN)/python -m twine check --strict dist/*
+	rm -rf dist && $(BIN)/python -m build --no-isolation -o dist && $(BIN)/python -m build --no-isolation -o dist metrics
+	rm -rf metrics/*.egg-info && $(BIN)/python -m twine check --strict dist/*
 
 # QUICK=--quick shows that everything runs, and writes nothing.
 bench: $(VENV)/peers
@@ -61,4 +63,4 @@ $(VENV)/peers: | $(VENV)/test
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist docs/_build docs/generated *.egg-info .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist docs/_build docs/generated *.egg-info metrics/*.egg-info .pytest_cache .ruff_cache

@@ -34,6 +34,7 @@ from ..scoring import (
     rank_results,
     rank_subsamples,
 )
+from ..scoring.response_model import Curve
 from ..scoring.result_rows import Choices, Per, Subjects, Unequal
 
 PUBLISHED = "published:"  # prefix of a table bundled with davylamp
@@ -42,6 +43,8 @@ _OPTIONS = (
     "model",
     "method",
     "seed",
+    "curve",
+    "uncapped",
     "propagate",
     "adaptive",
     "width",
@@ -49,6 +52,8 @@ _OPTIONS = (
 )  # of `rank`, in addition to its named keywords
 _MEANT = {"epsilon": "budget", "fit": "method", "item_model": "model"}  # the command's names
 _USUAL = {"subjects": "models", "per": "attack", "unequal": "common", "propagate": False, "adaptive": False}
+_USUAL |= {"curve": "intercept", "uncapped": False}
+_OF_LAYERS = ("curve", "uncapped", "propagate")  # options of CANARY's method
 
 
 @dataclass(frozen=True)
@@ -214,9 +219,9 @@ def rank(
             any. Those of the original cannot be combined with a budget, because their distances are those that fool the
             original.
         **options: of `davylamp.scoring.rank_responses`: scoring, model, method, seed; without scoring for a baseline.
-            Or `scoring="canary"`, as published from means of metrics, with propagate and seed: it needs the folder, or
-            a CSV table of metrics, and ranks by one kind of attack: without `knowledge` by white-box ones if there are
-            any.
+            Or `scoring="canary"`, as published from means of metrics, with curve, uncapped, propagate and seed: it
+            needs the folder, or a CSV table of metrics, and ranks by one kind of attack: without `knowledge` by
+            white-box ones if there are any.
 
     Returns:
         The ranking; with a baseline a placement for each new subject.
@@ -274,7 +279,7 @@ class _RankRequest(NamedTuple):
         chosen: selection of the results.
         options: of the fit: scoring, model, method, seed; for a baseline adaptive, width, batch.
         of_metrics: whether means of metrics are ranked.
-        propagate: for these, whether to propagate the uncertainty of both layers.
+        of_layers: for these: curve, uncapped, propagate.
     """
 
     results: Any
@@ -282,7 +287,7 @@ class _RankRequest(NamedTuple):
     chosen: RankedResults
     options: dict[str, Any]
     of_metrics: bool
-    propagate: bool
+    of_layers: dict[str, Any]
 
     @property
     def layers(self) -> dict[str, Any]:
@@ -295,15 +300,15 @@ class _RankRequest(NamedTuple):
 
     def rank_layers(self, *, sensitivity: bool = False) -> list[LayerRanking]:
         """Rank by means of metrics, for each kind of attacks."""
-        more = {"propagate": self.propagate, "sensitivity": sensitivity, "seed": self.options.get("seed", 0)}
+        more = {**self.of_layers, "sensitivity": sensitivity, "seed": self.options.get("seed", 0)}
         return rank_layers(self.results, self.chosen.subjects, self.layers, **more)
 
     def place(self) -> tuple[tuple[Placement, ...], tuple[str, ...]]:
         """Place every subject that the baseline lacks; return the placements and notes."""
         if not self.of_metrics:
             return place_images(self.results, self.against, self.chosen, **self.options)
-        seed = self.options.get("seed", 0)
-        return place_metrics(self.results, self.against, self.chosen.subjects, self.layers, seed)
+        more = {**self.of_layers, "seed": self.options.get("seed", 0)}
+        return place_metrics(self.results, self.against, self.chosen.subjects, self.layers, **more)
 
 
 def rank_in_detail(
@@ -357,8 +362,8 @@ def _settle(results: Any, given: Mapping[str, Any], details: Collection[str] = (
         rows["budget"] = parse_number(rows["budget"], "`budget`")
     chosen = RankedResults(**rows)
     refuse_ignored([*given, *details], results, subjects, scoring, against)
-    propagate = rest.pop("propagate", False)
-    return _RankRequest(results, against, chosen, rest, is_of_metrics(results, scoring, against), propagate)
+    of_layers = {name: rest.pop(name) for name in _OF_LAYERS if name in rest}
+    return _RankRequest(results, against, chosen, rest, is_of_metrics(results, scoring, against), of_layers)
 
 
 def _describe(
@@ -464,6 +469,8 @@ def refuse_ignored(
         refuse(listed("per"), line, unless=not of_defences)
     else:
         refuse(listed("propagate"), "`propagate` with scoring='canary': no other has two layers")
+        ignored = listed("curve", "uncapped")
+        refuse(ignored, f"{ignored} with scoring='canary', which ranks metrics")
         ignored = listed("model", "method", "items")
         refuse(ignored, f"{ignored} with scoring='irt', got scoring='{scoring}'", unless=scoring == "irt")
     of_implementations = subjects == "implementations"
@@ -483,6 +490,8 @@ def rank_layers(
     subjects: Any,
     chosen: dict[str, Any],
     *,
+    curve: Curve = "intercept",
+    uncapped: bool = False,
     propagate: bool = False,
     sensitivity: bool = False,
     seed: int = 0,
@@ -493,6 +502,8 @@ def rank_layers(
         results: a results folder or a CSV table.
         subjects: see `rank`.
         chosen: of `build_layers`: norm, knowledge, per, original, examples.
+        curve: see `davylamp.scoring.rank_table`.
+        uncapped: see `davylamp.scoring.rank_table`.
         propagate: the uncertainty of both layers.
         sensitivity: rank again without each metric.
         seed: random seed of every draw.
@@ -504,15 +515,16 @@ def rank_layers(
         raise InvalidInput("expected a results folder or a CSV table of metrics with scoring='canary', got a frame")
     if subjects not in VIEWS:
         raise UnknownName("subjects", str(subjects), list(VIEWS))
+    options: dict[str, Any] = {"curve": curve, "uncapped": uncapped, "seed": seed}
     every: list[LayerRanking] = []
     wrong: dict[str, ValueError] = {}
     for layer, matrix in build_layers(results, subjects, metrics_of(VIEWS[subjects]), **chosen).items():
 
         def score(kept: Any, frame: pd.DataFrame = matrix.frame) -> Any:
-            return rank_metrics(frame.iloc[:, kept], subjects, seed=seed).score
+            return rank_metrics(frame.iloc[:, kept], subjects, **options).score
 
         try:
-            ranking = rank_metrics(matrix.frame, subjects, propagate=propagate, seed=seed)
+            ranking = rank_metrics(matrix.frame, subjects, propagate=propagate, **options)
         except ValueError as error:
             wrong[layer] = error
             continue
@@ -527,7 +539,7 @@ def rank_layers(
 
 
 def place_metrics(
-    folder: Any, against: Any, subjects: Any, chosen: dict[str, Any], seed: int
+    folder: Any, against: Any, subjects: Any, chosen: dict[str, Any], **more: Any
 ) -> tuple[tuple[Placement, ...], tuple[str, ...]]:
     """Place by CANARY's method every row of metrics that the baseline lacks.
 
@@ -536,7 +548,7 @@ def place_metrics(
         against: folder or table of the baseline, or a published one.
         subjects: what is placed.
         chosen: of `build_layers`: norm, knowledge, per, original.
-        seed: random seed of every draw.
+        **more: of `davylamp.scoring.place_row`: curve, uncapped, seed.
 
     Returns:
         The placements, and notes on the tables.
@@ -570,7 +582,7 @@ def place_metrics(
     rows = new.frame.drop(index=both).reindex(columns=metrics)
     if rows.empty:
         raise InvalidInput(f"{against} already has all {subjects}, so there is nothing to place")
-    options = {"view": VIEWS[subjects], "seed": seed}
+    options = {"view": VIEWS[subjects], **more}
     answers = dict(zip(map(str, rows.index), rows.to_numpy(dtype=float), strict=True))
     placements = [place_row(values, names, metrics, row, name, **options) for name, row in answers.items()]
     return tuple(placements), tuple(notes)

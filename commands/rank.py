@@ -92,6 +92,13 @@ class RankOptions:
     propagate: Annotated[bool, typer.Option("--propagate", help="canary: propagate the uncertainty of both layers")] = (
         False
     )
+    curve: Annotated[
+        Literal["intercept", "paper"],
+        typer.Option(help="canary: 3PL of the published program, or of the paper, with D = 1.702"),
+    ] = "intercept"
+    uncapped: Annotated[
+        bool, typer.Option("--uncapped", help="canary: max-min only, without the caps of the published program")
+    ] = False
     seed: Annotated[int, typer.Option(min=0, help="random seed")] = 0
 
 

@@ -21,16 +21,28 @@ _MARK = " code "
 OPTIONAL: Mapping[str, Mapping[str, Any]] = {
     CURVE: {},
     "coverage": {"sections": 20, "k": 1, "neurons": "channel", "profile": ""},
-    "boundary": {"directions": 20, "spacing": 2.0, "largest": 126.0, "step_size": 0.0005, "limit": 1000},
+    "boundary": {
+        "directions": 20,
+        "spacing": 2.0,
+        "largest": 126.0,
+        "step_size": 0.0005,
+        "limit": 1000,
+        "towards": "any",
+    },
     "neurons": {},
-    "consistency": {"versions": 10, "epsilon": 8 / 255},
+    "consistency": {"versions": 10, "epsilon": 8 / 255, "noise": "uniform"},
 }
 _SETTINGS: Mapping[str, Mapping[str, Any]] = {
     **{name: {} for name in MEASURES},
     "confusion": {"hierarchy": ""},
     **OPTIONAL,
 }
-_WORDS = {"neurons": ("unit", "channel")}
+_WORDS = {
+    "neurons": ("unit", "channel"),
+    "towards": ("any", "each"),
+    "noise": ("uniform", "gaussian", "blur", "adversarial"),
+}
+_SEVERAL = ("noise",)  # settings that take several words with "+" between them
 _MOST = {"sections": 65_535, "versions": 10_000, "directions": 1_000_000, "limit": 1_000_000, "k": 1_000_000}
 GROUP_OF: Mapping[str, str] = {  # of the metrics that only this group provides
     symbol: group for group in OPTIONAL for symbol, record in METRICS.items() if group in record.needs
@@ -121,8 +133,10 @@ def digest_of_file(path: str) -> str:
 
 def _read(name: str, text: str, usual: Any) -> Any:
     if name in _WORDS:
-        if text not in _WORDS[name]:
-            raise InvalidInput(f"expected {name} as {' or '.join(_WORDS[name])}, got {text!r}")
+        words = text.split("+") if name in _SEVERAL else [text]
+        if not {*words} <= {*_WORDS[name]} or len({*words}) < len(words):
+            joined = ", several of them with + between them" if name in _SEVERAL else ""
+            raise InvalidInput(f"expected {name} as {' or '.join(_WORDS[name])}{joined}, got {text!r}")
         return text
     if isinstance(usual, int):
         most = _MOST[name]

@@ -23,7 +23,31 @@ _CONDITIONS = {
     "coverage": "--metric coverage --profile DATA",
 }
 _OPTIONS = {"sequences": " --sequence all", "baseline": " --baseline MODEL"}
-_NUMBERS = ("p", "threshold")  # parameters that the user can choose
+_CHOSEN = ("p", "threshold", "wavelet", "classes")  # parameters that the user can choose
+
+
+# AISafety (Liu et al. 2021), Table I, in its order: what a metric is about, the perturbations that it needs, the access
+# to the model, and the number of models. The structure column is what is about a model and not its behaviour.
+_DATA, _BEHAVIOUR, _STRUCTURE = "data", "model, behaviour", "model, structure"
+_ADVERSARIAL, _CORRUPTED, _BOTH = "adversarial attacks", "corruptions", "adversarial attacks and corruptions"
+_WHITE, _BLACK, _EITHER = "white-box", "black-box", "white-box and black-box"
+_ONE, _MORE = "one model", "several models"
+_TAXONOMY = {
+    **dict.fromkeys(("KMNCov", "NBCov", "SNACov"), (_DATA, _BOTH, _WHITE, _ONE)),
+    **dict.fromkeys(("ALD", "ASS", "PSD"), (_DATA, _ADVERSARIAL, _BLACK, _ONE)),
+    "CA": (_BEHAVIOUR, "", _BLACK, _ONE),
+    "AAW": (_BEHAVIOUR, _ADVERSARIAL, _EITHER, _ONE),
+    "AAB": (_BEHAVIOUR, _ADVERSARIAL, _BLACK, _MORE),
+    **dict.fromkeys(("ACAC", "ACTC", "NTE"), (_BEHAVIOUR, _ADVERSARIAL, _WHITE, _ONE)),
+    "mCE": (_BEHAVIOUR, _CORRUPTED, _BLACK, _ONE),
+    **dict.fromkeys(("RmCE", "mFR", "CAV"), (_BEHAVIOUR, _CORRUPTED, _BLACK, _MORE)),
+    **dict.fromkeys(("CRR", "CSR", "CCV", "COS"), (_BEHAVIOUR, _BOTH, _BLACK, _MORE)),
+    "EBD": (_STRUCTURE, _BOTH, _EITHER, _MORE),
+    "EBD2": (_STRUCTURE, _BOTH, _BLACK, _MORE),
+    "ENI": (_STRUCTURE, _BOTH, _WHITE, _ONE),
+    "NS": (_STRUCTURE, _BOTH, _BLACK, _MORE),
+    "NU": (_STRUCTURE, _BOTH, _EITHER, _MORE),
+}
 
 
 class MetricCommand(NamedTuple):
@@ -60,25 +84,66 @@ def needs_confidences(symbol: str) -> bool:
 
 
 def is_parametrised(symbol: str) -> bool:
-    """Whether a symbol contains a numeric parameter of its metric."""
+    """Whether a symbol contains a reading or a parameter of its metric that changes the value of each image."""
     record = facts_of(symbol)
-    return symbol != record.symbol and record.parameter in _NUMBERS
+    return symbol != record.symbol and (record.parameter in _CHOSEN or symbol.partition("@")[2] in record.readings)
+
+
+def readings_of(symbol: str) -> dict[str, str]:
+    """Return the readings of a metric besides the usual one: a symbol that chooses each, and what it means."""
+    record = METRICS[symbol]
+    readings = {f"{symbol}@{word}": reading.meaning for word, reading in record.readings.items()}
+    if record.parameter == "wavelet":
+        readings[f"{symbol}@db4"] = "with this wavelet instead of Haar, or any other discrete wavelet of PyWavelets"
+    return readings
+
+
+def taxonomy_of(symbol: str) -> str:
+    """Return the row of a metric in AISafety's Table I, as printed; "" for a metric of other papers."""
+    return "; ".join(filter(None, _TAXONOMY.get(symbol, ())))
 
 
 def metric_parameter(symbol: str) -> dict[str, Any]:
-    """Return {name: value} of the parameter that is written after "@" in a symbol.
+    """Return the keywords of the reading or the parameter that is written after "@" in a symbol.
 
     Raises:
         InvalidInput: if the value is not valid for the metric.
     """
     base, _, text = symbol.partition("@")
-    name = METRICS[base].parameter
+    name, readings = METRICS[base].parameter, METRICS[base].readings
+    if text in readings:
+        return {key: value() if callable(value) else value for key, value in readings[text].options.items()}
+    if name == "wavelet":
+        from pywt import dwt_max_level
+
+        try:
+            dwt_max_level(1, text)
+        except ValueError as error:
+            words = f"{', '.join(readings)} or a discrete wavelet of PyWavelets such as db4"
+            raise InvalidInput(f"expected {words} after {base}@, got {text!r}") from error
+        return {name: text}
+    if name == "classes":
+        return {name: _classes_in(text, base)}
     number = math.inf if name == "p" and text == "inf" else parse_number(text, f"{name} of {base}")
     if name == "p" and not (number > 0):
         raise InvalidInput(f"expected p > 0, or inf, of {base}, got {text}")
     if name == "threshold" and not -1 <= number <= 1:
         raise InvalidInput(f"expected a threshold from -1 to 1 of {base}, got {text}")
     return {name: number}
+
+
+def _classes_in(text: str, base: str) -> tuple[int, ...]:
+    """Return the numbers of classes in "151-268+275"."""
+    classes: list[int] = []
+    for part in text.split("+"):
+        first, dash, last = part.partition("-")
+        ends = (first, last if dash else first)
+        if not all(each.isascii() and each.isdecimal() and len(each) < 7 for each in ends) or int(ends[0]) > int(
+            ends[1]
+        ):
+            raise InvalidInput(f"expected numbers of classes such as 151-268+275 after {base}@, got {text!r}")
+        classes += range(int(ends[0]), int(ends[1]) + 1)
+    return tuple(dict.fromkeys(classes))
 
 
 def resolve_symbols(names: Sequence[str]) -> tuple[str, ...]:
@@ -117,13 +182,17 @@ def find_metrics(name: str) -> tuple[str, ...]:
 
 
 def unknown_metric(name: str) -> UnknownName:
-    """Build the error for an unknown metric, with the nearest symbols or the command that lists them."""
+    """Build the error for an unknown metric, with its readings, the nearest symbols or the command that lists them."""
+    if readings := _readings_near(name):
+        return UnknownName("metric", name, [], meant=readings)
     return UnknownName("metric", name, [], meant=" or ".join(near_symbols(name)), hint="davylamp metrics lists them")
 
 
 def unknown_measure(kind: str, name: str) -> UnknownName:
     """Build the error for an unknown group of metrics. If a metric has the name, the error says how to obtain it."""
     symbols = symbols_named(name)
+    if readings := _readings_near(name):
+        return UnknownName(kind, name, [], meant=readings)
     if not symbols:
         return UnknownName(kind, name, known_groups())
     group = GROUP_OF.get(symbols[0], "")
@@ -131,3 +200,9 @@ def unknown_measure(kind: str, name: str) -> UnknownName:
     needs = f" (with {access.needs})" if access.needs else ""
     hint = f"{symbols[0]} needs no group{needs}: {access.shown_by}"
     return UnknownName(kind, name, [], meant=group, hint=f"{hint} {symbols[0]}" if "--metric" in hint else hint)
+
+
+def _readings_near(name: str) -> str:
+    """Return the readings of the metric before "@" in an unknown name; "" if it has none."""
+    base, at, _ = name.partition("@")
+    return " or ".join(reading for symbol in symbols_named(base) for reading in readings_of(symbol)) if at else ""

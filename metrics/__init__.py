@@ -70,6 +70,7 @@ from .confusion import (
     visual_confusion,
     weight_similarity,
 )
+from .demotion import confusion_within, demotion_rank, largest_demotion_rank, reached_classes, similarity_variance
 from .wordnet import imagenet_wup, wup_from_paths
 from .coverage import boundary_coverage, multisection_coverage, strong_activation_coverage, top_k_coverage
 from .stability import (
@@ -104,6 +105,7 @@ from .registry import (
     NOTATION,
     PLAIN,
     Metric,
+    Reading,
     Reduction,
     Summary,
     default_symbols,
@@ -123,6 +125,7 @@ __all__ = [
     "PLAIN",
     "HalfDistortion",
     "Metric",
+    "Reading",
     "Reduction",
     "Summary",
     "accuracy_curve",
@@ -140,8 +143,10 @@ __all__ = [
     "classification_output_stability",
     "clean_accuracy",
     "confidence_variance",
+    "confusion_within",
     "corruption_error",
     "default_symbols",
+    "demotion_rank",
     "dists",
     "dists_variance",
     "empirical_boundary_distance",
@@ -158,6 +163,7 @@ __all__ = [
     "half_distortion",
     "high_frequency_distortion",
     "imagenet_wup",
+    "largest_demotion_rank",
     "local_optimality",
     "low_frequency_distortion",
     "macro_f1",
@@ -186,6 +192,7 @@ __all__ = [
     "pixel_rms_distance",
     "predicted_attention_similarity",
     "quantised_success",
+    "reached_classes",
     "record_of",
     "recorded_mean",
     "rectify_ratio",
@@ -194,6 +201,7 @@ __all__ = [
     "robust_accuracy",
     "sacrifice_ratio",
     "semantic_confusion",
+    "similarity_variance",
     "simple_transfer_of_attack",
     "simple_transfer_threat",
     "strong_activation_coverage",

@@ -1,4 +1,4 @@
-"""Print a table of all metrics in Markdown: `python -m davylamp.metrics`, alone `python -m metrics`."""
+"""Print a table of all metrics in Markdown: `python -m davylamp.metrics`, alone `python -m davylamp_metrics`."""
 
 from . import METRICS, NOTATION, Metric
 

@@ -107,9 +107,9 @@ def check_images(**named: Tensor) -> Sizes:
     return check(named, "N C H W", within=(0, 1))
 
 
-def check_success(sizes: Sizes, **named: Tensor) -> Sizes:
-    """Check flags of shape (N,), bool."""
-    return check(named, "N", kind="bool", sizes=sizes)
+def check_success(sizes: Sizes, **named: Tensor | None) -> Sizes:
+    """Check flags of shape (N,), bool; None for all images is not checked."""
+    return check({name: each for name, each in named.items() if each is not None}, "N", kind="bool", sizes=sizes)
 
 
 def check_index(name: str, value: int, size: int) -> None:
@@ -118,7 +118,7 @@ def check_index(name: str, value: int, size: int) -> None:
         raise ValueError(f"expected {name} from 0 to {size - 1}, got {value}")
 
 
-def check_pairs(inputs: Tensor, adv_inputs: Tensor, success: Tensor, *, least: int = 1) -> Sizes:
+def check_pairs(inputs: Tensor, adv_inputs: Tensor, success: Tensor | None, *, least: int = 1) -> Sizes:
     """Check images before and after an attack, each side at least `least`, and the flags of those that count."""
     sizes = check_success(check_images(inputs=inputs, adv_inputs=adv_inputs), success=success)
     if min(sizes["H"], sizes["W"]) < least:
@@ -138,9 +138,9 @@ def at_least_float32(values: Tensor) -> Tensor:
     return values if values.dtype in (torch.float32, torch.float64) else values.float()
 
 
-def nan_where_undefined(values: Tensor, where: Tensor) -> Tensor:
-    """Return the values as floats, NaN where the metric is undefined."""
-    return values.where(where, nan)
+def nan_where_undefined(values: Tensor, where: Tensor | None) -> Tensor:
+    """Return the values as floats, NaN where the metric is undefined; None: it is defined everywhere."""
+    return values if where is None else values.where(where, nan)
 
 
 def as_float(true: Tensor, like: Tensor) -> Tensor:

@@ -7,8 +7,14 @@ import torch
 from torch import Tensor
 
 from .common import as_float, at_least_float32, check, check_classes, check_logits, nan_where_undefined
-from .registry import Reduction, metric, reduce
+from .registry import Reading, Reduction, metric, reduce
+from .wordnet import first_sense_similarity
 
+FIRST_SENSE = Reading(
+    {"similarity": first_sense_similarity},
+    "ImageNet's classes by the first sense of their names in WordNet, as the paper looked them up (coral and jackfruit "
+    "0.46)",
+)
 PAPER_KS = (1, 2, 5, 10, 20, 50, 100)
 
 
@@ -47,7 +53,7 @@ def fooling_rate_at_k(logits: Tensor, adv_logits: Tensor, k: int, *, reduction: 
     check_logits(logits=logits, adv_logits=adv_logits)
     if k < 1:
         raise ValueError(f"expected k >= 1, got {k}")
-    fooled = as_float(_rank(logits, adv_logits) > k, adv_logits)
+    fooled = as_float(rank_of_clean(logits, adv_logits) > k, adv_logits)
     return reduce(fooled if k < logits.shape[1] else torch.full_like(fooled, torch.nan), reduction)
 
 
@@ -85,7 +91,7 @@ def fooling_rate_auc(
     ks = list(ks)
     if len(ks) < 2 or ks[0] < 1 or any(low >= high for low, high in pairwise(ks)):
         raise ValueError(f"expected at least two increasing ks from 1, got {ks}")
-    rank = _rank(logits, adv_logits)
+    rank = rank_of_clean(logits, adv_logits)
     area = as_float(torch.zeros_like(rank), adv_logits)
     for low, high in pairwise(ks):
         area += (high - low) / 2 * (as_float(rank > low, area) + as_float(rank > high, area))
@@ -103,6 +109,7 @@ def fooling_rate_auc(
     r"\quad \mathrm{Wup}(a, b) = \frac{2 \, \mathrm{depth}(\mathrm{lca}(a, b))}{\mathrm{depth}(a) + \mathrm{depth}(b)}",
     aliases=("QI-Wup",),
     parameter="threshold",
+    readings={"first-sense": FIRST_SENSE},
 )
 def semantic_confusion(
     logits: Tensor,
@@ -180,6 +187,7 @@ def visual_confusion(
     latex=r"\operatorname{mean} [\mathrm{Wup}(t, F(x_a)) < 0.7]",
     aliases=("QI-Wup-Targeted",),
     parameter="threshold",
+    readings={"first-sense": FIRST_SENSE},
 )
 def targeted_semantic_confusion(
     targets: Tensor,
@@ -267,7 +275,7 @@ def weight_similarity(weight: Tensor) -> Tensor:
     return (directions @ directions.T).clamp(-1, 1)
 
 
-def _rank(logits: Tensor, adv_logits: Tensor) -> Tensor:
+def rank_of_clean(logits: Tensor, adv_logits: Tensor) -> Tensor:
     """Return the rank of the clean prediction under attack: 1 plus the number of classes with a greater score."""
     score = adv_logits.gather(1, logits.argmax(1, keepdim=True))
     return 1 + (adv_logits > score).sum(1)

@@ -56,12 +56,12 @@ def time_cost_levels(seconds: Tensor) -> Tensor:
     tables=("attacks", "pairs"),
     brief=True,
 )
-def forward_queries(forwards: Tensor, success: Tensor, *, reduction: Reduction = "mean") -> Tensor:
+def forward_queries(forwards: Tensor, success: Tensor | None = None, *, reduction: Reduction = "mean") -> Tensor:
     """Forward passes of the model that an adversarial example takes, over successful attacks.
 
     Args:
         forwards: passes spent on each image (a batch of b images is one pass for each), shape (N,), >= 0.
-        success: which images count, shape (N,), bool; all true counts failed attacks too.
+        success: which images count, shape (N,), bool; None: all, failed attacks too.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
@@ -87,12 +87,12 @@ def forward_queries(forwards: Tensor, success: Tensor, *, reduction: Reduction =
     tables=("attacks", "pairs"),
     brief=True,
 )
-def backward_queries(backwards: Tensor, success: Tensor, *, reduction: Reduction = "mean") -> Tensor:
+def backward_queries(backwards: Tensor, success: Tensor | None = None, *, reduction: Reduction = "mean") -> Tensor:
     """Backward passes of the model that an adversarial example takes, over successful attacks; 0 without gradients.
 
     Args:
         backwards: passes spent on each image (a batch of b images is one pass for each), shape (N,), >= 0.
-        success: which images count, shape (N,), bool; all true counts failed attacks too.
+        success: which images count, shape (N,), bool; None: all, failed attacks too.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:

@@ -188,7 +188,7 @@ def local_optimality(distances: Tensor, best_distances: Tensor) -> Tensor:
     title="Success after rounding to 8 bits",
     robust_when="lower",
     between=(0, 1),
-    source="RoBIC (Maho et al. 2021), section 2",
+    source="RoBIC (Maho et al. 2021), section 4.3",
     formula="mean over successes of [F(r(xa)) != y], r the image rounded to 8 bits",
     latex=r"\operatorname{mean}_{\text{successes}} [F(r(x_a)) \neq y]",
     kind="share",

@@ -10,7 +10,7 @@ from .differences import difference
 from .distance import euclidean_distortion, maximum_distortion, pixel_change_ratio
 from .effect import misclassification_ratio
 from .perceptual import dists, multi_scale_gmsd
-from .registry import Reduction, metric, reduce
+from .registry import Reading, Reduction, metric, reduce
 
 misclassification_variance = difference(
     misclassification_ratio,
@@ -34,6 +34,7 @@ misclassification_variance = difference(
     formula="mean P_O(xa_O)[F_O(xa_O)] - P_D(xa_D)[F_D(xa_D)]",
     latex=r"\operatorname{mean} \left( P_O(x_{a,O})_{F_O(x_{a,O})} - P_D(x_{a,D})_{F_D(x_{a,D})} \right)",
     needs=("confidences",),
+    readings={"original": Reading({"of": "original"}, "of the class that the original model predicts, on both models")},
 )
 def adversarial_confidence_drop(
     adv_logits: Tensor,
@@ -74,6 +75,7 @@ true_confidence_gain = difference(
     title="Increase of true-class confidence",
     unit="probability",
     meaning="Probability of the true class under attack on the defended model minus that on the original.",
+    note="The paper prints the original model's probability first, so the opposite sign, and calls it an increase.",
     formula="mean P_D(xa_D)[y] - P_O(xa_O)[y]",
     latex=r"\operatorname{mean} \left( P_D(x_{a,D})_y - P_O(x_{a,O})_y \right)",
 )

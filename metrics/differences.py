@@ -14,7 +14,7 @@ _TEXTS = {
     "inputs": "clean images in [0, 1], shape (N, C, H, W).",
     "labels": "true classes, shape (N,), int64.",
     "adv_inputs": "made on the {} model, in [0, 1], shape (N, C, H, W).",
-    "success": "which images count for the {} model, shape (N,), bool.",
+    "success": "which images count for the {} model, shape (N,), bool; None: all.",
     "logits": "of the {} model, shape (N, K).",
     "adv_logits": "of the {} model on its adversarial images, shape (N, K).",
     "reduction": '"mean" or "sum" over the images that count, or "none".',
@@ -25,7 +25,13 @@ _EACH = 'A scalar, or shape (N,) for "none", in the unit of `{}`; 0 for equal mo
 
 
 def difference(
-    base: Callable[..., Tensor], name: str, *, of_images: bool = False, adversarial: bool = False, **facts: Any
+    base: Callable[..., Tensor],
+    name: str,
+    *,
+    of_images: bool = False,
+    adversarial: bool = False,
+    note: str = "",
+    **facts: Any,
 ) -> Callable[..., Tensor]:
     """Make and record the metric that is a metric of the defended model minus that of the original.
 
@@ -36,6 +42,7 @@ def difference(
         name: of the new function.
         of_images: whether the difference is taken on each image; else of the two means, each over its images.
         adversarial: whether the metric's logits are those on adversarial images.
+        note: of its docstring, a sentence after the first line.
         **facts: of the record (`Metric`), `symbol`, `title` and `meaning` at least.
 
     Returns:
@@ -43,7 +50,7 @@ def difference(
     """
     known = next(record for record in METRICS.values() if record.function is base)
     every = inspect.signature(base).parameters
-    options = {key: each for key, each in every.items() if each.default is not each.empty}
+    options = {key: each for key, each in every.items() if key not in known.arguments}
     options = {key: each for key, each in options.items() if of_images or key != "reduction"}
     shown = {key: "adv_logits" if adversarial and key == "logits" else key for key in known.arguments}
     separate = [shown[key] for key in known.arguments if key not in _SHARED]
@@ -69,7 +76,8 @@ def difference(
     function.__name__ = function.__qualname__ = name
     function.__module__ = inspect.stack()[1].frame.f_globals["__name__"]
     function.__signature__ = signature.replace(return_annotation=Tensor)  # pyright: ignore[reportFunctionMemberAccess]
-    function.__doc__ = f"{facts['meaning']}\n\n    Args:\n" + "".join(
+    further = f"    {note}\n\n" if note else ""
+    function.__doc__ = f"{facts['meaning']}\n\n{further}    Args:\n" + "".join(
         f"        {key}: {_text(key, base)}\n" for key in signature.parameters
     )
     function.__doc__ += f"\n    Returns:\n        {(_EACH if of_images else _ONE).format(base.__name__)}\n\n    Raises:"

@@ -16,7 +16,7 @@ from .common import (
     l2_divisor,
     nan_where_undefined,
 )
-from .registry import Reduction, metric, reduce
+from .registry import Reading, Reduction, metric, reduce
 
 INFINITE = float("inf")
 
@@ -34,13 +34,15 @@ INFINITE = float("inf")
     tables=("attacks", "models", "pairs"),
     brief=True,
 )
-def maximum_distortion(inputs: Tensor, adv_inputs: Tensor, success: Tensor, *, reduction: Reduction = "mean") -> Tensor:
+def maximum_distortion(
+    inputs: Tensor, adv_inputs: Tensor, success: Tensor | None = None, *, reduction: Reduction = "mean"
+) -> Tensor:
     """Largest change of any colour value (L-infinity norm), over successful attacks.
 
     Args:
         inputs: clean images in [0, 1], shape (N, C, H, W).
         adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
-        success: which images count, shape (N,), bool; all true counts failed attacks too.
+        success: which images count, shape (N,), bool; None: all, failed attacks too.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
@@ -65,23 +67,29 @@ def maximum_distortion(inputs: Tensor, adv_inputs: Tensor, success: Tensor, *, r
     formula="mean over successes of ||xa - x||_2 / sqrt(N)",
     latex=r"\operatorname{mean}_{\text{successes}} \frac{\lVert x_a - x \rVert_2}{\sqrt{N}}",
     aliases=("AND",),
+    readings={
+        "formula": Reading({"normalisation": "formula"}, "divided by N, as the paper prints it"),
+        "published": Reading({"normalisation": "published"}, "divided by sqrt(3 N), which fits the paper's Table 5"),
+    },
     tables=("attacks", "models", "pairs"),
     brief=True,
 )
 def euclidean_distortion(
     inputs: Tensor,
     adv_inputs: Tensor,
-    success: Tensor,
+    success: Tensor | None = None,
     *,
     normalisation: Normalisation = "rms",
     reduction: Reduction = "mean",
 ) -> Tensor:
     """Root mean square change of the colour values (normalised L2 norm), over successful attacks.
 
+    The paper prints ||xa - x||_2 / N; its Table 5 fits the root of 3 N.
+
     Args:
         inputs: clean images in [0, 1], shape (N, C, H, W).
         adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
-        success: which images count, shape (N,), bool; all true counts failed attacks too.
+        success: which images count, shape (N,), bool; None: all, failed attacks too.
         normalisation: what divides the L2 norm, with n = C H W values in an image: "rms" the root of n;
             "published" the root of 3 n, the scale of the paper's Table 5; "formula" n, as the formula is printed.
         reduction: "mean" or "sum" over the images that count, or "none".
@@ -108,12 +116,17 @@ def euclidean_distortion(
     formula="mean over successes of #{values whose 8-bit level changed} / N",
     latex=r"\operatorname{mean}_{\text{successes}} \frac{1}{N} \sum_j [r(x_{a,j}) \neq r(x_j)]",
     aliases=("AND",),
+    readings={
+        "truncate": Reading({"rounding": "truncate"}, "levels cut to 8 bits, as the paper's program does"),
+        "exact": Reading({"rounding": "exact"}, "values that differ at all"),
+        "pixel": Reading({"unit": "pixel"}, "pixels of which any channel changed"),
+    },
     tables=("attacks", "models"),
 )
 def pixel_change_ratio(
     inputs: Tensor,
     adv_inputs: Tensor,
-    success: Tensor,
+    success: Tensor | None = None,
     *,
     rounding: Literal["round", "truncate", "exact"] = "round",
     unit: Literal["value", "pixel"] = "value",
@@ -124,7 +137,7 @@ def pixel_change_ratio(
     Args:
         inputs: clean images in [0, 1], shape (N, C, H, W).
         adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
-        success: which images count, shape (N,), bool; all true counts failed attacks too.
+        success: which images count, shape (N,), bool; None: all, failed attacks too.
         rounding: to 8 bits: "round" to the nearest level, "truncate" to the level below, as the paper's program
             does; "exact" compares the numbers as they are.
         unit: "value" counts every channel of a pixel, "pixel" a pixel once if any of its channels changed.
@@ -163,7 +176,7 @@ def pixel_change_ratio(
     usual=2,
 )
 def relative_distortion(
-    inputs: Tensor, adv_inputs: Tensor, success: Tensor, p: float, *, reduction: Reduction = "mean"
+    inputs: Tensor, adv_inputs: Tensor, success: Tensor | None = None, p: float = 2, *, reduction: Reduction = "mean"
 ) -> Tensor:
     """Norm of the change over the norm of the clean image, over successful attacks.
 
@@ -172,7 +185,7 @@ def relative_distortion(
     Args:
         inputs: clean images in [0, 1], shape (N, C, H, W).
         adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
-        success: which images count, shape (N,), bool; all true counts failed attacks too.
+        success: which images count, shape (N,), bool; None: all, failed attacks too.
         p: order of the norm: 0, 1, 2 or infinity.
         reduction: "mean" or "sum" over the images that count, or "none".
 
@@ -187,7 +200,7 @@ def relative_distortion(
     check_pairs(inputs, adv_inputs, success)
     size = in_groups(lambda images: _norm(images, p), inputs)
     ratio = in_groups(lambda clean, attacked: _norm(attacked - clean, p), inputs, adv_inputs) / size
-    return reduce(nan_where_undefined(ratio, success & (size > 0)), reduction)
+    return reduce(nan_where_undefined(ratio, size > 0 if success is None else success & (size > 0)), reduction)
 
 
 @metric(
@@ -196,7 +209,7 @@ def relative_distortion(
     robust_when="higher",
     between=(0, 255),
     unit="grey levels",
-    source="RoBIC (Maho et al. 2021), section 2",
+    source="RoBIC (Maho et al. 2021), section 3",
     formula="mean of ||r(xa) - r(x)||_2 / sqrt(N), r the image rounded to grey levels 0..255",
     latex=r"\operatorname{mean} d(x), \quad d(x) = \frac{\lVert r(x_a) - r(x) \rVert_2}{\sqrt{N}}",
 )
@@ -226,7 +239,7 @@ def pixel_rms_distance(inputs: Tensor, adv_inputs: Tensor, *, reduction: Reducti
     robust_when="lower",
     between=(0, INFINITE),
     unit="dB",
-    source="RoBIC (Maho et al. 2021), section 2",
+    source="RoBIC (Maho et al. 2021), section 3",
     formula="mean of 20 log10(255 / d), d the pixel distance of the 8-bit images (RMSD)",
     latex=r"\operatorname{mean} 20 \log_{10} \frac{255}{d(x)}",
 )
@@ -257,11 +270,15 @@ def peak_signal_to_noise_ratio(inputs: Tensor, adv_inputs: Tensor, *, reduction:
     source="AISafety (Liu et al. 2021), eq 6; after Luo et al. 2018",
     formula="mean over successes of the sum over values j of |xa_j - x_j| / sd(3 x 3 region of x around j)",
     latex=r"\operatorname{mean}_{\text{successes}} \sum_j \frac{|x_{a,j} - x_j|}{\mathrm{sd}(R_j(x))}",
+    readings={
+        "product": Reading({"weighting": "product"}, "change times deviation: AISafety's program and its Table VIII"),
+        "complement": Reading({"weighting": "complement"}, "change times 1 - deviation: DEEPSEC's program"),
+    },
 )
 def perturbation_sensitivity_distance(
     inputs: Tensor,
     adv_inputs: Tensor,
-    success: Tensor,
+    success: Tensor | None = None,
     *,
     weighting: Literal["inverse", "complement", "product"] = "inverse",
     reduction: Reduction = "mean",
@@ -274,7 +291,7 @@ def perturbation_sensitivity_distance(
     Args:
         inputs: clean images in [0, 1], shape (N, C, H, W), at least 2 x 2.
         adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
-        success: which images count, shape (N,), bool; all true counts failed attacks too.
+        success: which images count, shape (N,), bool; None: all, failed attacks too.
         weighting: of a change by the deviation s: "inverse" 1 / s, as printed; "complement" 1 - s, DEEPSEC's program;
             "product" s, AISafety's program and its Table VIII.
         reduction: "mean" or "sum" over the images that count, or "none".

@@ -6,16 +6,14 @@ import torch
 from torch import Tensor
 
 from .common import (
-    ROWS,
     as_float,
-    at_least_float32,
     check_choice,
     check_classes,
     check_logits,
     confidence,
     nan_where_undefined,
 )
-from .registry import Reduction, metric, reduce
+from .registry import Reading, Reduction, metric, reduce
 
 Counted = Literal["successes", "all"]
 
@@ -253,6 +251,7 @@ def adversarial_class_confidence(adv_logits: Tensor, labels: Tensor, *, reductio
     formula="mean over images with F(xa) != y of P(xa)[y]",
     latex=r"\operatorname{mean}_{F(x_a) \neq y} P(x_a)_y",
     needs=("confidences",),
+    readings={"all": Reading({"over": "all"}, "over all images, as equation 10 prints it")},
 )
 def true_class_confidence_when_fooled(
     adv_logits: Tensor, labels: Tensor, *, over: Counted = "successes", reduction: Reduction = "mean"
@@ -285,9 +284,21 @@ def true_class_confidence_when_fooled(
     formula="mean over images with F(xa) != y of the largest minus the second largest P(xa)",
     latex=r"\operatorname{mean}_{F(x_a) \neq y} \left( \max_c P(x_a)_c - P_{(2)}(x_a) \right)",
     needs=("confidences",),
+    readings={
+        "all": Reading({"over": "all"}, "over all images"),
+        "printed": Reading(
+            {"over": "all", "of": "clean"},
+            "equation 11 as printed: the clean prediction minus the largest other one, over all images; -1 to 1",
+        ),
+    },
 )
 def noise_tolerance(
-    adv_logits: Tensor, labels: Tensor, *, over: Counted = "successes", reduction: Reduction = "mean"
+    adv_logits: Tensor,
+    labels: Tensor,
+    *,
+    over: Counted = "successes",
+    of: Literal["predicted", "clean"] = "predicted",
+    reduction: Reduction = "mean",
 ) -> Tensor:
     """Lead of the most probable class over the second, over misclassified adversarial images.
 
@@ -297,6 +308,8 @@ def noise_tolerance(
         adv_logits: of the adversarial images, shape (N, K), K >= 2.
         labels: true classes, shape (N,), int64.
         over: "successes" counts misclassified images, "all" every image.
+        of: class whose lead counts: "predicted" under attack, or "clean", as printed, by which every success is
+            negative; the clean prediction is taken to be the label, so the images should be correctly classified.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
@@ -309,8 +322,11 @@ def noise_tolerance(
     check_classes(sizes, labels=labels)
     if sizes["K"] < 2:
         raise ValueError(f"expected adv_logits of at least 2 classes, got {sizes['K']}")
-    top = torch.cat([at_least_float32(rows).softmax(1).topk(2).values for rows in adv_logits.split(ROWS)])
-    return reduce(_counted(top[:, 0] - top[:, 1], adv_logits, labels, over), reduction)
+    check_choice("of", of, ("predicted", "clean"))
+    classes = adv_logits.argmax(1) if of == "predicted" else labels
+    others = adv_logits.scatter(1, classes[:, None], -torch.inf).argmax(1)
+    lead = confidence(adv_logits, classes) - confidence(adv_logits, others)
+    return reduce(_counted(lead, adv_logits, labels, over), reduction)
 
 
 def _counted(values: Tensor, adv_logits: Tensor, labels: Tensor, over: Counted) -> Tensor:

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
 from math import inf, log
@@ -17,6 +17,16 @@ Need = Literal["confidences", "target", "transfer", "minimum norm", "sequences",
                "neurons", "consistency"]  # fmt: skip
 Table = Literal["attacks", "models", "pairs"]
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Reading(NamedTuple):
+    """A reading of a metric's source besides the usual one: options of the function, and what they mean in a line.
+
+    An option that is a function stands for its result, for arguments that are too large to be made in advance.
+    """
+
+    options: Mapping[str, Any]
+    meaning: str
 
 
 @dataclass(frozen=True)
@@ -48,6 +58,7 @@ class Metric:
             evaluation makes only on request ("coverage", "boundary", "neurons", "consistency").
         parameter: argument whose value may follow "@" in the symbol ("layer": a part of the model); "" for none.
         usual: default value of the parameter, if the symbol has none.
+        readings: other readings of its source, by the word that follows "@" in the symbol ("NTE@all").
         tables: the tables of attacks, models and pairs that show it if no metric is chosen, in the order of `METRICS`;
             in a mapping with the metric that it follows instead.
         only: the only tables that can have it; empty for all.
@@ -75,6 +86,7 @@ class Metric:
     needs: tuple[Need, ...] = ()
     parameter: str = ""
     usual: float | None = None
+    readings: Mapping[str, Reading] = field(default_factory=dict)
     tables: tuple[Table, ...] | Mapping[Table, str] = ()
     only: tuple[Table, ...] = ()
     brief: bool = False
@@ -82,9 +94,10 @@ class Metric:
 
     @cached_property
     def arguments(self) -> tuple[str, ...]:
-        """Required arguments of the function, without the parameter."""
+        """Arguments of the function that depend on the images: the required ones without the parameter, and success."""
         parameters = inspect.signature(self.function).parameters.items()
-        return tuple(name for name, each in parameters if each.default is each.empty and name != self.parameter)
+        required = [name for name, each in parameters if each.default is each.empty or name == "success"]
+        return tuple(name for name in required if name != self.parameter)
 
     @cached_property
     def of_images(self) -> bool:
@@ -154,11 +167,13 @@ def near_symbols(name: str) -> list[str]:
 
 
 def record_of(symbol: str) -> Metric | None:
-    """Return the record of a symbol, with or without a parameter ("FR@10", "ALD@inf", "NS@fc"); None if unknown."""
+    """Return the record of a symbol, alone, with a parameter ("FR@10", "NS@fc") or a reading ("NTE@all"), or None."""
     if symbol in METRICS:
         return METRICS[symbol]
     base, at, value = symbol.partition("@")
     for record in METRICS.values():
+        if at and record.symbol == base and value in record.readings:
+            return record
         if at and record.parameter and record.symbol.partition("@")[0] == base:
             counts = value.isascii() and value.isdecimal() and int(value) > 0
             return record if counts or record.parameter != "k" else None

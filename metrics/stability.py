@@ -1,12 +1,21 @@
 """Distance of a model from its decision boundary, and stability of its loss under noise."""
 
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from .common import at_least_float32, check, check_classes, check_images, check_logits, nan_where_undefined
+from .common import (
+    at_least_float32,
+    check,
+    check_choice,
+    check_classes,
+    check_images,
+    check_logits,
+    nan_where_undefined,
+)
 from .registry import Reduction, metric, reduce
 
 INFINITE = float("inf")
@@ -85,11 +94,13 @@ def boundary_steps(
     step_size: float = 0.0005,
     limit: int = 1000,
     *,
+    towards: Literal["any", "each"] = "any",
     reduction: Reduction = "mean",
 ) -> Tensor:
     """Steps of the basic iterative attack until the model is wrong.
 
-    Each step follows the sign of the gradient of the cross-entropy and stays in [0, 1]; there is no other bound.
+    Each step follows the sign of the gradient of the cross-entropy and stays in [0, 1]; there is no other bound. The
+    text has steps "for each direction j in the k classes", the authors' program steps away from the true class.
 
     Args:
         model: gives logits (N, K) for images (N, C, H, W), differentiable; in evaluation mode.
@@ -97,6 +108,8 @@ def boundary_steps(
         labels: true classes, shape (N,), int64.
         step_size: of each value in a step, > 0.
         limit: steps after which an image is left out, at least 1.
+        towards: "any" steps away from the true class; "each" takes the steps towards every other class, of which the
+            least number until the model is wrong counts, which costs up to K - 1 times as much.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
@@ -108,15 +121,21 @@ def boundary_steps(
     sizes = _check_examples(inputs, labels)
     if not step_size > 0 or limit < 1:
         raise ValueError(f"expected step_size > 0 and limit >= 1, got {step_size} and {limit}")
+    check_choice("towards", towards, ("any", "each"))
     steps = nan_where_undefined(at_least_float32(inputs).new_zeros(sizes["N"]), ~_right(model, inputs, labels))
-    left, moved = steps.isnan().nonzero()[:, 0], inputs[steps.isnan()]
-    for step in range(1, limit + 1):
-        if not len(left):
-            break
-        moved = (moved + step_size * _gradient(model, moved, labels[left]).sign()).clamp(0, 1)
-        still_right = _right(model, moved, labels[left])
-        steps[left[~still_right]] = step
-        left, moved = left[still_right], moved[still_right]
+    right = steps.isnan().nonzero()[:, 0]
+    if towards == "any" or not len(right):
+        steps[right] = _steps(
+            model, inputs[right], labels[right], None, step_size, steps.new_full((len(right),), limit)
+        )
+        return reduce(steps, reduction)
+    with torch.no_grad():
+        classes = model(inputs[right[:1]]).shape[1]
+    least = steps.new_full((len(right),), limit + 1)
+    for offset in range(1, classes):  # each stops where it could not be the least
+        targets = (labels[right] + offset) % classes
+        least = least.fmin(_steps(model, inputs[right], labels[right], targets, step_size, least - 1))
+    steps[right] = nan_where_undefined(least, least <= limit)
     return reduce(steps, reduction)
 
 
@@ -248,6 +267,23 @@ def _held(model: Model, images: Tensor, labels: Tensor, directions: Tensor, leng
         right = _right(model, moved, labels[left].repeat_interleave(len(group)))
         left, tried = left[right.unflatten(0, (len(left), len(group))).all(1)], tried + len(group)
     return torch.zeros_like(labels, dtype=torch.bool).index_fill_(0, left, True)
+
+
+def _steps(
+    model: Model, images: Tensor, labels: Tensor, targets: Tensor | None, step_size: float, limits: Tensor
+) -> Tensor:
+    """Return the steps away from the labels, or towards the targets, until the model is wrong; NaN beyond the limit."""
+    steps = nan_where_undefined(limits, torch.zeros_like(labels, dtype=torch.bool))
+    left, moved, step = (limits >= 1).nonzero()[:, 0], images[limits >= 1], 0
+    while len(left):
+        step += 1
+        aims, sign = (labels[left], 1) if targets is None else (targets[left], -1)
+        moved = (moved + sign * step_size * _gradient(model, moved, aims).sign()).clamp(0, 1)
+        still_right = _right(model, moved, labels[left])
+        steps[left[~still_right]] = step
+        kept = still_right & (limits[left] > step)
+        left, moved = left[kept], moved[kept]
+    return steps
 
 
 def _gradient(model: Model, images: Tensor, labels: Tensor) -> Tensor:

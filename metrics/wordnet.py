@@ -1,27 +1,50 @@
 """Semantic similarity of classes by their positions in WordNet (Wu and Palmer)."""
 
 from collections.abc import Hashable, Sequence
+from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from .common import check_choice
+
 Nodes = np.ndarray
 
 
-def imagenet_wup() -> Tensor:
+def imagenet_wup(sense: Literal["class", "first"] = "class") -> Tensor:
     """Wu-Palmer similarity of the 1000 ImageNet classes, in the usual order of the classes.
 
     Each class is the synset of its WordNet id, on its shortest hypernym path in WordNet 3.0. The paper looked the
     class names up and took the first sense, another synset for 209 classes (so coral and jackfruit get 0.46 there,
     0.19 here).
 
+    Args:
+        sense: "class" for the synset of the class; "first" for the first noun sense of its first name, and of two
+            synsets the pair of hypernym paths that makes them most similar, as the paper has it.
+
     Returns:
-        Shape (1000, 1000), float64, in (0, 1], 1 on the diagonal.
+        Shape (1000, 1000), float64, in (0, 1], 1 on the diagonal ("first": and for two classes of one first sense).
+
+    Raises:
+        ValueError: if there is no such sense.
     """
+    check_choice("sense", sense, ("class", "first"))
+    if sense == "first":
+        return first_sense_similarity().clone()
     with np.load(Path(__file__).parent / "data" / "imagenet_paths.npz") as stored:
         return _similarity(stored["nodes"])
+
+
+@lru_cache(maxsize=1)
+def first_sense_similarity() -> Tensor:
+    """Return the similarity by first senses; see `imagenet_wup`."""
+    with np.load(Path(__file__).parent / "data" / "imagenet_first_senses.npz") as stored:
+        pairs, owner = _similarity(stored["nodes"]).numpy(), stored["owner"]  # of each path, its class, in order
+    starts = np.flatnonzero(np.diff(owner.astype(int), prepend=-1))
+    return torch.from_numpy(np.maximum.reduceat(np.maximum.reduceat(pairs, starts, axis=0), starts, axis=1))
 
 
 def wup_from_paths(paths: Sequence[Sequence[Hashable]]) -> Tensor:

@@ -42,20 +42,18 @@ class Rule(NamedTuple):
         scale: function that maps it into [0, 1].
         complement: views that use 1 minus that.
         between: smallest and largest possible value of the metric.
+        factor: for a metric that the published program multiplies by this and cuts at 1; 0 for others.
     """
 
     category: str
     scale: Callable[[np.ndarray], np.ndarray]
     complement: tuple[View, ...]
     between: tuple[float, float] = (0, 1)
+    factor: float = 0.0
 
 
 def _as_is(value: np.ndarray) -> np.ndarray:
     return value
-
-
-def _capped(factor: float) -> Callable[[np.ndarray], np.ndarray]:
-    return lambda value: np.minimum(factor * value, 1.0)
 
 
 def _signed(value: np.ndarray) -> np.ndarray:
@@ -77,11 +75,11 @@ RULES: dict[str, Rule] = {
     **{symbol: Rule(EFFECTS, _as_is, ("model",), (-1, 1)) for symbol in ("AIAC", "ARTC")},
     **{symbol: Rule(EFFECTS, lambda value: 2 * value - 1, ("attack",)) for symbol in ("ACAMC_A", "ACAMC_T")},
     "APCR": Rule(DISTURBANCE, _as_is, ("attack",)),
-    **{symbol: Rule(DISTURBANCE, _capped(10.0), ("attack",)) for symbol in ("AED", "FDL", "FDH")},
-    "AMD": Rule(DISTURBANCE, _capped(255 / 32), ("attack",)),
-    "ADMS": Rule(DISTURBANCE, _capped(2.5), ("attack",), (0, 2)),
-    "ALMS": Rule(DISTURBANCE, _capped(2.5), ("attack",), (0, inf)),
-    "QN": Rule(COMPUTING, _capped(1 / 50_000), ("attack",), (0, inf)),
+    **{symbol: Rule(DISTURBANCE, _as_is, ("attack",), factor=10.0) for symbol in ("AED", "FDL", "FDH")},
+    "AMD": Rule(DISTURBANCE, _as_is, ("attack",), factor=255 / 32),
+    "ADMS": Rule(DISTURBANCE, _as_is, ("attack",), (0, 2), 2.5),
+    "ALMS": Rule(DISTURBANCE, _as_is, ("attack",), (0, inf), 2.5),
+    "QN": Rule(COMPUTING, _as_is, ("attack",), (0, inf), 1 / 50_000),
     "CTC": Rule(COMPUTING, lambda value: 0.9 - 0.2 * value, (), (0, 4)),  # its five levels, 0 the fastest
     **{symbol: Rule(DEFENCE, _signed, (), (-1, 1)) for symbol in ("CAV", "FV", "CV", "ARAC", "AITC")},
     **{symbol: Rule(DEFENCE, _signed, (), (-1, 1)) for symbol in ("AMDV", "AEDV", "APCRV")},
@@ -106,13 +104,21 @@ def metrics_of(view: View) -> tuple[str, ...]:
 
 
 def rank_metrics(
-    frame: pd.DataFrame, subjects: Subjects = "models", *, propagate: bool = False, seed: int = 0
+    frame: pd.DataFrame,
+    subjects: Subjects = "models",
+    *,
+    curve: Curve = "intercept",
+    uncapped: bool = False,
+    propagate: bool = False,
+    seed: int = 0,
 ) -> Ranking:
     """Rank the rows of a table of metrics as `rank_table` does.
 
     Args:
         frame: a row for each subject, by name, and a column for each metric.
         subjects: kind of the rows.
+        curve: see `rank_table`.
+        uncapped: see `rank_table`.
         propagate: see `rank_table`.
         seed: see `rank_table`.
 
@@ -120,27 +126,30 @@ def rank_metrics(
         ValueError: As `rank_table`.
     """
     names, metrics = list(map(str, frame.index)), list(map(str, frame.columns))
-    return rank_table(frame.to_numpy(), names, metrics, view=VIEWS[subjects], propagate=propagate, seed=seed)
+    options = {"curve": curve, "uncapped": uncapped, "propagate": propagate, "seed": seed}
+    return rank_table(frame.to_numpy(), names, metrics, view=VIEWS[subjects], **options)
 
 
-def rank_table(
+def rank_table(  # noqa: PLR0913 - the data by position, the choices by keyword
     values: np.ndarray,
     subjects: Sequence[str],
     metrics: Sequence[str],
     *,
     view: View = "model",
     curve: Curve = "intercept",
+    uncapped: bool = False,
     propagate: bool = False,
     seed: int = 0,
 ) -> Ranking:
     """Rank models, attacks or defences by a table of metrics, as CANARY does, with uncertainty.
 
-    3PL with theta ~ N(0, 1), log a ~ N(0, 1), b ~ N(0, 1), c ~ Beta(5, 17), fractional Bernoulli likelihood. Metrics
-    are mapped to [0, 1] by `RULES`, then max-min normalised and rounded to two decimals; one that is the same for every
-    subject is unchanged. A category in which no two subjects differ, or whose metrics cancel out, is omitted with a
-    note. The abilities of each category are max-min normalised, but not rounded as in the published program, because
-    rounding would turn noise of 0.001 into 0.01. The posterior is that of the published program, which samples it by
-    Metropolis steps; here every conditional draw is exact.
+    3PL with theta ~ N(0, 1), log a ~ N(0, 1), b ~ N(0, 1), c ~ Beta(5, 17), fractional Bernoulli likelihood.
+    Metrics are mapped to [0, 1] by `RULES`, which cut large disturbances at 1 as the published program does, then
+    max-min normalised and rounded to two decimals; one that is the same for every subject is unchanged. A category
+    in which no two subjects differ, or whose metrics cancel out, is omitted with a note. The abilities of each
+    category are max-min normalised, but not rounded as in the published program, because rounding would turn noise
+    of 0.001 into 0.01. The posterior is that of the published program, which samples it by Metropolis steps; here
+    every conditional draw is exact.
 
     There are two departures. The published program inverts the time levels twice, so that slow attacks score higher;
     here fast ones do, as in the text. It has no rules for defences; the text puts all their metrics into one category
@@ -152,7 +161,8 @@ def rank_table(
         metrics: symbols from `RULES`, length M. QN is the number of queries, half of forward plus backward passes
             (forward passes if there are no others). CTC is the time level, 0 for the fastest of five.
         view: subjects to score: models, attacks (without CA, CF, CC), or defences.
-        curve: "intercept" as in the published program, "paper" as in its text.
+        curve: "intercept" as in the published program, "paper" as in its text: 3PL with a difficulty and D = 1.702.
+        uncapped: max-min normalise the metrics as they are, as in the text, without the caps of the published program.
         propagate: include the uncertainty of the categories' abilities in the intervals. As published, only their means
             enter the second layer.
         seed: the same seed gives the same ranking.
@@ -172,9 +182,10 @@ def rank_table(
         alone = f"one {view}, {subjects[0]}" if subjects else "no subject"
         raise ValueError(f"{alone}: nothing to rank it against; expected at least 2 subjects")
     check_seed(seed)
-    responses = normalise_metrics(values, metrics, view)
+    responses = normalise_metrics(values, metrics, view, uncapped=uncapped)
     model = ResponseModel("3pl", "bernoulli", curve, hierarchical=False)
-    layers, _, notes = _fit_layers(responses, subjects, metrics, view, model, seed)
+    layers, columns, notes = _fit_layers(responses, subjects, metrics, view, model, seed)
+    notes += [] if uncapped else _capped_notes(values, metrics)
     final = layers[-1]
     draws = _propagated(layers[:-1], model, seed) if propagate and len(layers) > 1 else final.ability
     low, high = final.expected.min(), final.expected.max()
@@ -189,7 +200,24 @@ def rank_table(
         resampled,
         replace(final, diagnostics=_worst(layers)),
     )
-    return replace(ranking, notes=(*notes, *ranking.notes))
+    names = [RULES[metrics[chosen.index(True)]].category for chosen in columns]
+    categories = dict(zip(names, _second(layers[: len(names)]).T, strict=True))
+    return replace(ranking, notes=(*notes, *ranking.notes), categories=categories)
+
+
+def _capped_notes(values: np.ndarray, metrics: Sequence[str]) -> list[str]:
+    """Describe which metrics are cut at 1 before they are max-min normalised, and for how many subjects."""
+    cut = {
+        metric: (int((RULES[metric].factor * column >= 1).sum()), int((~np.isnan(column)).sum()))
+        for metric, column in zip(metrics, values.T, strict=True)
+    }
+    every = [metric for metric, (count, known) in cut.items() if count and count == known]
+    some = [f"{metric} {count} of {known}" for metric, (count, known) in cut.items() if 0 < count < known]
+    if not every and not some:
+        return []
+    parts = [f"at the cap for every subject, which says nothing: {', '.join(every)}"] if every else []
+    parts += [f"at the cap for some: {', '.join(some)}"] if some else []
+    return [f"caps of the published program: {'; '.join(parts)}; `uncapped` omits them"]
 
 
 def _fit_layers(
@@ -255,6 +283,7 @@ def place_row(  # noqa: PLR0913 - the data by position, the choices by keyword
     *,
     view: View = "model",
     curve: Curve = "intercept",
+    uncapped: bool = False,
     seed: int = 0,
 ) -> Placement:
     """Place a new subject among the subjects of a table of metrics, as ranked by `rank_table`.
@@ -271,6 +300,7 @@ def place_row(  # noqa: PLR0913 - the data by position, the choices by keyword
         name: name of the new subject.
         view: see `rank_table`.
         curve: see `rank_table`.
+        uncapped: see `rank_table`.
         seed: see `rank_table`.
 
     Returns:
@@ -284,8 +314,8 @@ def place_row(  # noqa: PLR0913 - the data by position, the choices by keyword
     values, row = np.asarray(values, dtype=float), np.asarray(newcomer, dtype=float)
     if row.shape != (len(metrics),) or np.isnan(row).all() or name in subjects:
         raise ValueError(f"expected a new subject with some of {', '.join(metrics)}, got {name}: {row!r:.60}")
-    responses = normalise_metrics(values, metrics, view)
-    table = _directed(np.vstack([values, row]), metrics, view)
+    responses = normalise_metrics(values, metrics, view, uncapped=uncapped)
+    table = _directed(np.vstack([values, row]), metrics, view, uncapped)
     answers = np.array([_normalised(column[-1:], among=column[:-1])[0] for column in table.T])
     beyond = [
         metric
@@ -294,6 +324,7 @@ def place_row(  # noqa: PLR0913 - the data by position, the choices by keyword
     ]
     model = ResponseModel("3pl", "bernoulli", curve, hierarchical=False)
     layers, columns, about = _fit_layers(responses, subjects, metrics, view, model, seed)
+    about += [] if uncapped else _capped_notes(np.vstack([values, row]), metrics)
     final, given = layers[-1], responses[:, columns[0]]
     last = answers[columns[0]]
     if len(layers) > 1:
@@ -328,13 +359,14 @@ def place_row(  # noqa: PLR0913 - the data by position, the choices by keyword
     return Placement(name, replace(ranking, notes=notes), int(seen.sum()), 0, notes)
 
 
-def normalise_metrics(values: np.ndarray, metrics: Sequence[str], view: View) -> np.ndarray:
+def normalise_metrics(values: np.ndarray, metrics: Sequence[str], view: View, *, uncapped: bool = False) -> np.ndarray:
     """Convert metrics to responses: scaled by `RULES`, max-min normalised and rounded to two decimals.
 
     Args:
         values: shape (N, M); NaN is missing.
         metrics: symbols, length M.
         view: view of models, attacks or defences.
+        uncapped: see `rank_table`.
 
     Returns:
         Shape (N, M), in [0, 1].
@@ -349,10 +381,11 @@ def normalise_metrics(values: np.ndarray, metrics: Sequence[str], view: View) ->
     if foreign:
         about = ", ".join(dict.fromkeys(RULES[metric].category for metric in foreign))
         raise ValueError(f"{', '.join(foreign)} cannot be used in the view of {view}s: they are about {about}")
-    return np.stack([_normalised(column) for column in _directed(np.asarray(values, dtype=float), metrics, view).T], 1)
+    directed = _directed(np.asarray(values, dtype=float), metrics, view, uncapped)
+    return np.stack([_normalised(column) for column in directed.T], 1)
 
 
-def _directed(values: np.ndarray, metrics: Sequence[str], view: View) -> np.ndarray:
+def _directed(values: np.ndarray, metrics: Sequence[str], view: View, uncapped: bool) -> np.ndarray:
     """Return metrics scaled by `RULES`, higher being better for the view, shape (N, M)."""
     columns = []
     for metric, column in zip(metrics, values.T, strict=True):
@@ -362,7 +395,8 @@ def _directed(values: np.ndarray, metrics: Sequence[str], view: View) -> np.ndar
             raise ValueError(
                 f"expected {metric} from {low:g} to {high:g}, got {wrong[0]:g} (use proportions, not percentages)"
             )
-        response = RULES[metric].scale(column)
+        rule = RULES[metric]
+        response = np.minimum(rule.factor * column, 1.0) if rule.factor and not uncapped else rule.scale(column)
         if metric.startswith("ACAMC"):  # both depend on the map of the adversarial label
             map_moved = values[:, list(metrics).index("ACAMC_A")] if "ACAMC_A" in metrics else column
             response = np.where(map_moved <= 0.5, 0.0, response)

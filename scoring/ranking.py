@@ -55,6 +55,8 @@ class Ranking:
         notes: notes to read first; failed fits come before all else.
         diagnostics: diagnostics of the fit. None without one.
         fit: fit of the item response model. None without one.
+        categories: for CANARY's ranking the scores of each category of metrics, shape (N,), in [0, 1], on which the
+            score is based: the paper's Theta1, Theta2... Empty for other methods.
         p_values: for means and Borda counts those of the sign-flip test over images, (N, N). None for other methods.
     """
 
@@ -80,6 +82,7 @@ class Ranking:
     diagnostics: Diagnostics | None = None
     fit: IRTFit | None = field(default=None, repr=False)
     p_values: np.ndarray | None = field(default=None, repr=False)
+    categories: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
 
     def __repr__(self) -> str:
         frame = self.to_frame()
@@ -153,6 +156,10 @@ class Ranking:
             "agreement": self.agreement,
             "diagnostics": asdict(self.diagnostics) if self.diagnostics else None,
         }
+        if self.categories:
+            result["categories"] = {
+                name: dict(zip(self.subjects, scores.tolist(), strict=True)) for name, scores in self.categories.items()
+            }
         return _plain(result)
 
 

@@ -53,6 +53,8 @@ def render(symbol: str) -> str:
     facts = {"also called": ", ".join(known["also"]), "better": known["better"]}
     facts |= {"range": f"{known['range']}, {known['unit']}", "source": known["source"]}
     facts |= {"needs": known["needs"], "from a results folder": f"`{known['shown_by']}`"}
+    facts |= {"other readings": "; ".join(f"`{name}`: {meaning}" for name, meaning in known["readings"].items())}
+    facts |= {"AISafety, Table I": known["taxonomy"]}
     facts |= {"function": f"{{py:func}}`{known['function']}`"}
     text += table(["", ""], [[word, fact] for word, fact in facts.items() if fact])
     text += f"\n{known['note']}\n" if known["note"] else ""

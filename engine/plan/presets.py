@@ -177,7 +177,7 @@ _ROBIC = Preset(
 )
 
 _INCEPTION = ("demo:efficientnet-lite2",)  # in the place of the Inception-V3 that the paper transfers PGD from
-_L1, _L2, _LINF = 12.0, 0.5, 0.03  # AISafety V.A: CIFAR-10 and SVHN
+_L1, _L2, _LINF = 12.0, 0.5, 0.03  # AISafety IV.A: CIFAR-10 and SVHN
 _AISAFETY = Preset(
     Config(
         preset="aisafety",
@@ -198,7 +198,7 @@ _AISAFETY = Preset(
         limit=1000,
     ),
     ("CA", "AAW", "AAB", "ACAC", "ACTC", "NTE", "ALD", "ASS", "PSD"),
-    "AISafety (Liu et al. 2021), V.A and Tables II to IV: radii",
+    "AISafety (Liu et al. 2021), IV.A and Tables II to IV: radii",
     (),
     (
         "PGD is transferred from demo:efficientnet-lite2 (ImageNet), the paper has an Inception-V3; --surrogate MODEL "
@@ -225,7 +225,7 @@ _FOOLING = Preset(
         limit=1000,
     ),
     ("MR", "FR@1", "FR@5", "FR@10", "FR@20", "FR@50", "FR@100", "FR_AUC", "QI_Wup", "QI_Vis"),
-    "Fooling beyond flipping the label (Mopuri et al. 2020), section 4: radius, binary search steps",
+    "Fooling beyond flipping the label (Mopuri et al. 2020), section 3: radius, binary search steps",
     (),
     (
         "I-FGSM-LL is BIM aimed at the least likely class; the untargeted BIM is added",
@@ -252,7 +252,7 @@ _HIKDEEPSEC = Preset(
         limit=1000,
     ),
     ("CA", "AAW", "CAV", "CRR", "CSR", "CCV", "COS"),
-    "HikDeep-Sec (Zhang et al. 2023), section 5: radii, 5 steps of 0.004",
+    "HikDeep-Sec (Zhang et al. 2023), section 6.1: radii, 5 steps of 0.004",
     (),
     ("the step of 0.004 is larger than the radius of 1/255: each step is cut to the ball",),
 )

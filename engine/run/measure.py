@@ -246,9 +246,9 @@ def _measure(
             FileNotFoundError,
         ) as error:  # small images; DISTS without VGG16
             columns[symbol], unmeasured[symbol] = values, " ".join(str(error).split())
-    chosen = _parametrised(given, usable, measures)
+    chosen, reasons = _parametrised(classifier, given, usable, measures)
     columns |= chosen
-    unmeasured |= {symbol: _LACKING for symbol in filter(is_parametrised, measures) if symbol not in chosen}
+    unmeasured |= reasons
     _correct_outcomes(columns, result, usable)
     unmeasured |= _leave_detected(columns, result) if classifier.detects else {}
     for measure in measures:
@@ -270,15 +270,24 @@ def _check_confidences(classifier: Classifier, symbol: str) -> None:
         raise Unsupported(NO_CONFIDENCES)
 
 
-def _parametrised(given: Mapping[str, Any], usable: Tensor, measures: Sequence[str]) -> dict[str, Tensor]:
-    """Compute the metrics with a parameter in their symbols, if their arguments are available."""
-    columns = {}
+def _parametrised(
+    classifier: Classifier, given: Mapping[str, Any], usable: Tensor, measures: Sequence[str]
+) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Compute the metrics with a reading or parameter in their symbols; return why some have no value."""
+    columns, unmeasured = {}, {}
     for symbol in filter(is_parametrised, measures):
         metric = METRICS[base_symbol(symbol)]
-        if all(given.get(name) is not None for name in metric.arguments):
-            values = torch.full(usable.shape, math.nan, dtype=torch.double, device=usable.device)
-            columns[symbol] = _values(metric, given, usable, values, metric_parameter(symbol))
-    return columns
+        options = metric_parameter(symbol)
+        if any(given.get(name) is None for name in metric.arguments if name not in options):
+            unmeasured[symbol] = _LACKING
+            continue
+        values = torch.full(usable.shape, math.nan, dtype=torch.double, device=usable.device)
+        try:
+            _check_confidences(classifier, symbol)
+            columns[symbol] = _values(metric, given, usable, values, options)
+        except ValueError as error:  # small images; channels that a reading does not take
+            columns[symbol], unmeasured[symbol] = values, " ".join(str(error).split())
+    return columns, unmeasured
 
 
 def _similarity_of(measures: Sequence[str], classes: int) -> Tensor | None:
@@ -326,10 +335,13 @@ def _values(
     rows = (given["success"] if "success" in metric.arguments else usable).nonzero()[:, 0]
     if not len(rows):
         return values
-    arguments = {
-        name: given[name] if name in ("similarity", "weight") else given[name][rows] for name in metric.arguments
-    }
     options = {metric.parameter: metric.usual} if metric.usual is not None and options is None else options or {}
+    options = {name: each.to(values.device) if isinstance(each, Tensor) else each for name, each in options.items()}
+    arguments = {
+        name: given[name] if name in ("similarity", "weight") else given[name][rows]
+        for name in metric.arguments
+        if name not in options
+    }
     values[rows] = metric.function(**arguments, **options, reduction="none").to(values)
     return values
 

@@ -4,9 +4,11 @@ from collections.abc import Callable, Mapping, MutableMapping
 from hashlib import sha256
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 import torch
 from torch import Tensor
+from torchvision.transforms.functional import gaussian_blur
 
 from ...adapters import AttackResult, Classifier
 from ...adapters.models.sandbox.isolated import is_isolated
@@ -66,6 +68,8 @@ def optional_columns(
                 made = _coverage_columns(result, classifier, inputs, group, ranges_of(classifier, measure))
             elif group.name == "neurons":
                 made = _neuron_columns(result, classifier, inputs)
+            elif group.name == "consistency" and "adversarial" in group["noise"].split("+"):
+                made = _consistency_columns(classifier, inputs, result, group)
             else:
                 if (place, measure) not in memory:
                     memory[place, measure] = _OF_CLEAN[group.name](classifier, inputs, result, group)
@@ -166,30 +170,55 @@ def _boundary_columns(classifier: Classifier, inputs: Tensor, result: AttackResu
     distance = empirical_boundary_distance(classifier, inputs, result.labels, directions, magnitudes, reduction="none")
     steps = torch.full_like(distance, torch.nan)
     if classifier.gradients:
-        steps = boundary_steps(classifier, inputs, result.labels, group["step_size"], group["limit"], reduction="none")
+        sizes, towards = (group["step_size"], group["limit"]), group["towards"]
+        steps = boundary_steps(classifier, inputs, result.labels, *sizes, towards=towards, reduction="none")
     return {"EBD": column_of_values(distance.double()), "EBD2": column_of_values(steps.double())}
 
 
 def _consistency_columns(classifier: Classifier, inputs: Tensor, result: AttackResult, group: MeasureGroup) -> Columns:
-    """Compute ENI of each image: the mean over noisy versions, uniform within epsilon, seeded by the image."""
+    """Compute ENI of each image: the mean over its versions, all within epsilon, random ones seeded by the image.
+
+    As in equation 21, every version counts once: `versions` of each kind of noise, and one adversarial example.
+    """
     if classifier.outputs == "labels":
         raise Unsupported(NO_CONFIDENCES)
-    versions, epsilon = group["versions"], group["epsilon"]
+    versions, epsilon, kinds = group["versions"], group["epsilon"], group["noise"].split("+")
+    examples = result.adv_inputs.where(result.usable[:, None, None, None], inputs)
     values = []
-    for image, logits, label in zip(inputs, result.logits, result.labels, strict=True):
-        noisy = noisy_versions(image, versions, epsilon)
+    for image, example, logits, label in zip(inputs, examples, result.logits, result.labels, strict=True):
+        drawn = [noisy_versions(image, versions, epsilon, kind) for kind in kinds if kind != "adversarial"]
+        noisy = torch.cat([*drawn, *([_within(image, example[None], epsilon)] if "adversarial" in kinds else [])])
         answers = classifier.predict_logits(noisy)
         ratios = noise_ratios(logits[None], answers[None], image[None], noisy[None], label[None], epsilon)
         values.append(ratios.double().nanmean())
     return {"ENI": column_of_values(torch.stack(values))}
 
 
-def noisy_versions(image: Tensor, versions: int, epsilon: float) -> Tensor:
-    """Return an image with uniform noise of at most epsilon, clipped to [0, 1]: shape (versions, C, H, W)."""
+def noisy_versions(image: Tensor, versions: int, epsilon: float, kind: str = "uniform") -> Tensor:
+    """Return versions of an image, each value at most epsilon from it and in [0, 1]: shape (versions, C, H, W).
+
+    Args:
+        image: shape (C, H, W), in [0, 1].
+        versions: how many.
+        epsilon: largest change of a value; a larger one is cut to it.
+        kind: "uniform" noise within epsilon, "gaussian" noise of deviation epsilon / 2, or "blur": Gaussian, of
+            deviations from 0.5 to 1.5 pixels in equal steps.
+    """
+    if kind == "blur":
+        blurred = [gaussian_blur(image, [7, 7], [sigma]) for sigma in np.linspace(0.5, 1.5, versions)]
+        return _within(image, torch.stack(blurred), epsilon)
     digest = sha256(image.detach().cpu().contiguous().numpy().tobytes()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "little"))
+    if kind == "gaussian":
+        noise = torch.randn(versions, *image.shape, generator=generator, device="cpu").mul_(epsilon / 2)
+        return _within(image, image + noise.to(image), epsilon)
     noise = torch.rand(versions, *image.shape, generator=generator, device="cpu").mul_(2).sub_(1).mul_(epsilon)
     return (image + noise.to(image)).clamp(0, 1)
+
+
+def _within(image: Tensor, versions: Tensor, epsilon: float) -> Tensor:
+    """Cut the change of each value of the versions, (n, C, H, W), to epsilon, and the value to [0, 1]."""
+    return (image + (versions - image).clamp(-epsilon, epsilon)).clamp(0, 1)
 
 
 _OF_CLEAN: Mapping[str, Callable[..., Columns]] = {"boundary": _boundary_columns, "consistency": _consistency_columns}

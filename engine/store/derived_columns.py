@@ -1,4 +1,4 @@
-"""Columns that are computed on reading: FR@K at any K, semantic confusion at any threshold, OTR, and users' metrics."""
+"""Columns that are computed on reading: FR@K at any K, confusion at any threshold, NTE@all, OTR, and users' metrics."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -11,8 +11,11 @@ from ...adapters.paths import is_file_name
 from ...adapters.running.judge import RULES
 from ...metrics import (
     METRICS,
+    confusion_within,
+    demotion_rank,
     fooling_rate_at_k,
     imagenet_wup,
+    reached_classes,
     semantic_confusion,
     targeted_semantic_confusion,
 )
@@ -29,6 +32,8 @@ _RATE = "FR@"
 STORED_RATE = "FR@K"  # name in records, for one K
 STORED_K = METRICS[STORED_RATE].usual
 _SEMANTIC = ("QI_Wup", "QI_Wup_T")
+_OF_ANSWERS = ("NTE", "ACTC")  # their readings follow from logits on adversarial images
+_OF_LABELS = ("RANK", "RANK_max", "CLASSES", "WITHIN")
 _IMAGENET = 1000  # classes
 
 
@@ -41,7 +46,10 @@ def is_rate(symbol: str) -> bool:
 def needs_logits(symbol: str) -> bool:
     """Whether a column of this symbol needs the logits of every run."""
     is_stored = symbol == _RATE + str(STORED_K)  # in all runs except old ones
-    return (is_rate(symbol) and not is_stored) or is_file_name(symbol) or base_symbol(symbol) in _SEMANTIC
+    derived = base_symbol(symbol) in (*_SEMANTIC, *_OF_LABELS) or (
+        base_symbol(symbol) in _OF_ANSWERS and is_parametrised(symbol)
+    )
+    return (is_rate(symbol) and not is_stored) or is_file_name(symbol) or derived
 
 
 def lacks_rate(outcome: "RunResult", symbol: str) -> bool:
@@ -71,6 +79,10 @@ def derive_columns(
         elif base_symbol(name) in _SEMANTIC and name not in outcome.columns:
             values = _semantic_column(outcome, logits, name)
             further |= {} if values is None else {name: values}
+        elif base_symbol(name) in _OF_LABELS and name not in outcome.columns:
+            further[name] = _labels_column(outcome, logits, name)
+        elif base_symbol(name) in _OF_ANSWERS and is_parametrised(name) and name not in outcome.columns:
+            further[name] = _reading_column(outcome, name)
     if tested is not None:
         further["OTR"] = mean_rate([*transfer_rates(outcome.columns, outcome.usable, tested).values()])
     return further
@@ -89,22 +101,53 @@ def _semantic_column(outcome: "RunResult", logits: Tensor | None, symbol: str) -
     """Compute QI_Wup@T or QI_Wup_T@T, (n,), by the run's hierarchy or WordNet; None if neither applies."""
     if outcome.adv_logits is None or logits is None or not is_parametrised(symbol):
         return None
-    answers = _answers(outcome)
+    answers, options = _answers(outcome), metric_parameter(symbol)
     group = find_group(outcome.cell.measures, "confusion")
-    if group is not None and group["hierarchy"]:
+    if "similarity" in options:
+        if answers.shape[1] != _IMAGENET:
+            return None
+        similarity = options.pop("similarity")
+    elif group is not None and group["hierarchy"]:
         similarity = similarity_of_file(group["hierarchy"], answers.shape[1])
     elif answers.shape[1] == _IMAGENET:
         similarity = imagenet_wup()
     else:
         return None
     if base_symbol(symbol) == "QI_Wup":
-        values = semantic_confusion(logits, answers, similarity, **metric_parameter(symbol), reduction="none")
+        values = semantic_confusion(logits, answers, similarity, **options, reduction="none")
         return _over_usable(outcome, values.numpy())
     targets = outcome.columns["target"].astype(float)
     known = ~np.isnan(targets)
     aims = torch.tensor(np.where(known, targets, 0)).long()
-    values = targeted_semantic_confusion(aims, answers, similarity, **metric_parameter(symbol), reduction="none")
+    values = targeted_semantic_confusion(aims, answers, similarity, **options, reduction="none")
     return np.where(known, _over_usable(outcome, values.numpy()), np.nan)
+
+
+def _reading_column(outcome: "RunResult", symbol: str) -> np.ndarray:
+    """Compute a reading of a metric of the logits on adversarial images, (n,); NaN without confidences."""
+    if outcome.adv_logits is None or not outcome.has_confidences:
+        return np.full(len(outcome.columns["label"]), np.nan)
+    labels, function = torch.tensor(outcome.columns["label"]), METRICS[base_symbol(symbol)].function
+    values = function(_answers(outcome), labels, **metric_parameter(symbol), reduction="none")
+    return _over_usable(outcome, values.double().numpy())
+
+
+def _labels_column(outcome: "RunResult", logits: Tensor | None, symbol: str) -> np.ndarray:
+    """Compute a metric of the demotion of the clean class, (n,); of those of all images, its value at each of them."""
+    nothing = np.full(len(outcome.columns["label"]), np.nan)
+    base = base_symbol(symbol)
+    if outcome.adv_logits is None or logits is None or (needs_confidences(base) and not outcome.has_confidences):
+        return nothing
+    answers = _answers(outcome)
+    counting = ~np.isnan(_over_usable(outcome, np.ones(len(nothing))))
+    if base == "CLASSES":
+        return np.where(counting, float(reached_classes(answers[torch.tensor(counting)])), np.nan)
+    if base != "WITHIN":
+        return np.where(counting, demotion_rank(logits, answers, reduction="none").numpy(), np.nan)
+    options = metric_parameter(symbol) if is_parametrised(symbol) else {}
+    if max(options.get("classes", (0,))) >= answers.shape[1]:
+        return nothing
+    return np.where(counting, confusion_within(logits, answers, **options, reduction="none").numpy(), np.nan)
 
 
 def _users_metric(outcome: "RunResult", logits: Tensor | None, name: str) -> np.ndarray:

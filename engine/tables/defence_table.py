@@ -13,9 +13,17 @@ from torch import Tensor
 
 from ...errors import InvalidInput, UnknownName, Unsupported
 from ...intervals import difference_bounds, discordant_correlation
-from ...metrics import METRICS
+from ...metrics import METRICS, record_of
 from ..finding import Finding, note
-from ..metric_names import needs_confidences, resolve_symbols, unknown_metric
+from ..metric_names import (
+    base_symbol,
+    facts_of,
+    is_parametrised,
+    metric_parameter,
+    needs_confidences,
+    resolve_symbols,
+    unknown_metric,
+)
 from ..statistics.bootstrap import Estimate, Replicates, bootstrap_means, draw_macro_f1, draws_of
 from ..store.columns import logits_of
 from ..store.results import CleanResult, Results, RunResult, images_text, read_outcomes
@@ -147,9 +155,11 @@ def _choose(symbols: Sequence[str] | None) -> tuple[str, ...]:
     every = tuple(symbol for symbol, record in METRICS.items() if record.group.startswith("defence"))
     chosen = every if symbols is None else resolve_symbols(symbols)
     for symbol in chosen:
-        if symbol not in METRICS:
+        if record_of(symbol) is None:
             raise unknown_metric(symbol)
-        if symbol not in every:
+        if is_parametrised(symbol):
+            metric_parameter(symbol)
+        if base_symbol(symbol) not in every:
             raise Unsupported(f"{symbol} is a metric of one model; use it without --defence")
     return chosen
 
@@ -314,11 +324,11 @@ def _same_width(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
 
 def _estimate(symbol: str, row: _Row, counts: Counts, *, has_interval: bool) -> Estimate:
     """Return the mean of a metric over the repeats, with the interval of a rate or difference if it is one."""
-    if symbol in row.meaningless:
+    if base_symbol(symbol) in row.meaningless:
         return NOTHING
     weights = counts(len(row.truth))
     estimate = estimate_draws(mean_draws([[_draw(symbol, pair, row.truth, weights) for pair in row.repeats]]))
-    kind = METRICS[symbol].kind
+    kind = facts_of(symbol).kind
     sides = [_rates(symbol, pair, row.truth) for pair in row.repeats] if kind in ("share", "difference") else []
     sides = [each for each in sides if each]
     if not sides or not has_interval:
@@ -335,14 +345,15 @@ def _estimate(symbol: str, row: _Row, counts: Counts, *, has_interval: bool) -> 
 
 def _draw(symbol: str, pair: _Pair, truth: Tensor, counts: np.ndarray) -> Replicates:
     """Return a metric of two models on the same images; NaN if it is undefined."""
-    record = METRICS[symbol]
+    record = facts_of(symbol)
+    options = metric_parameter(symbol) if is_parametrised(symbol) else {}
     given = {"labels": truth}
     for name, logits in zip(("logits", "defended_logits"), pair.logits, strict=True):
         given[name] = logits
         if not pair.is_clean:
             given[name.replace("logits", "adv_logits")] = logits
     if record.of_images and {*record.arguments} <= {*given}:
-        values = record.function(**{name: given[name] for name in record.arguments}, reduction="none")
+        values = record.function(**{name: given[name] for name in record.arguments}, **options, reduction="none")
         return bootstrap_means(counts, np.where(pair.counts, values.double().numpy(), np.nan)[:, None])[0]
     if record.base == "CF":
         labels, drawn = truth.numpy()[pair.counts], counts[:, pair.counts]

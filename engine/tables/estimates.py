@@ -260,12 +260,20 @@ _OF_DISTANCES: Mapping[str, Callable[[np.ndarray, np.ndarray, np.ndarray], np.nd
 }
 
 
+_OF_ALL_IMAGES = ("RANK_max", "CLASSES")  # the largest value of a column; without an interval, as they rise with n
+
+
 def _draw_of_set(outcome: RunResult, symbol: str, counts: np.ndarray, nearest: Nearest) -> Replicates | None:
     """Return the replicates of a metric that is not a mean over images; None if it is one, or undefined."""
     record = facts_of(symbol)
     if "coverage" in record.needs:
         value = np.append(_coverage(outcome, symbol), np.full(len(counts) - 1, np.nan))
         return draws_of(value, int(outcome.usable.sum()))
+    if symbol in _OF_ALL_IMAGES:
+        column = outcome.columns.get(symbol, np.empty(0))
+        known = column[~np.isnan(column)]
+        value = np.append(known.max() if len(known) else np.nan, np.full(len(counts) - 1, np.nan))
+        return draws_of(value, len(known))
     draw = _OF_DISTANCES.get(symbol)
     if draw is None or ("minimum norm" in record.needs and not outcome.is_minimum):
         return None

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from ...engine.metric_names import metric_command
+from ...engine.metric_names import metric_command, readings_of, taxonomy_of
 from ...metrics import METRICS, NOTATION, Metric
 from .console import escape_control_characters, make_console
 
@@ -43,6 +43,8 @@ def describe_metric(symbol: str) -> dict[str, Any]:
         "shown_by": f"{access.shown_by} {symbol}" if access.shown_by.endswith("--metric") else access.shown_by,
         "function": f"davylamp.metrics.{record.function.__name__}",
         "note": _note(record),
+        "readings": readings_of(symbol),
+        "taxonomy": taxonomy_of(symbol),
     }
 
 
@@ -89,6 +91,7 @@ def _short(record: Metric, width: int) -> list[str]:
 def _all_of(symbol: str, width: int) -> list[str]:
     known = describe_metric(symbol)
     known["also"] = ", ".join(known["also"])
+    known["readings"] = "; ".join(f"{name}: {meaning}" for name, meaning in known["readings"].items())
     words = [word for word in known if word not in _NOT_SHOWN]
     lines = [f"{symbol}: {known['title']}"]
     for word in words:

@@ -116,8 +116,21 @@ class RankingOutput:
             rows = [(*row, bar) for row, bar in zip(rows, _bars(frame), strict=True)]
         order = ("rank", "subject", ranking.score_name, "95 %", "ranks", "group", "P(first)")
         print_table(self.title, columns, rows, console, keys=2, order=order)
+        self._print_categories(console)
         for line in (*_closing(ranking, every=console.verbose), _first(ranking, rows)):
             console.print(line)
+
+    def _print_categories(self, console: PlainConsole) -> None:
+        """Print the scores of each category of metrics, in the order of the ranking."""
+        ranking = self.ranking
+        if not ranking.categories:
+            return
+        rows = [
+            (name, *(f"{scores[ranking.subjects.index(name)]:.2f}" for scores in ranking.categories.values()))
+            for name in self.frame["subject"]
+        ]
+        title = "Scores by category of metrics (0 worst, 1 best of these subjects)"
+        print_table(title, ("subject", *ranking.categories), rows, console, keys=1)
 
     def _print_details(self, items: int, console: PlainConsole) -> None:
         if self.items is not None and items:

@@ -16,6 +16,7 @@ from davylamp.commands.config_options import in_options, named_by_option
 from davylamp.errors import DavylampError
 from davylamp.report.parts.report_data import read_folder
 from davylamp.report.text.ranking import PlacementOutput, RankingOutput
+from davylamp.scoring import rank_table
 from davylamp.tools.speed.synthetic_results import write_results
 
 from ..golden import corpus
@@ -142,6 +143,38 @@ def test_canary_of_a_folder_and_of_a_file(run, folder, tmp_path):
     assert code == 0
     assert [line.split()[1] for line in out.splitlines() if line.split()[0] in "123"][:3] == ["fast", "slow", "bad"]
     assert "Ranked without" in out
+
+
+def test_the_curve_the_caps_and_the_categories_of_canary(run, tmp_path):
+    path = tmp_path / "metrics.csv"
+    path.write_text("attack,MR,AED,QN\nfast,0.9,0.2,100\nslow,0.5,0.3,20000\nbad,0.2,0.4,50000\n")
+    arguments = ("rank", path, "--subjects", "attacks")
+    values = pd.read_csv(path, index_col=0)
+    options = {"view": "attack", "curve": "paper", "uncapped": True}
+    expected = rank_table(values.to_numpy(), list(values.index), list(values.columns), **options)
+    code, out, err = run(*arguments, "--curve", "paper", "--uncapped", "--json")
+    assert code == 0, err
+    document = json.loads(out)
+    assert document["method"] == "CANARY, paper curve"
+    assert {row["subject"]: row["score"] for row in document["rows"]} == pytest.approx(
+        dict(zip(expected.subjects, expected.score, strict=True))
+    )
+    assert set(document["categories"]) == {"attack effects", "disturbance cost", "computing cost"}
+    assert document["categories"]["disturbance cost"] == {"fast": 1, "slow": pytest.approx(0.5, abs=0.3), "bad": 0}
+    assert not any("cap" in note for note in document["notes"])
+    code, out, err = run(*arguments)
+    assert code == 0, err
+    assert "at the cap for every subject, which says nothing: AED" in " ".join(out.split())
+    assert "--uncapped" in out
+    assert "Scores by category" in out
+    placed = davylamp.rank(path, "attacks", against=path.with_name(write_newer(path)), uncapped=True)
+    assert placed[0].ranking.method == "CANARY, intercept curve, items anchored"
+
+
+def write_newer(path):
+    """Write a baseline with other subjects."""
+    (path.parent / "baseline.csv").write_text(path.read_text().replace("fast", "a").replace("slow", "b"))
+    return "baseline.csv"
 
 
 @pytest.fixture(scope="module")
@@ -393,6 +426,8 @@ def test_misuse_of_a_baseline_is_one_line(run, folder, newcomers, arguments, mes
         (("--method", "mean", "--model", "3pl", "--fit", "nuts"), "expected --item-model, --fit with --method irt"),
         (("--csv", "--sensitivity"), "--sensitivity cannot be combined with --csv"),
         (("--propagate",), "expected --propagate with --method canary"),
+        (("--curve", "paper"), "expected --curve with --method canary"),
+        (("--uncapped",), "expected --uncapped with --method canary"),
         (("--adaptive",), "expected --adaptive with --against and responses to images"),
         (
             ("--model", "3pl", "--method", "irt", "--subjects", "attacks", "--norm", "l2"),

@@ -22,7 +22,7 @@ def call(symbol, arguments, **changes):
     function = METRICS[symbol].function
     parameters = inspect.signature(function).parameters
     wanted = [name for name, parameter in parameters.items() if parameter.default is parameter.empty]
-    wanted += [name for name in ("features", "ks") if name in parameters]
+    wanted += [name for name in ("features", "ks", "success") if name in parameters and name not in wanted]
     return function(**{name: arguments[name] for name in wanted} | changes)
 
 
@@ -83,6 +83,18 @@ def test_values_per_image_are_reduced_without_the_undefined(symbol, arguments):
     assert ((known >= low) & (known <= high)).all()
     with pytest.raises(ValueError, match="expected reduction"):
         call(symbol, arguments, reduction="median")
+
+
+@pytest.mark.parametrize("symbol", [symbol for symbol in METRICS if "success" in METRICS[symbol].arguments])
+def test_no_success_counts_every_image(symbol, arguments):
+    parameters = inspect.signature(METRICS[symbol].function).parameters
+    every = torch.ones(12, dtype=torch.bool)
+    chosen = [name for name in ("success", "defended_success") if name in parameters]
+    if parameters["success"].default is parameters["success"].empty and len(chosen) == 1:
+        return  # which images count is what it is about
+    value = call(symbol, arguments, **dict.fromkeys(chosen))
+    torch.testing.assert_close(value, call(symbol, arguments, **dict.fromkeys(chosen, every)))
+    assert value != call(symbol, arguments) or symbol.endswith("MS")
 
 
 @EVERY

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from scipy.special import softmax
@@ -77,6 +78,20 @@ def test_against_loops(outputs):
         (noise_tolerance, lead),
     ):
         assert function(adv_logits, labels) == pytest.approx(sum(expected) / len(expected))
+
+
+def test_readings_over_all_images(outputs):
+    """Equations 10 and 11 as they are printed, on images whose clean prediction is the label."""
+    _, adv_logits, labels = outputs
+    after = softmax(adv_logits.numpy(), axis=1)
+    true = [q[label] for q, label in zip(after, labels, strict=True)]
+    lead = [sorted(q)[-1] - sorted(q)[-2] for q in after]
+    printed = [q[label] - np.delete(q, label).max() for q, label in zip(after, labels.tolist(), strict=True)]
+    assert true_class_confidence_when_fooled(adv_logits, labels, over="all") == pytest.approx(np.mean(true))
+    assert noise_tolerance(adv_logits, labels, over="all") == pytest.approx(np.mean(lead))
+    values = noise_tolerance(adv_logits, labels, over="all", of="clean", reduction="none")
+    assert values.tolist() == pytest.approx(printed)
+    assert torch.equal(values < 0, adv_logits.argmax(1) != labels)
 
 
 def test_equal_images(outputs):

@@ -10,24 +10,44 @@ from davylamp.metrics import euclidean_distortion, high_frequency_distortion, lo
 ALL = torch.ones(1, dtype=torch.bool)
 
 
-@pytest.fixture(params=[(18, 20), (17, 20), (18, 19), (17, 19), (1, 1)], ids=str)
-def pair(request):
+def pair_of(*size):
     generator = torch.Generator().manual_seed(0)
-    inputs = torch.rand(4, 3, *request.param, dtype=torch.float64, generator=generator)
+    inputs = torch.rand(4, 3, *size, dtype=torch.float64, generator=generator)
     noise = 0.1 * torch.rand(inputs.shape, dtype=torch.float64, generator=generator)
     return inputs, (inputs + noise).clamp(0, 1), torch.ones(4, dtype=torch.bool)
 
 
-def test_against_pywavelets(pair):
-    inputs, adv_inputs, success = pair
+@pytest.fixture(params=[(18, 20), (17, 20), (18, 19), (17, 19), (1, 1)], ids=str)
+def pair(request):
+    return pair_of(*request.param)
+
+
+@pytest.mark.parametrize("wavelet", pywt.wavelist(kind="discrete"))
+def test_against_pywavelets(wavelet):
+    check_wavelet(wavelet, *pair_of(19, 22))
+
+
+@pytest.mark.parametrize("wavelet", ["haar", "db4", "bior2.2"])
+def test_borders_against_pywavelets(wavelet, pair):
+    check_wavelet(wavelet, *pair)
+
+
+def check_wavelet(wavelet, inputs, adv_inputs, success):
     height, width = inputs.shape[-2:]
     change = (adv_inputs - inputs).numpy()
-    approximation, _ = pywt.dwt2(change, "haar", mode="symmetric")
-    low = pywt.idwt2((approximation, (None, None, None)), "haar")[..., :height, :width]
+    approximation, _ = pywt.dwt2(change, wavelet, mode="symmetric")
+    low = pywt.idwt2((approximation, (None, None, None)), wavelet)[..., :height, :width]
     for function, part in ((low_frequency_distortion, low), (high_frequency_distortion, change - low)):
         expected = np.sqrt(np.mean(part**2, axis=(1, 2, 3)))
-        values = function(inputs, adv_inputs, success, reduction="none").tolist()
+        values = function(inputs, adv_inputs, success, wavelet=wavelet, reduction="none").tolist()
         assert values == pytest.approx(expected.tolist(), abs=1e-12)
+
+
+def test_wavelets_that_there_are_not():
+    with pytest.raises(ValueError, match="expected wavelet to be a discrete wavelet of PyWavelets"):
+        low_frequency_distortion(*pair_of(8, 8), wavelet="mexh")  # a continuous one
+    with pytest.raises(ValueError, match="expected method 'dwt'"):
+        low_frequency_distortion(*pair_of(8, 8), wavelet="db4", method="published")
 
 
 def test_energies_add_up(pair):

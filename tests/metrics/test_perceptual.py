@@ -1,6 +1,7 @@
 """Perceptual measures against piq, dists-pytorch, scikit-image and loops over the definitions."""
 
 import math
+from copy import deepcopy
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,7 +12,7 @@ import torch
 from scipy.ndimage import convolve
 from skimage.metrics import structural_similarity as skimage_ssim
 
-from davylamp.metrics import dists, multi_scale_gmsd, structural_similarity
+from davylamp.metrics import dists, multi_scale_gmsd, perceptual, structural_similarity
 
 ALL = torch.ones(3, dtype=torch.bool)
 
@@ -102,6 +103,20 @@ def test_textures_against_the_authors(reference, vgg, size):
     values = dists(inputs, adv_inputs, ALL, features=vgg, reduction="none")
     torch.testing.assert_close(values, expected, rtol=0, atol=1e-8)
     assert (values > 1e-4).all()
+
+
+def test_textures_against_piq(vgg, monkeypatch):
+    """Beyond the rounding of the sum of its weights, to which the metric is more exact."""
+    with np.load(Path(perceptual.__file__).parent / "data" / "dists_weights.npz") as stored:
+        weights = {name: torch.from_numpy(stored[name]).view(1, -1, 1, 1) for name in ("alpha", "beta")}
+    monkeypatch.setattr(torch.hub, "load_state_dict_from_url", lambda *_, **__: weights)
+    monkeypatch.setattr("piq.perceptual.vgg16", lambda **_: SimpleNamespace(features=deepcopy(vgg)))
+    reference = piq.DISTS(reduction="none")
+    monkeypatch.setattr(reference, "weights", [each.double() for each in reference.weights])
+    inputs, adv_inputs = pair_of(48, 64)
+    expected = 1 - (1 - reference(inputs, adv_inputs)) / sum(float(each.double().sum()) for each in weights.values())
+    values = dists(inputs, adv_inputs, ALL, features=vgg, reduction="none")
+    torch.testing.assert_close(values, expected, rtol=0, atol=1e-9)
 
 
 def test_only_images_that_count_are_computed(vgg):

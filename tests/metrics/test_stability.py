@@ -90,6 +90,36 @@ def test_steps_against_the_known_number(boundary):
     assert steps.max() > 3
 
 
+def test_steps_towards_each_class(linear):
+    """The least number of steps of the text: an attack on each other class, step by step in a loop of its own."""
+    generator = torch.Generator().manual_seed(4)
+    model = linear(torch.randn(8, 12, dtype=torch.float64, generator=generator))
+    inputs = 0.5 + 0.1 * torch.randn(8, 3, 2, 2, dtype=torch.float64, generator=generator)
+    labels = model(inputs).argmax(1)
+    labels[0] = (labels[0] + 1) % 8
+    known = []
+    for image, label in zip(inputs, labels, strict=True):
+        counts = []
+        for target in {*range(8)} - {int(label)}:
+            moved, count = image[None].clone(), 0
+            while model(moved).argmax() == label and count < 60:
+                leaf = moved.clone().requires_grad_()
+                (-model(leaf).log_softmax(1)[0, target]).backward()
+                moved, count = (moved - 0.002 * leaf.grad.sign()).clamp(0, 1), count + 1
+            counts.append(count if model(moved).argmax() != label else math.inf)
+        known.append(min(counts) if min(counts) < math.inf else math.nan)
+    steps = boundary_steps(model, inputs, labels, 0.002, 60, towards="each", reduction="none")
+    assert steps.tolist() == pytest.approx(known, nan_ok=True)
+    assert steps[0] == 0 < steps.nan_to_num().max()
+    assert not torch.equal(steps, boundary_steps(model, inputs, labels, 0.002, 60, reduction="none"))
+
+
+def test_two_classes_have_one_direction(boundary):
+    model, inputs, labels, _, _ = boundary
+    each = boundary_steps(model, inputs, labels, towards="each", reduction="none")
+    assert torch.equal(each, boundary_steps(model, inputs, labels, reduction="none"))
+
+
 def test_steps_at_the_limit_are_left_out(boundary):
     model, inputs, labels, _, _ = boundary
     steps = boundary_steps(model, inputs, labels, reduction="none")

@@ -1,11 +1,13 @@
 """Wu-Palmer similarity on a small tree, and the facts known of ImageNet's."""
 
 import random
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from davylamp.metrics import imagenet_wup, wup_from_paths
+from davylamp.metrics import METRICS, imagenet_wup, semantic_confusion, wordnet, wup_from_paths
 
 
 @pytest.fixture(scope="module")
@@ -77,3 +79,40 @@ def test_imagenet_neighbours(wup):
     tench, goldfish, great_white, tiger_shark = range(4)
     assert wup[great_white, tiger_shark] > wup[tench, great_white] > wup[tench, 955]
     assert wup[tench, goldfish] > wup[tench, great_white]
+
+
+def test_first_senses_are_those_of_the_paper():
+    """0.46 of coral and jackfruit (3.3), and the shares of 6.3; with a loop over every pair of paths."""
+    first = imagenet_wup("first")
+    assert float(first[109, 955]) == pytest.approx(12 / 26)
+    assert torch.equal(first, first.T)
+    assert (first.diagonal() == 1).all()
+    pairs = first[tuple(torch.triu_indices(1000, 1000, offset=1))]
+    assert float(pairs.median()) == pytest.approx(0.381, abs=5e-4)
+    assert float((pairs > 0.4).double().mean()) == pytest.approx(0.420, abs=5e-4)
+    assert float((pairs < 0.7).double().mean()) == pytest.approx(0.948, abs=5e-4)
+    with np.load(Path(wordnet.__file__).parent / "data" / "imagenet_first_senses.npz") as stored:
+        paths = [[] for _ in range(1000)]
+        for nodes, owner in zip(stored["nodes"].tolist(), stored["owner"].tolist(), strict=True):
+            paths[owner].append([node for node in nodes if node])
+    chooser = random.Random(1)
+    for _ in range(300):
+        a, b = chooser.randrange(1000), chooser.randrange(1000)
+        best = max(
+            2 * (max(i for i, (x, y) in enumerate(zip(p, q, strict=False)) if x == y) + 1) / (len(p) + len(q))
+            for p in paths[a]
+            for q in paths[b]
+        )
+        assert float(first[a, b]) == pytest.approx(best)
+    with pytest.raises(ValueError, match="expected sense to be one of 'class', 'first'"):
+        imagenet_wup("second")
+
+
+def test_first_senses_count_as_a_reading():
+    """Coral taken for jackfruit: far by the class (0.19), nearer by the first sense, at any threshold between."""
+    logits, adv_logits = torch.eye(1000)[[109]], torch.eye(1000)[[955]]
+    similarity = METRICS["QI_Wup"].readings["first-sense"].options["similarity"]()
+    for threshold in (0.19, 0.3, 0.46, 0.47):
+        near = semantic_confusion(logits, adv_logits, imagenet_wup(), threshold)
+        assert near == (threshold > 2 * 2 / 21)
+        assert semantic_confusion(logits, adv_logits, similarity, threshold) == (threshold > 12 / 26)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.stats import spearmanr
 
 from davylamp.benchmarks import Options
 from davylamp.benchmarks.canary.table9 import compare_scores, metrics_under
@@ -64,6 +65,52 @@ def test_scales_by_hand():
     complement[:, 0] = [1, 0.5, 0]  # the misleading ratio speaks for the attack
     assert attacks[:, :7] == pytest.approx(complement, abs=0.011)
     assert attacks[:, 7] == pytest.approx([1, 0, 0.5], abs=0.01)
+
+
+def test_without_caps_only_the_range_counts():
+    """Max-min by hand; with the caps two of these three metrics are the same for all."""
+    metrics = ["AED", "AMD", "QN", "APCR"]
+    table = np.array([[0.2, 0.3, 60_000, 0.1], [0.4, 0.5, 90_000, 0.9], [0.3, 0.1, 70_000, 0.5]])
+    by_hand = (table - table.min(0)) / (table.max(0) - table.min(0))
+    uncapped = normalise_metrics(table, metrics, "attack", uncapped=True)
+    assert uncapped == pytest.approx(1 - by_hand, abs=0.0051)
+    capped = normalise_metrics(table, metrics, "attack")
+    assert capped[:, [0, 2]].tolist() == [[0, 0]] * 3
+    assert capped[:, 1].tolist() == [0, 0, 1]
+    metrics, table = metrics[:2] + metrics[3:], table[:, [0, 1, 3]]
+    ranking = rank_table(table, list("abc"), metrics, view="attack")
+    note = "at the cap for every subject, which says nothing: AED; at the cap for some: AMD 2 of 3"
+    assert [note in each for each in ranking.notes].count(True) == 1
+    assert not any(
+        "cap" in each for each in rank_table(table, list("abc"), metrics, view="attack", uncapped=True).notes
+    )
+    low = rank_table(table / [10, 10, 1], list("abc"), metrics, view="attack")
+    assert not any("cap" in each for each in low.notes)
+
+
+def test_the_categories_of_a_ranking_are_rankings_by_their_metrics_alone():
+    values, models, metrics = metrics_under("white")
+    values, models = values[::3], models[::3]
+    ranking = rank_table(values, models, metrics)
+    assert list(ranking.categories) == ["model capability", "attack effects", "disturbance cost"]
+    for name, scores in ranking.categories.items():
+        columns = [place for place, metric in enumerate(metrics) if RULES[metric].category == name]
+        alone = rank_table(values[:, columns], models, [metrics[place] for place in columns])
+        assert scores == pytest.approx(alone.score, abs=0.03), name  # another seed for each category
+        assert (scores.min(), scores.max()) == (0, 1)
+    document = ranking.to_dict()["categories"]
+    assert document["attack effects"][models[3]] == ranking.categories["attack effects"][3]
+
+
+def test_the_curve_of_the_text():
+    """D a (theta - b) is steeper by 1.702 than a theta + d at the same prior; the order stays."""
+    values, models, metrics = metrics_under("white")
+    values, models, metrics = values[::3, :3], models[::3], metrics[:3]
+    paper = rank_table(values, models, metrics, curve="paper")
+    program = rank_table(values, models, metrics)
+    assert paper.fit.model.curve == "paper"
+    assert spearmanr(paper.score, program.score).statistic > 0.95
+    assert np.abs(paper.score - program.score).max() > 1e-3
 
 
 def test_attacks_and_defences_by_hand():

@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from scipy.ndimage import gaussian_filter
 from torch import nn
 
 from davylamp import metrics
@@ -16,7 +17,7 @@ from davylamp.engine.hierarchy import read_hierarchy, similarity_of_file
 from davylamp.engine.measure_groups import read_group
 from davylamp.engine.run import activations, optional_groups
 from davylamp.engine.run.activations import visit_layers
-from davylamp.engine.store.columns import Reached, pack, restore_images, unpack
+from davylamp.engine.store.columns import Reached, pack, read_examples, restore_images, unpack
 from davylamp.engine.store.results import read_outcomes
 from davylamp.errors import DavylampError, UnknownName
 
@@ -214,6 +215,122 @@ def test_a_model_without_layers_says_so(digits, tmp_path):
     assert any("calls no convolution or linear layer" in note for note in table.notes)
 
 
+def test_readings_are_the_options_of_the_metric(digits, tmp_path):
+    """Every reading that an evaluation measures, and those of stored logits without having been asked for."""
+    options = {f"{symbol}@{word}": reading.options for symbol, record in metrics.METRICS.items()
+               for word, reading in record.readings.items()
+               if not record.group.startswith("defence") and record.group != "confusion"}  # fmt: skip
+    options |= {"FDL@db4": {"wavelet": "db4"}, "FDH@bior2.2": {"wavelet": "bior2.2"}}
+    large = nn.functional.interpolate(digits.inputs, size=(20, 20), mode="bilinear")
+    model = Classifier(nn.Sequential(nn.Upsample((16, 16), mode="bilinear"), digits.module))
+    labels = model.predict_logits(large).argmax(1)
+    measured = tuple(symbol for symbol in options if symbol.partition("@")[0] not in ("NTE", "ACTC"))
+    config = Config(
+        attacks=(AttackChoice("foolbox:pgd", "linf", 0.1, parameters={"steps": 5}),),
+        measures=("effect", *measured),
+        keep_images=True,
+    )
+    plan = make_plan(config, models={"cnn": model}, data=Data(large, labels, [str(place) for place in range(16)]))
+    store = ResultsStore(tmp_path)
+    evaluate(plan, store)
+    outcome = read_outcomes(tmp_path, [*options, "NTE"]).done[0]
+    examples = read_examples(store, plan.cells[0])
+    success = torch.tensor(outcome.columns["success"])
+    given = {"inputs": large, "adv_inputs": examples, "labels": labels, "success": success}
+    given["adv_logits"] = model.predict_logits(examples)
+    assert 0 < success.sum() < 16
+    for symbol, chosen in options.items():
+        record = metrics.record_of(symbol)
+        wanted = {name: given[name] for name in record.arguments}
+        values = record.function(**wanted, **chosen, reduction="none").double()
+        assert outcome.columns[symbol] == pytest.approx(values.numpy(), rel=1e-4, nan_ok=True), symbol
+        (row,) = build_table(tmp_path, metrics=[symbol, record.symbol]).rows if record.group == "effect" else [None]
+        if row is not None:
+            assert row.metrics[symbol].n == 16 > row.metrics[record.symbol].n
+
+
+def test_labels_under_attack_are_read_from_any_folder(digits, world):
+    folder, adversarial, _ = world
+    clean, attacked = (digits.classifier.predict_logits(each) for each in (digits.inputs, adversarial))
+    symbols = ["RANK", "RANK_max", "CLASSES", "WITHIN@0-4+7", "WITHIN"]
+    (row,) = build_table(folder, metrics=symbols).rows
+    got = {symbol: estimate.value for symbol, estimate in row.metrics.items()}
+    assert got == pytest.approx({
+        "RANK": float(metrics.demotion_rank(clean, attacked)),
+        "RANK_max": float(metrics.largest_demotion_rank(clean, attacked)),
+        "CLASSES": float(metrics.reached_classes(attacked)),
+        "WITHIN@0-4+7": float(metrics.confusion_within(clean, attacked, [0, 1, 2, 3, 4, 7])),
+        "WITHIN": float(metrics.confusion_within(clean, attacked)),
+    })  # fmt: skip
+    assert got["RANK_max"] > got["RANK"] > 1
+    assert row.metrics["RANK"].low < got["RANK"] < row.metrics["RANK"].high
+    assert np.isnan(row.metrics["RANK_max"].low)
+    assert 0 < row.metrics["WITHIN@0-4+7"].n < row.metrics["WITHIN"].n == 16
+    with pytest.raises(DavylampError, match="expected numbers of classes such as 151-268"):
+        build_table(folder, metrics=["WITHIN@4-0"])
+    assert np.isnan(build_table(folder, metrics=["WITHIN@5-12"]).rows[0].metrics["WITHIN@5-12"].value)
+
+
+def test_first_senses_are_read_from_any_folder_of_imagenets_classes(digits, tmp_path):
+    torch.manual_seed(0)
+    model = Classifier(nn.Sequential(nn.Flatten(), nn.Linear(768, 1000)))
+    labels = model.predict_logits(digits.inputs).argmax(1)
+    config = Config(
+        attacks=(AttackChoice("foolbox:pgd", "linf", 0.3, parameters={"steps": 5}),),
+        measures=("effect", "confusion", "QI_Wup@first-sense"),
+    )
+    data = Data(digits.inputs, labels, [str(place) for place in range(16)])
+    evaluate(make_plan(config, models={"m": model}, data=data), ResultsStore(tmp_path / "measured"))
+    plain = dataclasses.replace(config, measures=("effect", "confusion"))
+    evaluate(make_plan(plain, models={"m": model}, data=data), ResultsStore(tmp_path / "derived"))
+    outcomes = [read_outcomes(tmp_path / name, ["QI_Wup@first-sense"]).done[0] for name in ("measured", "derived")]
+    assert "QI_Wup@first-sense" not in plain.measures
+    wup = metrics.imagenet_wup("first")
+    for outcome in outcomes:
+        pairs = zip(outcome.columns["predicted"], outcome.columns["adv_predicted"], strict=True)
+        truth = [float(wup[before, after] < 0.7) for before, after in pairs]
+        assert outcome.columns["QI_Wup@first-sense"] == pytest.approx(truth)
+        assert len({*truth}) == 2 or np.mean(truth) > 0.9
+    ten = build_table(tmp_path / "derived", metrics=["QI_Wup@first-sense"]).rows[0]
+    assert ten.metrics["QI_Wup@first-sense"].n == 16
+
+
+@pytest.mark.parametrize("noise", ["gaussian+blur", "adversarial", "uniform+adversarial"])
+def test_insensitivity_to_several_kinds_of_noise(digits, profile, tree, tmp_path, noise):
+    plan = plan_of(digits, profile, tree, measures=("effect", "confusion", f"consistency:versions=3,noise={noise}"))
+    store = ResultsStore(tmp_path)
+    evaluate(plan, store)
+    (cell,) = plan.cells
+    examples = read_examples(store, cell)
+    epsilon, answers, values = 8 / 255, digits.classifier.predict_logits, []
+    for image, example, label in zip(digits.inputs, examples, digits.labels, strict=True):
+        versions = [
+            each for kind in noise.split("+") if kind != "adversarial"
+            for each in optional_groups.noisy_versions(image, 3, epsilon, kind)
+        ]  # fmt: skip
+        versions += [image + (example - image).clamp(-epsilon, epsilon)] if "adversarial" in noise else []
+        assert len(versions) == 3 * len(set(noise.split("+")) - {"adversarial"}) + ("adversarial" in noise)
+        losses = [float(nn.functional.cross_entropy(answers(each[None]), label[None])) for each in (image, *versions)]
+        values.append([abs(loss - losses[0]) / float((each - image).abs().max())
+                       for loss, each in zip(losses[1:], versions, strict=True)])  # fmt: skip
+    (row,) = build_table(tmp_path, metrics=["ENI"]).rows
+    assert row.metrics["ENI"].value == pytest.approx(np.nanmean(np.nanmean(values, axis=1)), rel=1e-3)
+
+
+def test_noise_of_each_kind():
+    image = torch.rand(3, 16, 16, generator=torch.Generator().manual_seed(0))
+    gaussian = optional_groups.noisy_versions(image, 400, 0.1, "gaussian") - image
+    assert gaussian.abs().max() == pytest.approx(0.1, abs=1e-6)
+    inside = gaussian[:, (image > 0.15) & (image < 0.85)]
+    assert inside.std() == pytest.approx(
+        0.05 * 0.9594, rel=0.01
+    )  # of a normal number cut at two deviations, integrated
+    blur = optional_groups.noisy_versions(image, 3, 1.0, "blur")
+    for version, sigma in zip(blur, (0.5, 1.0, 1.5), strict=True):
+        expected = gaussian_filter(image.double().numpy(), sigma=(0, sigma, sigma), mode="mirror", radius=(0, 3, 3))
+        torch.testing.assert_close(version.double(), torch.from_numpy(expected), rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("given", "line"),
     [
@@ -223,6 +340,13 @@ def test_a_model_without_layers_says_so(digits, tmp_path):
         ({"measures": ("coverage:section=3",)}, "did you mean sections"),
         ({"measures": ("boundry",)}, "did you mean boundary"),
         ({"measures": ("consistency:epsilon=0",)}, "expected epsilon > 0"),
+        (
+            {"measures": ("consistency:noise=blur+rain",)},
+            "expected noise as uniform or gaussian or blur or adversarial",
+        ),
+        ({"measures": ("boundary:towards=all",)}, "expected towards as any or each, got 'all'"),
+        ({"measures": ("FDL@db",)}, "discrete wavelet of PyWavelets such as db4 after FDL@, got 'db'"),
+        ({"measures": ("PSD@all",)}, "PSD@product or PSD@complement"),
         ({"measures": ("ALD@x",)}, "expected p of ALD as a number"),
         ({"measures": ("QI_Wup@2",)}, "expected a threshold from -1 to 1"),
         ({"hierarchy": "nowhere.json"}, "cannot read the hierarchy"),

@@ -1,0 +1,158 @@
+"""Classes under attack: how far the clean one is demoted, how few are reached, and confusion within a group."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from .common import as_float, at_least_float32, check_logits, nan_where_undefined
+from .confusion import rank_of_clean, weight_similarity
+from .registry import Reduction, metric, reduce
+
+INFINITE = float("inf")
+
+
+@metric(
+    symbol="RANK",
+    title="Demotion rank",
+    robust_when="lower",
+    between=(1, INFINITE),
+    unit="rank",
+    source="Mopuri et al. 2020, 3.1",
+    formula="mean of 1 + #{classes c with P(xa)[c] > P(xa)[F(x)]}",
+    latex=r"\operatorname{mean} \left( 1 + |\{c : P(x_a)_c > P(x_a)_{F(x)}\}| \right)",
+    needs=("confidences",),
+)
+def demotion_rank(logits: Tensor, adv_logits: Tensor, *, reduction: Reduction = "mean") -> Tensor:
+    """Rank of the clean prediction among the classes under attack.
+
+    Args:
+        logits: of the clean images, shape (N, C); the paper takes correctly classified ones.
+        adv_logits: of the adversarial images, shape (N, C).
+        reduction: "mean" or "sum" over the images, or "none".
+
+    Returns:
+        A scalar, or shape (N,) for "none"; a rank, 1 to C; 1 for equal images.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    check_logits(logits=logits, adv_logits=adv_logits)
+    return reduce(as_float(rank_of_clean(logits, adv_logits), adv_logits), reduction)
+
+
+@metric(
+    symbol="RANK_max",
+    title="Largest demotion rank",
+    robust_when="lower",
+    between=(1, INFINITE),
+    unit="rank",
+    source="Mopuri et al. 2020, 3.1",
+    formula="max over images of 1 + #{classes c with P(xa)[c] > P(xa)[F(x)]}",
+    latex=r"\max \left( 1 + |\{c : P(x_a)_c > P(x_a)_{F(x)}\}| \right)",
+    kind="set",
+    needs=("confidences",),
+)
+def largest_demotion_rank(logits: Tensor, adv_logits: Tensor) -> Tensor:
+    """Rank to which the attack demotes the clean prediction of any image at most; the paper has 3 for DeepFool.
+
+    Args:
+        logits: of the clean images, shape (N, C); the paper takes correctly classified ones.
+        adv_logits: of the adversarial images, shape (N, C).
+
+    Returns:
+        A scalar; a rank, 1 to C; it rises with the number of images; NaN without images.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    ranks = demotion_rank(logits, adv_logits, reduction="none")
+    return ranks.max() if len(ranks) else ranks.mean()
+
+
+@metric(
+    symbol="CLASSES",
+    title="Classes reached",
+    robust_when=None,
+    between=(0, 1),
+    source="Mopuri et al. 2020, 3.2: dominant labels",
+    formula="#{classes F(xa)} / C, C the number of classes",
+    latex=r"\frac{|\{ F(x_a) \}|}{C}",
+    kind="set",
+)
+def reached_classes(adv_logits: Tensor) -> Tensor:
+    """Share of the classes that the model predicts for any adversarial image: small if few labels dominate.
+
+    Args:
+        adv_logits: of the adversarial images, shape (N, C).
+
+    Returns:
+        A scalar; a fraction, at most N / C; it rises with the number of images; NaN without images.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    check_logits(adv_logits=adv_logits)
+    if not len(adv_logits):
+        return at_least_float32(adv_logits).mean()
+    counts = torch.bincount(adv_logits.argmax(1), minlength=adv_logits.shape[1])
+    return as_float(counts > 0, adv_logits).mean()
+
+
+@metric(
+    symbol="WITHIN",
+    title="Confusion within a group of classes",
+    robust_when="lower",
+    between=(0, 1),
+    source="Mopuri et al. 2020, 4.3",
+    formula="mean over images with F(x) in G of [F(xa) in G, F(xa) != F(x)], G a group: WITHIN@151-268, all dogs",
+    latex=r"\operatorname{mean}_{F(x) \in G} [F(x_a) \in G \text{ and } F(x_a) \neq F(x)]",
+    kind="share",
+    parameter="classes",
+)
+def confusion_within(
+    logits: Tensor, adv_logits: Tensor, classes: Sequence[int] | None = None, *, reduction: Reduction = "mean"
+) -> Tensor:
+    """Share of the images of a group of classes that the attack gets classified as another class of the group.
+
+    Args:
+        logits: of the clean images, shape (N, C); the paper takes correctly classified ones.
+        adv_logits: of the adversarial images, shape (N, C).
+        classes: the group, numbers of classes; None: all classes.
+        reduction: "mean" or "sum" over the images that count, or "none".
+
+    Returns:
+        A scalar, or shape (N,) for "none", NaN where the clean prediction is not in the group; a fraction; 0 for equal
+        images.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described, or the group has a class that there is not.
+    """
+    sizes = check_logits(logits=logits, adv_logits=adv_logits)
+    group = torch.zeros(sizes["K"], dtype=torch.bool, device=logits.device)
+    chosen = range(sizes["K"]) if classes is None else list(classes)
+    if not chosen or not all(0 <= each < sizes["K"] for each in chosen):
+        raise ValueError(f"expected classes from 0 to {sizes['K'] - 1}, got {str(list(chosen))[:60]}")
+    group[list(chosen)] = True
+    before, after = logits.argmax(1), adv_logits.argmax(1)
+    return reduce(nan_where_undefined(as_float(group[after] & (after != before), adv_logits), group[before]), reduction)
+
+
+def similarity_variance(weights: Sequence[Tensor]) -> Tensor:
+    """Variance over models of the visual similarity of two classes, averaged over the pairs of different classes.
+
+    Args:
+        weights: of the last linear layer of each model, shapes (C, d); d may differ.
+
+    Returns:
+        A scalar, float64, the population variance of `weight_similarity`; 0 for models that agree.
+
+    Raises:
+        ValueError: if there are fewer than two models, or their numbers of classes differ.
+    """
+    counts = {len(weight) for weight in weights}
+    if len(weights) < 2 or len(counts) > 1 or counts == {1}:
+        raise ValueError(f"expected the weights of at least 2 models of the same classes, got {sorted(counts)} classes")
+    alike = torch.stack([weight_similarity(weight).double() for weight in weights])
+    above = torch.triu_indices(*alike.shape[1:], offset=1)
+    return alike[:, above[0], above[1]].var(0, correction=0).mean()
