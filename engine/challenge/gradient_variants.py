@@ -64,6 +64,8 @@ def _with(part: str, way: Gradients | None) -> str:
     if not is_defence(part):
         return part
     defence, parameters, chosen = parse_defence(part)
+    if defence.takes_model:
+        return part
     if way == EXACT and EXACT not in defence.gradients:
         others = [row for row in ROWS if row.name == defence.name and row.random == defence.random]
         defence = next(

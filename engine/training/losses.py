@@ -73,6 +73,21 @@ def pgd(
     yield _mixed(student, inputs, adv_inputs, labels, settings)
 
 
+def logit_pairing(
+    student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
+) -> Iterator[Tensor]:
+    """Yield the loss of `pgd` with clean images plus the mean squared difference of the logits (Kannan et al. 2018).
+
+    As in the authors' code, the mean is over images and classes.
+    """
+    del memory
+    adv_inputs = _climb(student, inputs, labels, settings, settings.ball)
+    clean, changed = student(torch.cat([inputs, adv_inputs])).chunk(2)
+    share = settings["clean_share"]
+    mixed = share * functional.cross_entropy(clean, labels) + (1 - share) * functional.cross_entropy(changed, labels)
+    yield mixed + settings["beta"] * functional.mse_loss(clean, changed)
+
+
 def trades(
     student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
 ) -> Iterator[Tensor]:

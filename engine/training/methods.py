@@ -86,6 +86,15 @@ ROWS = (
         called="CANARY: NAT, Madry (start=gaussian); AISafety: PAT (clean_share=0.5)",
     ),
     TrainingMethod(
+        "logit-pairing",
+        "Adversarial logit pairing",
+        "Kannan et al. 2018, Adversarial Logit Pairing",
+        losses.logit_pairing,
+        {**_STEPS, "start": "uniform", "clean_share": 0.5, "beta": 0.5},
+        2.5,
+        called="HikDeep-Sec: its section 1.2",
+    ),
+    TrainingMethod(
         "trades",
         "TRADES",
         "Zhang et al. 2019, Theoretically Principled Trade-off between Robustness and Accuracy",

@@ -10,11 +10,12 @@ from ...errors import Unavailable
 from ..database.records import AuditRow
 
 FAILED, WINDOW = "sign-in failed", 15 * 60.0
+REGISTERED, _REGISTRATIONS, _DAY = "registered", 5, 24 * 3600.0  # most from one address in a day
 _PER_NAME_AND_ADDRESS, _PER_ADDRESS, _PER_NAME = 5, 30, 100  # failed ones in a window
 
 
 class TooManyAttempts(Unavailable):
-    """Too many failed sign-in attempts."""
+    """Too many failed sign-ins, or registrations."""
 
 
 class Origin(NamedTuple):
@@ -44,3 +45,11 @@ def check_rate(session: Session, origin: Origin) -> None:
     for counted, limit in (*limits, (failed.where(who), _PER_NAME)):
         if (session.scalar(counted) or 0) >= limit:
             raise TooManyAttempts(f"too many failed sign-ins; try again in {WINDOW / 60:.0f} minutes")
+
+
+def check_registrations(session: Session, origin: Origin) -> None:
+    """Raise TooManyAttempts if this address registered too many users within a day."""
+    made = (AuditRow.action == REGISTERED, AuditRow.time > time.time() - _DAY)
+    counted = select(func.count()).where(*made, AuditRow.address == origin.address[:64])
+    if (session.scalar(counted) or 0) >= _REGISTRATIONS:
+        raise TooManyAttempts(f"{_REGISTRATIONS} users registered from this address within a day; try again tomorrow")

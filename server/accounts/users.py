@@ -13,14 +13,16 @@ from sqlalchemy.orm import Session
 
 from ...errors import InvalidInput, UnknownName
 from ..database.connecting import Database
-from ..database.records import Role, SignInRow, TokenRow, UserRow
-from .audit import FAILED, Origin, check_rate, note
+from ..database.records import FactRow, Role, SignInRow, TokenRow, UserRow
+from .audit import FAILED, REGISTERED, Origin, check_rate, check_registrations, note
 
 if TYPE_CHECKING:
     from argon2 import PasswordHasher
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,39}")
 SYSTEM = "davylamp"  # owner of the embedded components; cannot sign in
+_REGISTRATION, _REGISTRATION_HOURS = "registration", "registration hours"
+_MOST_HOURS = 10**6
 _SHORTEST, _LONGEST = 10, 200
 _HASHING = threading.BoundedSemaphore(4)  # most passwords hashed simultaneously: each takes 64 MiB
 
@@ -41,17 +43,91 @@ def add_user(session: Session, hasher: "PasswordHasher", name: str, password: st
     Raises:
         InvalidInput: If the name is taken or invalid, or the password is too short.
     """
+    check_password(password)
+    return _insert_user(session, name, hasher.hash(password), role)
+
+
+def _insert_user(session: Session, name: str, hashed: str, role: Role) -> UserRow:
     if not NAME.fullmatch(name):
         raise InvalidInput(
             f"expected a name of at most 40 lowercase letters, digits, '.', '_' and '-', got {name[:60]!r}"
         )
     if session.scalar(select(UserRow.id).where(UserRow.name == name)) is not None or name == SYSTEM:
         raise InvalidInput(f"the name {name} is already taken")
-    check_password(password)
-    user = UserRow(name=name, password=hasher.hash(password), role=role, active=True, created=time.time())
+    user = UserRow(name=name, password=hashed, role=role, active=True, created=time.time())
     session.add(user)
     session.flush()
     return user
+
+
+def registration_open(session: Session) -> bool:
+    """Whether visitors may register themselves; an admin decides, and initially they may not."""
+    return _fact(session, _REGISTRATION) == 1
+
+
+def registration_hours(session: Session) -> int | None:
+    """Return the hours of computing within seven days of a user who registers. None for no limit."""
+    return _fact(session, _REGISTRATION_HOURS)
+
+
+def open_registration(session: Session, *, is_open: bool, hours: int | None = None) -> None:
+    """Let visitors register themselves, or not.
+
+    Args:
+        session: writing session.
+        is_open: whether they may.
+        hours: limit of computing within seven days for each of them. None for no limit.
+
+    Raises:
+        InvalidInput: If the number is negative or too large.
+    """
+    if hours is not None and not 0 <= hours <= _MOST_HOURS:
+        raise InvalidInput(f"expected hours as a whole number from 0 to {_MOST_HOURS}, got {hours}")
+    for name, value in ((_REGISTRATION, int(is_open)), (_REGISTRATION_HOURS, hours)):
+        fact = session.get(FactRow, name)
+        if fact is not None and value is None:
+            session.delete(fact)
+        elif fact is not None and value is not None:
+            fact.value = value
+        elif value is not None:
+            session.add(FactRow(name=name, value=value))
+
+
+def register_user(database: Database, hasher: "PasswordHasher", origin: Origin, password: str) -> UserRow:
+    """Create a user at the request of a visitor, and note it in the log. No lock is held while the password is hashed.
+
+    Args:
+        database: the server's.
+        hasher: hasher of passwords.
+        origin: chosen name, and address of the visitor.
+        password: chosen password.
+
+    Raises:
+        InvalidInput: If registration is not open, or as in `add_user`.
+        TooManyAttempts: After too many registrations from this address within a day.
+    """
+    with database.reading() as session:
+        _check_registration(session, origin)
+    check_password(password)
+    with _HASHING:
+        hashed = hasher.hash(password)
+    with database.writing() as session:
+        _check_registration(session, origin)  # there may have been other registrations in the meantime
+        user = _insert_user(session, origin.who, hashed, "user")
+        user.hours = registration_hours(session)
+        note(session, origin, REGISTERED)
+    return user
+
+
+def _check_registration(session: Session, origin: Origin) -> None:
+    if not registration_open(session):
+        raise InvalidInput("registration is not open; an admin can add you")
+    check_registrations(session, origin)
+
+
+def _fact(session: Session, name: str) -> int | None:
+    fact = session.get(FactRow, name)
+    return None if fact is None else fact.value
 
 
 def check_password(password: str) -> None:

@@ -32,7 +32,12 @@ _ATTACKS = {
     "foolbox:ddn": "DDN: decoupled direction and norm",
     "pyautoattack:square": "Square: random squares, score-based",
 }
-_DEFENCES = {"jpeg:quality=50": "compress each image as JPEG", "bit-depth:bits=4": "16 shades of each colour"}
+_DEFENCES = {
+    "jpeg:quality=50": "compress each image as JPEG",
+    "bit-depth:bits=4": "16 shades of each colour",
+    "prune:amount=0.5": "half of the weights set to 0",
+    "quantise-weights:bits=4": "15 values for the weights of each channel",
+}
 
 
 def seed_components(session: Session) -> int:

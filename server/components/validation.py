@@ -114,6 +114,7 @@ def _look_up(kind: Kind, name: str) -> None:
     from ...adapters.data.corruptions.published import find_corruption
     from ...adapters.data.datasets import dataset_name_patterns
     from ...adapters.models.defences.names import parse_defence
+    from ...adapters.models.defences.spec import MEMBER
     from ...adapters.models.zoo.load import list_models
     from ...engine.plan.choices import rows_of
     from ...engine.plan.config_file import parse_attack_choice
@@ -121,7 +122,9 @@ def _look_up(kind: Kind, name: str) -> None:
     if kind == "attack":
         rows_of(parse_attack_choice(name), ())
     elif kind == "defence":
-        parse_defence(name)
+        defence, parameters, _ = parse_defence(name)
+        if defence.takes_model and not _NAMED["model"].fullmatch(parameters[MEMBER]):  # neither files nor addresses
+            raise InvalidInput(f"expected {defence.name}:MODEL with the name of a model that davylamp has")
     elif kind == "data":
         plain, _, corruption = name.partition("+")
         if plain not in dataset_name_patterns():

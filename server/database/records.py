@@ -12,7 +12,7 @@ ComponentState = Literal["active", "withdrawn", "archived"]
 TaskState = Literal["waiting", "running", "done", "failed", "cancelled"]
 KINDS: tuple[Kind, ...] = ("model", "attack", "defence", "data")
 ENDED: tuple[TaskState, ...] = ("done", "failed", "cancelled")
-VERSION = 4  # version of these tables; changes need a migration in migrations/versions/ and a new number
+VERSION = 5  # version of these tables; changes need a migration in migrations/versions/ and a new number
 _JSON: Any = JSON
 
 
@@ -103,7 +103,11 @@ class ComponentRow(ServerTable):
 
 
 class TaskRow(ServerTable):
-    """A task: components (`TaskComponentRow`), settings, progress, and the worker with its lease."""
+    """A task: components (`TaskComponentRow`), settings, progress, and the worker with its lease.
+
+    `score`, `score_low` and `score_high` are the mean accuracy under attack with its interval, `effects` the table of
+    its defences (`TaskSummary`). `effects` is None until they were computed.
+    """
 
     __tablename__ = "tasks"
     __table_args__ = (Index("tasks_by_state", "state", "lease_until"),)
@@ -126,6 +130,10 @@ class TaskRow(ServerTable):
     lease: Mapped[str] = mapped_column(String(64), default="")
     lease_until: Mapped[float] = mapped_column(Float, default=0.0)
     signature: Mapped[str] = mapped_column(Text, default="")
+    score: Mapped[float | None] = mapped_column(Float)
+    score_low: Mapped[float | None] = mapped_column(Float)
+    score_high: Mapped[float | None] = mapped_column(Float)
+    effects: Mapped[list[dict[str, Any]] | None] = mapped_column(JSON(none_as_null=True))
 
 
 class TaskComponentRow(ServerTable):

@@ -17,6 +17,7 @@ from ..components.validation import UNREADABLE, engine_name
 from ..database.records import ComponentRow, TaskComponentRow, TaskRow, UserRow
 from ..folder import ServerFolder
 from .task_process import write_json
+from .task_summary import component_folder, model_names
 
 _LEFT_FREE = 1 << 30  # bytes of disk space kept free
 
@@ -99,12 +100,7 @@ def _configs(
     settings: Mapping[str, Any], names: Mapping[int, str], where: ExecutorSettings, *, apart: bool
 ) -> tuple[dict[str, tuple[int, int | None]], list[dict[str, Any]]]:
     """Return the engine's names of the models, and a config table for each data set."""
-    models: dict[str, tuple[int, int | None]] = {}
-    for model in settings["models"]:
-        if settings["undefended"]:
-            models[names[model]] = (model, None)
-        for defence in settings["defences"]:
-            models[f"{names[model]}+{names[defence]}"] = (model, defence)
+    models = model_names(settings, names)
     attacks = [
         {"attack": names[each["component"]], **{key: each[key] for key in each if key != "component"}}
         for each in settings["attacks"]
@@ -113,6 +109,7 @@ def _configs(
     shared |= {name: settings[name] for name in ("pixels", "order", "stop_when_fooled")} | {"device": where.device}
     if apart:
         shared |= {"isolate": "strict", "memory_limit": where.memory}
+    shared["examples"] = settings.get("examples", "own")  # tasks of an earlier version lack it
     if settings["max_queries"]:
         shared["max_queries"] = settings["max_queries"]
     return models, [{**shared, "data": names[number]} for number in settings["data"]]
@@ -120,7 +117,7 @@ def _configs(
 
 def _lay_out(folder: ServerFolder, room: Path, row: ComponentRow, creator: str) -> str:
     """Copy a component's file into the task's folder, and return the engine's name of the component."""
-    where = f"{creator}/{row.kind}-{row.name}-{row.version}"
+    where = component_folder(row, creator)
     if row.blob is not None:
         target = room / where / row.file_name
         if not target.exists():

@@ -10,7 +10,7 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from ...adapters.threat_model import Norm
-from ...engine.plan.config import Order
+from ...engine.plan.config import Examples, Order
 from ...errors import InvalidInput, MissingLibrary, UnknownName
 from ..components.registration import ForbiddenError, NotFoundError, find_component
 from ..components.validation import A_KIND, FOREIGN
@@ -21,7 +21,7 @@ from .sandboxed import why_not_isolated
 
 _TITLES: Mapping[str, Kind] = {"models": "model", "attacks": "attack", "defences": "defence", "data": "data"}
 _FLAGS = {"undefended": True, "pixels": False, "stop_when_fooled": False}
-_SETTINGS = ("limit", "seeds", "max_queries", "order", *_FLAGS, *_TITLES)
+_SETTINGS = ("limit", "seeds", "max_queries", "order", "examples", *_FLAGS, *_TITLES)
 _OF_ATTACKS = ("component", "norm", "epsilon", "target", "parameters", "defaults")
 _MOST_SEEDS, _MOST_PARAMETERS = 20, 30
 
@@ -32,7 +32,8 @@ class TaskRequest(NamedTuple):
     Args:
         settings: "models", "defences", "data": component ids; "attacks": ids, or tables with "component", "norm",
             "epsilon", "target", "parameters", "defaults"; "limit": number of images; "seeds"; "max_queries";
-            "undefended": also run each model without a defence; "pixels"; "order" and "stop_when_fooled" as in
+            "undefended": also run each model without a defence; "examples": for defended models, as in
+            `davylamp evaluate` ("original" is HikDeep-Sec's protocol); "pixels"; "order" and "stop_when_fooled" as in
             `davylamp evaluate`: with the latter, each threat model is one run of all its attacks, the worst case.
         title: title of the task.
         visibility: "public" for viewers who may see all its components, "private" for its owner.
@@ -113,6 +114,7 @@ def read_settings(given: Mapping[str, Any]) -> dict[str, Any]:
         settings[name] = given.get(name, usual)
         if not isinstance(settings[name], bool):
             raise InvalidInput(f"expected {name} as true or false, got {str(settings[name])[:40]!r}")
+    settings["examples"] = _examples(given, settings)
     return settings
 
 
@@ -173,6 +175,16 @@ def _components(session: Session, viewer: Viewer, settings: Mapping[str, Any], n
         if row.state != "active":
             raise InvalidInput(f"expected components that are active, got {row.name} {row.version}: it is {row.state}")
     return rows
+
+
+def _examples(given: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    """Return on which models the examples for defended ones are made."""
+    examples = given.get("examples") or "own"
+    if examples not in get_args(Examples):
+        raise UnknownName("value of examples", str(examples)[:40], get_args(Examples))
+    if examples != "own" and not (settings["defences"] and settings["undefended"]):
+        raise InvalidInput(f"examples = {examples} needs defences, and each model also without a defence")
+    return examples
 
 
 def _check_size(folder: ServerFolder, settings: Mapping[str, Any]) -> None:

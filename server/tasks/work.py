@@ -19,6 +19,7 @@ from .leases import SECONDS, Lease, end_task, lease_task, release_task, renew_le
 from .preparing import ExecutorSettings, PreparedTask, prepare, read_json
 from .sandboxed import ProcessExit, TaskLimits, run_sandboxed, why_not_isolated
 from .signing import sign_task
+from .task_summary import note_summary
 
 _ATTEMPTS = 3  # attempts if a process was ended by a signal: killed, or out of memory
 _IDLE_SECONDS = 1.0
@@ -133,6 +134,8 @@ class TaskWorker:
             is_ended = end_task(session, lease, state, message, **values)
         if is_ended:  # copies of stored files; a retry restores them
             shutil.rmtree(prepared.folder / "room", ignore_errors=True)
+        if is_ended and state == "done":
+            note_summary(self.folder, lease.task)
 
 
 _STOPPED, _LOST, _CANCELLED = "the worker was stopped", "the task was leased to a different worker", "cancelled"

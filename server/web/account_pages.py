@@ -1,6 +1,7 @@
 """Account pages: sign-in, password and tokens; for admins users and log."""
 
-from typing import Annotated, Any
+import re
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Form
 from fastapi.responses import HTMLResponse, Response
@@ -17,6 +18,10 @@ from ..accounts.users import (
     change_password,
     find_user,
     generate_password,
+    open_registration,
+    register_user,
+    registration_hours,
+    registration_open,
     set_active,
     set_hours,
     sign_in,
@@ -34,7 +39,7 @@ _LINES = 500
 @router.get("/sign-in")
 def sign_in_page(visit: Page) -> HTMLResponse:
     """Show the sign-in form."""
-    return render(visit, "sign_in.html", problem="")
+    return _show_sign_in(visit)
 
 
 @router.post("/sign-in")
@@ -44,9 +49,9 @@ def signed_in(visit: Sent, name: Annotated[str, Form()] = "", password: Annotate
     try:
         user = sign_in(folder.database, folder.hasher, origin, password)
     except TooManyAttempts as error:
-        return render(visit, "sign_in.html", status=429, problem=str(error))
+        return _show_sign_in(visit, str(error), 429)
     if user is None:
-        return render(visit, "sign_in.html", status=401, problem="The name or the password is wrong.")
+        return _show_sign_in(visit, "The name or the password is wrong.", 401)
     with folder.database.writing() as session:
         if visit.session:
             end_session(session, visit.session)
@@ -54,6 +59,27 @@ def signed_in(visit: Sent, name: Annotated[str, Form()] = "", password: Annotate
     response = redirect("/tasks")
     set_cookie(visit, response, SESSION, secret, int(SESSION_SECONDS))
     return response
+
+
+@router.get("/register")
+def registration_page(visit: Page) -> HTMLResponse:
+    """Show the registration form, if registration is open."""
+    return _show_registration(visit)
+
+
+@router.post("/register")
+def registered(
+    visit: Sent,
+    name: Annotated[str, Form()] = "",
+    password: Annotated[str, Form()] = "",
+    again: Annotated[str, Form()] = "",
+) -> Response:
+    """Create a user for a visitor, if registration is open."""
+    folder = visit.folder
+    if password != again:
+        return _show_registration(visit, "The two passwords differ.", 400)
+    register_user(folder.database, folder.hasher, Origin(name.strip()[:64], visit.address), password)
+    return redirect("/sign-in")
 
 
 @router.post("/sign-out")
@@ -133,6 +159,20 @@ def new_user(visit: Sent, name: Annotated[str, Form()] = "", role: Annotated[Rol
     return show_users(visit, name=name.strip(), password=generated)
 
 
+@router.post("/admin/registration")
+def change_registration(
+    visit: Sent, action: Annotated[Literal["open", "close"], Form()], hours: Annotated[str, Form()] = ""
+) -> Response:
+    """Let visitors register themselves, with a limit of hours, or not."""
+    check_admin(visit)
+    if hours.strip() and not re.fullmatch("[0-9]{1,9}", hours.strip()):
+        raise InvalidInput(f"expected hours as a whole number, got {hours[:40]!r}")
+    with visit.folder.database.writing() as session:
+        open_registration(session, is_open=action == "open", hours=int(hours) if hours.strip() else None)
+        note(session, visit.origin, "changed the registration", f"{action} {hours[:40]}".rstrip())
+    return redirect("/admin/users")
+
+
 @router.post("/admin/users/{name}")
 def change_user(visit: Sent, name: str, action: Annotated[str, Form()], hours: Annotated[str, Form()] = "") -> Response:
     """Block or unblock a user, limit the hours, or set a new password, shown once."""
@@ -169,6 +209,19 @@ def audit(visit: Page) -> HTMLResponse:
     return render(visit, "audit.html", rows=rows)
 
 
+def _show_sign_in(visit: RequestContext, problem: str = "", status: int = 200) -> HTMLResponse:
+    with visit.folder.database.reading() as session:
+        is_open = registration_open(session)
+    return render(visit, "sign_in.html", status=status, problem=problem, is_open=is_open)
+
+
+def _show_registration(visit: RequestContext, problem: str = "", status: int = 200) -> HTMLResponse:
+    with visit.folder.database.reading() as session:
+        if not registration_open(session):
+            raise NotFoundError("registration is not open; an admin can add you")
+    return render(visit, "register.html", status=status, problem=problem)
+
+
 def show_account(visit: RequestContext, *, secret: str = "", problem: str = "", status: int = 200) -> HTMLResponse:
     """Render the account page, with a newly created token."""
     check_signed_in(visit)
@@ -185,5 +238,6 @@ def show_users(visit: RequestContext, *, name: str = "", password: str = "") -> 
     check_admin(visit)
     with visit.folder.database.reading() as session:
         rows = session.scalars(select(UserRow).where(UserRow.name != SYSTEM).order_by(UserRow.name)).all()
-        spent = list_spent(session)
-    return render(visit, "users.html", rows=rows, spent=spent, name=name, password=password)
+        shown = {"spent": list_spent(session), "is_open": registration_open(session)}
+        shown["registration_hours"] = registration_hours(session)
+    return render(visit, "users.html", rows=rows, name=name, password=password, **shown)

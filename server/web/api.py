@@ -19,10 +19,11 @@ from .account_pages import find_other
 from .board_pages import Asked, compare_cells, describe_cell, find_cell, of_component, send_cell
 from .boards import BoardKind
 from .component_pages import register_upload, send_file
+from .evaluations import AskedSort, board_effects, list_evaluations
 from .rendering import plain_values
 from .request_context import Administering, Reading, Submitting
 from .rerun_command import rerun_command
-from .task_pages import cells_of, describe_task, read_log, send_export, submit_task, viewer_tasks
+from .task_pages import cells_of, describe_task, read_log, send_export, submit_task, task_effects, viewer_tasks
 
 router = APIRouter(prefix="/api/v1", tags=["davylamp"])
 Answer = dict[str, Any]
@@ -44,6 +45,9 @@ class TaskBody(BaseModel):
     seeds: list[int] = Field(default=[0])
     max_queries: int | None = None
     pixels: bool = False
+    examples: str = Field(
+        default="own", description="for defended models: made on each (own), once on the undefended (original), or both"
+    )
     order: str = Field(default="given", description="of the attacks: given, or cheap-first")
     stop_when_fooled: bool = Field(
         default=False, description="worst case of the attacks only: each on the images that no earlier attack fooled"
@@ -189,7 +193,7 @@ def get_task(visit: Reading, number: int) -> Answer:
         row = find_task(session, visit.viewer, number)
         owner = session.get_one(UserRow, row.owner_id).name
         cells = [describe_cell(cell) for cell in cells_of(session, number)]
-    return plain_values({**describe_task(row, owner), "cells": cells})
+    return plain_values({**describe_task(row, owner), "effects": task_effects(row), "cells": cells})
 
 
 @router.patch("/tasks/{number}")
@@ -269,10 +273,24 @@ def get_comparison(visit: Reading, first: int, second: int) -> list[Answer]:
 
 @router.get("/leaderboards/{kind}")
 def get_board(visit: Reading, kind: BoardKind, asked: Asked) -> Answer:
-    """A leaderboard: mean response and rank with 95 % intervals, and the runs behind each score."""
+    """A leaderboard: mean response or ability, and rank, with 95 % intervals, and the runs behind each score.
+
+    Of defences also their effects: CAV, CCV, COS, CRR and CSR of each defended model on clean images and each attack.
+    """
     board = visit.request.app.state.boards.show(visit.viewer, kind, asked.filters)
     about = {"reason": board.reason, "notes": board.notes, "cells": board.cells, "data": board.data, "made": board.made}
+    about |= {"score": board.score}
+    if kind == "defences":
+        with visit.folder.database.reading() as session:
+            about["effects"] = board_effects(session, visit.viewer, asked.filters._replace(data=board.data))
     return plain_values({"rows": [row._asdict() for row in board.rows], **about})
+
+
+@router.get("/evaluations")
+def get_evaluations(visit: Reading, sort: AskedSort = "newest") -> list[Answer]:
+    """The finished tasks that are visible to you, with their overall scores."""
+    with visit.folder.database.reading() as session:
+        return plain_values(list_evaluations(session, visit.viewer, sort))
 
 
 @router.get("/users")

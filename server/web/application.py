@@ -18,7 +18,7 @@ from ..accounts.audit import TooManyAttempts
 from ..accounts.sessions import viewer_of_session, viewer_of_token
 from ..components.registration import ForbiddenError, NotFoundError
 from ..folder import ServerFolder
-from . import account_pages, api, board_pages, component_pages, task_pages
+from . import account_pages, api, board_pages, component_pages, evaluations, task_pages
 from .boards import Boards
 from .rank_history import Histories
 from .rendering import plain_text, render, script, style
@@ -44,7 +44,7 @@ def make_pages(folder: ServerFolder) -> FastAPI:
     made.state.folder, made.state.histories = folder, histories
     made.state.boards = Boards(folder, histories.note_board)
     made.state.reports = task_pages.TaskReports(folder)
-    for module in (board_pages, component_pages, task_pages, account_pages, api):
+    for module in (board_pages, evaluations, component_pages, task_pages, account_pages, api):
         made.include_router(module.router)
     _add_files(made)
     made.add_exception_handler(DavylampError, _explain)

@@ -19,7 +19,8 @@ from ...intervals import difference_bounds, proportion_interval
 from ..components.registration import NotFoundError, find_component
 from ..database.permissions import Viewer, cells_for, components_for
 from ..database.records import CellRow, ComponentRow, UserRow
-from .boards import BOARDS, BoardKind, Filters, chosen_cells
+from .boards import BOARDS, METHODS, BoardKind, Filters, Method, chosen_cells
+from .evaluations import board_effects, effects_names
 from .rendering import render
 from .request_context import Page, RequestContext
 from .rerun_command import rerun_command
@@ -40,6 +41,7 @@ class FilterForm(NamedTuple):
     creator: Annotated[str, Query(max_length=64, description="of the subject")] = ""
     since: Annotated[str, Query(max_length=10, description="a day, YYYY-MM-DD")] = ""
     worst_case: Annotated[str, Query(max_length=3, description="yes: only worst cases of several attacks")] = ""
+    method: Annotated[Method, Query(description="mean response, or irt: ability in an item response model")] = "mean"
 
     @property
     def filters(self) -> Filters:
@@ -54,7 +56,7 @@ class FilterForm(NamedTuple):
             raise InvalidInput(f"expected data as the number of a component, got {self.data[:40]!r}")
         radius = float(parse_number(self.epsilon.strip(), "a radius")) if self.epsilon.strip() else 0.0
         worst_case = "" if self.worst_case == "no" else self.worst_case
-        rest = (self.targeted, self.knowledge, self.creator, _day(self.since), worst_case)
+        rest = (self.targeted, self.knowledge, self.creator, _day(self.since), worst_case, self.method)
         return Filters(int(self.data or 0), self.norm, radius, *rest)
 
 
@@ -69,7 +71,11 @@ def show_board(visit: RequestContext, kind: BoardKind, asked: FilterForm) -> HTM
         cells = session.scalars(chosen.limit(_SHOWN)).all()
         names = component_names(session, visit.viewer)
         data = session.scalars(components_for(visit.viewer).where(ComponentRow.kind == "data")).all()
+        filters = asked.filters._replace(data=board.data)
+        effects = board_effects(session, visit.viewer, filters) if kind == "defences" else []
+        parts = effects_names(session, visit.viewer, effects)
     shown = {"names": names, "data": data, "cells": [describe_cell(row) for row in cells], "asked": asked}
+    shown |= {"effects": effects, "parts": parts, "methods": METHODS}
     shown["query"] = urlencode({"kind": kind, **{name: value for name, value in asked._asdict().items() if value}})
     return render(visit, "board.html", board=board, kind=kind, kinds=BOARDS, knowledge=[*KNOWLEDGE], **shown)
 

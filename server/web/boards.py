@@ -27,7 +27,12 @@ BoardKind = Literal["models", "attacks", "defences"]
 BOARDS: tuple[BoardKind, ...] = get_args(BoardKind)
 _COLUMN = {"models": CellRow.model_id, "attacks": CellRow.attack_id, "defences": CellRow.defence_id}
 _SUBJECTS: Mapping[str, Subjects] = {"models": "models", "attacks": "implementations", "defences": "defences"}
+Method = Literal["mean", "irt"]
+METHODS: tuple[Method, ...] = get_args(Method)
 _KEPT, _FRAMES = 64, 64
+_CLOSE = 1e-4  # relative tolerance of radii
+_MOST_FITS = 4  # fits that wait
+_FITTING = "the item response model is being fitted; load this page again in a moment"
 
 
 class Filters(NamedTuple):
@@ -43,6 +48,7 @@ class Filters(NamedTuple):
         since: Unix timestamp.
         worst_case: "yes" for worst cases of several attacks only. They are excluded otherwise, because each of their
             attacks was run only on images not fooled before.
+        method: "mean" response, or "irt": ability in an item response model.
     """
 
     data: int = 0
@@ -53,10 +59,11 @@ class Filters(NamedTuple):
     creator: str = ""
     since: float = 0.0
     worst_case: str = ""
+    method: Method = "mean"
 
 
 class BoardRow(NamedTuple):
-    """A subject: component, score (mean response) and rank with 95 % intervals, ids of its runs.
+    """A subject: component, score (mean response or ability) and rank with 95 % intervals, ids of its runs.
 
     `group` contains its letters: subjects that share one do not differ significantly, corrected over all pairs.
     """
@@ -85,6 +92,7 @@ class Board:
         data: id of the data set.
         made: Unix timestamp.
         tasks: ids of the tasks whose runs count.
+        score: name of the scores, "mean" or "ability".
     """
 
     rows: tuple[BoardRow, ...] = ()
@@ -94,10 +102,13 @@ class Board:
     data: int = 0
     made: float = field(default_factory=time.time)
     tasks: tuple[int, ...] = ()
+    score: str = "mean"
 
 
 class Boards:
     """Computes and caches leaderboards. An older version is shown during recomputation, for the same permissions only.
+
+    An item response model takes up to minutes, so it is fitted in the background, one at a time.
 
     Args:
         folder: server folder.
@@ -108,7 +119,8 @@ class Boards:
         self.folder, self._made = folder, made
         self._kept: OrderedDict[Any, tuple[Any, Board]] = OrderedDict()
         self._frames: OrderedDict[tuple[int, ...], pd.DataFrame] = OrderedDict()
-        self._lock, self._making = threading.Lock(), threading.Lock()
+        self._lock = threading.Lock()
+        self._making = {method: threading.Lock() for method in METHODS}
         self._busy: set[Any] = set()
 
     def show(self, viewer: Viewer, kind: BoardKind, filters: Filters) -> Board:
@@ -123,12 +135,14 @@ class Boards:
             kept = self._kept.get(key)
             if kept is not None and kept[0] == state:
                 return kept[1]
-            if kept is not None and kept[1].rows:  # older, but for the same permissions
-                if key not in self._busy:
+            if filters.method == "irt" or (kept is not None and kept[1].rows):
+                waiting = sum(other[-1].method == "irt" for other in self._busy)
+                if key not in self._busy and (filters.method != "irt" or waiting < _MOST_FITS):
                     self._busy.add(key)
                     given = (viewer, kind, filters, key, state)
                     threading.Thread(target=self._make_again, args=given, daemon=True).start()
-                return kept[1]
+                # An older one, but for the same permissions.
+                return kept[1] if kept is not None and kept[1].rows else Board(reason=_FITTING, data=filters.data)
         return self._make(viewer, kind, filters, key, state)
 
     def _make_again(self, *given: Any) -> None:
@@ -137,7 +151,7 @@ class Boards:
 
     def _make(self, viewer: Viewer, kind: BoardKind, filters: Filters, key: Any, state: Any) -> Board:
         try:
-            with self._making:
+            with self._making[filters.method]:
                 board = self._rank(viewer, kind, filters)
             self._made(viewer, kind, filters, board)
             with self._lock:
@@ -166,16 +180,17 @@ class Boards:
         try:
             responses = build_responses(results, _SUBJECTS[kind])
             matrix = responses.values, responses.subjects, responses.images
-            ranking = rank_responses(*matrix, scoring="mean", shares=responses.shares)
+            ranking = rank_responses(*matrix, scoring=filters.method, shares=responses.shares)
         except ValueError as error:
             return Board(reason=str(error), cells=len(cells), data=data)
-        notes = (f"mean response over {len(responses.items)} items", *responses.notes, *ranking.notes)
+        notes = (f"{ranking.label} over {len(responses.items)} items", *responses.notes, *ranking.notes)
         if odd:
             line = f"omitted, because they overlap too little with the others: {', '.join(odd[:5])}"
             notes = (*notes, line + (f" and {len(odd) - 5} more" if len(odd) > 5 else ""))
         tasks = tuple(sorted({row.task_id for row in cells.values()}))
         behind = _cells_behind(results, kind, cells)
-        return Board(_rows(ranking, kind, behind), "", notes, len(cells), data, tasks=tasks)
+        rows = _rows(ranking, kind, behind)
+        return Board(rows, "", notes, len(cells), data, tasks=tasks, score=ranking.score_name)
 
     def _results(self, cells: Mapping[str, CellRow], states: Mapping[int, tuple[int, int]]) -> pd.DataFrame | None:
         """Return the outcomes of runs, each from its task; None if none can be read."""
@@ -218,7 +233,7 @@ def chosen_cells(viewer: Viewer, kind: BoardKind, filters: Filters) -> Select[Ce
     if filters.norm:
         chosen = chosen.where(CellRow.norm == filters.norm)
     if filters.epsilon:
-        close = filters.epsilon * 1e-4
+        close = filters.epsilon * _CLOSE
         chosen = chosen.where(CellRow.epsilon.between(filters.epsilon - close, filters.epsilon + close))
     chosen = _by_threat(chosen, filters)
     if filters.since:
@@ -227,6 +242,11 @@ def chosen_cells(viewer: Viewer, kind: BoardKind, filters: Filters) -> Select[Ce
         made = select(ComponentRow.id).join(UserRow, UserRow.id == ComponentRow.creator_id)
         chosen = chosen.where(_COLUMN[kind].in_(made.where(UserRow.name == filters.creator)))
     return chosen.order_by(CellRow.id)
+
+
+def is_near(epsilon: float | None, asked: float) -> bool:
+    """Whether a radius is the one of a filter, except for rounding."""
+    return epsilon is not None and abs(epsilon - asked) <= asked * _CLOSE
 
 
 def _by_threat(chosen: Select[CellRow], filters: Filters) -> Select[CellRow]:

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from ..database.permissions import VISITOR, Viewer, cells_for, private_scope, tasks_for
 from ..database.records import CellRow, HistoryRow, TaskRow
 from ..folder import ServerFolder
+from ..tasks.task_summary import note_summary
 from .boards import BOARDS, Board, BoardKind, BoardRow, Boards, Filters
 
 _SHOWN, _READ = 50, 500
@@ -89,13 +90,23 @@ def make_boards(folder: ServerFolder, boards: Boards, after: int = 0) -> int:
     return newest
 
 
+def note_summaries(folder: ServerFolder) -> None:
+    """Store the summaries of finished tasks whose worker did not, as in a database of an earlier version."""
+    with folder.database.reading() as session:
+        done = select(TaskRow.id).where(TaskRow.state == "done", TaskRow.effects.is_(None))
+        numbers = session.scalars(done.where(TaskRow.finished < time.time() - _EVERY_SECONDS)).all()
+    for number in numbers:
+        note_summary(folder, number)
+
+
 def keep_noting(folder: ServerFolder, boards: Boards, stopped: threading.Event) -> None:
-    """Record ranks every minute in a background thread."""
+    """Record ranks, and summaries of tasks that lack one, every minute in a background thread."""
 
     def work() -> None:
         newest = 0
         while not stopped.wait(_EVERY_SECONDS):
             with contextlib.suppress(SQLAlchemyError):  # temporarily unavailable
                 newest = make_boards(folder, boards, newest)
+                note_summaries(folder)
 
     threading.Thread(target=work, daemon=True).start()

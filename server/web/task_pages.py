@@ -4,6 +4,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Form
@@ -12,6 +13,10 @@ from markupsafe import escape
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from ...adapters.catalogue.lookup import accepted_parameters, find_implementation
+from ...adapters.parameters import PARAMETERS
+from ...engine.plan.config_file import parse_text
+from ...errors import DavylampError, InvalidInput
 from ...report.page.build import build_report, write_file
 from ..accounts.audit import note
 from ..components.registration import NotFoundError
@@ -21,6 +26,7 @@ from ..folder import ServerFolder
 from ..tasks.signing import export_task
 from ..tasks.submission import TaskRequest, cancel, change_task, find_task, retry, submit
 from .board_pages import describe_cell
+from .evaluations import effects_names
 from .rendering import plain_text, redirect, render
 from .request_context import Page, RequestContext, Sent, check_signed_in
 
@@ -81,7 +87,8 @@ def new_task(visit: Page) -> HTMLResponse:
         active = components_for(visit.viewer).where(ComponentRow.state == "active").order_by(ComponentRow.name)
         rows = session.scalars(active).all()
     by_kind = {kind: [row for row in rows if row.kind == kind] for kind in KINDS}
-    return render(visit, "new_task.html", by_kind=by_kind)
+    hints = {row.id: _parameter_names(row) for row in by_kind["attack"]}
+    return render(visit, "new_task.html", by_kind=by_kind, hints=hints)
 
 
 @router.post("/new")
@@ -95,6 +102,9 @@ def add_task(  # noqa: PLR0913, PLR0917 - a field each
     epsilon: Annotated[str, Form()] = "",
     limit: Annotated[str, Form()] = "",
     seed: Annotated[int, Form()] = 0,
+    parameters_of: Annotated[list[int], Form(description="attacks, in the order of `parameters`")] = [],  # noqa: B006
+    parameters: Annotated[list[str], Form(description="name=value, name=value")] = [],  # noqa: B006
+    examples: Annotated[str, Form()] = "own",
     worst_case: Annotated[bool, Form()] = False,
     title: Annotated[str, Form()] = "",
     visibility: Annotated[str, Form()] = "private",
@@ -103,7 +113,9 @@ def add_task(  # noqa: PLR0913, PLR0917 - a field each
     """Submit a task."""
     shared = {"norm": norm.strip(), "epsilon": epsilon.strip()}
     settings: dict[str, Any] = {"models": models, "defences": defences, "data": data, "seeds": [seed]}
-    settings["attacks"] = [{"component": number, **shared} for number in attacks]
+    given = dict(zip(parameters_of, map(parse_parameters, parameters), strict=False))
+    settings["attacks"] = [{"component": each, **shared, "parameters": given.get(each, {})} for each in attacks]
+    settings["examples"] = examples
     settings |= {"stop_when_fooled": worst_case, "order": "cheap-first" if worst_case else "given"}
     settings["limit"] = int(limit) if limit.strip().isdigit() else limit.strip() or None
     row = submit_task(visit, TaskRequest(settings, title, visibility, priority))
@@ -119,7 +131,9 @@ def task(visit: Page, number: int) -> HTMLResponse:
         cells = [describe_cell(cell) for cell in cells_of(session, number)]
         chosen = select(ComponentRow).join(TaskComponentRow, TaskComponentRow.component_id == ComponentRow.id)
         parts = session.scalars(chosen.where(TaskComponentRow.task_id == number).order_by(ComponentRow.kind)).all()
-    shown = {"cells": cells, "parts": parts, "log": read_log(visit.folder, number)}
+        effects = task_effects(row)
+        names = effects_names(session, visit.viewer, effects)
+    shown = {"cells": cells, "parts": parts, "log": read_log(visit.folder, number), "effects": effects, "names": names}
     return render(
         visit, "task.html", task=describe_task(row, owner), is_owner=is_owner(visit.viewer, row.owner_id), **shown
     )
@@ -184,6 +198,38 @@ def change(
     return redirect(f"/tasks/{number}")
 
 
+def parse_parameters(text: str) -> dict[str, Any]:
+    """Parse the parameters of an attack: "steps=40, step_size=2/255".
+
+    Raises:
+        InvalidInput: If the text has a different form, or a value is not of its parameter's type.
+    """
+    given: dict[str, Any] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = (word.strip() for word in part.partition("="))
+        if not equals or not value or name in given:
+            raise InvalidInput(f"expected parameters as name=value, name=value, each once, got {part[:60]!r}")
+        given[name] = parse_text(name, value) if name in PARAMETERS else _plain(value)
+    return given
+
+
+def _plain(text: str) -> Any:
+    """Return the value of a parameter that only a user's attack has: true, false, a number or a text."""
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
+
+
+def _parameter_names(row: ComponentRow) -> str:
+    """Return the names of a named attack's parameters; "" for one from a file or not in the catalogue."""
+    with suppress(DavylampError):
+        return ", ".join(accepted_parameters(find_implementation(row.entry))) if row.form == "named" else ""
+    return ""
+
+
 def submit_task(visit: RequestContext, wish: TaskRequest) -> TaskRow:
     """Submit a task and log it."""
     check_signed_in(visit)
@@ -197,6 +243,7 @@ def describe_task(row: TaskRow, owner: str) -> dict[str, Any]:
     """Describe a task for pages and responses, with percentage and remaining seconds."""
     names = ("id", "title", "state", "visibility", "priority", "message", "created", "started", "finished", "settings")
     about = {name: getattr(row, name) for name in (*names, "images", "images_done", "attempts", "signature")}
+    about |= {name: getattr(row, name) for name in ("score", "score_low", "score_high")}
     share = row.images_done / row.images if row.images else 0.0
     if row.state == "done":
         share = 1.0
@@ -208,6 +255,11 @@ def describe_task(row: TaskRow, owner: str) -> dict[str, Any]:
 def cells_of(session: Session, number: int) -> list[CellRow]:
     """Return the runs of a visible task, in the order of completion."""
     return [*session.scalars(select(CellRow).where(CellRow.task_id == number).order_by(CellRow.id))]
+
+
+def task_effects(row: TaskRow) -> list[dict[str, Any]]:
+    """Return the effects of a task's defences, for pages and responses; empty without any."""
+    return [{**each, "task": row.id} for each in row.effects or []]
 
 
 def read_log(folder: ServerFolder, number: int) -> str:

@@ -13,7 +13,7 @@ from sqlalchemy.exc import OperationalError
 from davylamp.engine import build_table, load
 from davylamp.server.components.registration import change_card, find_component
 from davylamp.server.database.permissions import VISITOR
-from davylamp.server.database.records import CellRow, HistoryRow
+from davylamp.server.database.records import CellRow, HistoryRow, TaskRow
 from davylamp.server.tasks import work
 from davylamp.server.tasks.submission import TaskRequest, change_task, submit
 from davylamp.server.tasks.work import TaskWorker
@@ -42,6 +42,9 @@ def evaluate(folder, users, embedded, in_process):
                 session, folder, users["alice"], TaskRequest({**chosen, **settings}, visibility="public")
             ).id
         TaskWorker(folder).run_one()
+        with folder.database.reading() as session:
+            task = session.get_one(TaskRow, number)
+        assert task.state == "done", task.message  # and not only half of it, as where a machine goes down
         return number
 
     return run

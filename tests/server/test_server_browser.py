@@ -94,7 +94,18 @@ class Person:
 
 def everyone_can_use(person, axe, paths):
     """axe-core finds nothing on any kind of page, and none scrolls sideways on a phone."""
-    places = ("/", "/?kind=attacks", "/tasks", "/tasks/new", "/components", "/components/new", "/cells", "/cells/1")
+    places = (
+        "/",
+        "/?kind=attacks",
+        "/?kind=defences",
+        "/evaluations",
+        "/tasks",
+        "/tasks/new",
+        "/components",
+        "/components/new",
+        "/cells",
+        "/cells/1",
+    )
     troubles = {}
     for path in (*places, "/compare", "/account", "/api", *paths):
         person.go(path)

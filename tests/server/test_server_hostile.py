@@ -19,7 +19,11 @@ from davylamp.server.tasks.sandboxed import TaskLimits
 from davylamp.server.tasks.submission import TaskRequest, submit
 from davylamp.server.tasks.work import TaskWorker, WorkerSettings
 
-pytestmark = pytest.mark.skipif(not find_sandbox().program, reason=find_sandbox().reason)
+pytestmark = [
+    pytest.mark.skipif(not find_sandbox().program, reason=find_sandbox().reason),
+    # A dozen processes that load torch, one after the other: 240 s on two cores with fifteen other processes.
+    pytest.mark.timeout(1800),
+]
 # What a program does, and part of the line that its cell fails with; PORT is the server's.
 DEEDS = {
     "reads": ("raise ValueError(open('/etc/passwd').read())", "No such file or directory: '/etc/passwd'"),

@@ -87,7 +87,9 @@ def test_a_step_that_fails_leaves_the_database_as_it_was(folder, monkeypatch):
         raise RuntimeError("no")
 
     with folder.database.writing() as session:
-        session.execute(text("ALTER TABLE users DROP COLUMN hours"))
+        for column in ("users.hours", "tasks.score", "tasks.score_low", "tasks.score_high", "tasks.effects"):
+            table, _, name = column.partition(".")
+            session.execute(text(f"ALTER TABLE {table} DROP COLUMN {name}"))
         session.get_one(FactRow, "version").value = 3
     monkeypatch.setattr("alembic.op.add_column", fail)
     with pytest.raises(RuntimeError):

@@ -185,6 +185,9 @@ def test_a_version_is_never_replaced_and_names_are_plain(folder, users, add):
         ("data", "npz", "", "d.npz", archive({"inputs.npy": UNCLOSED}), "or something else"),
         ("data", "folder", "", "d.zip", archive({"0/bomb.png": bytes(300 << 20)}), "compressed up to 200 times"),
         ("defence", "named", "jpeg:quality=1000", "", None, "quality"),
+        ("defence", "named", "ensemble:net.py:build", "", None, "name of a model"),
+        ("defence", "named", "davylamp:ensemble:weights.pt", "", None, "name of a model"),
+        ("defence", "named", "ensemble:ensemble:demo:digits-cnn", "", None, "name of a model"),
     ],
 )
 def test_files_and_names_that_are_not_what_they_say_are_refused(  # noqa: PLR0917 - columns of a table

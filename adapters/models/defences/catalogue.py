@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from ...attack import Parameter
+from .model_change_rows import MODEL_CHANGE_ROWS
 from .random_rows import RANDOM_ROWS
 from .spec import DefenceSpec, Gradients
 
@@ -90,6 +91,7 @@ ROWS = (
         _EXACT,
     ),
     *RANDOM_ROWS,
+    *MODEL_CHANGE_ROWS,
 )
 
 DEFENCES: Mapping[str, DefenceSpec] = {row.full_name: row for row in ROWS}

@@ -21,13 +21,14 @@ def defend(classifier: Classifier, defence: str, name: str = "") -> Classifier:
 
     Args:
         classifier: the undefended model.
-        defence: "jpeg", "art:jpeg:quality=50", "jpeg:gradients=none": see `davylamp defences`.
+        defence: "jpeg", "art:jpeg:quality=50", "jpeg:gradients=none", "ensemble:MODEL": see
+            `davylamp defences`.
         name: name of the defended model. If empty, it is built from the model's and the defence's names.
 
     Returns:
         A classifier with the same number of classes, for images of the same size. Each query of it is one query of the
-        undefended model (for `smoothing`, as many as its draws). It is `random` if the defence or the undefended model
-        is.
+        undefended model (for `smoothing`, as many as its draws), and for `ensemble` one of each other member. It is
+        `random` if the defence or one of these models is.
 
     Raises:
         UnknownName: if there is no such defence or parameter.
@@ -45,7 +46,8 @@ def defend(classifier: Classifier, defence: str, name: str = "") -> Classifier:
         if row.wraps
         else Defended(classifier, build(**parameters), row.full_name, gradients)
     )
-    is_random = row.random or classifier.random
+    members = (each for each in defended.modules() if isinstance(each, Classifier))
+    is_random = row.random or any(each.random for each in members)
     made_of = Classifier(defended, num_classes=classifier.stated_classes, random=is_random, **sizes)
     made_of.name = name or f"{classifier.name}+{defence}"
     return made_of

@@ -1,4 +1,4 @@
-"""Parses names of defences: `jpeg`, `art:jpeg:quality=50`, `jpeg:quality=50,gradients=none`."""
+"""Parses names of defences: `jpeg`, `art:jpeg:quality=50`, `jpeg:quality=50,gradients=none`, `ensemble:MODEL`."""
 
 import re
 from typing import Any, NamedTuple
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from ....errors import InvalidInput, UnknownName
 from ...parameters import check_parameter, parse_parameter
 from .catalogue import DEFENCES, ROWS
-from .spec import WAYS, DefenceSpec, Gradients
+from .spec import MEMBER, WAYS, DefenceSpec, Gradients
 
 _SETTING = re.compile(r"[a-z_]+=[^,:+=]+")
 
@@ -28,6 +28,12 @@ def is_defence(text: str) -> bool:
     """Whether a string starts with the name of a defence, whatever its parameters."""
     head, _, rest = text.partition(":")
     return head in {row.name for row in ROWS} or f"{head}:{rest.partition(':')[0]}" in DEFENCES
+
+
+def member_of(part: str) -> str:
+    """Return the model that a part of a model's name adds: "ensemble:net.py:make" is net.py:make; "" if none."""
+    row = _row_with_model(part)
+    return "" if row is None else part.partition(f"{row.name}:")[2]
 
 
 def describe_gradients(model: str) -> str:
@@ -65,12 +71,14 @@ def parse_defence(text: str) -> NamedDefence:
     """Parse the name of a defence and its parameters.
 
     Args:
-        text: NAME or LIBRARY:NAME, optionally followed by ":key=value,key=value".
+        text: NAME or LIBRARY:NAME, optionally followed by ":key=value,key=value", or by ":MODEL" for an ensemble.
 
     Raises:
         UnknownName: if there is no such defence, or it has no such parameter.
         InvalidInput: if a value is invalid, or the defence does not support the gradients.
     """
+    if (row := _row_with_model(text)) is not None:
+        return _parse_ensemble(row, text)
     *names, settings = text.split(":") if "=" in text else [*text.split(":"), ""]
     name = ":".join(names)
     row = DEFENCES.get(name) or next((row for row in ROWS if row.name == name), None)
@@ -98,3 +106,17 @@ def parse_defence(text: str) -> NamedDefence:
     if "window" in values and values["window"] % 2 == 0:
         raise InvalidInput(f"expected window as an odd number, got {values['window']}")
     return NamedDefence(row, values, next(way for way in WAYS if way == gradients))
+
+
+def _row_with_model(text: str) -> DefenceSpec | None:
+    """Return the defence whose name continues with a model's, if this is one."""
+    heads = (text.partition(":")[0], ":".join(text.split(":")[:2]))
+    return next((row for row in ROWS if row.takes_model and {row.name, row.full_name} & {*heads}), None)
+
+
+def _parse_ensemble(row: DefenceSpec, text: str) -> NamedDefence:
+    name = row.full_name if text.startswith(row.full_name) else row.name
+    member = text.removeprefix(name).removeprefix(":")
+    if not member:
+        raise InvalidInput(f"expected {name}:MODEL, got {text!r} without a model")
+    return NamedDefence(row, {MEMBER: member}, row.gradients[0])

@@ -8,11 +8,12 @@ from ...attack import Parameter
 
 Gradients = Literal["exact", "straight-through", "none"]
 WAYS: tuple[Gradients, ...] = get_args(Gradients)
+MEMBER = "member"  # parameter of a defence with `takes_model`
 
 
 @dataclass(frozen=True)
 class DefenceSpec:
-    """A library's input transformation, put in front of a model.
+    """A library's input transformation, put in front of a model, or a change of the model itself.
 
     Args:
         name: usual name of the defence, "jpeg".
@@ -28,7 +29,11 @@ class DefenceSpec:
             with a library that transforms images outside the model. Gradient attacks then fail for that reason alone.
         random: whether it draws random numbers in every query. The model is then judged on several samples, and an
             attack needs their mean (EOT, Athalye et al. 2018).
-        wraps: whether it wraps the classifier: "module:class" then maps images to logits, not to images.
+        wraps: whether it wraps the classifier: `build` is then called with it, and returns a module from images to
+            logits, not to images.
+        changes_weights: whether it changes the model's weights, which are then loaded as they were published, without
+            batch normalisation folded into them.
+        takes_model: whether the name continues with that of a model, "ensemble:demo:digits-cnn", instead of parameters.
         findings: known issues of the library's code.
     """
 
@@ -42,6 +47,8 @@ class DefenceSpec:
     gradients: tuple[Gradients, ...] = ("straight-through", "none")
     random: bool = False
     wraps: bool = False
+    changes_weights: bool = False
+    takes_model: bool = False
     findings: tuple[str, ...] = ()
 
     @property

@@ -8,6 +8,7 @@ from pathlib import Path
 from ....errors import Unsupported
 from ...defaults import SECONDS, Isolate
 from ...paths import is_file_name, split_file_name
+from ..defences.names import member_of
 from ..remote.address import is_address
 from ..zoo.weights_file import is_trained, is_weights_name, read_weights
 
@@ -53,7 +54,7 @@ NOT_ISOLATED = Isolation()
 
 def foreign_files(name: str) -> list[Path]:
     """Return the Python files whose code a model name runs: parts of a chain, and the model of a weights file."""
-    parts = [part for part in name.split("+") if part]
+    parts = [member_of(part) or part for part in name.split("+") if part]
     files = [split_file_name(part)[0] for part in parts if is_file_name(part)]
     for part in parts:
         if is_weights_name(part) and is_trained(path := Path(part).expanduser()):
@@ -64,7 +65,8 @@ def foreign_files(name: str) -> list[Path]:
 
 def read_files(name: str) -> list[Path]:
     """Return every file that a model name reads: Python, ONNX, weights and detector files, and class names."""
-    parts = [part.removeprefix("detector:").removeprefix("onnx:") for part in name.split("+")]
+    parts = [member_of(part) or part for part in name.split("+")]
+    parts = [part.removeprefix("detector:").removeprefix("onnx:") for part in parts]
     parts += _LABELS.findall(name)
     return [*foreign_files(name), *(path for part in parts if (path := Path(part).expanduser()).is_file())]
 

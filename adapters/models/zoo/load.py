@@ -176,8 +176,8 @@ def _load_changed(
         return _load_state(name, last, original, device, fold=fold)
     if is_input_part(last):
         return _load_with_input(name, original, last, device, fold=fold, transport=transport)
-    if is_defence(last):
-        parse_defence(last)  # reports an error before anything is loaded
+    if is_defence(last):  # reports an error before anything is loaded
+        fold = fold and not parse_defence(last).defence.changes_weights
     if is_outputs_part(last):
         read_outputs(last)
     is_version = last.startswith(VERSION)
@@ -189,10 +189,10 @@ def _load_changed(
         return classifier
     if is_outputs_part(last):
         return declare_outputs(classifier, last, name)
-    if is_file_name(last):
-        changed = defend_from_file(name, *split_file_name(last), classifier)
-    elif is_defence(last):
+    if is_defence(last):  # also one that names a file, "ensemble:net.py:make"
         changed = defend(classifier, last, name).freeze()
+    elif is_file_name(last):
+        changed = defend_from_file(name, *split_file_name(last), classifier)
     else:
         changed = add_detector(classifier, last, original, name).freeze()
     return _noted(changed, classifier)

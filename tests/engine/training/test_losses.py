@@ -77,6 +77,20 @@ def test_the_step_to_the_least_likely_class_has_a_radius_up_to_epsilon(case):
     assert radii.max() <= EPSILON
 
 
+def test_logit_pairing_adds_the_squared_difference_of_the_logits_at_the_worst_image(case):
+    """Logit 0 moves by the reach, logit 1 is always 0: a mean square of half of the reach squared."""
+    clean, worst = (functional.softplus(-(case[3] - reach)).mean() for reach in (0.0, REACH["linf"]))
+    pair = REACH["linf"] ** 2 / 2
+    given = {"steps": 20, "start": "none"}
+    loss = float(first_loss(case, "logit-pairing", **given, beta=3.0, clean_share=0.25))
+    assert loss == pytest.approx(float(0.25 * clean + 0.75 * worst + 3 * pair), rel=1e-4)
+    assert float(first_loss(case, "logit-pairing", **given)) == pytest.approx(
+        float((clean + worst + pair) / 2), rel=1e-4
+    )
+    mixed = float(first_loss(case, "pgd", **given, clean_share=0.5))
+    assert float(first_loss(case, "logit-pairing", **given, beta=0.0)) == pytest.approx(mixed, rel=1e-6)
+
+
 def test_trades_is_the_clean_loss_and_the_divergence_at_the_end_of_the_ball(case):
     margins = case[3]
     clean = functional.softplus(-margins).mean()

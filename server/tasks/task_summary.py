@@ -1,0 +1,160 @@
+"""Overall score of a finished task, and the effects of its defences (CAV, CCV, COS, CRR, CSR)."""
+
+import math
+import traceback
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from ...engine.statistics.bootstrap import Estimate
+from ...engine.store.results import Results, read_outcomes
+from ...engine.store.shown import robust_when_shown
+from ...engine.tables.defence_table import build_defence
+from ...engine.tables.estimates import estimate_share
+from ...errors import DavylampError
+from ..components.validation import engine_name
+from ..database.records import ComponentRow, TaskComponentRow, TaskRow, UserRow
+from ..folder import ServerFolder
+
+EFFECTS = ("CAV", "CCV", "COS", "CRR", "CSR")  # HikDeep-Sec's, section 4.2
+_LABELS = ("examples", "made_on", "norm", "epsilon", "targeted", "setting", "images", "violations")
+Subjects = Mapping[str, tuple[int, int | None]]
+
+
+class TaskSummary(NamedTuple):
+    """Summary of a task's results.
+
+    Args:
+        score: mean accuracy under attack, with its 95 % interval; see `summarise_task`. NaN without any.
+        effects: a table for each defended model and attack: ids of "model", "defence" and "data", the labels of
+            `build_defence`, "knowledge", and "metrics": value, low, high and n by symbol, None if undefined.
+    """
+
+    score: Estimate
+    effects: list[dict[str, Any]]
+
+
+def component_names(session: Session, number: int) -> dict[int, str]:
+    """Return the engine's names of a task's components, by id."""
+    chosen = select(ComponentRow).join(TaskComponentRow, TaskComponentRow.component_id == ComponentRow.id)
+    creators = {row.id: row.name for row in session.scalars(select(UserRow))}
+    rows = session.scalars(chosen.where(TaskComponentRow.task_id == number)).all()
+    return {row.id: engine_name(row, component_folder(row, creators[row.creator_id])) for row in rows}
+
+
+def component_folder(row: ComponentRow, creator: str) -> str:
+    """Return the folder of a component's file within a task's `room`."""
+    return f"{creator}/{row.kind}-{row.name}-{row.version}"
+
+
+def model_names(settings: Mapping[str, Any], names: Mapping[int, str]) -> dict[str, tuple[int, int | None]]:
+    """Return the models of a task by the engine's name, as ids of model and defence (None without)."""
+    models: dict[str, tuple[int, int | None]] = {}
+    for model in settings["models"]:
+        if settings["undefended"]:
+            models[names[model]] = (model, None)
+        for defence in settings["defences"]:
+            models[f"{names[model]}+{names[defence]}"] = (model, defence)
+    return models
+
+
+def note_summary(folder: ServerFolder, number: int) -> None:
+    """Compute the summary of a finished task, and store it; a task whose results cannot be read gets an empty one."""
+    with folder.database.reading() as session:
+        task = session.get(TaskRow, number)
+        if task is None or task.state != "done":
+            return
+        names = component_names(session, number)
+    try:
+        score, effects = summarise_task(folder, task, names)
+    except Exception as error:  # a user's program may have written anything, and it is not tried again
+        if not isinstance(error, DavylampError):
+            traceback.print_exc()
+        score, effects = Estimate(math.nan, math.nan, math.nan, 0), []
+    with folder.database.writing() as session:
+        task = session.get(TaskRow, number)
+        if task is not None:
+            task.score, task.score_low, task.score_high = map(_number, score[:3])
+            task.effects = effects
+
+
+def summarise_task(folder: ServerFolder, task: TaskRow, names: Mapping[int, str]) -> TaskSummary:
+    """Summarise the results of a task.
+
+    The score is the mean over runs of the images that the model still classifies correctly under attack, invalid
+    results counted as fooled; in the upper bound of its interval they are robust. If the task has defences, it is that
+    of the defended models, on their own examples and on those of the undefended ones, whichever the task has. Seeds of
+    an attack count once together, and so does each data set.
+
+    Args:
+        folder: server folder.
+        task: a finished task.
+        names: from `component_names`.
+
+    Raises:
+        DavylampError: If the results cannot be read.
+    """
+    of_defended = bool(task.settings["defences"])
+    outcomes = read_outcomes(folder.task(task.id) / "results", ["OTR"], keep_logits=lambda _: of_defended)
+    subjects = model_names(task.settings, names)
+    scores, effects = [], []
+    for data in task.settings["data"]:
+        chosen = _on_data(outcomes, names[data])
+        scores.append(_score(chosen, subjects, of_defended=of_defended))
+        for name, (model, defence) in subjects.items():
+            if defence is not None and task.settings["undefended"]:
+                about = {"model": model, "defence": defence, "data": data}
+                effects += [about | row for row in _effects(chosen, names[model], name)]
+    known = [each for each in scores if each.n]
+    mean, low, high = (sum(each[place] for each in known) / len(known) if known else math.nan for place in range(3))
+    return TaskSummary(Estimate(mean, low, high, sum(each.n for each in known)), effects)
+
+
+def _on_data(outcomes: Results, data: str) -> Results:
+    """Return the results on one data set."""
+    clean = {key: each for key, each in outcomes.clean.items() if each.subject.data == data}
+    return replace(outcomes, clean=clean, done=tuple(each for each in outcomes.done if each.cell.subject.data == data))
+
+
+def _score(outcomes: Results, subjects: Subjects, *, of_defended: bool) -> Estimate:
+    """Return the mean accuracy under attack on one data set; repeats with other seeds are averaged first."""
+    judged = {name for name, (_, defence) in subjects.items() if (defence is not None) == of_defended}
+    parts: dict[tuple[str, ...], list[Any]] = {}
+    for run in outcomes.done:
+        cell = run.cell
+        about = (cell.title, cell.threat_model.norm, str(cell.threat_model.epsilon), str(cell.spec["parameters"]))
+        if cell.subject.model in judged:
+            parts.setdefault((cell.subject.model, "own", *about), []).append(
+                (run.results.robust, run.results.robust_at_most)
+            )
+        for key in (outcomes.transfers or {}).get(cell.key, {}):
+            tested = outcomes.clean.get(key)
+            if tested is not None and tested.subject.model in judged:
+                shown = robust_when_shown(outcomes, run, key)
+                parts.setdefault((tested.subject.model, "original", *about), []).append(shown)
+    least, most = ([[each[end] for each in part] for part in parts.values()] for end in (0, 1))
+    return estimate_share(least, most)
+
+
+def _effects(outcomes: Results, original: str, defended: str) -> list[dict[str, Any]]:
+    """Return the rows of a defence's table as JSON types; empty if one of the models has no results."""
+    try:
+        table = build_defence(outcomes, original, defended, metrics=EFFECTS)
+    except DavylampError:
+        return []
+    knowledge = {run.cell.title: run.cell.knowledge for run in outcomes.done}
+    rows = []
+    for row in table.rows:
+        labels: dict[str, Any] = {name: row.labels[name] for name in _LABELS}
+        labels["epsilon"] = _number(labels["epsilon"])
+        labels |= {"knowledge": knowledge.get(labels["examples"], "")}
+        metrics = {symbol: [*map(_number, each[:3]), each.n] for symbol, each in row.metrics.items()}
+        rows.append({**labels, "metrics": metrics})
+    return rows
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None or math.isnan(value) else float(value)

@@ -1,0 +1,120 @@
+"""Finished tasks with their overall scores and the effects of their defences."""
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, Literal, get_args
+
+from fastapi import APIRouter, Query
+from fastapi.responses import HTMLResponse
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from ...conventions import KNOWLEDGE
+from ..components.registration import find_component
+from ..database.permissions import Viewer, tasks_for
+from ..database.records import CellRow, ComponentRow, TaskComponentRow, TaskRow, UserRow
+from .boards import BOARDS, Filters, is_near
+from .rendering import render
+from .request_context import Page
+
+router = APIRouter(include_in_schema=False)
+Sort = Literal["newest", "oldest", "highest", "lowest"]
+SORTS: tuple[Sort, ...] = get_args(Sort)
+AskedSort = Annotated[Sort, Query(description="order by time (newest, oldest) or by score (highest, lowest)")]
+_SHOWN, _EFFECTS_SHOWN = 200, 300
+
+
+@router.get("/evaluations")
+def evaluations(visit: Page, sort: AskedSort = "newest") -> HTMLResponse:
+    """Show the finished tasks with their overall scores."""
+    with visit.folder.database.reading() as session:
+        rows = list_evaluations(session, visit.viewer, sort)
+    return render(visit, "evaluations.html", rows=rows, sort=sort, sorts=SORTS, kinds=BOARDS)
+
+
+def list_evaluations(session: Session, viewer: Viewer, sort: Sort) -> list[dict[str, Any]]:
+    """Return the finished tasks that a viewer may see, at most 200, in the columns of HikDeep-Sec's leaderboard.
+
+    `score` is the mean accuracy under attack (`TaskSummary`) with `score_low` and `score_high`, None if unknown.
+    """
+    is_unknown = TaskRow.score.is_(None)
+    orders: dict[Sort, Sequence[Any]] = {
+        "newest": (TaskRow.created.desc(), TaskRow.id.desc()),
+        "oldest": (TaskRow.created, TaskRow.id),
+        "highest": (is_unknown, TaskRow.score.desc(), TaskRow.id),
+        "lowest": (is_unknown, TaskRow.score, TaskRow.id),
+    }
+    tasks = session.scalars(
+        tasks_for(viewer).where(TaskRow.state == "done").order_by(*orders[sort]).limit(_SHOWN)
+    ).all()
+    numbers = [task.id for task in tasks]
+    owners = {row.id: row.name for row in session.scalars(select(UserRow))}
+    chosen = select(TaskComponentRow.task_id, ComponentRow)
+    chosen = chosen.join(ComponentRow, ComponentRow.id == TaskComponentRow.component_id)
+    parts: dict[int, list[ComponentRow]] = {}
+    for number, row in session.execute(chosen.where(TaskComponentRow.task_id.in_(numbers)).order_by(ComponentRow.id)):
+        parts.setdefault(number, []).append(row)
+    runs: dict[int, list[str]] = {}
+    finished = select(CellRow.task_id, CellRow.knowledge).where(CellRow.state == "done")
+    for number, knowledge in session.execute(finished.where(CellRow.task_id.in_(numbers))):
+        runs.setdefault(number, []).append(knowledge)
+    return [_describe(task, owners[task.owner_id], parts.get(task.id, []), runs.get(task.id, [])) for task in tasks]
+
+
+def board_effects(session: Session, viewer: Viewer, filters: Filters) -> list[dict[str, Any]]:
+    """Return the effects of the defences of a leaderboard: rows of `TaskSummary.effects` with "task", newest first.
+
+    Rows on clean images are those of a defence with other rows that pass the filters.
+    """
+    chosen = tasks_for(viewer).where(TaskRow.state == "done", TaskRow.effects.is_not(None))
+    if filters.since:
+        chosen = chosen.where(TaskRow.finished >= filters.since)
+    rows = []
+    for task in session.scalars(chosen.order_by(TaskRow.id.desc()).limit(_SHOWN)):
+        effects = task.effects or []
+        kept = [row["examples"] != "clean" and _passes(row, filters) for row in effects]
+        pairs = {_pair(row) for row, passes in zip(effects, kept, strict=True) if passes}
+        rows += [
+            {**row, "task": task.id}
+            for row, passes in zip(effects, kept, strict=True)
+            if passes or (row["examples"] == "clean" and _pair(row) in pairs)
+        ]
+    if filters.creator:
+        made = select(ComponentRow.id).join(UserRow, UserRow.id == ComponentRow.creator_id)
+        known = set(session.scalars(made.where(UserRow.name == filters.creator)))
+        rows = [row for row in rows if row["defence"] in known]
+    return rows[:_EFFECTS_SHOWN]
+
+
+def effects_names(session: Session, viewer: Viewer, rows: Iterable[dict[str, Any]]) -> dict[int, str]:
+    """Return names of the models and defences of effects, by id."""
+    numbers = {row[name] for row in rows for name in ("model", "defence")}
+    parts = [find_component(session, viewer, number) for number in numbers]
+    return {part.id: f"{part.name} {part.version}" for part in parts}
+
+
+def _describe(task: TaskRow, owner: str, parts: Sequence[ComponentRow], runs: Sequence[str]) -> dict[str, Any]:
+    names = {kind: [f"{row.name} {row.version}" for row in parts if row.kind == kind] for kind in ("model", "attack")}
+    names |= {kind: [f"{row.name} {row.version}" for row in parts if row.kind == kind] for kind in ("defence", "data")}
+    access = dict.fromkeys("black-box" if each in KNOWLEDGE["black-box"] else each for each in runs)
+    kind = "worst case" if task.settings["stop_when_fooled"] else "defence" if names["defence"] else "attack"
+    about = {"id": task.id, "name": task.title or f"task {task.id}", "type": kind, "access": sorted(access)}
+    about |= {"creator": owner, "created": task.created, "finished": task.finished, "runs": len(runs)}
+    scores = {name: getattr(task, name) for name in ("score", "score_low", "score_high")}
+    return {**about, "examples": task.settings.get("examples", "own"), **names, **scores}
+
+
+def _passes(row: dict[str, Any], filters: Filters) -> bool:
+    """Whether an effect passes the filters of a leaderboard."""
+    known = (
+        not filters.data or row["data"] == filters.data,
+        not filters.norm or row["norm"] == filters.norm,
+        not filters.epsilon or is_near(row["epsilon"], filters.epsilon),
+        not filters.targeted or row["targeted"] == (filters.targeted == "yes"),
+        not filters.knowledge or row["knowledge"] in KNOWLEDGE[filters.knowledge],
+        row["examples"].startswith("worst-case(") == (filters.worst_case == "yes"),
+    )
+    return all(known)
+
+
+def _pair(row: dict[str, Any]) -> tuple[int, int, int]:
+    return row["model"], row["defence"], row["data"]
