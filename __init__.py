@@ -7,7 +7,7 @@
 
 The verbs (`robust_accuracy`, `run_attack`, `fit_attack`, `compare`, `saturation`, `evaluate`, `challenge`,
 `certify`, `place`, `search_radius`, `search_portfolio`, `corrupt_table`; `harden`, `train`, `detect`; `load`,
-`table`, `curve`, `check`, `rank`, `report`, `export`, `import_results`, `reproduce`, `cite`, `figure`) and
+`table`, `curve`, `check`, `gate`, `rank`, `report`, `export`, `import_results`, `reproduce`, `cite`, `figure`) and
 nouns are loaded when used: importing loads nothing. The parts are `davylamp.adapters` (attacks and models),
 `davylamp.metrics` (measures, importable alone), `davylamp.engine` (comparisons and evaluations) and
 `davylamp.scoring` (rankings).
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .api.corrupting import corrupt_table
     from .api.evaluation import Evaluation, configure, evaluate, table
     from .api.folders import check, curve, detect, export, import_results
+    from .api.gating import gate
     from .api.measuring import certify, challenge, reproduce, robust_accuracy, saturation
     from .api.rankings import rank
     from .api.training import harden, train
@@ -55,6 +56,7 @@ _HOMES = {
     ".api.corrupting": ("corrupt_table",),
     ".api.training": ("harden", "train"),
     ".api.folders": ("check", "curve", "detect", "export", "import_results"),
+    ".api.gating": ("gate",),
     ".api.evaluation": ("Evaluation", "configure", "evaluate", "table"),
     ".api.rankings": ("rank",),
     ".api.baseline_placement": ("place",),
@@ -92,6 +94,7 @@ __all__ = [  # noqa: RUF022 - verbs first
     "export",
     "figure",
     "fit_attack",
+    "gate",
     "harden",
     "import_results",
     "keep_freed_memory",

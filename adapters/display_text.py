@@ -38,3 +38,8 @@ def format_radius(norm: str, epsilon: float) -> str:
     if norm == "linf" and not is_round and abs(levels - round(levels, 2)) < 1e-6:
         return f"{levels:.4g}/255"
     return f"{epsilon:.4g}"
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Format a number of things: "1 image", "3 images", "2 batches"."""
+    return f"{count} {noun if count == 1 else plural or f'{noun}s'}"

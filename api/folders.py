@@ -32,6 +32,7 @@ from .python_inputs import (
     coerce_labelled,
     loading_of,
     read_limit,
+    read_names,
     read_numbers,
     read_several,
     silent,
@@ -67,7 +68,7 @@ def curve(
     Raises:
         DavylampError: as `build_curves` and `build_distance_curves`.
     """
-    models, budgets = _names(model, "model"), read_numbers(budget, "budget")
+    models, budgets = read_names(model, "model"), read_numbers(budget, "budget")
     norm, seed = read_text(norm, "`norm` as text") or None, read_seed(seed)
     bootstrap = read_int(bootstrap, "`bootstrap` as a whole number from 0", 0, 2**31 - 1)
     if against not in (known := (*get_args(Against), "passes")):
@@ -120,7 +121,7 @@ def check(
         DavylampError: as `check_folder` and `probe_folder`.
     """
     check_loading(check, loading)
-    only, limit = _names(model, "model"), read_limit(limit) or 8
+    only, limit = read_names(model, "model"), read_limit(limit) or 8
     if data is not None and not run:
         raise InvalidInput("expected `data` with `run`: records alone are read without images")
     if version and not (run and isinstance(model, Mapping)):
@@ -340,9 +341,3 @@ def _records(records: Mapping[str, int]) -> list[dict[str, Any]]:
 
 def _counted(records: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in records.items())
-
-
-def _names(value: Any, name: str) -> list[str] | None:
-    """Return one name or several as a list; for a mapping, its keys."""
-    several = list(value) if isinstance(value, Mapping) else value
-    return None if value is None else read_several(several, f"`{name}` as one name or several", str)

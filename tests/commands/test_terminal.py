@@ -64,6 +64,7 @@ RUNS = {
     "table": ["FOLDER", "FOLDER --by models", "FOLDER --wide --metric MR,AMD,QNC_F,QNC_B"],
     "curve": ["FOLDER", "FOLDER --against queries"],
     "check": ["FOLDER"],
+    "gate": ["FOLDER --require RA>=0 --require CA>=0"],
     "contract": ["foolbox:fgsm --quick"],
     "conformance": ["foolbox:fgsm --plant nan"],
     "rank": ["FOLDER --method mean", "FOLDER --subjects implementations --method borda --wide"],
