@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,7 +34,6 @@ from .verb_result import VerbResult
 
 _DEVIATIONS = 1.959964  # of a 95 % interval of a normal distribution
 _CLOSE = 1e-6  # largest difference between equal radii
-_ALIKE = ("norm", "epsilon", "targeted", "setting")
 
 
 def gate(
@@ -172,11 +171,10 @@ def _decide(requirement: Requirement, row: _GateRow, outcomes: Results) -> Decis
         *(value, low, high, images),
         attacks=0 if is_clean else row.labels["attacks"],
     )
-    missing = [] if is_clean else list(_missing(row, outcomes))
-    if missing and (decided != "fail" or not requirement.is_lower_bound):
-        return replace(
-            base, verdict="unfinished", detail=f"{'; '.join(missing)}: run the evaluation again, with --retry-failed"
-        )
+    missing = "" if is_clean else _missing(row, outcomes)
+    is_settled = decided == "fail" and requirement.is_lower_bound and is_worst(symbol)  # more attacks only lower it
+    if missing and not is_settled:
+        return replace(base, verdict="unfinished", detail=missing)
     if decided == "fail":
         return replace(base, detail=f"no value of its interval is {requirement.operator} {requirement.number:g}")
     if decided == "pass":
@@ -212,10 +210,9 @@ def _too_few(base: Decision, more: int | None) -> Decision:
     return replace(base, verdict="too few images", more=more, detail=detail)
 
 
-def _missing(row: _GateRow, outcomes: Results) -> Iterator[str]:
-    """Yield what a row lacks: failed, unfinished and omitted runs, damaged files."""
-    rows = row.group.outcomes
-    keys = {each.cell.subject.key for each in rows} or {
+def _missing(row: _GateRow, outcomes: Results) -> str:
+    """Describe what a row lacks: failed, unfinished and omitted runs, damaged files; "" if nothing."""
+    keys = {each.cell.subject.key for each in row.group.outcomes} or {
         cell.subject.key for cell, _ in outcomes.failed if cell.subject.name == row.labels["model"]
     }
 
@@ -223,16 +220,16 @@ def _missing(row: _GateRow, outcomes: Results) -> Iterator[str]:
         rules = cell.threat_model
         epsilon = math.nan if rules.epsilon is None else rules.epsilon
         labels = {"norm": rules.norm, "epsilon": epsilon, "targeted": rules.targeted}
-        return cell.subject.key in keys and all(str(labels[name]) == str(row.labels[name]) for name in _ALIKE[:3])
+        return cell.subject.key in keys and all(str(row.labels[name]) == str(each) for name, each in labels.items())
 
-    if failed := row.labels["failed"]:
-        yield f"{counted(failed, 'run')} failed"
-    if unfinished := sum(map(belongs, (*outcomes.running, *outcomes.waiting))):
-        yield f"{counted(unfinished, 'run')} not finished"
-    if omitted := sum(belongs(cell) for cell, _ in outcomes.unknown):
-        yield f"{counted(omitted, 'run')} of attacks that have changed"
-    if outcomes.damaged:
-        yield f"{counted(len(outcomes.damaged), 'file')} damaged"
+    counts = {
+        "{} failed": (row.labels["failed"], "run"),
+        "{} not finished": (sum(map(belongs, (*outcomes.running, *outcomes.waiting))), "run"),
+        "{} of attacks that have changed": (sum(belongs(cell) for cell, _ in outcomes.unknown), "run"),
+        "{} damaged": (len(outcomes.damaged), "file"),
+    }
+    parts = [text.format(counted(count, noun)) for text, (count, noun) in counts.items() if count]
+    return f"{'; '.join(parts)}: run the evaluation again, with --retry-failed" if parts else ""
 
 
 def _decide_change(
@@ -250,12 +247,10 @@ def _decide_change(
     pair, known, attacks = pair_with_baseline(symbol, (row.group, outcomes), (other, baseline))
     images = pair.images + pair.left_out
     base = replace(base, **pair.difference._asdict(), images=images, attacks=attacks)
-    missing = [] if is_clean else list(_missing(row, outcomes))
+    missing = "" if is_clean else _missing(row, outcomes)
     decided = change.decide(pair.difference.low, pair.difference.high)
-    if missing and decided != "fail":
-        return replace(
-            base, verdict="unfinished", detail=f"{'; '.join(missing)}: run the evaluation again, with --retry-failed"
-        )
+    if missing:
+        return replace(base, verdict="unfinished", detail=missing)
     if decided == "fail":
         return replace(base, detail=f"the loss is larger than {margin:g}")
     if decided == "pass":
