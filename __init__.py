@@ -5,7 +5,7 @@
     davylamp.robust_accuracy(model, inputs, labels, epsilon=8 / 255)
     davylamp.compare("pgd", model, inputs, labels, epsilon=8 / 255)
 
-The verbs (`robust_accuracy`, `run_attack`, `fit_attack`, `compare`, `saturation`, `evaluate`, `challenge`,
+The verbs (`robust_accuracy`, `run_attack`, `fit_attack`, `compare`, `saturation`, `evaluate`, `estimate`, `challenge`,
 `certify`, `place`, `search_radius`, `search_portfolio`, `corrupt_table`; `harden`, `train`, `detect`; `load`,
 `table`, `curve`, `check`, `gate`, `rank`, `report`, `export`, `import_results`, `reproduce`, `cite`, `figure`) and
 nouns are loaded when used: importing loads nothing. The parts are `davylamp.adapters` (attacks and models),
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .adapters.data.maite import from_maite, to_maite
     from .api.baseline_placement import place
     from .api.corrupting import corrupt_table
+    from .api.estimating import estimate
     from .api.evaluation import Evaluation, configure, evaluate, table
     from .api.folders import check, curve, detect, export, import_results
     from .api.gating import gate
@@ -56,6 +57,7 @@ _HOMES = {
     ".api.corrupting": ("corrupt_table",),
     ".api.training": ("harden", "train"),
     ".api.folders": ("check", "curve", "detect", "export", "import_results"),
+    ".api.estimating": ("estimate",),
     ".api.gating": ("gate",),
     ".api.evaluation": ("Evaluation", "configure", "evaluate", "table"),
     ".api.rankings": ("rank",),
@@ -90,6 +92,7 @@ __all__ = [  # noqa: RUF022 - verbs first
     "corrupt_table",
     "curve",
     "detect",
+    "estimate",
     "evaluate",
     "export",
     "figure",
