@@ -7,9 +7,9 @@
 
 The verbs (`robust_accuracy`, `run_attack`, `fit_attack`, `compare`, `saturation`, `evaluate`, `estimate`, `challenge`,
 `certify`, `place`, `search_radius`, `search_portfolio`, `corrupt_table`; `harden`, `train`, `detect`; `load`,
-`table`, `curve`, `check`, `gate`, `rank`, `report`, `export`, `import_results`, `reproduce`, `cite`, `figure`) and
-nouns are loaded when used: importing loads nothing. The parts are `davylamp.adapters` (attacks and models),
-`davylamp.metrics` (measures, importable alone), `davylamp.engine` (comparisons and evaluations) and
+`table`, `curve`, `check`, `gate`, `rank`, `standing`, `report`, `export`, `import_results`, `reproduce`, `cite`,
+`figure`) and nouns are loaded when used: importing loads nothing. The parts are `davylamp.adapters` (attacks and
+models), `davylamp.metrics` (measures, importable alone), `davylamp.engine` (comparisons and evaluations) and
 `davylamp.scoring` (rankings).
 """
 
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from .api.folders import check, curve, detect, export, import_results
     from .api.gating import gate
     from .api.measuring import certify, challenge, reproduce, robust_accuracy, saturation
+    from .api.placing import standing
     from .api.rankings import rank
     from .api.training import harden, train
     from .api.verbs import compare, corrupt, fit_attack, load_data, load_model, run_attack
@@ -60,6 +61,7 @@ _HOMES = {
     ".api.estimating": ("estimate",),
     ".api.gating": ("gate",),
     ".api.evaluation": ("Evaluation", "configure", "evaluate", "table"),
+    ".api.placing": ("standing",),
     ".api.rankings": ("rank",),
     ".api.baseline_placement": ("place",),
     ".adapters": (
@@ -112,6 +114,7 @@ __all__ = [  # noqa: RUF022 - verbs first
     "saturation",
     "search_portfolio",
     "search_radius",
+    "standing",
     "table",
     "train",
     "Attack",

@@ -36,6 +36,7 @@ from .commands import (
     saturation,
     serve_model,
     server,
+    standing,
     status,
 )
 from .commands.config_options import Command, with_options
@@ -83,6 +84,7 @@ COMMANDS = {
     "curve": results.show_curves,
     "check": check.check_results,
     "gate": gate.gate_results,
+    "standing": standing.show_standing,
     "contract": contract.check_promises,
     "conformance": conformance.check_rows,
     "rank": rank.rank_subjects,

@@ -2,5 +2,5 @@
 
 `verbs` attacks one model and `measuring` measures one; `training` trains models, detectors and attacks; `evaluation`
 fills a results folder and `estimating` says at what cost; `folders` reads one, `gating` decides requirements on one,
-`rankings` ranks one, `baseline_placement` places new models.
+`rankings` ranks one, `baseline_placement` places new models, `placing` places results among published ones.
 """

@@ -37,6 +37,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "davylamp gate results --require 'RA >= 0.5 @ linf 8/255'",
         "davylamp gate results --require 'RA >= 0.5' --against before --strict",
     ),
+    "standing": ("davylamp standing results", "davylamp standing results --test-set cifar10"),
     "contract": ("davylamp contract my_attack.py:MyAttack",),
     "conformance": ("davylamp conformance foolbox:pgd",),
     "rank": ("davylamp rank results", "davylamp rank results --subjects attacks --method borda"),

@@ -81,6 +81,7 @@ HELP_ONLY = {
     "import": "it needs another program's file; it prints a line",
     "export": "it prints a line",
     "train": "it trains; it prints two lines",
+    "standing": "it needs AutoAttack's results on a published test set: tests/engine/exchange",
     "detect": "it needs a trained detector; tests/commands/test_detectors.py reads its table",
     "report": "it prints a line",
     "serve": "it does not end",

@@ -83,7 +83,7 @@ def test_robust_accuracy_has_one_too(still, tmp_path):
 
 
 def test_only_these_verbs_and_their_own_errors(still):
-    with pytest.raises(InvalidInput, match="davylamp.evaluate or davylamp.robust_accuracy"):
+    with pytest.raises(InvalidInput, match=r"davylamp\.evaluate or"):
         davylamp.estimate(davylamp.compare, "pgd")
     with pytest.raises(DavylampError, match="unknown"):
         davylamp.estimate(davylamp.evaluate, still[0], *still[1:], attacks="no-such-attack")
