@@ -30,9 +30,10 @@ def fill(writer, robust, count, *, data=CIFAR, epsilon=EIGHT, norm="linf", steps
     adv[robust:] = torch.tensor([0.0, 2.0])
     subject = writer.clean(model, logits, labels, data=data)
     for attack, number in steps.items():
+        name = attack if ":" in attack else f"pyautoattack:{attack}"
         spec = {"parameters": {"steps": number}, "epsilon": epsilon, "norm": norm}
         spec |= {"target": target} if target else {}
-        writer.cell(subject, f"pyautoattack:{attack}", logits, adv, labels, **spec)
+        writer.cell(subject, name, logits, adv, labels, **spec)
     return writer.store.folder
 
 
@@ -72,6 +73,9 @@ def test_the_snapshot_says_where_it_is_from_and_under_which_licence():
         ({"steps": {"apgd-ce": 100, "apgd-t": 100, "square": 5000}}, "fab-t missing or shorter"),
         ({"steps": {**STANDARD, "square": 1000}}, "square missing or shorter"),
         ({"target": "random"}, "targeted"),
+        ({"steps": {"torchattacks:autoattack": 100}}, "apgd-ce, apgd-t, fab-t, square missing"),
+        ({"steps": {"art:autoattack": 100}}, "missing or shorter"),
+        ({"steps": {"torchattacks:autoattack@repaired": 10}}, "missing or shorter"),
     ],
 )
 def test_another_protocol_is_refused(writer, given, words):
@@ -98,6 +102,11 @@ def test_the_rank_is_a_count_and_the_neighbours_are_separated_as_by_an_exact_tes
     assert len(names) == 9
     assert "MIT" in result.notes[-1]
     assert "2025-03-31" in result.notes[-1]
+
+
+def test_the_four_may_be_one_attack_of_a_library(writer):
+    folder = fill(writer, 120, 200, steps={"torchattacks:autoattack@repaired": 100})
+    assert davylamp.standing(folder).made[0].estimate.least == 0.6
 
 
 def test_more_images_separate_from_more_entries(writer):
