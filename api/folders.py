@@ -20,6 +20,7 @@ from ..engine.exchange.robustbench_import import boards_of, import_robustbench
 from ..engine.probes.probe_folder import probe_folder
 from ..engine.sharing.bundle import write_bundle
 from ..engine.sharing.describe import SharingTerms
+from ..engine.sharing.merge import describe_counts
 from ..engine.sharing.unpack import unpack_bundle
 from ..engine.store.results import as_results, read_outcomes
 from ..engine.tables.budget_curves import Against, Curves, build_curves
@@ -250,7 +251,7 @@ def export(
         bundled = write_bundle(folder, out, terms=terms, images=images)
         unstated = () if licence else ("no licence is given, as the bundle states: `licence=CC-BY-4.0`",)
         size = bundled.path.stat().st_size / 1e6
-        headline = f"{bundled.path}: {size:.1f} MB, {_counted(bundled.records)}; `davylamp import` reads it"
+        headline = f"{bundled.path}: {size:.1f} MB, {describe_counts(bundled.records)}; `davylamp import` reads it"
         document = {"file": str(bundled.path), "records": bundled.records, "notes": [*bundled.notes, *unstated]}
         return VerbResult(headline, _records(bundled.records), document, (*bundled.notes, *unstated), bundled)
     if form != "attackbench":
@@ -294,7 +295,7 @@ def import_results(
         raise InvalidInput(f"expected `model` and `data` with form='attackbench' alone, got form='{form}'")
     if form == "bundle":
         merged = unpack_bundle(what, out)
-        headline = f"{out}: {_counted(merged.records)}; every checksum is right"
+        headline = f"{out}: {describe_counts(merged.records)}; every checksum is right"
         document = {"folder": str(out), "records": merged.records, "notes": merged.notes}
         return VerbResult(headline, _records(merged.records), document, tuple(merged.notes), merged)
     if form == "robustbench":
@@ -337,7 +338,3 @@ def _rates_of(row: Detection) -> list[dict[str, Any]]:
 
 def _records(records: Mapping[str, int]) -> list[dict[str, Any]]:
     return [{"kind": kind, "records": count} for kind, count in records.items()]
-
-
-def _counted(records: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {kind}" for kind, count in records.items())
