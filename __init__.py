@@ -5,11 +5,11 @@
     davylamp.robust_accuracy(model, inputs, labels, epsilon=8 / 255)
     davylamp.compare("pgd", model, inputs, labels, epsilon=8 / 255)
 
-The verbs (`robust_accuracy`, `run_attack`, `fit_attack`, `compare`, `saturation`, `evaluate`, `challenge`,
+The verbs (`robust_accuracy`, `run_attack`, `fit_attack`, `compare`, `saturation`, `evaluate`, `estimate`, `challenge`,
 `certify`, `place`, `search_radius`, `search_portfolio`, `corrupt_table`; `harden`, `train`, `detect`; `load`,
-`table`, `curve`, `check`, `rank`, `report`, `export`, `import_results`, `reproduce`, `cite`, `figure`) and
-nouns are loaded when used: importing loads nothing. The parts are `davylamp.adapters` (attacks and models),
-`davylamp.metrics` (measures, importable alone), `davylamp.engine` (comparisons and evaluations) and
+`table`, `curve`, `check`, `gate`, `rank`, `standing`, `report`, `export`, `import_results`, `reproduce`, `cite`,
+`figure`) and nouns are loaded when used: importing loads nothing. The parts are `davylamp.adapters` (attacks and
+models), `davylamp.metrics` (measures, importable alone), `davylamp.engine` (comparisons and evaluations) and
 `davylamp.scoring` (rankings).
 """
 
@@ -36,9 +36,12 @@ if TYPE_CHECKING:
     from .adapters.data.maite import from_maite, to_maite
     from .api.baseline_placement import place
     from .api.corrupting import corrupt_table
+    from .api.estimating import estimate
     from .api.evaluation import Evaluation, configure, evaluate, table
     from .api.folders import check, curve, detect, export, import_results
+    from .api.gating import gate
     from .api.measuring import certify, challenge, reproduce, robust_accuracy, saturation
+    from .api.placing import standing
     from .api.rankings import rank
     from .api.training import harden, train
     from .api.verbs import compare, corrupt, fit_attack, load_data, load_model, run_attack
@@ -55,7 +58,10 @@ _HOMES = {
     ".api.corrupting": ("corrupt_table",),
     ".api.training": ("harden", "train"),
     ".api.folders": ("check", "curve", "detect", "export", "import_results"),
+    ".api.estimating": ("estimate",),
+    ".api.gating": ("gate",),
     ".api.evaluation": ("Evaluation", "configure", "evaluate", "table"),
+    ".api.placing": ("standing",),
     ".api.rankings": ("rank",),
     ".api.baseline_placement": ("place",),
     ".adapters": (
@@ -88,10 +94,12 @@ __all__ = [  # noqa: RUF022 - verbs first
     "corrupt_table",
     "curve",
     "detect",
+    "estimate",
     "evaluate",
     "export",
     "figure",
     "fit_attack",
+    "gate",
     "harden",
     "import_results",
     "keep_freed_memory",
@@ -106,6 +114,7 @@ __all__ = [  # noqa: RUF022 - verbs first
     "saturation",
     "search_portfolio",
     "search_radius",
+    "standing",
     "table",
     "train",
     "Attack",

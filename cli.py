@@ -21,6 +21,7 @@ from .commands import (
     detectors,
     doctor,
     evaluate,
+    gate,
     harden,
     import_export,
     merge,
@@ -35,6 +36,7 @@ from .commands import (
     saturation,
     serve_model,
     server,
+    standing,
     status,
 )
 from .commands.config_options import Command, with_options
@@ -81,6 +83,8 @@ COMMANDS = {
     "table": results.show_table,
     "curve": results.show_curves,
     "check": check.check_results,
+    "gate": gate.gate_results,
+    "standing": standing.show_standing,
     "contract": contract.check_promises,
     "conformance": conformance.check_rows,
     "rank": rank.rank_subjects,
@@ -115,7 +119,8 @@ for _name, _function in COMMANDS.items():
 def main() -> None:
     """Run the command line; any error becomes one line and an exit code.
 
-    1: an error of davylamp, or nothing could be computed; 2: wrong usage, or --strict; 70: a bug; 130: interrupted.
+    1: an error of davylamp, nothing could be computed, or a requirement is not met; 2: wrong usage, or --strict;
+    3: too few images to decide a requirement; 70: a bug; 130: interrupted.
     `DAVYLAMP_DEBUG=1` shows the traceback.
     """
     # Before torch is loaded: threads that wait spinning make a busy machine ten times slower.

@@ -1,4 +1,11 @@
-"""A pytest plug-in for authors of attacks: davylamp's contract checks as tests.
+"""Helpers for pytest: `assert_robust` for a model's results, and davylamp's contract checks for authors of attacks.
+
+    from davylamp.testing import assert_robust
+
+    def test_robustness():
+        assert_robust("results", "RA >= 0.5 @ linf 8/255", against="results-of-the-release")
+
+The contract checks of an attack are a plug-in:
 
     # conftest.py
     pytest_plugins = ["davylamp.testing"]
@@ -23,6 +30,26 @@ import pytest
 
 MARK = "davylamp_contract"
 FIXTURE = "davylamp_promise"
+
+
+def assert_robust(folder: Any, *require: str, **options: Any) -> None:
+    """Raise AssertionError unless a results folder meets every requirement, see `davylamp.gate`.
+
+    Args:
+        folder: made by `davylamp.evaluate`, or its result.
+        *require: requirements, such as "RA >= 0.5 @ linf 8/255".
+        **options: keywords of `davylamp.gate`: against, margin, model, strict.
+
+    Raises:
+        AssertionError: if a requirement is not met, or cannot be decided, with the number of images needed.
+        DavylampError: as `davylamp.gate`.
+    """
+    from .api.gating import gate
+
+    __tracebackhide__ = True
+    result = gate(folder, require, **options)
+    if result.document["verdict"] != "pass":
+        raise AssertionError(str(result))
 
 
 def pytest_configure(config: pytest.Config) -> None:

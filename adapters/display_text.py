@@ -38,3 +38,15 @@ def format_radius(norm: str, epsilon: float) -> str:
     if norm == "linf" and not is_round and abs(levels - round(levels, 2)) < 1e-6:
         return f"{levels:.4g}/255"
     return f"{epsilon:.4g}"
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Format a number of things: "1 image", "3 images", "2 batches"."""
+    return f"{count} {noun if count == 1 else plural or f'{noun}s'}"
+
+
+def duration(seconds: float) -> str:
+    """Format a duration with two digits: "45 s", "12 min", "3.5 h"."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -20,6 +20,7 @@ from ..engine.exchange.robustbench_import import boards_of, import_robustbench
 from ..engine.probes.probe_folder import probe_folder
 from ..engine.sharing.bundle import write_bundle
 from ..engine.sharing.describe import SharingTerms
+from ..engine.sharing.merge import describe_counts
 from ..engine.sharing.unpack import unpack_bundle
 from ..engine.store.results import as_results, read_outcomes
 from ..engine.tables.budget_curves import Against, Curves, build_curves
@@ -32,6 +33,7 @@ from .python_inputs import (
     coerce_labelled,
     loading_of,
     read_limit,
+    read_names,
     read_numbers,
     read_several,
     silent,
@@ -67,7 +69,7 @@ def curve(
     Raises:
         DavylampError: as `build_curves` and `build_distance_curves`.
     """
-    models, budgets = _names(model, "model"), read_numbers(budget, "budget")
+    models, budgets = read_names(model, "model"), read_numbers(budget, "budget")
     norm, seed = read_text(norm, "`norm` as text") or None, read_seed(seed)
     bootstrap = read_int(bootstrap, "`bootstrap` as a whole number from 0", 0, 2**31 - 1)
     if against not in (known := (*get_args(Against), "passes")):
@@ -120,7 +122,7 @@ def check(
         DavylampError: as `check_folder` and `probe_folder`.
     """
     check_loading(check, loading)
-    only, limit = _names(model, "model"), read_limit(limit) or 8
+    only, limit = read_names(model, "model"), read_limit(limit) or 8
     if data is not None and not run:
         raise InvalidInput("expected `data` with `run`: records alone are read without images")
     if version and not (run and isinstance(model, Mapping)):
@@ -249,7 +251,7 @@ def export(
         bundled = write_bundle(folder, out, terms=terms, images=images)
         unstated = () if licence else ("no licence is given, as the bundle states: `licence=CC-BY-4.0`",)
         size = bundled.path.stat().st_size / 1e6
-        headline = f"{bundled.path}: {size:.1f} MB, {_counted(bundled.records)}; `davylamp import` reads it"
+        headline = f"{bundled.path}: {size:.1f} MB, {describe_counts(bundled.records)}; `davylamp import` reads it"
         document = {"file": str(bundled.path), "records": bundled.records, "notes": [*bundled.notes, *unstated]}
         return VerbResult(headline, _records(bundled.records), document, (*bundled.notes, *unstated), bundled)
     if form != "attackbench":
@@ -293,7 +295,7 @@ def import_results(
         raise InvalidInput(f"expected `model` and `data` with form='attackbench' alone, got form='{form}'")
     if form == "bundle":
         merged = unpack_bundle(what, out)
-        headline = f"{out}: {_counted(merged.records)}; every checksum is right"
+        headline = f"{out}: {describe_counts(merged.records)}; every checksum is right"
         document = {"folder": str(out), "records": merged.records, "notes": merged.notes}
         return VerbResult(headline, _records(merged.records), document, tuple(merged.notes), merged)
     if form == "robustbench":
@@ -336,13 +338,3 @@ def _rates_of(row: Detection) -> list[dict[str, Any]]:
 
 def _records(records: Mapping[str, int]) -> list[dict[str, Any]]:
     return [{"kind": kind, "records": count} for kind, count in records.items()]
-
-
-def _counted(records: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {kind}" for kind, count in records.items())
-
-
-def _names(value: Any, name: str) -> list[str] | None:
-    """Return one name or several as a list; for a mapping, its keys."""
-    several = list(value) if isinstance(value, Mapping) else value
-    return None if value is None else read_several(several, f"`{name}` as one name or several", str)

@@ -13,6 +13,8 @@ from torch import nn
 from ..adapters import Classifier, Implementation, canonical_attack
 from ..adapters.catalogue.lookup import accepts_parameter
 from ..adapters.coercion import read_int, read_list, read_mapping, read_radius, read_seed
+from ..adapters.data.datasets import Data
+from ..adapters.data.duplicates import note_fewer
 from ..adapters.models.images import check_labels
 from ..adapters.models.remote.server_usage import total_usage
 from ..adapters.models.temporary_classifier import as_classifier
@@ -47,7 +49,7 @@ from .python_inputs import (
     take_source,
 )
 from .verb_result import VerbResult
-from .verbs import rows_of
+from .verbs import hints_before, rows_of
 
 _MOST = 10**7  # largest number of noise samples, and of any effort per image
 
@@ -287,6 +289,7 @@ def certify(
         classifier = lend_model(asked, stack, device, loading, version)
         name = model if isinstance(model, str) else classifier.name
         images = images_of(classifier, source, limit)
+        fewer = _fewer(source, images, limit)
         shown = images.inputs.to(classifier.device)
         check_labels(images.labels, len(images.labels), count_classes(classifier, shown))
         count = stack.enter_context(progress(len(images.labels)))
@@ -300,7 +303,8 @@ def certify(
         row["predicted"] = None if row["predicted"] < 0 else row["predicted"]
     about = {"model": name, "data": source if isinstance(source, str) else "given", **settings}
     headline = "{model} on {data}: noise {sigma:g}, {first} + {draws} draws, alpha {alpha:g}".format(**about)
-    notes = tuple(filter(None, (rounded, _not_finite(rows, settings["first"] + settings["draws"]), traffic)))
+    unusable = _not_finite(rows, settings["first"] + settings["draws"])
+    notes = tuple(filter(None, (rounded, *fewer, classifier.output_note, unusable, traffic)))
     return VerbResult(headline, lines, {**about, "images": rows, "certified_accuracy": lines}, notes, certificates)
 
 
@@ -379,6 +383,7 @@ def saturation(
         classifier = lend_model(model, stack, device, loading, version)
         name = model if isinstance(model, str) else classifier.name
         images = images_of(classifier, source, limit)
+        doubts = [*_fewer(source, images, limit), *hints_before(classifier, images.inputs, images.labels)]
         check_any_access(rows, classifier, images.inputs, norm=norm)
         count = stack.enter_context(progress(len(rows) * (len(radii) if radii else 9) * len(images.labels)))
         for row in rows:
@@ -393,11 +398,17 @@ def saturation(
         traffic = total_usage(classifier).line
     if not lines:
         raise Unsupported("; ".join(dict.fromkeys(failed.values())))
-    headline = f"{attack} on {name}, {source if isinstance(source, str) else 'given'}"
+    about = f"{attack} on {name}, {source if isinstance(source, str) else 'given'}"
+    headline = "; ".join([*doubts, about])
     notes = [note for note in (rounded, traffic) if note]
     notes += [f"omitted: {row}: {reason}" for row, reason in failed.items()]
-    document = {"norm": norm, "rows": lines, "failed": failed}
+    document = {"norm": norm, "rows": lines, "failed": failed, "notes": doubts}
     return VerbResult(headline, lines, document, tuple(notes))
+
+
+def _fewer(source: Any, images: Data, limit: int | None) -> list[str]:
+    """Return a warning if there are fewer images than requested."""
+    return note_fewer(source if isinstance(source, str) else "given", len(images.labels), limit)
 
 
 def _matched(row: Implementation) -> dict[str, Any]:

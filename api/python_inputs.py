@@ -92,6 +92,12 @@ def read_several(value: Any, wanted: str, kind: type | tuple[type, ...] = object
     return several
 
 
+def read_names(value: Any, name: str) -> list[str] | None:
+    """Return one name or several as a list; for a mapping, its keys."""
+    several = list(value) if isinstance(value, Mapping) else value
+    return None if value is None else read_several(several, f"`{name}` as one name or several", str)
+
+
 def read_number(value: Any, name: str) -> float:
     """Convert to a number from a number, a fraction as text, or a tensor or an array of one. Raises InvalidInput.
 

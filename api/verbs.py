@@ -31,9 +31,12 @@ from ..adapters.models.defences.names import describe_gradients, describe_sampli
 from ..adapters.models.ensemble import mean_logit_ensemble
 from ..adapters.models.extract_logits import explain_accuracy
 from ..adapters.models.images import read_labels
+from ..adapters.models.remote.address import is_address
 from ..adapters.models.remote.server_usage import total_usage
 from ..adapters.models.temporary_classifier import as_classifier
 from ..adapters.models.zoo.load import add_version, load_model
+from ..adapters.result import UNSTEADY
+from ..adapters.running.determinism import is_deterministic
 from ..adapters.running.fit import Fitted
 from ..adapters.running.fit import fit_attack as fit_row
 from ..adapters.running.sampling import clean_logits
@@ -441,6 +444,23 @@ def hints_after(
     drawn = "" if surrogate else describe_sampling(classifier.name, is_random=classifier.random, **counts)
     read = [classifier.output_note, classifier.precision_note, passed, drawn, hint, surrogate and surrogate.output_note]
     return [*classifier.loading_notes, *filter(None, read)]
+
+
+def hints_before(classifier: Classifier, inputs: Tensor, labels: Tensor) -> list[str]:
+    """Return doubts about a model before an attack: its outputs differ between calls, are probabilities, or are wrong.
+
+    A model behind a server is not queried for this.
+
+    Args:
+        classifier: the model.
+        inputs: clean images, shape (N, C, H, W).
+        labels: shape (N,).
+    """
+    if is_address(classifier.name):
+        return list(filter(None, [classifier.output_note]))
+    logits = classifier.predict_logits(inputs)
+    is_steady = classifier.random or is_deterministic(classifier, inputs, logits, 0)
+    return list(filter(None, ["" if is_steady else UNSTEADY, classifier.output_note, explain_accuracy(logits, labels)]))
 
 
 def _learned_from(row: Implementation, result: AttackResult) -> tuple[str, ...]:

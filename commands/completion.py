@@ -105,7 +105,7 @@ def _fixed(names: Iterable[str]) -> Callable[[], list[str]]:
 COMPLETED: dict[str, Callable[[], list[str]]] = {
     **dict.fromkeys(("attack", "attacks", "names", "rows", "beside"), attacks),
     **dict.fromkeys(("library", "libraries"), libraries),
-    **dict.fromkeys(("metric", "measures"), metrics),
+    **dict.fromkeys(("metric", "measures", "require"), metrics),
     **dict.fromkeys(("model", "models", "original", "surrogate", "baseline"), _fixed(MODELS)),
     **dict.fromkeys(("data", "clean", "fit_data", "profile", "validation"), _fixed(DATA)),
     **dict.fromkeys(("param", "parameters", "attack_param"), parameters),

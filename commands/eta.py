@@ -3,6 +3,10 @@
 import time
 from collections.abc import Callable, Mapping
 
+from ..adapters.display_text import duration
+
+__all__ = ["TimeLeft", "duration"]
+
 
 class _Part:
     """Progress of the images of one name: number left, and cost of the finished ones."""
@@ -181,10 +185,3 @@ def _part(name: str, images: int, passes: float) -> _Part:
     from ..engine.searches.kinds import kind_in
 
     return (_PartInTurn if kind_in(name) == "worst-case" else _Part)(images, passes)
-
-
-def duration(seconds: float) -> str:
-    """Format a duration with two digits: "45 s", "12 min", "3.5 h"."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -15,6 +15,7 @@ from .baseline import BaselineOptions, place_newcomers
 from .config_options import FromConfig, Given, in_options
 from .detectors import print_detections
 from .errors import print_interrupted
+from .estimate import EstimateOnly, print_estimate
 from .evaluation_summary import print_summary
 from .input_options import InputOptions
 from .loading import default_isolate, set_attack_isolation
@@ -95,10 +96,13 @@ def evaluate_models(
     print_config: Annotated[
         bool, typer.Option("--print-config", rich_help_panel=OUTPUT, help="print the settings as TOML and exit")
     ] = False,
+    estimate: EstimateOnly = False,
     as_json: Json = False,
 ) -> None:
     """Run models x attacks x libraries on one data set into a folder; finished runs are reused."""
     given = {**which, **how, **threat, "config": config, "defences": defence or (), "detectors": detector or ()}
+    if estimate and (against.is_given or print_config):
+        raise InvalidInput(f"--estimate and {'--against' if against.is_given else '--print-config'} cannot be combined")
     if against.is_given:
         code = place_newcomers(given, seen, against, out, run, as_json=as_json)
         raise typer.Exit(2 if code and strict else 0)
@@ -108,6 +112,9 @@ def evaluate_models(
         return
     from ..api.evaluation import evaluate
 
+    if estimate:
+        print_estimate(evaluate, **given, **run.given, out=out, as_json=as_json)
+        return
     try:
         done = evaluate(**given, **run.given, out=out, progress=_begin)
     except KeyboardInterrupt:

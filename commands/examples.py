@@ -33,6 +33,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "curve": ("davylamp curve results -o curves.pdf", "davylamp curve results --against queries"),
     "check": ("davylamp check results", "davylamp check results --run"),
+    "gate": (
+        "davylamp gate results --require 'RA >= 0.5 @ linf 8/255'",
+        "davylamp gate results --require 'RA >= 0.5' --against before --strict",
+    ),
+    "standing": ("davylamp standing results", "davylamp standing results --test-set cifar10"),
     "contract": ("davylamp contract my_attack.py:MyAttack",),
     "conformance": ("davylamp conformance foolbox:pgd",),
     "rank": ("davylamp rank results", "davylamp rank results --subjects attacks --method borda"),

@@ -55,7 +55,7 @@ def merge_results(
     as_json: Json = False,
 ) -> None:
     """Merge results folders into a new one atomically; every conflict is reported."""
-    from ..engine.sharing.merge import merge_folders
+    from ..engine.sharing.merge import describe_counts, merge_folders
     from ..report.text.console import make_console
 
     opened = [open_results_arguments(context, [folder]) for folder in folders]
@@ -68,5 +68,9 @@ def merge_results(
     console = make_console()
     for line in merged.notes:
         console.print(f"- {line}", highlight=False, markup=False)
-    counts = ", ".join(f"{count} {kind}" for kind, count in merged.records.items())
-    console.print(f"{out}: {counts} of {len(folders)} folders", highlight=False, markup=False, soft_wrap=True)
+    console.print(
+        f"{out}: {describe_counts(merged.records)} of {len(folders)} folders",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )

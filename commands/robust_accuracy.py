@@ -2,12 +2,13 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from .config_options import Given
 from .errors import print_interrupted
+from .estimate import EstimateOnly, print_estimate
 from .input_options import InputOptions
 from .loading import LOADING, loading_keywords
 from .options import Data, Json
@@ -32,6 +33,7 @@ def measure_model(
         Path | None,
         typer.Option("--out", "-o", help="store the results in this folder; an interrupted run resumes there"),
     ] = None,
+    estimate: EstimateOnly = False,
     as_json: Json = False,
 ) -> None:
     """Measure robust accuracy with AutoAttack: one number with its interval, and warnings."""
@@ -39,19 +41,14 @@ def measure_model(
     from ..engine.query_estimates import expected_work
     from ..report.text.console import make_console
 
+    given: dict[str, Any] = {"data": data, "norm": norm, "epsilon": epsilon, "limit": limit, "batch_size": batch_size}
+    given |= {"seed": seed, "device": device, "out": out, **loading_keywords(how)}
+    if estimate:
+        print_estimate(robust_accuracy, seen.of(model), as_json=as_json, **given)
+        return
     try:
         done = robust_accuracy(
-            seen.of(model),
-            data=data,
-            norm=norm,
-            epsilon=epsilon,
-            limit=limit,
-            batch_size=batch_size,
-            seed=seed,
-            device=device,
-            out=out,
-            progress=lambda plan: show_progress(plan.images, expected_work(plan)),
-            **loading_keywords(how),
+            seen.of(model), **given, progress=lambda plan: show_progress(plan.images, expected_work(plan))
         )
     except KeyboardInterrupt:
         print_interrupted(out or "", "use -o FOLDER to resume later")

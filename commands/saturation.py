@@ -69,7 +69,7 @@ def find_saturation(
     parameters = read_parameters({}, param or [], [attack])
     done = saturation(attack, name, parameters=parameters, **radii, **among, **where, **loading)  # type: ignore[arg-type]
     say_defaults(context, ("model", "data", "threshold", "seed"))
-    for note in done.notes:
+    for note in (*done.document["notes"], *done.notes):
         tell(note)
     if form == "latex":
         from ..report.text.latex_documents import saturation_latex
@@ -79,10 +79,10 @@ def find_saturation(
         print(json.dumps(done.to_dict(), indent=2))  # noqa: T201 - the product
     else:
         with view.open() as console:
-            _print(done, console)
+            _print(done, f"{attack} on {name}, {data}", console)
 
 
-def _print(done: Any, console: Any) -> None:
+def _print(done: Any, title: str, console: Any) -> None:
     from ..adapters.display_text import format_radius
     from ..engine import proportion_interval
     from ..report.text.console import print_notes, print_table
@@ -101,7 +101,7 @@ def _print(done: Any, console: Any) -> None:
     for line in lines:
         at = "-" if line["epsilon"] is None else format_radius(norm, line["epsilon"])
         rows.append([line["implementation"], line["attacked"], at, *(f"{ratio:.3f}" for ratio in line["ratios"])])
-    print_table(f"{done.headline}: fooling rate at each {norm} radius", columns, rows, console, rest="stack")
+    print_table(f"{title}: fooling rate at each {norm} radius", columns, rows, console, rest="stack")
     n = lines[0]["attacked"]
     low, high = proportion_interval(n, n)
     console.print(f"with {n} images a rate of 1 has a 95 % interval of {low:.2f} to {high:.2f}")

@@ -78,17 +78,33 @@ def project_pairs(ranking: Ranking, images: int) -> list[Projection]:
     if ranking.p_values is not None and images < FEWEST:
         return []
     order = np.argsort(-ranking.score, kind="stable")
-    more = np.arange(1, (TIMES - 1) * images + 1)
     projections = []
     for one, other in pairwise(order):
         if ranking.apart[one, other]:
             continue
-        z = ranking.deviations[one, other] * np.sqrt(1 + more / images)
-        chance = norm.cdf((z - ranking.critical) / np.sqrt(more / (images + more)))
-        counts = [_first(more, chance >= each) for each in CHANCES]
+        counts = images_to_separate(float(ranking.deviations[one, other]), images, ranking.critical)
         names, beats = (ranking.subjects[one], ranking.subjects[other]), float(ranking.beats[one, other])
         projections.append(Projection(*names, beats, images, *counts))
     return projections
+
+
+def images_to_separate(deviations: float, images: int, critical: float) -> list[int | None]:
+    """Return how many more images separate a value from a bound with each probability of `CHANCES`.
+
+    The projection is that of `project_pairs`.
+
+    Args:
+        deviations: present distance from the bound, in standard deviations of the value.
+        images: present number of images.
+        critical: distance that counts as separate, in standard deviations.
+
+    Returns:
+        Numbers of additional images; None for more than `TIMES` times the present images in total.
+    """
+    more = np.arange(1, (TIMES - 1) * images + 1)
+    z = deviations * np.sqrt(1 + more / images)
+    chance = norm.cdf((z - critical) / np.sqrt(more / (images + more)))
+    return [_first(more, chance >= each) for each in CHANCES]
 
 
 def describe_projections(projections: Sequence[Projection]) -> list[str]:

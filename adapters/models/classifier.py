@@ -256,7 +256,11 @@ class Classifier(nn.Module):
         if self.mean is not None and self.std is not None:
             if inputs.shape[1:2] != self.mean.shape[1:2]:
                 wanted, got = self.mean.shape[1], tuple(inputs.shape)
-                raise InvalidInput(f"{name}: expected images with {wanted} channels, got images of shape {got}")
+                advice = ": give one of each for grey images" if inputs.shape[1:2] == (1,) else ""
+                stated = f"its `mean` and `std` have {wanted} values{advice}"
+                raise InvalidInput(
+                    f"{name}: expected images with {wanted} channels, got images of shape {got}; {stated}"
+                )
             inputs = (inputs - self.mean) / self.std
         if inputs is given:
             inputs = inputs.clone()

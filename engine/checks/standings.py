@@ -229,12 +229,12 @@ def _models_under(
     sound = [group for group in groups if group.parts[0][0].cell.subject.key not in guessing]
     if not sound:
         return replace(standing, why="every model with a result is at chance accuracy, so there is no first place")
-    met = [{_attempt(each.cell) for each in _every(group)} for group in sound]
+    met = [{attempt_key(each.cell) for each in _every(group)} for group in sound]
     shared = set.intersection(*met)
     left = _left_out(sound, met, outcomes)
     if not shared:
         return replace(standing, why=_why_apart(sound), left=left)
-    common = [group._replace(parts=_restricted(group, shared)) for group in sound]
+    common = [group._replace(parts=restrict_parts(group, shared)) for group in sound]
     order = sorted((_model(group, norm, outcomes) for group in common), key=lambda each: each.height, reverse=True)
     places = _compare(order)
     return replace(
@@ -423,8 +423,9 @@ def _every(group: TableGroup) -> list[RunResult]:
     return [outcome for part in group.parts for outcome in part]
 
 
-def _restricted(group: TableGroup, shared: set[tuple[Any, ...]]) -> list[list[RunResult]]:
-    parts = [[each for each in part if _attempt(each.cell) in shared] for part in group.parts]
+def restrict_parts(group: TableGroup, shared: set[tuple[Any, ...]]) -> list[list[RunResult]]:
+    """Return the parts of a group with the runs whose `attempt_key` is in `shared`."""
+    parts = [[each for each in part if attempt_key(each.cell) in shared] for part in group.parts]
     return [part for part in parts if part]
 
 
@@ -433,8 +434,8 @@ def _left_out(
 ) -> dict[str, list[str]]:
     """Return the attacks that were run or planned on some of the models only, with the models that lack them."""
     unfinished = [cell for cell, _ in outcomes.failed] + [*outcomes.running, *outcomes.waiting]
-    asked = dict.fromkeys(_attempt(cell) for cell in unfinished if any(_belongs(cell, group) for group in groups))
-    asked |= dict.fromkeys(_attempt(each.cell) for group in groups for each in _every(group))
+    asked = dict.fromkeys(attempt_key(cell) for cell in unfinished if any(_belongs(cell, group) for group in groups))
+    asked |= dict.fromkeys(attempt_key(each.cell) for group in groups for each in _every(group))
     left: dict[str, list[str]] = {}
     for attempt in asked:
         for group, attempts in zip(groups, met, strict=True):
@@ -446,7 +447,7 @@ def _left_out(
     return left
 
 
-def _attempt(cell: AttackRun) -> tuple[Any, ...]:
+def attempt_key(cell: AttackRun) -> tuple[Any, ...]:
     """Return a tuple that is equal for the same attack on different models of a group; its last element is the seed."""
     settings = [dict(cell.parameters), {name: list(each) for name, each in cell.grid.items()}]
     return cell.title, cell.target, cell.pixels, json.dumps(settings, sort_keys=True), cell.seed

@@ -72,7 +72,8 @@ class WorstCase(Search):
             )
         if row.given is not None and row.library == "user":
             raise Unsupported(
-                f"{row.name} was given as an object; `stop_when_fooled` needs its name, such as my_file.py:{row.attack}"
+                f"`stop_when_fooled` needs attacks by name, got the object {row.attack}; put it into a file and give "
+                "'my_file.py:NAME'"
             )
 
 

@@ -3,13 +3,14 @@
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 from filelock import FileLock, Timeout
 
+from ...adapters.display_text import counted
 from ...adapters.models.remote.answer_cache import FILE as ANSWERS
 from ...adapters.models.remote.answer_cache import merge_answers
 from ...errors import InvalidInput, Unavailable
@@ -154,6 +155,14 @@ def count_records(gathered: MergePlan) -> dict[str, int]:
         kind = name.partition("/")[0]
         counts[kind] = counts.get(kind, 0) + 1
     return counts
+
+
+def describe_counts(counts: Mapping[str, int]) -> str:
+    """Describe numbers of files by kind: "34 cells, 1 check"; "clean" and such words have no plural."""
+    return ", ".join(
+        counted(count, kind.removesuffix("s"), kind) if kind.endswith("s") else f"{count} {kind}"
+        for kind, count in counts.items()
+    )
 
 
 def _count_files(folder: Path) -> dict[str, int]:

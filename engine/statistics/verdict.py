@@ -255,11 +255,22 @@ def decide_verdict(
     return PairVerdict(**{**vars(numbers), **costs, "verdict": verdict, "weaker": weaker})
 
 
-def compare_rates(names: tuple[str, str], first: np.ndarray, second: np.ndarray) -> PairVerdict:
-    """Compare two rates on the same images, (n,) bool each, such as the robust accuracy of two models, by `RULE`."""
+def compare_rates(
+    names: tuple[str, str], first: np.ndarray, second: np.ndarray, *, undecided: np.ndarray | None = None
+) -> PairVerdict:
+    """Compare two rates on the same images, such as the robust accuracy of two models, by `RULE`.
+
+    Args:
+        names: names of the two.
+        first: (n,) bool.
+        second: (n,) bool.
+        undecided: images whose outcome is unknown for either, (n,) bool, which may count for either; None for none.
+    """
     nothing, every = np.zeros(len(first)), np.ones(len(first), bool)
+    unknown = np.zeros(len(first), bool) if undecided is None else undecided
+    reasons = tuple(("unknown",) if each else () for each in unknown)
     a, b = (
-        PairedOutcomes(name, every, success, nothing, ((),) * len(success))
+        PairedOutcomes(name, every, success, nothing, reasons)
         for name, success in zip(names, (first, second), strict=True)
     )
     return decide_verdict(a, b, minimum_norm=False, same=~every)

@@ -145,6 +145,19 @@ def estimate_row(
     }
 
 
+def undecided_rate(
+    parts: Sequence[Sequence[RunResult]], outcomes: Results, symbol: str, *, of_model: bool = False
+) -> float:
+    """Return how much larger a rate of a row would be if every undecided image counted; 0 for other metrics."""
+    if facts_of(symbol).kind != "share" or not facts_of(symbol).invalid:
+        return 0.0
+    least, most = (
+        estimate_share(_row_values(parts, outcomes, symbol, of_model=of_model, at_most=end), has_interval=False).value
+        for end in (False, True)
+    )
+    return most - least
+
+
 def _row_values(
     parts: Sequence[Sequence[RunResult]], outcomes: Results, symbol: str, *, of_model: bool, at_most: bool = False
 ) -> Values:

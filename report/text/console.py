@@ -13,6 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from ...adapters.display_text import counted
 from ...errors import UnknownName
 from .fit_to_terminal import Grid, Lines, Part, Rest, TableText, at_words, fit, short_name, shorten, whole_table
 
@@ -103,12 +104,12 @@ class PlainConsole(Console):
             self._draw(part, rows)
             if more := len(part.heights) - rows:
                 hidden[part.what] += more
-                super().print(f"  ... {_counted(more, f'more {part.what}')}", style="dim", soft_wrap=True)
+                super().print(f"  ... {counted(more, f'more {part.what}')}", style="dim", soft_wrap=True)
         said = []
         if page.left_out:
             said.append(f"columns {', '.join(dict.fromkeys(page.left_out))} (--wide, --columns)")
         if hidden:
-            said.append(f"{', '.join(_counted(count, what) for what, count in hidden.items())} (-v)")
+            said.append(f"{', '.join(counted(count, what) for what, count in hidden.items())} (-v)")
         if said:
             super().print("\n".join(at_words(f"not shown: {'; '.join(said)}", self.width)), style="dim", soft_wrap=True)
 
@@ -305,10 +306,6 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count > 1)}"
 
 
 def _shown(text: str) -> str:

@@ -64,7 +64,7 @@ def table_markdown(table: Table) -> str:
     """Return a Markdown table."""
     columns, rows = _flat(table)
     lines = [columns, ["---"] * len(columns), *rows]
-    return "".join(f"| {' | '.join(map(_markdown, line))} |\n" for line in lines)
+    return "".join(f"| {' | '.join(map(markdown_text, line))} |\n" for line in lines)
 
 
 def print_results(table: Table, console: PlainConsole | None = None, *, asked: bool = False) -> None:
@@ -343,7 +343,8 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _markdown(text: str) -> str:
+def markdown_text(text: str) -> str:
+    """Escape a text for a cell of a Markdown table."""
     for sign in ("\\", "|", "<", "`", "*"):
         text = text.replace(sign, f"\\{sign}")
     return escape_control_characters(" ".join(text.replace("](", "]\\(").split()))

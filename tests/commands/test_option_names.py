@@ -106,6 +106,8 @@ def completed(*words):
         (["davylamp", "evaluate", "--attacks", "fgsm,foolbox:deepf"], ["fgsm,foolbox:deepfool"]),
         (["davylamp", "compare", "deepfoo"], ["deepfool"]),
         (["davylamp", "table", "r", "--metric", "QNC_"], ["QNC_F", "QNC_B"]),
+        (["davylamp", "gate", "r", "--require", "QNC_"], ["QNC_F", "QNC_B"]),
+        (["davylamp", "gate", "r", "--jun"], ["--junit"]),
     ],
 )
 def test_a_shell_is_told_what_could_come_next_without_torch(words, expected):

@@ -323,3 +323,37 @@ def test_corrupt_table_expands_patterns_before_the_input_is_said_and_measures_th
     for name, models in (("name", both[0]), ("module", {both[0]: davylamp.load_model(both[0])})):
         table = davylamp.corrupt_table(models, **asked, out=name, isolate="no")
         assert [row.labels["model"] for row in table.rows] == [*both]
+
+
+class Shaken(torch.nn.Module):
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def forward(self, inputs):
+        return self.net(inputs + 0.2 * torch.randn_like(inputs))
+
+
+class SevenAlways(Shaken):
+    def forward(self, inputs):
+        logits = self.net(inputs)
+        return 1e-3 * logits + 5 * torch.eye(logits.shape[1])[7]
+
+
+@pytest.mark.parametrize(
+    ("wrap", "words"),
+    [
+        (Shaken, "declare random=True"),
+        (lambda net: torch.nn.Sequential(net, torch.nn.Softmax(1)), "returns probabilities"),
+        (SevenAlways, "check the normalisation"),
+        (lambda net: net, "the digits"),
+    ],
+)
+def test_saturation_says_in_its_first_line_what_is_doubtful(wrap, words, digits):
+    inputs, labels = digits.inputs[:8], digits.labels[:8]
+    radii = {"norm": "linf", "epsilon": [0.05, 0.1]}
+    result = davylamp.saturation("foolbox:fgsm", wrap(digits.module), inputs, labels, limit=9, **radii)
+    first = repr(result).splitlines()[0]
+    assert first.startswith("given has 8 images, fewer than the requested 9; ")
+    assert (words in first) == (words != "the digits")
+    assert len(result.document["notes"]) == 1 + (words != "the digits")

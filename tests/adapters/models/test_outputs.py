@@ -282,6 +282,8 @@ def test_a_forward_in_inference_mode_can_be_computed_with():
 
 def test_a_normalisation_for_other_channels_is_no_broadcast():
     classifier = model(score, mean=[0.5] * 3, std=[0.5] * 3)
+    with pytest.raises(InvalidInput, match="its `mean` and `std` have 3 values: give one of each for grey images"):
+        classifier.check(IMAGES[:, :1])
     with pytest.raises(
         InvalidInput, match=r"the model m: expected images with 3 channels, got images of shape \(3, 1, 8"
     ):

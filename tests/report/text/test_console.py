@@ -13,7 +13,7 @@ from davylamp.report.text.console import (
     print_table,
     to_csv,
 )
-from davylamp.report.text.tables import _markdown
+from davylamp.report.text.tables import markdown_text
 
 EVIL = "net\x1b]0;owned\x07\x1b[2J\r\n[red]x[/red] :warning: \u202egnp.exe\x9b"
 SHOWN = "net\\x1b]0;owned\\x07\\x1b[2J\\r\\n[red]x[/red] :warning: \\u202egnp.exe\\x9b"
@@ -54,5 +54,5 @@ def test_numbers_stay_numbers_in_a_csv():
     assert cells == ["-0.5", "-0.5", "+3", "-inf", "1e-09", "", "", "True", "a=b", "two\nlines"]
 
 
-def test_markdown_holds_no_link_and_no_tag():
-    assert _markdown("<script>[a](b) `x` *y* \x1b") == "\\<script>[a]\\(b) \\`x\\` \\*y\\* \\x1b"
+def testmarkdown_text_holds_no_link_and_no_tag():
+    assert markdown_text("<script>[a](b) `x` *y* \x1b") == "\\<script>[a]\\(b) \\`x\\` \\*y\\* \\x1b"

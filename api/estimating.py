@@ -1,0 +1,90 @@
+"""Estimates what an evaluation would cost, before it runs: `davylamp.estimate`, and `--estimate` of the commands."""
+
+import math
+import tempfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ..adapters.display_text import counted, duration
+from ..adapters.paths import expand_path
+from ..engine import ResultsStore
+from ..engine.finding import plain
+from ..engine.plan.plan import Plan
+from ..engine.run.cost_estimate import ModelCost, estimate_plan
+from ..errors import InvalidInput
+from .evaluation import evaluate
+from .measuring import robust_accuracy
+from .verb_result import VerbResult
+
+_VERBS: tuple[Callable[..., Any], ...] = (evaluate, robust_accuracy)
+
+
+class _PlanReady(Exception):
+    """Ends a call whose plan is ready, before anything runs."""
+
+    def __init__(self, plan: Plan):
+        super().__init__()
+        self.plan = plan
+
+
+def estimate(verb: Callable[..., Any], *arguments: Any, **keywords: Any) -> VerbResult:
+    """Estimate time, memory and price of a call of `evaluate` or `robust_accuracy`, without running its attacks.
+
+    Time follows from a timed pass of each model and the passes that each attack is expected to need if no image is
+    fooled early. It contains neither the libraries' own work nor metrics. Models are loaded, and a server is queried as
+    far as its identity needs; finished runs of the results folder cost nothing.
+
+    Args:
+        verb: `davylamp.evaluate` or `davylamp.robust_accuracy`.
+        *arguments: its arguments.
+        **keywords: its keywords.
+
+    Returns:
+        A row per model: unfinished `runs`, `passes` (forward and backward, all images), `seconds` (one after the
+        other), `memory` (bytes at the peak of a pass with gradients), `price`; `made` are the `ModelCost`s.
+
+    Raises:
+        InvalidInput: for a different verb.
+        DavylampError: as the verb.
+    """
+    if verb not in _VERBS:
+        raise InvalidInput("expected davylamp.evaluate or davylamp.robust_accuracy as the verb, got a different one")
+
+    def stop(planned: Any) -> AbstractContextManager[Any]:
+        return _stop(planned if isinstance(planned, Plan) else planned.plan)
+
+    with ExitStack() as stack:
+        folder = keywords.get("out", "results" if verb is evaluate else None)
+        if folder is None or not expand_path(folder).exists():  # nothing is left behind
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "results"
+        try:
+            verb(*arguments, **{**keywords, "out": folder, "progress": stop})
+        except _PlanReady as ready:
+            return _result(ready.plan, estimate_plan(ready.plan, ResultsStore(folder)))
+    raise InvalidInput("the call ended before its plan was ready")
+
+
+def _stop(plan: Plan) -> NoReturn:
+    raise _PlanReady(plan)
+
+
+def _result(plan: Plan, costs: list[ModelCost]) -> VerbResult:
+    runs, passes = sum(each.runs for each in costs), sum(each.passes for each in costs)
+    timed = [each.seconds for each in costs if not math.isnan(each.seconds)]
+    memory = max((each.memory for each in costs if not math.isnan(each.memory)), default=math.nan)
+    price = sum(each.price for each in costs)
+    parts = [f"about {duration(sum(timed))}" if timed else "time unknown"]
+    parts += [f"at least {memory / 1e9:.1f} GB"] if not math.isnan(memory) else []
+    parts += [f"price up to {price:.6g}"] if price else []
+    finished = sum(each.finished for each in costs)
+    reused = f", {finished} reused" if finished else ""
+    headline = f"{', '.join(parts)}: {counted(runs, 'run')}{reused}, {passes:.3g} passes; nothing was run"
+    notes = [f"{each.model}: {each.note}" for each in costs if each.note]
+    notes += [f"omitted: {name}: {reason}" for name, reason in plan.failed.items()]
+    notes.append("passes if no image is fooled early, on one worker; without the libraries' own work and the metrics")
+    rows = [each._asdict() for each in costs]
+    total = {"seconds": sum(timed) if len(timed) == len(costs) else math.nan, "memory": memory, "price": price}
+    document = {"runs": runs, "reused": finished, "passes": passes, **total, "models": rows, "notes": notes}
+    return VerbResult(headline, rows, plain(document), tuple(notes), tuple(costs))

@@ -1,0 +1,318 @@
+"""Decides requirements on a results folder by their intervals, for `davylamp gate` and `davylamp.gate`."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ..adapters.coercion import read_path
+from ..adapters.display_text import counted, format_threat_labels
+from ..engine.attack_run import AttackRun
+from ..engine.checks.check_folder import check_folder
+from ..engine.checks.gate_requirements import (
+    PAIRED,
+    VERDICTS,
+    Decision,
+    Requirement,
+    pair_with_baseline,
+    parse_requirement,
+)
+from ..engine.metric_names import facts_of
+from ..engine.statistics.bootstrap import FEWEST, Estimate
+from ..engine.statistics.paired_tests import min_images_for_equivalence
+from ..engine.statistics.verdict import MARGIN, SIGNIFICANT
+from ..engine.store.results import Results, check_models, read_outcomes
+from ..engine.tables.estimates import undecided_rate
+from ..engine.tables.groups import TableGroup, group_cells
+from ..engine.tables.table import build_table, is_worst
+from ..errors import InvalidInput, Unsupported
+from ..scoring.projections import TIMES, images_to_separate
+from .evaluation import Evaluation
+from .python_inputs import read_names, read_number, read_several
+from .verb_result import VerbResult
+
+_DEVIATIONS = 1.959964  # of a 95 % interval of a normal distribution
+_CLOSE = 1e-6  # largest difference between equal radii
+
+
+def gate(
+    folder: str | Path | Evaluation,
+    require: str | Iterable[str],
+    *,
+    against: str | Path | Evaluation | None = None,
+    margin: float = MARGIN,
+    model: str | Iterable[str] | None = None,
+    strict: bool = False,
+) -> VerbResult:
+    """Decide requirements on every model of a results folder by their 95 % intervals.
+
+    A requirement passes if its whole interval meets it, and fails if no value of the interval does; else there are too
+    few images, or invalid results that may count either way. A run that failed or is unfinished can only lower a robust
+    accuracy, so it prevents a pass. Each requirement that is not met in truth passes with a probability of at most
+    2.5 %, and so does the gate, because every requirement has to pass.
+
+    Args:
+        folder: made by `evaluate`, or its result.
+        require: one or several of "METRIC >= NUMBER [@ NORM RADIUS]", with >=, >, <= or <: "RA >= 0.5 @ linf 8/255".
+            Without a norm, it holds for every threat model of the folder.
+        against: a folder with the same images and attacks: the required metrics, RA or CA, must not be lower than
+            there by more than `margin`, decided by the interval of the paired difference. A model is compared with the
+            one of its name, or with the only one there.
+        margin: largest tolerated loss against the baseline, from 0 to 1.
+        model: restrict to these models.
+        strict: also fail if a failure indicator of `check` fails.
+
+    Returns:
+        A row per requirement, model and threat model, the worst first; `made` are the `Decision`s, `document["code"]`
+        is the command's exit code.
+
+    Raises:
+        InvalidInput: if a requirement has a wrong form, or the folder has nothing that it is about.
+        UnknownName: if there is no such metric or model.
+        Unsupported: if a metric is not available in this folder, or has no paired outcomes for a baseline.
+        Unavailable: if a folder does not exist, or has no run.
+    """
+    texts = read_several(require, "`require` as one requirement or several", str)
+    requirements = list(dict.fromkeys(map(parse_requirement, texts)))
+    if not requirements:
+        raise InvalidInput("expected at least one requirement, such as 'RA >= 0.5 @ linf 8/255', got none")
+    margin = read_number(margin, "margin")
+    if not 0 <= margin <= 1:
+        raise InvalidInput(f"expected `margin` from 0 to 1, got {margin:g}")
+    place, names = _path(folder), read_names(model, "model")
+    symbols = tuple(dict.fromkeys(each.symbol for each in requirements))
+    outcomes = read_outcomes(place, symbols)
+    check_models(outcomes, names)
+    baseline = None if against is None else read_outcomes(_path(against), symbols)
+    if baseline is not None and (unpaired := [each for each in symbols if each not in PAIRED]):
+        raise Unsupported(f"a baseline is compared by {' or '.join(PAIRED)}, got {', '.join(unpaired)}")
+    rows = [each for each in _rows(outcomes, symbols) if not names or _is_one_of(each.group, names)]
+    decisions: list[Decision] = []
+    for requirement in requirements:
+        chosen = _rows_about(requirement, rows, place)
+        decisions += [_decide(requirement, row, outcomes) for row in chosen]
+        if baseline is not None:
+            decisions += [_decide_change(requirement, row, outcomes, baseline, margin) for row in chosen]
+    failing = Counter(each.title for each in check_folder(outcomes, models=names) if each.state == "fail")
+    listed = ", ".join(failing)
+    if failing and strict:
+        decisions.append(Decision("no failure indicator fails", "", "", "fail", detail=f"{listed}: see davylamp check"))
+    decisions.sort(key=lambda each: VERDICTS.index(each.verdict))
+    suspicious = f"{listed} may make these numbers too good: davylamp check {place}" if failing and not strict else ""
+    return _result(decisions, str(place), requirements, tuple(filter(None, [suspicious, *outcomes.unsteady])))
+
+
+class _GateRow:
+    """A row of the table by models: its group, estimates by symbol and the number of its attacks."""
+
+    def __init__(self, group: TableGroup, metrics: dict[str, Estimate]):
+        self.group, self.metrics, self.labels = group, metrics, group.labels
+
+    @property
+    def threat(self) -> str:
+        """Norm and radius, and the setting that distinguishes the row."""
+        setting = f", {self.labels['setting']}" if self.labels["setting"] else ""
+        return format_threat_labels(self.labels) + setting
+
+
+def _rows(outcomes: Results, symbols: Sequence[str]) -> list[_GateRow]:
+    table = build_table(outcomes, by="models", metrics=symbols)
+    groups = group_cells(outcomes, "models")
+    return [_GateRow(group, dict(row.metrics)) for group, row in zip(groups, table.rows, strict=True)]
+
+
+def _rows_about(requirement: Requirement, rows: Sequence[_GateRow], place: Path) -> list[_GateRow]:
+    """Return the rows that a requirement is about; every model has to have one.
+
+    Raises:
+        InvalidInput: if a model has no such row, or the metric is undefined there.
+    """
+    symbol, record, at = requirement.symbol, facts_of(requirement.symbol), requirement.threat_model
+    fitting = [row for row in rows if row.labels["targeted"] == ("target" in record.needs) or record.stored == "clean"]
+    if is_worst(symbol):  # meaningless over attacks without a radius
+        fitting = [row for row in fitting if row.labels["norm"] == "unrestricted" or row.labels["epsilon"] > 0]
+    if at is not None:
+        fitting = [row for row in fitting if _is_at(row, at.norm, at.epsilon)]
+    if record.stored == "clean":  # equal in every threat model
+        fitting = list({row.group.outcomes[0].cell.subject.key: row for row in fitting if row.group.outcomes}.values())
+    lacking = {row.labels["model"] for row in rows} - {row.labels["model"] for row in fitting}
+    if lacking:
+        has = "; ".join(dict.fromkeys(row.threat for row in rows)) or "nothing"
+        raise InvalidInput(f"{requirement}: {place} has no such result of {', '.join(sorted(lacking))}; it has {has}")
+    empty = [row for row in fitting if math.isnan(row.metrics[symbol].value) and row.group.parts]
+    if empty:
+        row = empty[0]
+        reasons = {each.unmeasured[symbol] for each in row.group.outcomes if symbol in each.unmeasured}
+        why = f": {'; '.join(sorted(reasons))}" if reasons else ""
+        raise InvalidInput(f"{requirement}: {symbol} is undefined for {row.labels['model']}, {row.threat}{why}")
+    return fitting
+
+
+def _is_at(row: _GateRow, norm: str, epsilon: float | None) -> bool:
+    mine = row.labels["epsilon"]
+    return row.labels["norm"] == norm and (math.isnan(mine) if epsilon is None else abs(mine - epsilon) < _CLOSE)
+
+
+def _is_one_of(group: TableGroup, names: Iterable[str]) -> bool:
+    return group.labels["model"] in names or any(each.cell.subject.is_called(names) for each in group.outcomes)
+
+
+def _decide(requirement: Requirement, row: _GateRow, outcomes: Results) -> Decision:
+    """Decide a requirement on a row by its interval."""
+    symbol, is_clean = requirement.symbol, facts_of(requirement.symbol).stored == "clean"
+    value, low, high, images = row.metrics[symbol]
+    decided = requirement.decide(low, high)
+    base = Decision(
+        str(requirement),
+        row.labels["model"],
+        "" if is_clean else row.threat,
+        "fail",
+        *(value, low, high, images),
+        attacks=0 if is_clean else row.labels["attacks"],
+    )
+    missing = "" if is_clean else _missing(row, outcomes)
+    is_settled = decided == "fail" and requirement.is_lower_bound and is_worst(symbol)  # more attacks only lower it
+    if missing and not is_settled:
+        return replace(base, verdict="unfinished", detail=missing)
+    if decided == "fail":
+        return replace(base, detail=f"no value of its interval is {requirement.operator} {requirement.number:g}")
+    if decided == "pass":
+        return replace(base, verdict="pass")
+    spread = undecided_rate(row.group.parts, outcomes, symbol, of_model=True)
+    ends = (value, value + spread)  # with undecided images as 0 and as 1: more images narrow the interval towards both
+    if spread and requirement.is_met(ends[0]) != requirement.is_met(ends[1]):
+        count = row.labels["violations"]
+        detail = f"{counted(count, 'result')} {'is' if count == 1 else 'are'} invalid: davylamp check names the cause"
+        return replace(base, verdict="invalid results", detail=detail)
+    nearest = min(ends, key=lambda end: abs(end - requirement.number))
+    return _with_more_images(base, abs(nearest - requirement.number), _half_width(requirement, ends, low, high))
+
+
+def _half_width(requirement: Requirement, ends: tuple[float, float], low: float, high: float) -> float:
+    """Return the part of the interval on the side of the number."""
+    return ends[0] - low if requirement.number <= ends[0] else high - ends[1]
+
+
+def _with_more_images(base: Decision, distance: float, half_width: float) -> Decision:
+    """Return the decision "too few images" with how many more are needed."""
+    images, more = base.images, None
+    if math.isnan(half_width):
+        more = max(FEWEST - images, 1)
+    elif half_width > 0:
+        more = images_to_separate(distance / half_width * _DEVIATIONS, images, _DEVIATIONS)[1]
+    return _too_few(base, more)
+
+
+def _too_few(base: Decision, more: int | None) -> Decision:
+    most = (TIMES - 1) * base.images
+    detail = f"more than {most} more images" if more is None else f"about {counted(more, 'more image')}"
+    return replace(base, verdict="too few images", more=more, detail=detail)
+
+
+def _missing(row: _GateRow, outcomes: Results) -> str:
+    """Describe what a row lacks: failed, unfinished and omitted runs, damaged files; "" if nothing."""
+    keys = {each.cell.subject.key for each in row.group.outcomes} or {
+        cell.subject.key for cell, _ in outcomes.failed if cell.subject.name == row.labels["model"]
+    }
+
+    def belongs(cell: AttackRun) -> bool:
+        rules = cell.threat_model
+        epsilon = math.nan if rules.epsilon is None else rules.epsilon
+        labels = {"norm": rules.norm, "epsilon": epsilon, "targeted": rules.targeted}
+        return cell.subject.key in keys and all(str(row.labels[name]) == str(each) for name, each in labels.items())
+
+    counts = {
+        "{} failed": (row.labels["failed"], "run"),
+        "{} not finished": (sum(map(belongs, (*outcomes.running, *outcomes.waiting))), "run"),
+        "{} of attacks that have changed": (sum(belongs(cell) for cell, _ in outcomes.unknown), "run"),
+        "{} damaged": (len(outcomes.damaged), "file"),
+    }
+    parts = [text.format(counted(count, noun)) for text, (count, noun) in counts.items() if count]
+    return f"{'; '.join(parts)}: run the evaluation again, with --retry-failed" if parts else ""
+
+
+def _decide_change(
+    requirement: Requirement, row: _GateRow, outcomes: Results, baseline: Results, margin: float
+) -> Decision:
+    """Decide whether a rate is not lower than the baseline's by more than the margin."""
+    symbol, is_clean = requirement.symbol, facts_of(requirement.symbol).stored == "clean"
+    at = "" if is_clean else f" @ {row.threat}"
+    change = Requirement(symbol, ">=", -margin)
+    loss = f" - {margin:g}" if margin else ""
+    base = Decision(
+        f"{symbol} >= baseline{loss}{at}", row.labels["model"], "" if is_clean else row.threat, "fail", attacks=0
+    )
+    other = _baseline_row(row, baseline, is_clean=is_clean)
+    pair, known, attacks = pair_with_baseline(symbol, (row.group, outcomes), (other, baseline))
+    images = pair.images + pair.left_out
+    base = replace(base, **pair.difference._asdict(), images=images, attacks=attacks)
+    missing = "" if is_clean else _missing(row, outcomes)
+    decided = change.decide(pair.difference.low, pair.difference.high)
+    if missing:
+        return replace(base, verdict="unfinished", detail=missing)
+    if decided == "fail":
+        return replace(base, detail=f"the loss is larger than {margin:g}")
+    if decided == "pass":
+        return replace(base, verdict="pass")
+    if pair.left_out and change.decide(known.difference.low, known.difference.high) != "open":
+        detail = f"{counted(pair.left_out, 'image')} with an invalid result may count either way"
+        return replace(base, verdict="invalid results", detail=detail)
+    if margin and not (pair.only_a or pair.only_b or pair.left_out):
+        return _too_few(base, max(min_images_for_equivalence(margin, 1 - SIGNIFICANT) - images, 1))
+    value, low, high = pair.difference
+    half_width = value - low if value >= -margin else high - value
+    return _with_more_images(base, abs(value + margin), half_width)
+
+
+def _baseline_row(row: _GateRow, baseline: Results, *, is_clean: bool) -> TableGroup:
+    """Return the row of the baseline that a row is compared with: of the model of its name, or of the only model.
+
+    Raises:
+        InvalidInput: if there is no such model, or it was not attacked under this threat model.
+    """
+    groups = [group for group in group_cells(baseline, "models") if group.parts]
+    subject = row.group.outcomes[0].cell.subject
+    models = list(dict.fromkeys(group.labels["model"] for group in groups))
+    name = next((each for each in (row.labels["model"], subject.model) if each in models), "")
+    name = name or (models[0] if len(models) == 1 else "")
+    if not name:
+        raise InvalidInput(
+            f"expected {row.labels['model']} in the baseline, or one model to compare with, got {', '.join(models)}"
+        )
+    of_model = [group for group in groups if group.labels["model"] == name]
+    alike = [group for group in of_model if is_clean or _are_alike(group, row.group)]
+    if not alike:
+        has = "; ".join(dict.fromkeys(_GateRow(group, {}).threat for group in of_model))
+        raise InvalidInput(f"expected {row.threat} in the baseline for {name}, got {has}")
+    return alike[0]
+
+
+def _are_alike(one: TableGroup, other: TableGroup) -> bool:
+    """Whether two groups have the same threat model, target rule and rounding."""
+    first, second = (group.outcomes[0].cell for group in (one, other))
+    return all(getattr(first, name) == getattr(second, name) for name in ("threat_model", "target", "pixels"))
+
+
+def _result(
+    decisions: Sequence[Decision], place: str, requirements: Sequence[Requirement], notes: tuple[str, ...]
+) -> VerbResult:
+    worst = decisions[0].verdict
+    code = {"pass": 0, "too few images": 3}.get(worst, 1)
+    counts = Counter(each.verdict for each in decisions)
+    models = len({each.model for each in decisions if each.model})
+    parts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
+    headline = f"{worst}: {parts} ({place}, {counted(models, 'model')})"
+    document = {
+        "verdict": worst,
+        "code": code,
+        "folder": place,
+        "requirements": [*map(str, requirements)],
+        "decisions": [each.document() for each in decisions],
+        "notes": list(notes),
+    }
+    return VerbResult(headline, [vars(each) for each in decisions], document, notes, tuple(decisions))
+
+
+def _path(folder: str | Path | Evaluation) -> Path:
+    return folder.folder if isinstance(folder, Evaluation) else read_path(folder, "a results folder")

@@ -1,0 +1,123 @@
+"""Places a folder's results among published ones of the same protocol, for `davylamp standing`."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ..engine.checks.check_folder import models_at_chance
+from ..engine.exchange.published_boards import (
+    DATA,
+    BoardPlacement,
+    find_board,
+    nearest,
+    place_on_board,
+    protocol_error,
+    snapshot_note,
+)
+from ..engine.finding import plain
+from ..engine.store.results import check_models, read_outcomes
+from ..engine.tables.groups import group_cells
+from ..errors import UnknownName, Unsupported
+from .python_inputs import read_names
+from .verb_result import VerbResult
+
+NEIGHBOURS = 4  # entries on each side that are shown
+
+
+def standing(
+    folder: str | Path, *, model: str | Iterable[str] | None = None, test_set: str = "", neighbours: int = NEIGHBOURS
+) -> VerbResult:
+    """Place each model of a folder among RobustBench's published entries of the same protocol.
+
+    The protocol is a test set, a norm, a radius and AutoAttack's standard version; results of a different one are
+    refused. The published entries are a snapshot that ships with davylamp.
+
+    Args:
+        folder: made by `evaluate` or `robust_accuracy`.
+        model: restrict to these models.
+        test_set: "cifar10", "cifar100" or "imagenet", if the images are from that test set and the name of the data
+            does not say so ("torchvision:cifar10" does).
+        neighbours: entries shown on each side of a model.
+
+    Returns:
+        A row per entry near a model, and the model itself; `made` are the `BoardPlacement`s, with the interval of the
+        rank and whether the images separate each entry from the model.
+
+    Raises:
+        Unsupported: if no result follows the protocol of a board; the message says what differs.
+        UnknownName: if there is no such test set or model.
+        Unavailable: if there is no such folder, or no run in it.
+    """
+    if test_set and test_set not in DATA:
+        raise UnknownName("test set", test_set, DATA)
+    outcomes, names = read_outcomes(folder), read_names(model, "model")
+    check_models(outcomes, names)
+    guessing = models_at_chance(outcomes)
+    groups = [group for group in group_cells(outcomes, "models") if group.parts]
+    groups = [each for each in groups if not names or each.parts[0][0].cell.subject.is_called(names)]
+    placements: list[BoardPlacement] = []
+    refused: dict[str, None] = {}
+    for group in groups:
+        name, why = group.labels["model"], protocol_error(group, test_set)
+        if not why and group.parts[0][0].cell.subject.key in guessing:
+            why = "its clean accuracy is at chance level"
+        if why:
+            refused[f"{name}: {why}"] = None
+            continue
+        board = find_board(group, test_set)
+        if board is not None:
+            placements.append(place_on_board(group, board, name))
+    if not placements:
+        raise Unsupported(f"no result of {folder} can be placed among published ones: {'; '.join(refused)}")
+    placements.sort(key=lambda each: (each.board.title, each.rank))
+    notes = [*([f"not placed: {line}" for line in refused]), snapshot_note({each.board for each in placements})]
+    rows = [row for each in placements for row in _rows(each, neighbours)]
+    document = {"placements": [_document(each) for each in placements], "rows": rows, "notes": notes}
+    return VerbResult("\n".join(map(_sentence, placements)), rows, plain(document), tuple(notes), tuple(placements))
+
+
+def _sentence(placement: BoardPlacement) -> str:
+    made = placement.estimate
+    count, few = len(placement.board.entries), placement.inseparable
+    images = f"{made.images} images do not separate it from {few} of them" if few else "it is separated from all"
+    return (
+        f"{placement.model}: rank {placement.rank} [{placement.rank_low}, {placement.rank_high}] among {count} entries "
+        f"of RobustBench {placement.board.title}; robust accuracy {made.least:.3f} [{made.low:.3f}, {made.high:.3f}]; "
+        f"{images}"
+    )
+
+
+def _rows(placement: BoardPlacement, count: int) -> list[dict[str, Any]]:
+    """Return the rows of the nearest entries, with the model among them."""
+    rows = [
+        {
+            "rank": each.rank,
+            "model": each.entry.model,
+            "autoattack": each.entry.autoattack,
+            "low": each.low,
+            "high": each.high,
+            "separated": "yes" if each.is_separated else "no",
+            "best known": each.entry.robust,
+            "clean": each.entry.clean,
+            "architecture": each.entry.architecture,
+            "venue": each.entry.venue,
+            "extra data": each.entry.additional_data,
+        }
+        for each in nearest(placement, count)
+    ]
+    made = placement.estimate
+    mine: dict[str, Any] = dict.fromkeys(rows[0]) | {"rank": f"{placement.rank_low}-{placement.rank_high}"}
+    mine |= {"model": placement.model, "autoattack": made.least, "low": made.low, "high": made.high}
+    place = sum(each.rank < placement.rank for each in nearest(placement, count))
+    return [*rows[:place], mine, *rows[place:]]
+
+
+def _document(placement: BoardPlacement) -> dict[str, Any]:
+    names = ("model", "rank", "rank_low", "rank_high", "inseparable")
+    return {
+        **{name: getattr(placement, name) for name in names},
+        "board": placement.board.title,
+        "entries": len(placement.board.entries),
+        "estimate": placement.estimate._asdict(),
+        "not_separated": [each.entry.model for each in placement.neighbours if not each.is_separated],
+    }

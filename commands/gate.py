@@ -1,0 +1,68 @@
+"""Command that decides requirements on a results folder, for continuous integration."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .merge import Results, open_results_arguments
+from .options import OUTPUT, Json, one_format, split_models
+from .table_options import TableOptions
+
+
+def gate_results(
+    *,
+    context: typer.Context,
+    folder: Results,
+    require: Annotated[
+        list[str],
+        typer.Option(help='"METRIC >= NUMBER [@ NORM RADIUS]" (also >, <=, <): "RA >= 0.5 @ linf 8/255" (repeatable)'),
+    ],
+    against: Annotated[
+        Path | None, typer.Option(help="also compare with this folder, on the same images: no loss above --margin")
+    ] = None,
+    margin: Annotated[float, typer.Option(min=0, max=1, help="--against: largest tolerated loss, from 0 to 1")] = 0.05,
+    model: Annotated[list[str] | None, typer.Option(help="only this model (repeatable)")] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="also fail if an indicator of `davylamp check` fails")
+    ] = False,
+    junit: Annotated[
+        Path | None, typer.Option(rich_help_panel=OUTPUT, help="also write JUnit XML into this file")
+    ] = None,
+    sarif: Annotated[
+        Path | None, typer.Option(rich_help_panel=OUTPUT, help="also write SARIF 2.1.0 into this file")
+    ] = None,
+    view: TableOptions,
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", rich_help_panel=OUTPUT, help="print Markdown, for a pull request")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Decide requirements by their 95 % intervals; exit code 0: all pass, 1: one fails, 3: too few images."""
+    from .. import __version__
+    from ..api.gating import gate
+    from ..engine.store.atomic_files import write_atomic
+    from ..report.text.gate import gate_junit, gate_markdown, gate_sarif, print_gate
+
+    form = one_format({"markdown": as_markdown, "json": as_json})
+    view.check(form)
+    opened = open_results_arguments(context, [folder])
+    before = None if against is None else open_results_arguments(context, [against])
+    result = gate(opened, require, against=before, margin=margin, model=split_models(model), strict=strict)
+    document = {**result.to_dict(), "folder": str(folder)}
+    headline = result.headline.replace(str(opened), str(folder))
+    if junit is not None:
+        write_atomic(junit, gate_junit(result.made), advice="choose another file for --junit")
+    if sarif is not None:
+        text = gate_sarif(result.made, document, __version__)
+        write_atomic(sarif, text, advice="choose another file for --sarif")
+    if form == "json":
+        print(json.dumps(document, indent=2, allow_nan=False))  # noqa: T201 - standard output is the product
+    elif form == "markdown":
+        print(gate_markdown(headline, result.made, result.notes), end="")  # noqa: T201
+    else:
+        with view.open() as console:
+            print_gate(headline, result.made, result.notes, console)
+    if document["code"]:
+        raise typer.Exit(document["code"])

@@ -1,0 +1,193 @@
+"""Requirements on a results folder, "RA >= 0.5 @ linf 8/255", and decisions on them by 95 % intervals."""
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from ...adapters.display_text import format_threat_model
+from ...adapters.parameters import parse_number
+from ...adapters.threat_model import ThreatModel
+from ...errors import InvalidInput, Unsupported
+from ..finding import plain
+from ..metric_names import facts_of, resolve_symbols, unknown_metric
+from ..statistics.verdict import PairVerdict, compare_rates
+from ..store.results import Results
+from ..tables.groups import TableGroup
+from .standings import attempt_key, is_robust, restrict_parts
+
+Verdict = Literal["pass", "fail", "too few images", "invalid results", "unfinished"]
+VERDICTS: tuple[Verdict, ...] = ("fail", "unfinished", "invalid results", "too few images", "pass")  # the worst first
+GRAMMAR = "METRIC OP NUMBER [@ NORM RADIUS]"
+PAIRED = ("RA", "CA")  # metrics with one outcome per image, which is paired with that of a baseline
+_EXAMPLE = "RA >= 0.5 @ linf 8/255"
+_FORM = re.compile(r"\s*(\S.*?)\s*(>=|<=|>|<)\s*([^@<>=\s]+)\s*(?:@\s*(\w+)(?:\s+(\S+))?)?\s*")
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """A bound on a metric of every model of a folder.
+
+    Args:
+        symbol: symbol of the metric.
+        operator: ">=", ">", "<=" or "<".
+        number: the bound.
+        threat_model: norm and radius at which it holds; None for every threat model of the folder.
+    """
+
+    symbol: str
+    operator: str
+    number: float
+    threat_model: ThreatModel | None = None
+
+    def __str__(self) -> str:
+        at = "" if self.threat_model is None else f" @ {format_threat_model(self.threat_model)}"
+        return f"{self.symbol} {self.operator} {self.number:.10g}{at}"
+
+    @property
+    def is_lower_bound(self) -> bool:
+        """Whether the metric must not be smaller than the number."""
+        return self.operator.startswith(">")
+
+    def is_met(self, value: float) -> bool:
+        """Whether a value meets the requirement."""
+        if self.operator == ">=":
+            return value >= self.number
+        if self.operator == ">":
+            return value > self.number
+        return value <= self.number if self.operator == "<=" else value < self.number
+
+    def decide(self, low: float, high: float) -> Literal["pass", "fail", "open"]:
+        """Decide by an interval: it passes if every value inside meets it, and fails if no value does."""
+        if math.isnan(low) or math.isnan(high):
+            return "open"
+        met = self.is_met(low), self.is_met(high)
+        return "pass" if all(met) else "fail" if not any(met) else "open"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A decision on one requirement, for one model and threat model.
+
+    Args:
+        requirement: the requirement, as text.
+        model: name of the model.
+        threat: norm and radius; "" for a metric of clean images.
+        verdict: see `VERDICTS`.
+        value: the metric, or its change from a baseline.
+        low: lower bound of its 95 % interval.
+        high: upper bound.
+        images: number of images.
+        attacks: number of attacks behind it; 0 for a metric of clean images.
+        more: for "too few images": how many more would decide it with probability 0.5, if `value` is the true value;
+            None if more than nine times as many.
+        detail: the reason, or what to do; "" for a pass.
+    """
+
+    requirement: str
+    model: str
+    threat: str
+    verdict: Verdict
+    value: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    images: int = 0
+    attacks: int = 0
+    more: int | None = None
+    detail: str = ""
+
+    def document(self) -> dict[str, Any]:
+        """Return the fields as JSON types."""
+        return {name: plain(value) for name, value in vars(self).items()}
+
+
+def parse_requirement(text: str) -> Requirement:
+    """Parse "RA >= 0.5 @ linf 8/255": a metric, >=, >, <= or <, a number, and optionally a norm and a radius.
+
+    Args:
+        text: the requirement; the metric by any of its names in `davylamp metrics`, with its parameter: "FR@10".
+
+    Raises:
+        InvalidInput: if the text has a different form, or the metric cannot have that value.
+        UnknownName: if there is no such metric.
+    """
+    match = _FORM.fullmatch(text)
+    if match is None:
+        raise InvalidInput(f"expected a requirement {GRAMMAR}, such as {_EXAMPLE!r}, got {text!r}")
+    name, operator, number, norm, radius = match.groups()
+    symbols = resolve_symbols([name])
+    if len(symbols) > 1:
+        raise InvalidInput(f"expected one metric in {text!r}, got {name!r}, which means {', '.join(symbols)}")
+    (symbol,) = symbols or (name,)
+    record = facts_of(symbol)
+    if not record.symbol:
+        raise unknown_metric(symbol)
+    value = parse_number(number, f"the number in {text!r}")
+    least, most = record.between
+    if not least <= value <= most:
+        percent = f"; as a fraction: {value / 100:g}" if record.kind == "share" and 1 < value <= 100 else ""
+        raise InvalidInput(f"expected {symbol} from {record.range} in {text!r}, got {number}{percent}")
+    try:
+        threat_model = None if norm is None else ThreatModel(norm, radius)  # type: ignore[arg-type]
+    except InvalidInput as error:
+        raise InvalidInput(f"{error} (in {text!r})") from error
+    return Requirement(symbol, operator, value, threat_model)
+
+
+def pair_with_baseline(
+    symbol: str, one: tuple[TableGroup, Results], other: tuple[TableGroup, Results]
+) -> tuple[PairVerdict, PairVerdict, int]:
+    """Compare a rate of a model with that of a baseline, on the same images and the attacks that both have.
+
+    Args:
+        symbol: one of `PAIRED`.
+        one: row of the model in a table by models, with its folder.
+        other: row of the baseline, with its folder.
+
+    Returns:
+        The comparison (its `difference` is the model's rate less the baseline's), the same without images whose result
+        is invalid, and the number of attacks.
+
+    Raises:
+        InvalidInput: if they have no image or no attack in common.
+    """
+    attacks = 0
+    (group, outcomes), (base, before) = one, other
+    subjects = [each.parts[0][0].cell.subject for each in (group, base)]
+    clean = [folder.clean[subject.key] for folder, subject in zip((outcomes, before), subjects, strict=True)]
+    if symbol == "RA":
+        met = [{attempt_key(each.cell) for each in row.outcomes} for row in (group, base)]
+        shared = met[0] & met[1]
+        if not shared:
+            raise InvalidInput(
+                f"expected the baseline's attacks on {subjects[0].name}, with the same parameters and seed: none of "
+                f"{', '.join(sorted({key[0] for key in met[0]}))} is in the baseline"
+            )
+        attacks = len({key[:-1] for key in shared})
+        values = [is_robust(row._replace(parts=restrict_parts(row, shared))) for row in (group, base)]
+    elif symbol == "CA":
+        values = [(each.columns["predicted"] == each.columns["label"]).astype(float) for each in clean]
+    else:
+        raise Unsupported(f"a baseline is compared by {' or '.join(PAIRED)}, whose outcomes are paired; got {symbol}")
+    first, second = _shared_images(subjects, clean, values)
+    known = ~np.isnan(first) & ~np.isnan(second)
+    names = ("the model", "the baseline")
+    both = compare_rates(names, first == 1, second == 1, undecided=~known)
+    return both, compare_rates(names, first[known] == 1, second[known] == 1), attacks
+
+
+def _shared_images(subjects: list[Any], clean: list[Any], values: list[np.ndarray]) -> list[np.ndarray]:
+    """Return both values on the images that both have: of equal pixels, or of equal name and label in equal data."""
+    if subjects[0].data_digest == subjects[1].data_digest:
+        return values
+    named = [list(zip(each.columns["image"], each.columns["label"], strict=True)) for each in clean]
+    places = {image: place for place, image in enumerate(named[1])}
+    shared = [(place, places[image]) for place, image in enumerate(named[0]) if image in places]
+    if subjects[0].data != subjects[1].data or not shared:
+        raise InvalidInput(
+            f"expected a baseline on the same images, got {subjects[1].data} ({subjects[1].images}) for "
+            f"{subjects[0].data} ({subjects[0].images})"
+        )
+    return [values[side][[pair[side] for pair in shared]] for side in (0, 1)]

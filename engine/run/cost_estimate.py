@@ -1,0 +1,176 @@
+"""Expected cost of a plan before it runs: passes, time from a timed pass, memory and price."""
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...adapters import Classifier
+from ...adapters.models.remote.address import is_address
+from ...adapters.models.sandbox.isolated import is_isolated
+from ...adapters.running.requirements import has_gradients
+from ..attack_run import AttackRun, ModelOnData
+from ..plan.plan import Plan
+from ..query_estimates import estimate_queries
+from ..store.store import ResultsStore
+
+_REPEATS = 3  # timed passes, of which the fastest counts
+
+
+class ModelCost(NamedTuple):
+    """Expected cost of the unfinished runs on one model.
+
+    Attributes:
+        model: name of the model.
+        images: number of images.
+        runs: unfinished runs.
+        finished: runs that are reused.
+        passes: forward and backward passes of all images, if no image is fooled early.
+        seconds: time of these passes, one after the other; NaN if a pass was not timed.
+        memory: bytes in use at the peak of a pass with gradients: of the GPU, or of this process; NaN if not measured.
+        price: price of the forward passes sent to a server, if none is in the answer cache; 0 for a local model.
+        note: why a number is missing, or what it does not contain; "" otherwise.
+    """
+
+    model: str
+    images: int
+    runs: int
+    finished: int
+    passes: float
+    seconds: float
+    memory: float
+    price: float
+    note: str = ""
+
+
+class _PassTime(NamedTuple):
+    """Seconds per image of a forward pass, and of a backward pass, and bytes at the peak."""
+
+    forward: float
+    backward: float
+    memory: float
+
+
+def estimate_plan(plan: Plan, store: ResultsStore) -> list[ModelCost]:
+    """Estimate the cost of the unfinished runs of a plan, with one timed pass of each local model.
+
+    Passes follow from the steps of each attack, or typical numbers for its kind, see `query_estimates`. A model behind
+    a server is not queried; its time follows from the rate limit. The time of the library's own work, of metrics and of
+    the judge is not included; with several workers the time is shared.
+
+    Args:
+        plan: the plan.
+        store: its results folder; finished runs cost nothing.
+    """
+    finished = set(store.keys("cells"))
+    return [_cost_of(plan, subject, finished) for subject, _ in plan.subjects_here]
+
+
+def _cost_of(plan: Plan, subject: ModelOnData, finished: set[str]) -> ModelCost:
+    mine = [cell for cell in plan.runs_in_this_part if cell.subject == subject]
+    waiting = [cell for cell in mine if cell.key not in finished]
+    passes = [(cell, _images(plan, cell) * estimate_queries(cell)) for cell in waiting]
+    shown = sum(tested == subject and cell.key not in finished for tested, cell in plan.transfers_here)
+    single = float(subject.images * (bool(waiting) + shown))  # clean predictions, and examples of other models
+    total = single + sum(count for _, count in passes)
+    counts = subject.model, subject.images, len(waiting), len(mine) - len(waiting), total
+    if is_address(subject.model):
+        return ModelCost(*counts, *_remote_cost(plan, total))
+    made_on_others = [cell for cell in waiting if cell.surrogate]
+    note = "the passes of its surrogates are timed as its own" if made_on_others else ""
+    if not waiting:
+        return ModelCost(*counts, 0.0, math.nan, 0.0)
+    source = plan.source(subject)
+    classifier = plan.loaded.model(source, plan.config.device)
+    inputs = plan.loaded.data(plan.data, classifier).inputs
+    timed = _time_pass(classifier, inputs[: plan.config.batch_size or plan.config.shard_size])
+    seconds = single * timed.forward
+    for cell, count in passes:
+        seconds += sum(count * share for share in _shares(cell, timed))
+    if is_isolated(classifier):
+        note = note or "in a separate process, whose memory is not included"
+    return ModelCost(*counts, seconds, timed.memory, 0.0, note)
+
+
+def _images(plan: Plan, cell: AttackRun) -> int:
+    """Return the images of a run in this part."""
+    return sum(len(cell.shard_slice(shard)) for shard in plan.shards(cell))
+
+
+def _shares(cell: AttackRun, timed: _PassTime) -> Iterator[float]:
+    """Yield the mean seconds of a pass for each attack of a run, weighted by its part of the passes."""
+    total = estimate_queries(cell)
+    for member in cell.members:
+        each = timed.forward if not _uses_gradients(member) else (timed.forward + timed.backward) / 2
+        yield each * (estimate_queries(member) / total if len(cell.members) > 1 else 1.0)
+
+
+def _uses_gradients(cell: AttackRun) -> bool:
+    return cell.knowledge in ("white-box", "transfer")
+
+
+def _remote_cost(plan: Plan, passes: float) -> tuple[float, float, float, str]:
+    """Return seconds, memory, price and note of a model behind a server."""
+    transport = plan.config.transport()
+    seconds = math.nan
+    if transport.rate:
+        images = transport.rate * (transport.request_size if transport.unit == "requests" else 1)
+        seconds = passes / images
+    note = "at its rate limit" if transport.rate else "a server is not queried for this: its time is not known"
+    note += "" if transport.cost else "; no price is given (--cost)"
+    return seconds, math.nan, passes * transport.cost, note
+
+
+def _time_pass(classifier: Classifier, inputs: Tensor) -> _PassTime:
+    """Time a forward pass, and one with gradients, after a warm-up."""
+    device = torch.device(classifier.device)
+    images = inputs.to(device)
+    is_gpu = device.type == "cuda"
+    if is_gpu:
+        torch.cuda.reset_peak_memory_stats(device)
+
+    def forward() -> None:
+        classifier.predict_batched(images, len(images))
+
+    def backward() -> None:
+        with classifier.frozen():
+            classifier.eval()
+            classifier(images.detach().requires_grad_()).sum().backward()
+
+    forward()
+    plain = _fastest(forward, device)
+    if not has_gradients(classifier, images[:1]):
+        whole = plain
+    else:
+        backward()
+        whole = _fastest(backward, device)
+    memory = torch.cuda.max_memory_allocated(device) if is_gpu else _process_peak()
+    return _PassTime(plain / len(images), max(whole - plain, 0.0) / len(images), memory)
+
+
+def _fastest(call: Callable[[], None], device: torch.device) -> float:
+    """Return the seconds of the fastest of a few calls."""
+    times = []
+    for _ in range(_REPEATS):
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        start = time.perf_counter()
+        call()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def _process_peak() -> float:
+    """Return the largest number of bytes that this process had in memory; NaN if the system does not say."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return math.nan
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return float(peak if sys.platform == "darwin" else peak * 1024)

@@ -1,0 +1,269 @@
+"""Requirements on folders written by hand: the verdict is that of SciPy's exact binomial interval, or of counting."""
+
+import json
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binom, binomtest
+
+import davylamp
+from davylamp.engine.checks.gate_requirements import parse_requirement
+from davylamp.errors import DavylampError, InvalidInput, UnknownName, Unsupported
+from davylamp.report.text.gate import gate_junit, gate_markdown, gate_sarif
+from davylamp.testing import assert_robust
+
+RA = "RA >= 0.5 @ linf 0.1"
+
+
+def fill(writer, robust, count, *, model="net", attacks=("foolbox:pgd",), violated=(), epsilon=0.1, digest="d"):
+    """A folder of a model that stays right on the images `robust` (or the first so many) of `count`."""
+    labels = torch.zeros(count, dtype=torch.long)
+    logits = torch.tensor([[2.0, 0.0]]).repeat(count, 1)
+    places = list(range(robust)) if isinstance(robust, int) else list(robust)
+    fooled = torch.ones(count, dtype=torch.bool)
+    fooled[places] = False
+    adv = torch.where(fooled[:, None], torch.tensor([0.0, 2.0]), logits)
+    bad = torch.zeros(count, dtype=torch.bool)
+    bad[list(violated)] = True
+    subject = writer.clean(model, logits, labels, digest=digest, model_digest=f"{model} {places}")
+    for attack in attacks:
+        writer.cell(subject, attack, logits, adv, labels, violated=bad, epsilon=epsilon)
+    return subject
+
+
+def again(writer, name):
+    return type(writer)(writer.store.folder.parent / name)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("RA_worst >= 0.5 @ linf 8/255", ("RA", ">=", 0.5, "linf", 8 / 255)),
+        ("robust accuracy>1/2@l2 0.5", ("RA", ">", 0.5, "l2", 0.5)),
+        ("FR@10 <= 0.2", ("FR@10", "<=", 0.2, None, None)),
+        ("  AMD < 0.3 @ unrestricted ", ("AMD", "<", 0.3, "unrestricted", None)),
+    ],
+)
+def test_a_requirement_is_parsed(text, expected):
+    made = parse_requirement(text)
+    at = made.threat_model
+    assert (made.symbol, made.operator, made.number, at and at.norm, at and at.epsilon) == expected
+    assert parse_requirement(str(made)) == made
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "words"),
+    [
+        ("RA = 0.5", InvalidInput, "METRIC OP NUMBER"),
+        ("RA >= 0.5 linf 0.1", InvalidInput, "METRIC OP NUMBER"),
+        ("RA >= 50", InvalidInput, "as a fraction: 0.5"),
+        ("RA >= 0.5 @ linf 8", InvalidInput, "8/255, not 8"),
+        ("RA >= much", InvalidInput, "as a number"),
+        ("AR >= 0.5", UnknownName, "unknown metric"),
+    ],
+)
+def test_a_wrong_requirement_is_refused(text, error, words):
+    with pytest.raises(error, match=words):
+        parse_requirement(text)
+
+
+@pytest.mark.parametrize("operator", [">=", "<="])
+@pytest.mark.parametrize("robust", [0, 30, 49, 50, 60, 61, 100])
+def test_the_interval_decides(writer, robust, operator):
+    fill(writer, robust, 100)
+    low, high = binomtest(robust, 100).proportion_ci(0.95, method="exact")
+    met = [low >= 0.5, high >= 0.5] if operator == ">=" else [low <= 0.5, high <= 0.5]
+    expected = "pass" if all(met) else "fail" if not any(met) else "too few images"
+    result = davylamp.gate(writer.store.folder, f"RA {operator} 0.5 @ linf 0.1")
+    (row,) = result.made
+    assert row.verdict == result.document["verdict"] == expected
+    assert (row.value, row.low, row.high, row.images) == pytest.approx((robust / 100, low, high, 100))
+    assert result.document["code"] == {"pass": 0, "fail": 1, "too few images": 3}[expected]
+    assert row.more is None or expected == "too few images"
+    assert (row.more is None) == (abs(robust - 50) < 5 or expected != "too few images")
+
+
+@pytest.mark.parametrize(
+    ("robust", "count", "number"), [(50, 100, 0.42), (180, 200, 0.87), (26, 60, 0.35), (9, 60, 0.22)]
+)
+def test_so_many_more_images_decide_in_about_half_of_the_cases(writer, robust, count, number):
+    """Half of the draws of so many images of the same kind, added to the present ones, are decided exactly."""
+    fill(writer, robust, count)
+    (row,) = davylamp.gate(writer.store.folder, f"RA >= {number}").made
+    assert row.verdict == "too few images"
+    total, hits = count + row.more, np.arange(row.more + 1)
+    ends = [binomtest(int(robust + hit), total).proportion_ci(0.95, method="exact") for hit in hits]
+    decided = np.array([low >= number or high < number for low, high in ends])
+    assert 0.35 < binom.pmf(hits, row.more, robust / count)[decided].sum() < 0.65
+
+
+def test_the_worst_verdict_counts_and_every_model_is_judged(writer):
+    fill(writer, 90, 100, model="good")
+    fill(writer, 10, 100, model="bad")
+    fill(writer, 52, 100, model="unclear")
+    result = davylamp.gate(writer.store.folder, [RA, "CA >= 0.9"])
+    assert result.document["verdict"] == "fail"
+    verdicts = {(each.requirement, each.model): each.verdict for each in result.made}
+    assert verdicts == {
+        (RA, "good"): "pass",
+        (RA, "bad"): "fail",
+        (RA, "unclear"): "too few images",
+        **{("CA >= 0.9", name): "pass" for name in ("good", "bad", "unclear")},
+    }
+    assert davylamp.gate(writer.store.folder, RA, model=["good", "unclear"]).document["code"] == 3
+    assert davylamp.gate(writer.store.folder, RA, model="good").document["code"] == 0
+    with pytest.raises(UnknownName):
+        davylamp.gate(writer.store.folder, RA, model="god")
+
+
+def test_what_was_not_measured_is_refused(writer):
+    fill(writer, 90, 100)
+    fill(writer, 90, 100, model="other", epsilon=0.2)
+    folder = writer.store.folder
+    for text, words in {
+        "RA >= 0.5 @ linf 8/255": "no such result of net, other; it has linf 0.1; linf 0.2",
+        RA: "no such result of other",
+        "RA >= 0.5 @ l2 0.5": "no such result",
+        "RA >= 0.5 @ linf": "no such result",
+    }.items():
+        with pytest.raises(InvalidInput, match=words):
+            davylamp.gate(folder, text)
+    with pytest.raises(Unsupported, match="not available"):
+        davylamp.gate(folder, "TAS >= 0.5")
+    with pytest.raises(InvalidInput, match="empty list"):
+        davylamp.gate(folder, [])
+    with pytest.raises(DavylampError, match="results folder"):
+        davylamp.gate(folder / "nowhere", RA)
+
+
+def test_invalid_results_and_failed_runs_never_pass(writer):
+    """40 are fooled, 60 left: with 30 of them invalid, between 30 and 60 % are robust, however many images."""
+    fill(writer, 60, 100, violated=range(30))
+    (row,) = davylamp.gate(writer.store.folder, "RA >= 0.5").made
+    assert (row.verdict, row.more) == ("invalid results", None)
+    assert davylamp.gate(writer.store.folder, "RA >= 0.8").made[0].verdict == "fail"
+    assert davylamp.gate(writer.store.folder, "RA >= 0.2").made[0].verdict == "pass"
+    other = again(writer, "failed")
+    subject = fill(other, 90, 100)
+    other.failed(subject, "torchattacks:pgd", "it crashed")
+    (row,) = davylamp.gate(other.store.folder, RA).made
+    assert (row.verdict, davylamp.gate(other.store.folder, RA).document["code"]) == ("unfinished", 1)
+    assert davylamp.gate(other.store.folder, "RA >= 0.99 @ linf 0.1").made[0].verdict == "fail"  # more attacks: less
+
+
+def test_the_worst_case_over_attacks_counts(writer):
+    labels, logits = torch.zeros(100, dtype=torch.long), torch.tensor([[2.0, 0.0]]).repeat(100, 1)
+    subject = writer.clean("net", logits, labels)
+    for attack, fooled in (("foolbox:pgd", slice(0, 40)), ("torchattacks:pgd", slice(40, 80))):
+        adv = logits.clone()
+        adv[fooled] = torch.tensor([0.0, 2.0])
+        writer.cell(subject, attack, logits, adv, labels)
+    (row,) = davylamp.gate(writer.store.folder, "RA >= 0.5").made
+    assert (row.verdict, row.value, row.attacks) == ("fail", pytest.approx(0.2), 2)
+
+
+@pytest.mark.parametrize(
+    ("count", "new", "margin", "verdict", "more"),
+    [
+        (100, range(70), 0.05, "pass", None),  # the same images: less than 3.7 % lost, with 97.5 % confidence
+        (60, range(42), 0.05, "too few images", 12),  # 72 images without a difference bound it by 5 %
+        (100, range(40), 0.05, "fail", None),  # 30 lost, none gained
+        (100, range(66), 0.05, "too few images", ...),  # 4 lost: the interval covers -0.05
+        (100, range(95), 0.0, "pass", None),  # 25 gained, none lost
+    ],
+)
+def test_a_baseline_is_compared_image_by_image(writer, count, new, margin, verdict, more):
+    fill(writer, new, count)
+    before = again(writer, "before")
+    fill(before, int(0.7 * count), count)
+    result = davylamp.gate(writer.store.folder, "RA >= 0.1", against=before.store.folder, margin=margin)
+    (row,) = [each for each in result.made if "baseline" in each.requirement]
+    assert row.verdict == verdict
+    assert row.value == pytest.approx((len(new) - int(0.7 * count)) / count)
+    assert more is ... or row.more == more
+
+
+def test_only_the_same_images_and_attacks_are_compared(writer):
+    fill(writer, 70, 100)
+    others = again(writer, "others")
+    fill(others, 70, 100, attacks=("torchattacks:pgd",))
+    with pytest.raises(InvalidInput, match="none of foolbox:pgd is in the baseline"):
+        davylamp.gate(writer.store.folder, "RA >= 0.1", against=others.store.folder)
+    images = again(writer, "images")
+    labels, logits = torch.zeros(50, dtype=torch.long), torch.tensor([[2.0, 0.0]]).repeat(50, 1)
+    writer_of_others = images.clean("net", logits, labels, data="else", digest="e")
+    images.cell(writer_of_others, "foolbox:pgd", logits, logits, labels)
+    with pytest.raises(InvalidInput, match="same images"):
+        davylamp.gate(writer.store.folder, "RA >= 0.1", against=images.store.folder)
+    with pytest.raises(Unsupported, match="RA or CA"):
+        davylamp.gate(writer.store.folder, "MR <= 0.9", against=others.store.folder)
+    two = again(writer, "two")
+    fill(two, 70, 100, model="one")
+    fill(two, 70, 100, model="another")
+    with pytest.raises(InvalidInput, match="expected net in the baseline"):
+        davylamp.gate(writer.store.folder, "RA >= 0.1", against=two.store.folder)
+
+
+def test_an_invalid_result_may_count_for_either_side_of_a_comparison(writer):
+    fill(writer, 70, 100, violated=range(20))
+    before = again(writer, "before")
+    fill(before, 70, 100)
+    result = davylamp.gate(writer.store.folder, "RA >= 0.1", against=before.store.folder)
+    (row,) = [each for each in result.made if "baseline" in each.requirement]
+    assert (row.verdict, row.value) == ("invalid results", 0.0)
+    assert row.low < -0.2 < 0.2 <= row.high + 1e-9
+
+
+def test_the_documents_say_the_same(writer):
+    fill(writer, 90, 100, model="good|<b>\x07")
+    fill(writer, 10, 100, model="bad")
+    fill(writer, 52, 100, model="unclear")
+    result = davylamp.gate(writer.store.folder, RA)
+    (suite,) = ET.fromstring(gate_junit(result.made))
+    assert {name: suite.get(name) for name in ("tests", "failures", "errors")} == {
+        "tests": "3",
+        "failures": "1",
+        "errors": "1",
+    }
+    assert [[child.tag for child in case] for case in suite] == [["failure"], ["error"], []]
+    assert suite[1][0].get("type") == "too few images"
+    sarif = json.loads(gate_sarif(result.made, {**result.to_dict(), "folder": "a folder/results"}, "1.2"))
+    (run,) = sarif["runs"]
+    assert (sarif["version"], run["tool"]["driver"]["name"]) == ("2.1.0", "davylamp")
+    assert [each["id"] for each in run["tool"]["driver"]["rules"]] == [RA]
+    kinds = [(each["kind"], each["level"], each["ruleIndex"]) for each in run["results"]]
+    assert kinds == [("fail", "error", 0), ("open", "none", 0), ("pass", "none", 0)]
+    for each in run["results"]:
+        assert each["message"]["text"]
+        assert each["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "a%20folder/results"
+    text = gate_markdown(result.headline, result.made, ["a note"])
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert len(rows) == 5
+    assert {row.replace("\\|", "").count("|") for row in rows} == {8}
+    assert "\x07" not in text
+
+
+def test_the_helper_for_pytest(writer):
+    fill(writer, 90, 100)
+    assert_robust(writer.store.folder, RA, "CA >= 0.9")
+    with pytest.raises(AssertionError, match="fail: 1 fail"):
+        assert_robust(writer.store.folder, "RA >= 0.99")
+    with pytest.raises(AssertionError, match="too few images"):
+        assert_robust(writer.store.folder, "RA >= 0.89")
+
+
+def test_a_failing_indicator_is_named_and_strict_fails(writer):
+    count, labels = 60, torch.zeros(60, dtype=torch.long)
+    logits = torch.tensor([[2.0, 0.0]]).repeat(count, 1)
+    subject = writer.clean("net", logits, labels)
+    writer.cell(subject, "foolbox:pgd", logits, logits, labels, epsilon=0.1)
+    adv = logits.clone()
+    adv[:50] = torch.tensor([0.0, 2.0])
+    writer.cell(subject, "foolbox:fgsm", logits, adv, labels, epsilon=0.1)  # one step fools more than many
+    result = davylamp.gate(writer.store.folder, "RA >= 0.01")
+    assert result.document["code"] == 0
+    assert result.notes
+    strict = davylamp.gate(writer.store.folder, "RA >= 0.01", strict=True)
+    assert (strict.document["verdict"], strict.made[0].requirement) == ("fail", "no failure indicator fails")
