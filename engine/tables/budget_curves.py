@@ -23,7 +23,16 @@ from ..statistics.bootstrap import Estimate, draw_half_distortion, draw_optimali
 from ..store.imported import UNJUDGED, Reference, envelopes_of, setting_of_reference
 from ..store.results import Results, RunResult, as_results, distinguishing_settings
 from ..thread_map import thread_map
-from .estimates import EXTRAPOLATED, NOTHING, Counts, Nearest, comparison_key, nearest_distances, resamples
+from .estimates import (
+    EXTRAPOLATED,
+    NOTHING,
+    Counts,
+    Nearest,
+    comparison_key,
+    is_extrapolated,
+    nearest_distances,
+    resamples,
+)
 from .groups import TableGroup, distinguishing_text, group_cells
 
 Against = Literal["epsilon", "grey-levels", "queries"]
@@ -54,6 +63,7 @@ class Curve:
             their
             images; above 1 if the attack finds smaller distances than all of them.
         judged: False for an imported row, whose numbers come from a different program.
+        is_extrapolated: whether the half distortion of one of its runs is extrapolated (`estimates.is_extrapolated`).
     """
 
     labels: Mapping[str, Any]
@@ -69,11 +79,7 @@ class Curve:
     optimality: Estimate = NOTHING
     reference_optimality: Estimate = NOTHING
     judged: bool = True
-
-    @property
-    def is_extrapolated(self) -> bool:
-        """Whether its half distortion is extrapolated: fewer than half of the images were fooled."""
-        return math.isfinite(self.half_distortion.value) and not math.isfinite(self.empirical_half)
+    is_extrapolated: bool = False
 
     @property
     def name(self) -> str:
@@ -274,7 +280,7 @@ def build_curves(
 def extrapolated_halves(curves: Sequence[Curve]) -> list[Finding]:
     """Return a note on half distortions beyond the measured budgets."""
     beyond = "; ".join(dict.fromkeys(curve.name for curve in curves if curve.is_extrapolated))
-    sentence = f"{EXTRAPOLATED} (half at - or inf): {{curves}}"
+    sentence = f"{EXTRAPOLATED}: {{curves}}"
     return [note("extrapolated", sentence, curves=beyond)] if beyond else []
 
 
@@ -466,6 +472,7 @@ def _curve_of_steps(
         r_squared=float(np.mean([fit.r_squared for fit in fits])),
         optimality=interval(np.mean(optimality, axis=0), least),
         reference_optimality=_reference_optimality(run, weights, envelopes),
+        is_extrapolated=any(is_extrapolated(outcome) for outcome, _, _ in kept),
     )
 
 

@@ -6,8 +6,10 @@ from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
+import torch
 
 from ...intervals import clustered_interval
+from ...metrics import half_distortion
 from ..metric_names import CLEAN, facts_of
 from ..statistics.bootstrap import (
     Estimate,
@@ -24,7 +26,7 @@ from ..store.columns import coverage_of, coverage_values
 from ..store.results import Results, RunResult
 from ..store.stored_columns import hold_columns
 
-EXTRAPOLATED = "D_half is extrapolated by the fit if fewer than half of the images were fooled"
+EXTRAPOLATED = "D_half is extrapolated by the fit: too few images were fooled, or it is beyond the radius of the run"
 NOTHING = Estimate(math.nan, math.nan, math.nan, 0)
 Values = Sequence[Sequence[np.ndarray]]  # for each part of a row the values of its repeats, (n,) each, NaN if undefined
 Counts = Callable[[int], np.ndarray]  # from the number of images to their counts in every replicate, by `resample`
@@ -259,10 +261,14 @@ def proven_distances(outcome: RunResult) -> np.ndarray:
 
 
 def is_extrapolated(outcome: RunResult) -> bool:
-    """Whether the D_half of a run is extrapolated: fewer than half of the images were fooled."""
+    """Whether the D_half of a run is extrapolated: too few images were fooled, or it is beyond the radius."""
     distances = proven_distances(outcome)
     right = distances[distances > 0]
-    return outcome.is_minimum and bool(0 < 2 * np.isfinite(right).sum() < len(right))
+    if not outcome.is_minimum or not np.isfinite(right).any():
+        return False
+    epsilon = outcome.cell.threat_model.epsilon
+    is_beyond = epsilon is not None and half_distortion(torch.as_tensor(distances)).value > epsilon
+    return is_beyond or bool(2 * np.isfinite(right).sum() < len(right))
 
 
 # Metrics of all distances of a run together: replicates from counts (R, n), valid distances (n,), and the nearest

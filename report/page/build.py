@@ -57,7 +57,7 @@ def build_report(folder: str | Path, *, bootstrap: int = 1000, seed: int = 0) ->
 
 
 def list_sections(path: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> list[Section]:
-    """Build the sections of a report, in order."""
+    """Build the sections of a report that have content, in order."""
     corrupted = write_corruptions(path, bootstrap=bootstrap, seed=seed)
     try:
         folder = read_folder(path)
@@ -82,22 +82,22 @@ def list_sections(path: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> 
     defences = write_defences(outcomes, **drawing)
     challenged = write_challenges(read_documents(path))
     detected = write_detectors(outcomes)
-    return [
-        *([challenged] if challenged else []),
+    sections = (
+        challenged,
         write_verdict(folder, models, judged, checks),
         write_ranking(folder, seed=seed),
         write_agreement(folder, judged, about),
         write_leaderboard(pairs),
-        *([defences] if defences else []),
-        *([detected] if detected else []),
+        defences,
+        detected,
         write_curves(
-            _or_why(lambda: build_curves(outcomes, **drawing)),
-            _or_why(lambda: build_curves(outcomes, against="queries", **drawing)),
+            _or_none(lambda: build_curves(outcomes, **drawing)),
+            _or_none(lambda: build_curves(outcomes, against="queries", **drawing)),
             build_distance_curves(outcomes) if has_curves(outcomes) else None,
             order=folder.models_in_order,
         ),
-        *([] if corrupted is None else [corrupted]),
-        write_transfer(_or_why(lambda: build_transfer(outcomes, **drawing))),
+        corrupted,
+        write_transfer(_or_none(lambda: build_transfer(outcomes, **drawing))),
         write_metrics(attacks, models, pairs, folder),
         write_gallery(folder, judged),
         write_hardness(folder),
@@ -105,7 +105,8 @@ def list_sections(path: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> 
         write_trust(checks),
         write_provenance(folder, __version__),
         write_glossary(),
-    ]
+    )
+    return [section for section in sections if section is not None]
 
 
 def write_file(text: str, path: str | Path) -> Path:
@@ -153,7 +154,9 @@ def _environment() -> Any:
         _keep_together(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(short_name(text)))))
     )
     made.filters["short"] = short_name
-    made.filters["breaks"] = lambda text: Markup(re.sub(r"([_:./-])(?=\w)", r"\1<wbr>", str(escape(short_name(text)))))
+    made.filters["breaks"] = lambda text: Markup(
+        re.sub(r"([_:./-])(?=[^\W\d])", r"\1<wbr>", str(escape(short_name(text))))
+    )
     made.globals["asset"] = lambda name: Markup(load(name))
     return made
 
@@ -163,9 +166,9 @@ def _keep_together(text: str) -> str:
     return re.sub(r"\bp = ", "p\u00a0=\u00a0", re.sub(r"(\d) %", "\\1\u00a0%", text))
 
 
-def _or_why(build: Callable[[], Value]) -> Value | str:
-    """Return the built value, or the reason why this folder does not support it."""
+def _or_none(build: Callable[[], Value]) -> Value | None:
+    """Return the built value; None if this folder does not support it."""
     try:
         return build()
-    except Unsupported as error:
-        return f"{error}."
+    except Unsupported:
+        return None

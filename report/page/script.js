@@ -122,9 +122,10 @@
     menu.append(make("summary", label), inside);
     return menu;
   };
+  const phone = matchMedia("(max-width: 30rem)");
   const chooseColumns = (box, table) => {
     const heads = all("thead th", table);
-    const spare = heads.some((head) => "spare" in head.dataset);
+    const spare = heads.some((head) => "spare" in head.dataset || "wide" in head.dataset);
     if (heads.length < 7 && !spare) return null;
     const hidden = new Set();
     const sheet = make("style", "");
@@ -137,7 +138,8 @@
     const inputs = heads.slice(1).map((head, index) => {
       const input = make("input", "", { type: "checkbox" });
       const set = (shown) => { input.checked = shown; hidden[shown ? "delete" : "add"](index + 1); };
-      set(!("spare" in head.dataset));
+      set(!("spare" in head.dataset || ("wide" in head.dataset && phone.matches)));
+      if ("wide" in head.dataset) phone.addEventListener("change", () => { set(!phone.matches); show(); });
       input.addEventListener("change", () => { set(input.checked); show(); });
       return { input, set, first: input.checked, name: head.textContent.trim() };
     });

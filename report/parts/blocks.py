@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from ...engine.finding import finite
 from ...engine.statistics.bootstrap import Estimate
-from ..text.console import format_cell, interval_texts
+from ..text.console import format_cell, heading, interval_texts
 from ..text.fit_to_terminal import short_name
 
 
@@ -37,11 +37,15 @@ class TableCell(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A heading and its explanation; a `spare` column is hidden by the page's script until the reader shows it."""
+    """A heading and its explanation.
+
+    The page's script hides a `spare` column until the reader shows it, and a `wide` column on narrow screens.
+    """
 
     label: str
     title: str = ""
     spare: bool = False
+    wide: bool = False
 
 
 @dataclass(frozen=True)
@@ -173,10 +177,11 @@ class TwoColumns:
 
 @dataclass(frozen=True)
 class Panels:
-    """Drawings side by side for comparison; those after the first `shown` are collapsed."""
+    """Drawings side by side for comparison; those after the first `shown` are collapsed, under `more` with a number."""
 
     figures: tuple[Any, ...]
     shown: int = 6
+    more: str = "More drawings ({})"
     kind: str = "panels"
 
 
@@ -205,7 +210,7 @@ class HeatMap:
 class Picture:
     """An adversarial example: `clean` names its clean image in the gallery, `uris` are its data URIs.
 
-    `change` is the amplification of the perturbation picture, or the reason why there is no such picture.
+    `change` is the amplification of the perturbation picture; empty without one.
     """
 
     model: str
@@ -215,7 +220,7 @@ class Picture:
     clean: str
     uris: dict[str, str]
     lines: tuple[str, ...]
-    change: str = "change"
+    change: str = ""
 
     @property
     def style(self) -> Markup:
@@ -294,6 +299,11 @@ def entry(value: Any, *, kind: str = "", title: str = "") -> TableCell:
         value = value.item()
     number = finite(value) if isinstance(value, float) else value
     return TableCell(format_cell(value), number, kind=kind, title=title)
+
+
+def label_column(label: str) -> Column:
+    """Return the column of a label of a results table, under the heading that is printed for it."""
+    return Column(heading(label))
 
 
 def make_table(

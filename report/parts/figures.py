@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from html import escape
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,11 @@ SERIES = tuple(f"#0a0a{place:02x}" for place in range(16, 24))
 _WHOLE = 4.9  # inches of every drawing: legible on a phone, two side by side on a desktop
 _LABELLED = 7  # most lines that are labelled at their ends
 _MARKERS = "osD^vPX*"
+_BESIDE = (  # places of a point's name in points, and the side of the name that is there, the first free one is used
+    (0, 9, "center"), (0, -9, "center"), (7, 0, "left"), (-7, 0, "right"),
+    (0, 9, "left"), (0, 9, "right"), (0, -9, "left"), (0, -9, "right"), (0, 19, "center"), (0, -19, "center"),
+    (0, 19, "right"), (0, -19, "right"),
+)  # fmt: skip
 _DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1)), (0, (3, 2)), (0, (8, 2)), (0, (1, 1)))
 _VARIABLES: Mapping[str, str] = {
     _INK: "var(--ink)",
@@ -172,7 +178,7 @@ def draw_dots(
 ) -> Figure:
     """Draw named points. The legend lists `series`; the best points are filled and connected."""
     tips: dict[str, str] = {}
-    with _axes(_WHOLE - 0.85, 2.6, below=0.55 + _legend_height(len(series))) as (figure, axes):
+    with _axes(_WHOLE - 0.85, 2.3, below=0.55 + _legend_height(len(series))) as (figure, axes):
         front = sorted((dot.x, dot.y) for dot in dots if dot.best)
         axes.step([x for x, _ in front], [y for _, y in front], where="post", color=_FAINT, linewidth=1, zorder=1)
         for place, dot in enumerate(dots):
@@ -208,6 +214,9 @@ def _name_dots(axes: Any, dots: Sequence[LabelledPoint]) -> None:
     places = {dot: axes.transData.transform((dot.x, dot.y)) / point for dot in dots}
     (left, below), (right, above) = axes.transAxes.transform([(0, 0), (1, 1)]) / point
     taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in places.values()]
+    front = sorted(tuple(map(float, places[dot])) for dot in dots if dot.best)  # its line is a step after each point
+    for (x, y), (right_x, next_y) in pairwise(front):
+        taken += [(x, y - 1, right_x, y + 1), (right_x - 1, min(y, next_y), right_x + 1, max(y, next_y))]
     alike = Counter((dot.x, dot.y) for dot in places)
     for dot in sorted(places, key=lambda each: not each.best):
         others = alike.pop((dot.x, dot.y), 0) - 1
@@ -215,7 +224,7 @@ def _name_dots(axes: Any, dots: Sequence[LabelledPoint]) -> None:
             continue
         label = f"{dot.label} and {others} more" if others else dot.label
         (x, y), width = places[dot], 4.6 * len(label)
-        for dx, dy, side in ((0, 9, "center"), (0, -9, "center"), (7, 0, "left"), (-7, 0, "right")):
+        for dx, dy, side in _BESIDE:
             start = x + dx - {"left": 0, "right": width, "center": width / 2}[side]
             box = (start, y + dy - 5, start + width, y + dy + 5)
             outside = box[0] < left or box[2] > right or box[1] < below or box[3] > above
@@ -233,7 +242,7 @@ def _overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
 def draw_crosses(name: str, crosses: Sequence[PointWithIntervals], *, x_axis: str, y_axis: str, caption: str) -> Figure:
     """Draw points with intervals in both directions, named in the legend; both axes run from 0 to 1."""
     tips: dict[str, str] = {}
-    with _axes(_WHOLE - 0.85, 3.0, below=0.55 + 0.1 + 0.21 * len(crosses)) as (figure, axes):
+    with _axes(_WHOLE - 0.85, 2.4, below=0.55 + 0.1 + 0.21 * len(crosses)) as (figure, axes):
         for place, cross in enumerate(crosses):
             colour, tip = SERIES[place % len(SERIES)], f"{name}-{place}"
             (x, left, right), (y, low, high) = cross.x, cross.y
@@ -322,7 +331,9 @@ def _plain_ticks(axes: Any) -> None:
     low, high = axes.get_xlim()
     steps = [digit * 10.0**power for power in range(-3, 9) for digit in (1, 2, 5)]
     inside = [step for step in (0.0, *steps) if low <= step <= high]
-    shown = inside if len(inside) <= 9 else [step for step in inside if f"{step:e}"[0] in "01"]
+    width = axes.get_window_extent().width / axes.get_figure().dpi * 72  # points
+    needed = sum(6.4 * len(f"{step:g}") + 6 for step in inside)  # of a digit of 10 points, and a gap
+    shown = inside if needed <= width else [step for step in inside if f"{step:e}"[0] in "01"]
     if len(shown) < 2:
         shown = [float(f"{low + share * (high - low):.2g}") for share in (0.2, 0.5, 0.8)]
     axes.xaxis.set_major_locator(FixedLocator(shown))

@@ -22,29 +22,33 @@ _SAID = 2  # pairs that differ, on the first screen
 
 def write_agreement(
     folder: ReportData, pairs: Sequence[PairComparison], about: Mapping[tuple[str, str], About]
-) -> Section:
-    """Build the section: success, distance, queries, time and verdicts by library, and differing defaults."""
+) -> Section | None:
+    """Build the section: success, distance, queries, time and verdicts by library, and differing defaults.
+
+    None if no attack was run through two or more libraries.
+    """
     title = "Agreement of the libraries"
-    lead = "The same attack, the same parameters, the same images: do the libraries give the same result?"
+    lead = (
+        "The same attack, radius and images: do the libraries give the same result? Their parameters may differ: see "
+        "all runs in Provenance."
+    )
     if not pairs:
-        why = (
-            "No attack was run through two or more libraries. Evaluate `pgd`, not `foolbox:pgd`, to compare libraries."
-        )
-        return Section("agreement", title, lead, (Text(why, "note"),))
+        return None
     counts = Counter(pair.verdict for pair in pairs)
     summary = ", ".join(f"{number} {verdict}" for verdict, number in counts.most_common())
     done = [each.outcome for group in comparisons_of(folder.outcomes) for each in group if each.outcome is not None]
     blocks: list[Any] = [Text(f"{len(pairs)} pairs: {summary}.", "lead"), _matrix(folder, pairs)]
     blocks.append(Collapsible("How a verdict is reached", (Text(_note(pairs), "note"),)))
-    blocks.append(Collapsible("Every implementation in numbers", (_implementations(folder, done, about),)))
-    blocks.append(Collapsible("Every pair in numbers", (_pairs_table(folder, pairs),)))
-    return Section("agreement", title, lead, (*blocks, _defaults(done, about)))
+    numbers = (_implementations(folder, done, about), _pairs_table(folder, pairs))
+    blocks.append(Collapsible("Every implementation and every pair in numbers", numbers))
+    return Section("agreement", title, lead, (*blocks, *_defaults(done, about)))
 
 
 def summarise_agreement(pairs: Sequence[PairComparison]) -> tuple[Statement, ...]:
     """Describe the pairs that differ, the worst first, and the number without a difference."""
     if not pairs:
-        return (Statement("Not known: no attack was run through two or more libraries.", "unknown", "agreement"),)
+        how = "Evaluate `pgd`, not `foolbox:pgd`, to compare libraries."
+        return (Statement("Not known: no attack was run through two or more libraries.", "unknown", proof=how),)
     worst = sorted(pairs, key=lambda pair: -_rank(pair))
     differ = [pair for pair in worst if pair.weaker]
     lines = [Statement(pair.sentence, pair.state, "agreement") for pair in differ[:_SAID]]
@@ -78,8 +82,12 @@ def _matrix(folder: ReportData, pairs: Sequence[PairComparison]) -> PageTable:
         heads = ("model", *(f"{a} / {b}, {threat}" for a, b, threat in worst))
         rows = [(model, *(_verdict(seen.get(model)) for seen in worst.values())) for model in models]
     else:
-        heads = ("a", "b", "threat model", *models)
-        rows = [(*key, *(_verdict(seen.get(model)) for model in models)) for key, seen in worst.items()]
+        one = len({threat for _, _, threat in worst}) == 1
+        heads = ("pair", Column("threat model", wide=one), *models)
+        rows = [
+            (f"{a} / {b}", threat, *(_verdict(seen.get(model)) for model in models))
+            for (a, b, threat), seen in worst.items()
+        ]
     return make_table("agreement-pairs", "Verdict on each pair", heads, rows)
 
 
@@ -125,7 +133,7 @@ def _implementations(
         (Column("forwards", "median per image"), lambda outcome: _over(outcome, "forwards", np.median)),
         (Column("backwards", "median per image"), lambda outcome: _over(outcome, "backwards", np.median)),
         ("s/image", lambda outcome: _over(outcome, "seconds", np.mean)),
-        ("violations", _violations),
+        ("invalid", _violations),
         (Column("known issues", "defects of the library's algorithm, which runs as shipped"), findings),
     )
     return list_table("agreement-rows", "Implementations side by side", done, columns)
@@ -197,8 +205,8 @@ def _difference(pair: PairComparison) -> TableCell:
     return TableCell("-" if value is None else f"{value:.3g}", value, low, high)
 
 
-def _defaults(done: Sequence[RunResult], about: Mapping[tuple[str, str], About]) -> Any:
-    """Build a table of the defaults that differ, for each attack and norm."""
+def _defaults(done: Sequence[RunResult], about: Mapping[tuple[str, str], About]) -> tuple[Collapsible, ...]:
+    """Build a table of the defaults that differ, for each attack and norm; empty if none does."""
     by_attack: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
     for cell in (outcome.cell for outcome in done):
         known = about[cell.attack, cell.threat_model.norm]
@@ -212,10 +220,8 @@ def _defaults(done: Sequence[RunResult], about: Mapping[tuple[str, str], About])
             if len(set(map(str, values.values()))) > 1:
                 rows.append((title, name, *(values.get(library, "") for library in libraries)))
     if not rows:
-        return Text(
-            "The defaults of these implementations do not differ, or their libraries are not installed here.", "note"
-        )
+        return ()
     note = "Each library's defaults. The runs above used the parameters in Provenance."
     heads = ("attack", "parameter", *libraries)
     table = make_table("agreement-defaults", "Defaults that differ", heads, rows, note=note)
-    return Collapsible("Parameters whose defaults differ", (table,))
+    return (Collapsible("Parameters whose defaults differ", (table,)),)

@@ -9,7 +9,7 @@ from ...adapters.display_text import format_threat_model
 from ...adapters.models.remote.server_usage import read_traffic
 from ...adapters.result import SURROGATE_PASSES
 from ...engine.store.results import RunResult
-from ..parts.blocks import Column, PageTable, Panels, Section, Text, list_table, make_table
+from ..parts.blocks import Collapsible, Column, PageTable, Panels, Section, Text, list_table, make_table
 from ..parts.figures import LabelledPoint, draw_dots
 from ..parts.report_data import ReportData
 
@@ -43,17 +43,18 @@ def write_cost(folder: ReportData) -> Section:
             LabelledPoint(cell.title, p.passes, p.success, libraries.index(cell.row.library), p.front)
             for cell, p in cells
         ]
-        axes = {"x_axis": "passes per image", "y_axis": "fooling rate"}
+        axes = {"x_axis": "queries per image", "y_axis": "fooling rate"}
         caption = f"{model}, {threat}: success against queries; filled: on the Pareto front"
         drawn.append(draw_dots(f"cost-{len(drawn)}", dots, libraries, caption=caption, **axes))
-    blocks: list[Any] = [Panels(tuple(drawn), shown=4)] if drawn else []
+    blocks: list[Any] = [Panels(tuple(drawn), shown=2)] if drawn else []
     if len(fronts) > _DRAWN:
         blocks.append(Text(f"The first {_DRAWN} of {len(fronts)} are drawn; the table has all.", "note"))
-    lead = "davylamp counts passes itself, per image. Seconds depend on the machine."
+    lead = "davylamp counts queries itself, forward and backward, per image. Seconds depend on the machine."
     if any(SURROGATE_PASSES[0] in outcome.columns for outcome in done):
-        lead += " With a surrogate, passes are the surrogate's: the model itself is not queried."
-    tables = [_prices(folder, [price for prices in fronts.values() for price in prices]), _fits(folder)]
-    return Section("cost", "Cost", lead, (*blocks, *filter(None, [*tables, _servers(folder)])))
+        lead += " With a surrogate, queries are the surrogate's: the model itself is not queried."
+    table = _prices(folder, [price for prices in fronts.values() for price in prices])
+    blocks.append(Collapsible(f"{table.caption} of every run", (table,)))
+    return Section("cost", "Cost", lead, (*blocks, *filter(None, [_fits(folder), _servers(folder)])))
 
 
 def _prices(folder: ReportData, prices: Sequence[CostPoint]) -> PageTable:
@@ -62,7 +63,7 @@ def _prices(folder: ReportData, prices: Sequence[CostPoint]) -> PageTable:
         attacked = price.outcome.results.attacked
         return forwards[attacked], backwards[attacked]
 
-    front = "no other attack on this model under this threat model fools as many with fewer passes"
+    front = "no other attack on this model under this threat model fools as many with fewer queries"
     columns = (
         ("model", lambda price: folder.model(price.outcome)),
         ("threat model", lambda price: format_threat_model(price.outcome.cell.threat_model)),
@@ -70,8 +71,8 @@ def _prices(folder: ReportData, prices: Sequence[CostPoint]) -> PageTable:
         (Column("MR", "proportion of attacked images that are fooled"), lambda price: price.success),
         (Column("forwards", "mean per attacked image"), lambda price: float(spent(price)[0].mean())),
         (Column("backwards", "mean per attacked image"), lambda price: float(spent(price)[1].mean())),
-        (Column("passes", "forward plus backward passes, mean"), lambda price: price.passes),
-        (Column("most passes", "of a single image"), lambda price: int(np.add(*spent(price)).max())),
+        (Column("queries", "forward plus backward, mean"), lambda price: price.passes),
+        (Column("most queries", "of a single image"), lambda price: int(np.add(*spent(price)).max())),
         (Column("s/image", "mean seconds per attacked image"), lambda price: price.seconds),
         (Column("front", front), lambda price: price.front),
     )
@@ -83,8 +84,8 @@ def _fits(folder: ReportData) -> PageTable | None:
     columns = (
         "implementation",
         Column("fitted on", "number of images; none is an evaluation image, unless stated in the name"),
-        Column("forwards", "forward passes of images, in total"),
-        Column("backwards", "backward passes of images, in total"),
+        Column("forwards", "forward queries, in total"),
+        Column("backwards", "backward queries, in total"),
         "seconds",
         Column("digest", "of the fitted arrays"),
     )

@@ -10,54 +10,58 @@ import numpy as np
 from ...adapters.display_text import format_radius
 from ...engine.tables.budget_curves import Curve, Curves
 from ...engine.tables.distance_curves import DistanceCurve, DistanceCurves
-from ..parts.blocks import Column, PageTable, Panels, Section, TableCell, Text, entry, list_table
+from ..parts.blocks import Collapsible, Column, PageTable, Panels, Section, TableCell, Text, entry, list_table
 from ..parts.figures import Line, draw_curves
 
 AnyCurve = TypeVar("AnyCurve", Curve, DistanceCurve)
 _DRAWN = 8  # drawings of each kind
+_LINES = 7  # most models in one drawing
 _PLAIN = "pixel range"
 _WHAT: Mapping[str, str] = {
     "epsilon": "from distances of minimum-norm attacks, or one point for each evaluated radius",
-    "queries": "forward plus backward passes when the attack on an image ended, an upper bound of the need; one "
+    "queries": "forward plus backward queries when the attack on an image ended, an upper bound of the need; one "
     "point for an attack with the same number on every image",
 }
 
 
 def write_curves(
-    epsilon: Curves | str,
-    queries: Curves | str,
+    epsilon: Curves | None,
+    queries: Curves | None,
     distances: DistanceCurves | None = None,
     *,
     order: Sequence[str] = (),
-) -> Section:
-    """Build the section with curves of accuracy, and curves of distance if available.
+) -> Section | None:
+    """Build the section with curves of accuracy, and curves of distance if available; None without any.
 
     Args:
-        epsilon: curves against the radius, or the reason why there are none.
-        queries: curves against the passes, or the reason why there are none.
-        distances: curves of distance against the passes.
+        epsilon: curves against the radius.
+        queries: curves against the queries.
+        distances: curves of distance against the queries.
         order: models in decreasing priority for drawing.
     """
     blocks: list[Any] = []
-    for curves, against in ((epsilon, "epsilon"), (queries, "queries")):
-        if isinstance(curves, str):
-            blocks.append(Text(f"Against {against}: {curves}", "note"))
-            continue
-        blocks += [*_panels(_figures(curves, order)), _table(curves)]
+    if epsilon is not None:
+        blocks += _panels(_figures(epsilon, order), epsilon.against)
+        blocks.append(Collapsible("Accuracy against epsilon, and half distortions, in numbers", (_table(epsilon),)))
+    if queries is not None:
+        drawings = _panels(_figures(queries, order), queries.against, shown=4)
+        blocks.append(Collapsible("Accuracy against queries", (*drawings, _table(queries))))
     if distances is not None:
-        blocks += [*_panels(_distance_figures(distances, order)), _distance_table(distances)]
+        drawings = _panels(_distance_figures(distances, order), "queries", shown=4)
+        blocks.append(Collapsible("Median distance against queries", (*drawings, _distance_table(distances))))
     lead = (
         "Robust accuracy as the budget grows; bands and bars are 95 % intervals over the images. Points mark where an "
         "attack was run; accuracy between them was not measured."
     )
-    return Section("curves", "Curves", lead, tuple(blocks))
+    return Section("curves", "Curves", lead, tuple(blocks)) if blocks else None
 
 
-def _panels(jobs: Sequence[Callable[[], Any]]) -> list[Any]:
+def _panels(jobs: Sequence[Callable[[], Any]], against: str, *, shown: int = 2) -> list[Any]:
     """Draw the first panels side by side and count the omitted ones, so that a page of 40 models stays small."""
     if not jobs:
         return []
-    blocks: list[Any] = [Panels(tuple(draw() for draw in jobs[:_DRAWN]), shown=4)]
+    drawn = tuple(draw() for draw in jobs[:_DRAWN])
+    blocks: list[Any] = [Panels(drawn, shown, f"More drawings against {against} ({{}})")]
     if len(jobs) > _DRAWN:
         text = f"The first {_DRAWN} of {len(jobs)} are drawn, the most robust models first; the table has all."
         blocks.append(Text(text, "note"))
@@ -65,56 +69,67 @@ def _panels(jobs: Sequence[Callable[[], Any]]) -> list[Any]:
 
 
 def _figures(curves: Curves, order: Sequence[str]) -> list[Callable[[], Any]]:
-    panels = _by_panel(curves.curves, order)
-    names = list(dict.fromkeys(_name(curve) for curve in curves.curves))
+    log = curves.against == "queries"
+    drawn = [
+        curve
+        for curve in curves.curves
+        if len(curve.budgets) > (1 if curve.kind == "distances" or log else 2)  # a single radius is not a curve
+        and not (log and curve.kind == "points" and not curve.budgets.any())  # transfer needs no queries to the model
+    ]
+    panels, line_name = _by_panel(drawn, order)
+    names = list(dict.fromkeys(map(line_name, drawn)))
     jobs = []
-    for place, ((norm, model), in_panel) in enumerate(panels.items()):
-        unit, log = curves.unit.get(norm, ""), curves.against == "queries"
+    for place, ((norm, title), in_panel) in enumerate(panels.items()):
+        unit = curves.unit.get(norm, "")
         levels = norm == "linf" and unit == _PLAIN
         lines = [
-            _line(curve, names.index(_name(curve)), scale=255 if levels else 1)
+            _line(curve, line_name(curve), names.index(line_name(curve)), scale=255 if levels else 1)
             for curve in in_panel
-            if len(curve.budgets) > (1 if curve.kind == "distances" or log else 2)  # a single radius is not a curve
-            and not (
-                log and curve.kind == "points" and not curve.budgets.any()
-            )  # transfer needs no queries to the model
         ]
-        if lines:
-            caption = f"{model}: accuracy against {curves.against}{f' ({norm})' if norm else ''}"
-            axis = f"{curves.against}{f', {unit}' if unit else ''}"
-            axis = "linf radius, in 1/255" if levels else "passes per image" if log else axis
-            name = f"curve-{curves.against}-{place}"
-            jobs.append(partial(draw_curves, name, lines, x_axis=axis, caption=caption, log=log))
+        caption = f"{title}: accuracy against {curves.against}{f' ({norm})' if norm else ''}"
+        axis = f"{curves.against}{f', {unit}' if unit else ''}"
+        axis = "linf radius, in 1/255" if levels else "queries per image" if log else axis
+        name = f"curve-{curves.against}-{place}"
+        jobs.append(partial(draw_curves, name, lines, x_axis=axis, caption=caption, log=log))
     return jobs
 
 
-def _by_panel(curves: Sequence[AnyCurve], order: Sequence[str]) -> dict[tuple[str, str], list[AnyCurve]]:
-    """Group curves by norm and model, in the given order of models."""
+def _by_panel(
+    curves: Sequence[AnyCurve], order: Sequence[str]
+) -> tuple[dict[tuple[str, str], list[AnyCurve]], Callable[[AnyCurve], str]]:
+    """Group curves by norm, and by model or, if these are fewer and the models few, by attack.
+
+    Returns:
+        The curves by norm and title of the panel, in the given order of models, and the name of a line in its panel.
+    """
     ranks = {model: rank for rank, model in enumerate(order)}
+    models, attacks = {curve.labels["model"] for curve in curves}, {_short_name(curve) for curve in curves}
+    by_attack = len(attacks) < len(models) <= _LINES
     panels: dict[tuple[str, str], list[AnyCurve]] = {}
     for curve in sorted(curves, key=lambda each: ranks.get(each.labels["model"], len(ranks))):
-        panels.setdefault((curve.labels["norm"], curve.labels["model"]), []).append(curve)
-    return panels
+        title = _short_name(curve) if by_attack else curve.labels["model"]
+        panels.setdefault((curve.labels["norm"], title), []).append(curve)
+    return panels, (lambda curve: curve.labels["model"]) if by_attack else _short_name
 
 
 def _distance_figures(curves: DistanceCurves, order: Sequence[str]) -> list[Callable[[], Any]]:
-    panels = _by_panel(curves.curves, order)
-    names = list(dict.fromkeys(_name(curve) for curve in curves.curves))
+    panels, line_name = _by_panel(curves.curves, order)
+    names = list(dict.fromkeys(map(line_name, curves.curves)))
     jobs = []
-    for place, ((norm, model), in_panel) in enumerate(panels.items()):
+    for place, ((norm, title), in_panel) in enumerate(panels.items()):
         lines = []
         for curve in in_panel:
             known = np.isfinite(curve.median)
             if not known.any():
                 continue
             ends = [np.where(np.isfinite(each), each, curve.median)[known].tolist() for each in (curve.low, curve.high)]
-            series, x, y = names.index(_name(curve)), curve.passes[known].tolist(), curve.median[known].tolist()
-            lines.append(Line(_short_name(curve), x, y, *ends, series=series, dash=series))
+            name, x, y = line_name(curve), curve.passes[known].tolist(), curve.median[known].tolist()
+            lines.append(Line(name, x, y, *ends, series=names.index(name), dash=names.index(name)))
         if lines:
             unit = "l2" if norm == "unrestricted" else norm
-            words = {"x_axis": "forward plus backward passes", "y_axis": f"median distance, {unit}", "log": True}
+            words = {"x_axis": "queries per image", "y_axis": f"median distance, {unit}", "log": True}
             images = f"{in_panel[0].n} images" if len({curve.n for curve in in_panel}) == 1 else "images"
-            caption = f"{model}: median distance of the nearest adversarial point against passes ({norm}, {images})"
+            caption = f"{title}: median distance of the nearest adversarial point against queries ({norm}, {images})"
             jobs.append(partial(draw_curves, f"curve-passes-{place}", lines, caption=caption, shares=False, **words))
     return jobs
 
@@ -136,17 +151,17 @@ def _distance_table(curves: DistanceCurves) -> PageTable:
         "was returned; infinite if fewer than half have one. Bands are 95 % intervals of order statistics. An "
         f"attack that ended earlier keeps its last value. {' '.join(curves.notes)}"
     )
-    return list_table("curves-passes", "Median distance against passes", curves.curves, columns, note=note.strip())
+    return list_table("curves-passes", "Median distance against queries", curves.curves, columns, note=note.strip())
 
 
-def _line(curve: Curve, place: int, *, scale: float) -> Line:
+def _line(curve: Curve, name: str, place: int, *, scale: float) -> Line:
     x, *rest = curve.budgets * scale, curve.accuracy, curve.low, curve.high
     if curve.kind == "distances":  # only at changes
         moves = np.any([np.diff(values, prepend=math.nan) != 0 for values in rest], axis=0)
         moves[[0, -1]] = True
         x, rest = x[moves], [values[moves] for values in rest]
     return Line(
-        _short_name(curve),
+        name,
         *(column.tolist() for column in (x, *rest)),
         steps=curve.kind == "distances",
         series=place,
@@ -157,7 +172,7 @@ def _line(curve: Curve, place: int, *, scale: float) -> Line:
 def _table(curves: Curves) -> PageTable:
     half = (
         "D_half: the radius at which an exponential fitted to the curve has halved; extrapolated if fewer than "
-        "half of the images were fooled"
+        "half of the images were fooled, or if it is beyond the radius that was run"
     )
     empirical = "smallest radius at which half of the images that are correct when clean are fooled"
     best = "local optimality: 1 for an attack that is the best of the folder on every image"
@@ -176,7 +191,7 @@ def _table(curves: Curves) -> PageTable:
             (Column("OPT", best), lambda curve: curve.optimality),
         ]
     else:
-        half_at = Column("half at", "passes at which the accuracy has halved")
+        half_at = Column("half at", "queries at which the accuracy has halved")
         columns.append((half_at, lambda curve: curve.empirical_half))
     notes = " ".join((f"Budgets: {_WHAT[curves.against]}.", *curves.notes))
     name, caption = f"curves-{curves.against}", f"Accuracy against {curves.against}"

@@ -19,7 +19,18 @@ from ...engine.tables.defence_table import build_defence
 from ...engine.tables.groups import group_cells, model_names, worst_case_bias_note
 from ...engine.tables.table import Table
 from ...engine.tables.tradeoff import TradeOff, build_tradeoffs, defences_by_original
-from ..parts.blocks import Column, PageTable, Section, TableCell, Text, badge, list_table, make_table
+from ..parts.blocks import (
+    Collapsible,
+    Column,
+    PageTable,
+    Panels,
+    Section,
+    TableCell,
+    Text,
+    badge,
+    list_table,
+    make_table,
+)
 from ..parts.figures import PointWithIntervals, draw_crosses
 
 _MADE_ON = {
@@ -54,8 +65,10 @@ def write_defences(outcomes: Results, **drawing: Any) -> Section | None:
         return None
     names = model_names(outcomes)
     tradeoffs = build_tradeoffs(outcomes)
-    blocks: list[Any] = [_figure(each, place) for place, each in enumerate(tradeoffs[:_DRAWN])]
-    blocks += [_tradeoff_table(tradeoffs)] if tradeoffs else []
+    figures = tuple(_figure(each, place) for place, each in enumerate(tradeoffs[:_DRAWN]))
+    blocks: list[Any] = [Panels(figures, shown=2)] if figures else []
+    if tradeoffs:
+        blocks.append(Collapsible("Clean against robust accuracy, in numbers", (_tradeoff_table(tradeoffs),)))
     blocks += [Text(each.detail, "note") for each in _least_lines(outcomes, tradeoffs)]
     defended = list(dict.fromkeys(names[key] for keys in families.values() for key in keys))
     notes = {model: describe_gradients(model) for model in defended}
@@ -66,13 +79,15 @@ def write_defences(outcomes: Results, **drawing: Any) -> Section | None:
         by_name.setdefault(names[original], {}).update(pairs)
     for place, (original, known) in enumerate(by_name.items()):
         tables = [(name, build_defence(outcomes, original, name, **drawing)) for name in known]
-        blocks += [_table(original, tables, place)] if tables else []
+        if tables:
+            table = _table(original, tables, place)
+            blocks.append(Collapsible(table.caption, (table,)))
     lead = (
         "The clean and the robust accuracy of each defence, for two attackers: one who "
         "attacks the defended model itself, and one who does not know about the defence. "
         "Robustness to these attacks does not imply robustness to others."
     )
-    return Section("defences", "Defences", lead, tuple(blocks), str(len(defended)))
+    return Section("defences", "Defences", lead, tuple(blocks))
 
 
 def _figure(tradeoff: TradeOff, place: int) -> Any:
@@ -139,7 +154,7 @@ def _table(original: str, tables: Sequence[tuple[str, Table]], place: int) -> Pa
         for name, table in tables
         for row in table.rows
     ]
-    columns = ("defended", "examples", "made on", "threat model", "images", "violations", *symbols)
+    columns = ("defended", "examples", "made on", "threat model", "images", "invalid", *symbols)
     return make_table(f"defence-table-{place}", f"Defended minus original: {original}", columns, rows)
 
 
@@ -174,7 +189,7 @@ def write_detectors(outcomes: Results) -> Section | None:
         "A detector accompanies a model and flags images as adversarial. These attacks did not know it, so detecting "
         "them says little about attacks that do. For such attacks use `MODEL+detector:FILE`."
     )
-    return Section("detectors", "Detectors", lead, (table, *(Text(line, "note") for line in lines)), str(len(digests)))
+    return Section("detectors", "Detectors", lead, (table, *(Text(line, "note") for line in lines)))
 
 
 def _detector(detection: Detection, digest: str, digests: set[str]) -> str:
@@ -244,7 +259,7 @@ def _attempts(place: int, document: dict[str, Any]) -> PageTable:
         ("radius", lambda each: format_radius(document["norm"], each["epsilon"])),
         (Column("accuracy", share), accuracy),
         (
-            "violations",
+            "invalid",
             lambda each: ", ".join(f"{count} {kind}" for kind, count in sorted(each["violations"].items())),
         ),
     )

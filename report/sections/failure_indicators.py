@@ -36,7 +36,11 @@ def write_trust(checks: Sequence[Finding]) -> Section:
     more = f"{len(quiet) - _QUIET} more are omitted: `davylamp check FOLDER` lists all."
     left = (Text(more, "note"),) if len(quiet) > _QUIET else ()
     others = (_table("trust-quiet", "Other indicators", quiet[:_QUIET]), *left)
-    blocks = (first, _overview(checks), Collapsible(f"Passed or unknown ({len(quiet)})", others))
+    blocks = (
+        first,
+        Collapsible("Every indicator, with its source", (_overview(checks),)),
+        Collapsible(f"Passed or unknown ({len(quiet)})", others),
+    )
     lead = (
         f"Can these numbers be trusted? {summary}. Indicators of a flawed evaluation, named as in Pintor et al. 2022 "
         "and Carlini et al. 2019 if named there. Those that need extra runs are computed by "

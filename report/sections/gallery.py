@@ -25,14 +25,13 @@ from ...engine.store.results import CleanResult, RunResult
 from ...engine.thread_map import thread_map
 from ...errors import DavylampError
 from ..parts.blocks import (
+    Collapsible,
     Column,
     Gallery,
-    PageTable,
     Picture,
     PictureGrid,
     Section,
     TableCell,
-    Text,
     Thumbnail,
     make_table,
 )
@@ -49,8 +48,8 @@ _CIFAR = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse
 _IMAGENET_MODELS = ("demo:", "torchvision:", "timm:")
 
 
-def write_gallery(folder: ReportData, pairs: Sequence[PairComparison], *, budget: int = BUDGET) -> Section:
-    """Build the gallery within the budget, and tables of images fooled by one library only."""
+def write_gallery(folder: ReportData, pairs: Sequence[PairComparison], *, budget: int = BUDGET) -> Section | None:
+    """Build the gallery within the budget, and tables of images fooled by one library only; None without pictures."""
     title = "Gallery"
     clean = {
         f"{key}-{example.place}": _clean_uris(example)
@@ -60,8 +59,7 @@ def write_gallery(folder: ReportData, pairs: Sequence[PairComparison], *, budget
     }
     learned = show_learned(folder)
     if not clean:
-        nothing = Text("The records contain no pictures (only images with 1 or 3 channels have any).", "note")
-        return Section("gallery", title, "", (nothing, *learned))
+        return Section("gallery", title, "", tuple(learned)) if learned else None
     spent, pictures, left = sum(len(uri) for uris in clean.values() for uri in uris.values()), [], 0
     jobs = sorted(
         ((example.place, order, outcome, example) for order, outcome in enumerate(folder.outcomes.done)
@@ -82,9 +80,10 @@ def write_gallery(folder: ReportData, pairs: Sequence[PairComparison], *, budget
     note = f"{left} more examples are omitted to keep the page small." if left else ""
     lead = (
         "The first images of the data, at thumbnail size. The change is amplified until its largest value is visible; "
-        "a change below one grey level cannot be shown, and its caption says so. Bright areas matter "
-        "most for the prediction, by its class activation map."
+        "a change below one grey level cannot be shown, and its caption says so."
     )
+    if any("before" in uris for uris in clean.values()):
+        lead += " Bright areas matter most for the prediction, by its class activation map."
     if not all(map(class_names, folder.outcomes.clean.values())):
         lead += " Classes are numbers because neither model nor data provide names (use `--labels FILE`)."
     blocks: list[Any] = [Gallery(tuple(pictures), clean, note)]
@@ -104,16 +103,13 @@ def _picture(folder: ReportData, outcome: RunResult, example: Example) -> Pictur
     if example.cam is not None:
         uris["cam"] = _spotlight(example.cam)
     lines = (
-        f"label {class_text(names, example.label)}",
-        f"{_said(before, names)} becomes {_said(example, names)}",
-        f"{format_threat_model(outcome.cell.threat_model)}; {_distances(outcome, place)}",
-        f"{outcome.columns['forwards'][place]} forward, {outcome.columns['backwards'][place]} backward passes",
-        f"{outcome.cell.row.library} {outcome.cell.version}; {_change_text(outcome, place, factor)}".strip(),
+        f"label {class_text(names, example.label)}: {_said(before, names)} becomes {_said(example, names)}",
+        _distances(outcome, place) + ("" if factor else f"; {_invisible_change(outcome, place)}"),
+        f"queries: {outcome.columns['forwards'][place]} forward, {outcome.columns['backwards'][place]} backward",
     )
     key = f"{outcome.cell.subject.key}-{example.place}"
     where = folder.model(outcome), folder.title(outcome), example.image, _outcome(outcome, place)
-    below = "no change" if float(outcome.columns["linf"][place]) == 0 else "below one grey level"
-    return Picture(*where, key, uris, lines, below if factor is None else f"change x {factor:.3g}")
+    return Picture(*where, key, uris, lines, "" if factor is None else f"change x {factor:.3g}")
 
 
 def _said(example: Example, names: Sequence[str]) -> str:
@@ -135,10 +131,8 @@ def amplify(clean: np.ndarray, adv: np.ndarray) -> tuple[np.ndarray, float | Non
     return (128 + change * factor).round().clip(0, 255).astype(np.uint8), factor
 
 
-def _change_text(outcome: RunResult, place: int, factor: float | None) -> str:
-    """Describe the amplification of the change, or why it is invisible in 256 grey levels."""
-    if factor is not None:
-        return f"change x {factor:.3g}"
+def _invisible_change(outcome: RunResult, place: int) -> str:
+    """Explain why a change is invisible in 256 grey levels."""
     largest = float(outcome.columns["linf"][place])
     return "no change" if largest == 0 else f"change of at most {255 * largest:.2g} grey levels, not visible here"
 
@@ -146,7 +140,7 @@ def _change_text(outcome: RunResult, place: int, factor: float | None) -> str:
 def _outcome(outcome: RunResult, place: int) -> str:
     columns = outcome.columns
     if outcome.results.invalid[place]:
-        return "violation"
+        return "invalid"
     if not columns["attacked"][place]:
         return "wrong when clean"
     return "fooled" if columns["success"][place] else "robust"
@@ -160,7 +154,7 @@ def _distances(outcome: RunResult, place: int) -> str:
     return ", ".join(f"{name} {format_radius(name, value)}" for name, value in values.items())
 
 
-def _only_one(folder: ReportData, pairs: Sequence[PairComparison]) -> list[PageTable]:
+def _only_one(folder: ReportData, pairs: Sequence[PairComparison]) -> list[Collapsible]:
     """Build a table of images that one implementation of an attack fools and another does not."""
     rows = []
     for pair in pairs:
@@ -173,7 +167,10 @@ def _only_one(folder: ReportData, pairs: Sequence[PairComparison]) -> list[PageT
                 entry = TableCell(", ".join(names[:_NAMED]) + rest, len(names))
                 rows.append((folder.model(winner), folder.title(winner), loser.cell.title, len(names), entry))
     columns = ("model", "fooled by", "not by", Column("n", "images"), "images")
-    return [make_table("gallery-only", "Fooled by one library, not by another", columns, rows)] if rows else []
+    if not rows:
+        return []
+    table = make_table("gallery-only", "Fooled by one library, not by another", columns, rows)
+    return [Collapsible(f"{table.caption} ({len(rows)})", (table,))]
 
 
 def _clean_uris(example: Example) -> dict[str, str]:
@@ -263,7 +260,7 @@ def _describe(fitted: Fitted, outcome: RunResult | None) -> str:
     """Describe a fit: implementation, threat model, model, images and cost."""
     title = f"{fitted.implementation}, not used yet" if outcome is None else outcome.cell.title
     seen = f"from {fitted.images} images" if fitted.images else "from no image"
-    cost = f"{fitted.forwards} forward and {fitted.backwards} backward passes, {fitted.seconds:.3g} s"
+    cost = f"{fitted.forwards} forward and {fitted.backwards} backward queries, {fitted.seconds:.3g} s"
     return f"{title}: {format_threat_model(fitted.threat_model)}, fitted on {fitted.model} {seen}; {cost}"
 
 
@@ -286,8 +283,8 @@ def _magnify(pixels: np.ndarray, side: int = SIDE) -> np.ndarray:
     return np.asarray(Image.fromarray(pixels).resize(size, Image.Resampling.NEAREST))
 
 
-def write_hardness(folder: ReportData) -> Section:
-    """Build a table of images by the rate of runs in which they stay robust, easiest to fool first."""
+def write_hardness(folder: ReportData) -> Section | None:
+    """Build a table of images by the rate of runs in which they stay robust, easiest to fool first; None if empty."""
     title, lead = "Hard and easy images", "In how many runs (a model under an attack) does each image stay robust?"
     frame = robust_counts(folder)
     blocks: list[Any] = []
@@ -300,17 +297,17 @@ def write_hardness(folder: ReportData) -> Section:
         rest = max(0, len(ordered) - 2 * _EXTREMES)
         shown = ordered if not rest else pd.concat([ordered.head(_EXTREMES), ordered.tail(_EXTREMES)])
         columns = (
-            "image", "label", Column("survived", "runs in which it is correct and robust"), "cells",
+            "image", "label", Column("survived", "runs in which it is correct and robust"), "runs",
             Column("share", "proportion of the runs"), Column("wrong when clean", "runs misclassified when clean"),
         )  # fmt: skip
         names = _names_of(folder, str(data))
         shown = shown.assign(label=[TableCell(class_text(names, label), label) for label in shown["label"]])
         rows = shown[["image", "label", "survived", "cells", "share", "wrong"]].itertuples(index=False)
         what = f"The {_EXTREMES} easiest to fool and the {_EXTREMES} hardest" if rest else "All images"
-        blocks.append(make_table(f"hard-images-{place}", f"{what} ({data})", columns, [tuple(row) for row in rows]))
-        if rest:
-            blocks.append(Text(f"{rest} images between them are omitted; davylamp.engine.load returns all.", "note"))
-    return Section("images", title, lead, tuple(blocks))
+        note = f"{rest} images between them are omitted; davylamp.load returns all." if rest else ""
+        table = make_table(f"hard-images-{place}", f"{what} ({data})", columns, map(tuple, rows), note=note)
+        blocks.append(Collapsible(table.caption, (table,)))
+    return Section("images", title, lead, tuple(blocks)) if blocks else None
 
 
 def _names_of(folder: ReportData, data: str) -> Sequence[str]:

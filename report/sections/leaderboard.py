@@ -20,6 +20,7 @@ from ..parts.blocks import (
     TableCell,
     Text,
     entry,
+    label_column,
     list_table,
     make_table,
 )
@@ -62,7 +63,7 @@ def write_leaderboard(pairs: Table) -> Section:
         for name, line in zip(names, grid, strict=True)
     ]
     heads = ("model", *by_attack) if down else ("attack", *models)
-    table = make_table("leaderboard-table", "Every attack on every model", heads, rows)
+    table = make_table("leaderboard-table", "Attacks and models", heads, rows)
     values = {
         symbol: [[_number(by_attack[attack].get(model), symbol) for attack, model in line] for line in grid]
         for symbol in shown
@@ -78,10 +79,13 @@ def write_metrics(attacks: Table, models: Table, pairs: Table, folder: ReportDat
     more = f"Only the usual metrics of {len(pairs.rows)} rows are shown: `davylamp table FOLDER --by pairs` prints all."
     left = [] if _narrow(pairs) is pairs else [Text(more, "note")]
     blocks: list[Any] = [
-        _metric_table("metrics-models", "Models: mean over the attacks of one threat model", models),
-        _metric_table("metrics-attacks", "Attacks: mean over the models", attacks),
-        Collapsible(
-            "Every attack on every model", (_metric_table("metrics-pairs", "Attack by model", _narrow(pairs)), *left)
+        *(
+            Collapsible(table.caption, (table, *more))
+            for table, more in (
+                (_metric_table("metrics-models", "Models: mean over the attacks of one threat model", models), ()),
+                (_metric_table("metrics-attacks", "Attacks: mean over the models", attacks), ()),
+                (_metric_table("metrics-pairs", "Every attack on every model", _narrow(pairs)), left),
+            )
         ),
         Collapsible("What the symbols mean", (_definitions(pairs, folder),)),
         *notes,
@@ -116,7 +120,12 @@ def _metric_table(name: str, caption: str, table: Table) -> PageTable:
     labels = [label for label in table.labels if label not in _COUNTS and label not in ("norm", "epsilon", "targeted")]
     labels = [label for label in labels if any(row.labels[label] != "" for row in table.rows)]
     counts = [label for label in table.labels if label in _COUNTS]
-    columns = [*labels, "threat model", *counts, *(_symbol_column(symbol, table) for symbol in table.symbols)]
+    columns = [
+        *labels,
+        "threat model",
+        *map(label_column, counts),
+        *(_symbol_column(symbol, table) for symbol in table.symbols),
+    ]
     rows = [
         (
             *(row.labels[label] for label in labels),

@@ -31,7 +31,7 @@ _TERMS = (
     ("interval of a rank", "the ranks that remain plausible (95 %) given the uncertainty of the scores"),
     ("item response theory", "a model in which each image has a difficulty and each subject an ability, in logits"),
     ("no difference found", "the images show no difference, which does not mean that there is none: see equivalent"),
-    ("passes", "images sent through the model, forward or backward, counted by davylamp, not by the library"),
+    ("queries", "images sent through the model, forward or backward, counted by davylamp, not by the library"),
     ("robust accuracy (RA)", "proportion of all images correct when clean and not fooled by any attack of the threat "
      "model (the worst case), or by one given attack; an invalid result is not robust"),
     ("mean robust accuracy (RA_mean)", "the mean over the attacks of the robust accuracy under each alone"),
@@ -39,9 +39,10 @@ _TERMS = (
     ("threat model", "what the attacker may do: norm, epsilon, targeted or not"),
     ("tie group", "subjects that share a letter do not differ significantly at 95 %, corrected over all pairs"),
     ("undecided", "so few images that no outcome could have been significant"),
-    ("invalid result, violation", "NaN, a black image, or one outside [0, 1] or the radius; neither fooled nor robust"),
+    ("invalid result", "NaN, a black image, or one outside [0, 1] or the radius; neither fooled nor robust"),
     ("worst case", "an image counts as robust only if it stays correct under every attack of the threat model"),
 )  # fmt: skip
+_FACTS = 4  # facts that are shown at once
 _STATE: Mapping[str, str] = {"done": "pass", "failed": "fail", "running": "unknown"}
 
 
@@ -54,8 +55,10 @@ def write_provenance(folder: ReportData, version: str) -> Section:
     """
     states = list(folder.states.values())
     failed = [state for state in states if state.status == "failed"]
-    blocks: list[Any] = [DefinitionList(_facts(folder, states, version)), *_rerun_blocks(folder)]
-    blocks.append(_subjects(folder))
+    facts = _facts(folder, states, version)
+    blocks: list[Any] = [DefinitionList(facts[:_FACTS]), Collapsible("Models and data", (_subjects(folder),))]
+    more = (DefinitionList(facts[_FACTS:]), *_rerun_blocks(folder))
+    blocks.append(Collapsible("Versions, machine, configuration and command that repeat these runs", more))
     if failed:
         columns = (
             ("implementation", lambda state: state.cell.title),
@@ -64,9 +67,7 @@ def write_provenance(folder: ReportData, version: str) -> Section:
             ("seed", lambda state: state.cell.seed),
             ("reason", lambda state: state.reason),
         )
-        blocks.append(list_table("failed-cells", "Failed cells", failed, columns))
-    else:
-        blocks.append(Text("No run failed.", "note"))
+        blocks.append(list_table("failed-cells", "Failed runs", failed, columns))
     blocks += [Text(f"{line}{repair_hint(line)}.", "warn") for line in folder.outcomes.damaged]
     blocks.append(Collapsible(f"All {len(states)} runs", (_cells(states),)))
     return Section(
@@ -79,7 +80,7 @@ def collect(states: list[CellState], name: str) -> str:
     counts = Counter(str(state.meta.get(name, "")) for state in states)
     if len(counts) == 1:
         return next(iter(counts))
-    return ", ".join(f"{value} ({number} cells)" for value, number in counts.most_common())
+    return ", ".join(f"{value} ({number} runs)" for value, number in counts.most_common())
 
 
 def collect_versions(states: list[CellState]) -> dict[str, str]:
@@ -162,9 +163,10 @@ def _cells(states: list[CellState]) -> PageTable:
         ("library", lambda state: state.cell.version),
         ("key", lambda state: _code(state.key)),
     )
-    return list_table("cells", "Cells", states, columns)
+    return list_table("cells", "Runs", states, columns)
 
 
 def write_glossary() -> Section:
     """Build the glossary."""
-    return Section("glossary", "Glossary", "", (DefinitionList(_TERMS),))
+    terms = Collapsible(f"{len(_TERMS)} terms of this page", (DefinitionList(_TERMS),))
+    return Section("glossary", "Glossary", "", (terms,))

@@ -34,28 +34,34 @@ from ..parts.report_data import ReportData
 
 MOST = 1000  # most responses fitted for a page, in a few seconds; above, plain means are ranked
 ITEMS = 600  # most images of models for which a page compares implementations
-MANY = 12  # models above which drawings and tables of all pairs are collapsed
 SHOWN = 6  # most images, and models next to them
 _LEAD = (
-    "Scores from every image under every attack: 1 if the model was robust, 0 if it was fooled, misclassified the "
+    "From every image under every attack: 1 if the model was robust, 0 if it was fooled, misclassified the "
     "clean image or had no finite or stable output, missing if the result is invalid for another reason."
 )
 
 
-def write_ranking(folder: ReportData, *, seed: int = 0) -> Section:
-    """Build the section: scores and ranks with intervals and tie groups, and items that separate the models."""
+def write_ranking(folder: ReportData, *, seed: int = 0) -> Section | None:
+    """Build the section: abilities and ranks with intervals and tie groups, and items that separate the models.
+
+    None for a single model of which nothing else is known.
+    """
     frame = load_outcomes(folder.outcomes)
+    libraries = write_libraries(frame, seed)
     try:
         responses = build_responses(frame, "models")
         check_rankable(responses)
         ranking, notes = _rank(responses, seed)
     except ValueError as error:
+        if len(set(folder.models.values())) < 2 and not libraries:
+            return None
         blocks: list[Any] = [Text(f"No ranking: {error}.", "note")]
     else:
         blocks = _blocks(ranking, notes, len(set(responses.images)))
         if ranking.fit is not None:
-            blocks += write_items(folder, ranking, responses)
-    return Section("ranking", "Ranking", _LEAD, (*blocks, *write_libraries(frame, seed)))
+            items = tuple(write_items(folder, ranking, responses))
+            blocks.append(Collapsible("Which attacks and images separate the models", items))
+    return Section("ranking", "Ranking", _LEAD, (*blocks, *libraries))
 
 
 def _rank(responses: Responses, seed: int) -> tuple[Ranking, list[str]]:
@@ -76,9 +82,7 @@ def _rank(responses: Responses, seed: int) -> tuple[Ranking, list[str]]:
 
 def _blocks(ranking: Ranking, notes: Sequence[str], images: int) -> list[Any]:
     order = np.argsort(ranking.rank, kind="stable")
-    blocks: list[Any] = [Text(note, "warn") for note in ranking.notes]
-    blocks += [Text(note, "note") for note in notes]
-    blocks.append(_bars(ranking, order))
+    blocks: list[Any] = [_bars(ranking, order), *(Text(note, "note") for note in (*ranking.notes, *notes))]
     blocks += [Text(sentence) for sentence in describe_projections(project_pairs(ranking, images))]
     plain = () if ranking.method == "mean" else (Column("mean", "plain mean response"),)
     columns = (
@@ -88,16 +92,14 @@ def _blocks(ranking: Ranking, notes: Sequence[str], images: int) -> list[Any]:
         Column("group", "a shared letter: no significant difference at 95 %, corrected over all pairs"),
     )  # fmt: skip
     rows = [_row(ranking, int(i)) for i in order]
-    many = len(ranking.subjects) > MANY
     taus = ", ".join(f"{name} {tau:.2f}" for name, tau in ranking.agreement.items())
     method = f"Method: {ranking.method}. Kendall's tau with other rankings: {taus}."
-    blocks.append(make_table("ranking-table", "Ranking of models", columns, rows, note=method))
-    beats = _beats(ranking, order)
-    return [*blocks, Collapsible(beats.caption, (beats,)) if many else beats]
+    table = make_table("ranking-table", "Ranking of models", columns, rows, note=method)
+    return [*blocks, Collapsible("Ranks and their probabilities, in numbers", (table, _beats(ranking, order)))]
 
 
 def _bars(ranking: Ranking, order: Sequence[int] | np.ndarray) -> Bars:
-    """Draw scores with intervals and tie groups."""
+    """Draw abilities, or means, with intervals and tie groups."""
     ends = [each for each in (*ranking.low, *ranking.high, *ranking.score) if np.isfinite(each)]
     low, span = min(ends), (max(ends) - min(ends)) or 1.0
     apart = ranking.apart[order[0]]  # not from the letters: subjects without a common one need not differ
@@ -127,11 +129,7 @@ def write_items(folder: ReportData, ranking: Ranking, responses: Responses) -> l
         "A model whose ability equals the difficulty of an image is robust with probability 0.5. Circles "
         "far to the left are images on which every model is robust, far to the right those on which none is."
     )
-    items: tuple[Any, ...] = (
-        draw_item_map("ranking-items", ranking, difficulties, caption=caption),
-        Text(lead, "note"),
-    )
-    blocks: list[Any] = [Collapsible(caption, items)] if len(ranking.subjects) > MANY else [*items]
+    blocks: list[Any] = [draw_item_map("ranking-items", ranking, difficulties, caption=caption), Text(lead, "note")]
     columns = (
         "attack", Column("models differ", "proportion of images on which some models are robust and others are not"),
         Column("share of the information", "Fisher information on abilities, from images on which models differ"),

@@ -9,18 +9,17 @@ from ...engine.tables.transfer_table import Transfer, TransferTable
 from ..parts.blocks import Collapsible, Column, Section, TableCell, Text, entry, make_table
 
 
-def write_transfer(transfer: Transfer | str) -> Section:
-    """Build the matrices, or the reason why there are none."""
-    title = "Transfer"
+def write_transfer(transfer: Transfer | None) -> Section | None:
+    """Build the matrices; None if no example was tested on another model."""
+    if transfer is None:
+        return None
     lead = (
         "Examples made on one model and tested on the others. The transfer rate is the proportion that fools the "
         "other model, among the examples that fool the model they were made on."
     )
-    if isinstance(transfer, str):
-        return Section("transfer", title, lead, (Text(transfer, "note"),))
     blocks: list[Any] = [block for place, table in enumerate(transfer.tables) for block in _blocks(table, place)]
     notes = tuple(Text(note, "note") for note in transfer.notes)
-    return Section("transfer", title, lead, (*blocks, *notes))
+    return Section("transfer", "Transfer", lead, (*blocks, *notes))
 
 
 def _blocks(table: TransferTable, place: int) -> list[Any]:

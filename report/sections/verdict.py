@@ -127,7 +127,7 @@ def _counts(folder: ReportData) -> str:
         f"{attacks} attack{'' if attacks == 1 else 's'} in {rows} implementation{'' if rows == 1 else 's'}",
         ", ".join(sorted({outcome.cell.row.library for outcome in done})),
         f"{images} images of {data}",
-        f"cells: {', '.join(f'{number} {state}' for state, number in sorted(states.items()))}",
+        f"runs: {', '.join(f'{number} {state}' for state, number in sorted(states.items()))}",
     )
     return " \N{MIDDLE DOT} ".join(parts)
 
@@ -143,23 +143,24 @@ def _table(table: Table, groups: Sequence[TableGroup], standings: Sequence[Threa
         "and not classified as the target"
     )
     broken = "invalid examples: neither fooled nor robust, so they lower robust accuracy"
+    bounded = [row for row in table.rows if row.labels["cells"] and not math.isnan(row.labels["epsilon"])]
+    bounded.sort(key=lambda row: (threat(row.labels), -row.metrics["RA"].value))
+    one = len({threat(row.labels) for row in bounded}) == 1
     columns = (
         ("model", lambda row: row.labels["model"]),
-        ("threat model", lambda row: threat(row.labels)),
+        (Column("threat model", wide=one), lambda row: threat(row.labels)),
         (
             Column("clean accuracy", "CA: proportion of images that are correct without an attack"),
             lambda row: row.metrics.get("CA", _UNKNOWN),
         ),
         (Column("worst-case robust accuracy", robust), lambda row: row.metrics["RA"]),
-        (Column("attacks", "attacks and settings in the worst case"), lambda row: row.labels["attacks"]),
+        (Column("attacks", "attacks and settings in the worst case", wide=True), lambda row: row.labels["attacks"]),
         (
-            Column("failed", "runs without a result, which are not counted"),
+            Column("failed", "runs without a result, which are not counted", wide=True),
             lambda row: row.labels["failed"],
         ),
-        (Column("violations", broken), lambda row: row.labels["violations"]),
+        (Column("invalid", broken, wide=True), lambda row: row.labels["violations"]),
     )
-    bounded = [row for row in table.rows if row.labels["cells"] and not math.isnan(row.labels["epsilon"])]
-    bounded.sort(key=lambda row: (threat(row.labels), -row.metrics["RA"].value))
     shares = [each for each in standings if not each.norm]
     note = "95 % intervals of proportions, by Clopper and Pearson. More attacks can only lower worst-case accuracy. "
     note += "Attacks without a radius are in Curves."

@@ -20,6 +20,7 @@ from .fit_to_terminal import Grid, Lines, Part, Rest, TableText, at_words, fit, 
 _PLAIN_WIDTH = 10_000  # output to a pipe is neither wrapped nor cut
 LONGEST = 38  # lines of a page, unless the user requests more
 KEPT = "\N{NO-BREAK SPACE}"  # printed as a space without a line break
+_HEADINGS = {"cells": "runs", "violations": "invalid", "passes": "queries"}
 _FORMULA = tuple("=+-@\t\r")  # characters that start a formula in a spreadsheet
 
 
@@ -136,7 +137,7 @@ def open_page(columns: Sequence[str] = (), *, wide: bool = False, verbose: bool 
     Raises:
         UnknownName: If a requested column is in none of the tables.
     """
-    page = Page(tuple(columns), wide, verbose, short=not (columns or wide or verbose))
+    page = Page(tuple(map(heading, columns)), wide, verbose, short=not (columns or wide or verbose))
     console = make_console(page=page)
     yield console
     for name in page.columns:
@@ -192,9 +193,10 @@ def print_table(  # noqa: PLR0913 - options of a table
     to = console if isinstance(console, PlainConsole) else make_console()
     if console is not None and to is not console:
         to = PlainConsole(file=console.file, width=console.width)
-    names = tuple(escape_control_characters(column) for column in columns)
+    names = tuple(escape_control_characters(heading(column)) for column in columns)
     lines = tuple(tuple(escape_control_characters(format_cell(cell)) for cell in row) for row in rows)
-    table, page = TableText(names, lines, min(keys, len(names)), tuple(order), rest, tuple(common)), to.page or Page()
+    order, common = tuple(map(heading, order)), tuple(map(heading, common))
+    table, page = TableText(names, lines, min(keys, len(names)), order, rest, common), to.page or Page()
     page.seen += names
     if page.columns:
         if not set(names) & set(page.columns):
@@ -222,6 +224,11 @@ def print_table(  # noqa: PLR0913 - options of a table
     if to.page is None:
         to.show(page)
     return list(shown)
+
+
+def heading(column: str) -> str:
+    """Return the heading that is printed for a column, whose stored name may be an older word."""
+    return _HEADINGS.get(column, column)
 
 
 def print_notes(notes: Iterable[str], console: Console) -> None:

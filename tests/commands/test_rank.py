@@ -20,6 +20,7 @@ from davylamp.scoring import rank_table
 from davylamp.tools.speed.synthetic_results import write_results
 
 from ..golden import corpus
+from ..page_blocks import flatten
 
 pytestmark = pytest.mark.usefixtures("few_draws")
 ATTACKS = ("art:fgsm", "foolbox:fgsm", "art:pgd", "foolbox:pgd", "art:cw")
@@ -97,7 +98,7 @@ def test_terminal_and_page_call_one_number_by_one_name(run, folder, monkeypatch)
     for method, most in (("irt", 1000), ("mean", 0)):
         monkeypatch.setattr(davylamp.report.sections.ranking, "MOST", most)
         section = davylamp.report.sections.ranking.write_ranking(read_folder(folder))
-        (table,) = (block for block in section.blocks if getattr(block, "name", "") == "ranking-table")
+        (table,) = (block for block in flatten(section.blocks) if getattr(block, "name", "") == "ranking-table")
         columns[method] = [column.label for column in table.columns], [row[3].value for row in table.rows]
         code, out, err = run("rank", folder, "--method", method, "--json")
         assert code == 0, err

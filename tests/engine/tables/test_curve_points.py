@@ -14,6 +14,8 @@ from davylamp.report.sections.curves import write_curves
 from davylamp.report.text.console import frame_csv, make_console
 from davylamp.report.text.tables import print_curves
 
+from ...page_blocks import flatten
+
 N = 40
 LABELS = torch.zeros(N, dtype=torch.int64)
 RIGHT = torch.tensor([[5.0, 0]]).repeat(N, 1)
@@ -44,9 +46,8 @@ def test_no_line_joins_what_was_not_measured(points, tmp_path, against):
         write_curve_figure(curves, tmp_path / "curves.svg")
     assert joins(' d="M 0 0 L 3 2"')
     assert not joins((tmp_path / "curves.svg").read_text())
-    section = write_curves(curves, "none")
-    (panels,) = [block for block in section.blocks if block.kind == "panels"]
-    (figure,) = panels.figures
+    section = write_curves(curves, None)
+    (figure,) = (block for block in flatten(section.blocks) if block.kind == "figure")
     assert not joins(str(figure.svg))
 
 

@@ -12,6 +12,7 @@ from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_p
 from davylamp.engine.store.results import read_outcomes
 from davylamp.engine.tables.budget_curves import build_curves
 from davylamp.engine.tables.defence_table import build_defence
+from davylamp.engine.tables.estimates import EXTRAPOLATED
 from davylamp.engine.tables.table import build_table
 from davylamp.errors import InvalidInput, Unavailable, UnknownName, Unsupported
 from davylamp.intervals import clustered_interval, difference_interval, proportion_interval
@@ -397,10 +398,31 @@ def test_a_half_distortion_beyond_what_was_measured_is_called_extrapolated(write
     writer.cell(subject, "foolbox:pgd", right, torch.where(hit, right, wrong), labels)  # one radius: no D_half
     notes = build_table(writer.store.folder, by=by, metrics=["D_half"], bootstrap=0).notes
     (note,) = (note for note in notes if "extrapolated" in note)
-    assert note.startswith("D_half is extrapolated by the fit if fewer than half of the images were fooled: ")
-    assert sorted(note.split(": ", 1)[1].split("; ")) == sorted(f"foolbox:{name} on a" for name in expected)
+    assert note.startswith(f"{EXTRAPOLATED}: ")
+    named = note.removeprefix(f"{EXTRAPOLATED}: ").split("; ")
+    assert sorted(named) == sorted(f"foolbox:{name} on a" for name in expected)
     without = build_table(writer.store.folder, by=by, metrics=["MR"], bootstrap=0).notes
     assert not any("extrapolated" in note for note in without)
+
+
+def test_a_half_distortion_beyond_the_radius_is_extrapolated_though_half_of_the_images_were_fooled(writer):
+    """4 of 8 fall shortly before the radius: the exponential through them halves far beyond it."""
+    labels, hit = torch.zeros(8, dtype=torch.long), torch.arange(8) < 4
+    right, wrong = (torch.tensor([pair]).repeat(8, 1) for pair in ([5.0, 0], [0, 5.0]))
+    sizes = torch.linspace(0.390, 0.397, 8).double()
+    distances = torch.where(hit, sizes, INF)
+    assert metrics.empirical_half_distortion(distances) < 0.4 < metrics.half_distortion(distances).value
+    adv = torch.where(hit[:, None], wrong, right)
+    subject = writer.clean("a", right, labels)
+    for epsilon in (0.4, None):  # without a radius nothing is beyond it
+        writer.cell(subject, "foolbox:deepfool", right, adv, labels, norm="l2", epsilon=epsilon, sizes=sizes)
+    curves = build_curves(writer.store.folder, bootstrap=0).curves
+    assert {curve.labels["epsilon"]: curve.is_extrapolated for curve in curves if curve.labels["epsilon"] == 0.4} == {
+        0.4: True
+    }
+    assert [curve.is_extrapolated for curve in curves if math.isnan(curve.labels["epsilon"])] == [False]
+    notes = build_table(writer.store.folder, by="pairs", metrics=["D_half"], bootstrap=0).notes
+    assert sum("extrapolated" in note for note in notes) == 1
 
 
 UNSUPPORTED = {  # symbol -> rows, and what the reason names

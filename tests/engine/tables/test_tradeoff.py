@@ -8,6 +8,8 @@ from davylamp.engine.store.results import read_outcomes
 from davylamp.engine.tables.tradeoff import build_tradeoffs
 from davylamp.report.sections.defences import write_defences
 
+from ...page_blocks import flatten
+
 
 def exact(low, high, n=20):
     """Share and interval from `low` images robust for certain to `high` that may be."""
@@ -41,7 +43,7 @@ def test_intervals_reach_to_what_results_that_prove_nothing_may_hide(writer):
     assert (shown.points[1].robust, shown.points[1].undecided) == (exact(13, 15), 2)
     assert all(point.clean == exact(20, 20) for point in attacked.points)
     section = write_defences(outcomes, bootstrap=0, seed=0)
-    (note,) = (block.note for block in section.blocks if getattr(block, "name", "") == "tradeoffs")
+    (note,) = (block.note for block in flatten(section.blocks) if getattr(block, "name", "") == "tradeoffs")
     assert "5 of 20 images of m+bit-depth:bits=4 (own)" in note
     assert "2 of 20 images of m+bit-depth:bits=4 (original)" in note
 
@@ -55,5 +57,5 @@ def test_without_such_results_intervals_are_plain_and_nothing_is_said(writer):
     (attacked,) = build_tradeoffs(outcomes)
     assert all((point.robust, point.undecided) == (exact(13, 13), 0) for point in attacked.points)
     section = write_defences(outcomes, bootstrap=0, seed=0)
-    (note,) = (block.note for block in section.blocks if getattr(block, "name", "") == "tradeoffs")
+    (note,) = (block.note for block in flatten(section.blocks) if getattr(block, "name", "") == "tradeoffs")
     assert note == "Intervals by Clopper and Pearson."

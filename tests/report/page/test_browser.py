@@ -126,7 +126,7 @@ def test_no_error_and_no_request_leaves_the_file(opened, demo):
     asked = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
     assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
     assert any(url.startswith("file:") for url in asked)
-    assert len(opened.find_elements("css selector", "main > section")) == 13
+    assert len(opened.find_elements("css selector", "main > section")) == 12  # without transfer
 
 
 def test_the_numbers_are_those_of_the_command(opened, demo, monkeypatch, capsys):
@@ -376,6 +376,7 @@ def test_columns_are_chosen_and_what_is_shown_is_copied(browser, synthetic):
             .filter((head) => head.checkVisibility()).map((head) => head.textContent.trim());"""
         )
 
+    browser.execute_script("document.querySelectorAll('details:not(.menu)').forEach((fold) => { fold.open = true; })")
     before = heads()
     assert "MR" in before
     assert "ACAMC_A" not in before
@@ -386,6 +387,67 @@ def test_columns_are_chosen_and_what_is_shown_is_copied(browser, synthetic):
     assert set(heads()) == {*before, "ACAMC_A"} - {"MR"}
     head = copied(browser, "metrics-attacks", "CSV").splitlines()[0].split(",")
     assert [name for name in head if not name.endswith((" low", " high"))] == heads()
+
+
+def test_three_models_under_five_attacks_are_half_of_what_they_were(browser, synthetic):
+    """15 000 pixels at 1280 before the page said things once."""
+    look(browser, "light", 1280)
+    assert browser.execute_script("return document.documentElement.scrollHeight") <= 7500
+
+
+VISIBLE = """
+const box = document.getElementById(arguments[0]);
+const frame = box.querySelector('.scroll').getBoundingClientRect();
+return [...box.querySelectorAll('thead th')].filter((head) => {
+  const place = head.getBoundingClientRect();
+  return place.width && place.left >= frame.left - 1 && place.right <= frame.right + 1;
+}).map((head) => head.textContent.trim());
+"""
+
+
+def test_a_phone_shows_the_verdicts(browser, synthetic):
+    look(browser, "light", 390)
+    browser.refresh()
+    browser.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+    shown = browser.execute_script(VISIBLE, "verdict-table")
+    assert shown == ["model", "clean accuracy", "worst-case robust accuracy"]
+    assert browser.execute_script(VISIBLE, "agreement-pairs")[:3] == ["pair", "threat model", "model-a"]
+    look(browser, "light", 1280)
+    browser.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+    assert "invalid" in browser.execute_script(VISIBLE, "verdict-table")
+
+
+OVERLAPS = """
+const groups = [...document.querySelectorAll('.bars li'), ...document.querySelectorAll('.plot svg')];
+const found = [];
+for (const group of groups) {
+  const texts = [...group.querySelectorAll('.name, .shown, .tick, text')].filter((node) => node.textContent.trim());
+  const boxes = texts.map((node) => {
+    const range = document.createRange();
+    range.selectNodeContents(node);
+    return [node.textContent, range.getBoundingClientRect()];
+  });
+  boxes.forEach(([a, p], i) => boxes.slice(i + 1).forEach(([b, q]) => {
+    const wide = Math.min(p.right, q.right) - Math.max(p.left, q.left);
+    const high = Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top);
+    if (p.width && q.width && wide > 1 && high > 3) found.push([a, b]);
+  }));
+}
+for (const cell of document.querySelectorAll('.table td, .table th')) {
+  const range = document.createRange();
+  range.selectNodeContents(cell);
+  const [text, box] = [range.getBoundingClientRect(), cell.getBoundingClientRect()];
+  if (box.width && text.right > box.right + 1) found.push(['over the next cell', cell.textContent.trim()]);
+}
+return found.slice(0, 6);
+"""
+
+
+@pytest.mark.parametrize("width", [1400, 1280, 768, 390])
+def test_no_label_overlaps_another(browser, synthetic, width):
+    browser.execute_script("document.querySelectorAll('details:not(.menu)').forEach((fold) => { fold.open = true; })")
+    look(browser, "light", width)
+    assert browser.execute_script(OVERLAPS) == []
 
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 1400), ("dark", 1400), ("light", 390)])

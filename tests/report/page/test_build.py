@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from scipy import stats
@@ -9,12 +10,15 @@ from scipy import stats
 from davylamp.engine import load
 from davylamp.engine.tables.table import build_table
 from davylamp.errors import Unavailable
-from davylamp.report.page.build import build_report, write_file
+from davylamp.report.page.build import build_report, render, write_file
 from davylamp.report.parts.report_data import read_folder
 from davylamp.report.sections.leaderboard import present_symbols
 from davylamp.report.text.tables import table_json
+from davylamp.tools.speed.synthetic_results import write_results
 
-ORDER = ["verdict", "ranking", "agreement", "leaderboard", "curves", "transfer", "metrics", "gallery", "images", "cost"]
+from ..conftest import ATTACKS
+
+ORDER = ["verdict", "ranking", "agreement", "leaderboard", "curves", "metrics", "gallery", "images", "cost"]
 
 
 def test_the_sections_are_there_in_order(page):
@@ -24,9 +28,39 @@ def test_the_sections_are_there_in_order(page):
 
 def test_no_section_is_empty(text):
     sections = re.findall(r'<section id="([^"]*)".*?</h2>(.*?)</section>', text, re.DOTALL)
-    assert len(sections) == 13
+    assert len(sections) == len(ORDER) + 3
     for name, inside in sections:
         assert len(re.sub(r"<[^>]*>|\s", "", inside)) > 100, name
+
+
+@pytest.mark.parametrize("attacks", [ATTACKS, ("foolbox:pgd", "art:square")])
+def test_a_section_without_content_is_left_out_and_no_link_leads_to_it(tmp_path, read_page, attacks):
+    """No attack in two libraries: no agreement. One model: no ranking. No other model: no transfer."""
+    write_results(tmp_path / "results", models=("alone",), attacks=attacks, images=8, classes=4)
+    page = read_page(build_report(tmp_path / "results", bootstrap=20))
+    names = {attributes.get("id") for tag, attributes in page.elements if tag == "section"}
+    assert "transfer" not in names
+    assert ("agreement" in names) == (attacks is ATTACKS)
+    links = {attributes["href"] for tag, attributes in page.elements if tag == "a"}
+    ids = {attributes["id"] for _, attributes in page.elements if attributes.get("id")}
+    assert links
+    assert {link.removeprefix("#") for link in links} <= ids
+
+
+@pytest.mark.parametrize(("left_out", "pictures"), [((), 5), (("before", "cam"), 3), (("before", "cam", "change"), 2)])
+def test_a_card_has_a_box_for_each_picture_that_there_is(folder, left_out, pictures):
+    from davylamp.report.sections.gallery import write_gallery
+
+    def without(uris):
+        return {name: uri for name, uri in uris.items() if name not in left_out}
+
+    section = write_gallery(read_folder(folder), [])
+    gallery, *_ = section.blocks
+    shown = tuple(replace(each, uris=without(each.uris)) for each in gallery.pictures[:2])
+    clean = {name: without(uris) for name, uris in gallery.clean.items()}
+    section = replace(section, blocks=(replace(gallery, pictures=shown, clean=clean),))
+    cards = re.findall(r'<figure class="card.*?</figure>', render("Gallery", [section], source=""), re.DOTALL)
+    assert [len(re.findall(r'class="thumb ', card)) for card in cards] == [pictures] * 2
 
 
 def test_the_page_needs_nothing_else(text, page):

@@ -42,7 +42,7 @@ def test_each_fitting_has_a_row_with_what_it_cost_and_learned_from(folder):
     for label, shown in grid.rows:
         name = label.split()[0].rstrip(":")
         fitted = fits[name]
-        assert f"{fitted.forwards} forward and {fitted.backwards} backward passes" in label
+        assert f"{fitted.forwards} forward and {fitted.backwards} backward queries" in label
         assert f"fitted on {fitted.model}" in label
         assert f"from {fitted.images} images" in label or (fitted.images == 0 and "from no image" in label)
         assert len(shown) == (1 if name == "davylamp:gd-uap" else 3)

@@ -16,6 +16,8 @@ from davylamp.report.sections.ranking import _blocks, write_ranking
 from davylamp.scoring import build_responses, rank_responses
 from davylamp.scoring.ranking import make_ranking
 
+from ...page_blocks import flatten
+
 
 def test_a_radius_is_a_number_whether_there_is_one_or_not(folder):
     """Pandas 2 warns where a column of None meets one of numbers."""
@@ -26,7 +28,7 @@ def test_a_radius_is_a_number_whether_there_is_one_or_not(folder):
 
 
 def test_the_section_says_that_an_attack_counts_once(folder):
-    notes = [block.text for block in write_ranking(read_folder(folder)).blocks if hasattr(block, "text")]
+    notes = [block.text for block in flatten(write_ranking(read_folder(folder)).blocks) if hasattr(block, "text")]
     sentence = (
         "an attack counts once, the strongest of its libraries on each image: "
         "deepfool (foolbox, torchattacks); pgd (art, foolbox, torchattacks)"
@@ -40,10 +42,10 @@ def section(folder):
 
 
 def test_what_is_drawn_is_in_a_table_beside_it(section):
-    (bars,) = (block for block in section.blocks if isinstance(block, Bars))
-    figures = {block.name: block.svg for block in section.blocks if isinstance(block, Figure)}
+    (bars,) = (block for block in flatten(section.blocks) if isinstance(block, Bars))
+    figures = {block.name: block.svg for block in flatten(section.blocks) if isinstance(block, Figure)}
     assert list(figures) == ["ranking-items"]
-    tables = {block.name: block for block in section.blocks if isinstance(block, PageTable)}
+    tables = {block.name: block for block in flatten(section.blocks) if isinstance(block, PageTable)}
     assert set(tables) == {"ranking-table", "ranking-beats", "ranking-attacks", "ranking-images"}
     ends = [float(text) for _, text in bars.ticks]
     for row, bar in zip(tables["ranking-table"].rows, bars.bars, strict=True):
@@ -57,7 +59,7 @@ def test_what_is_drawn_is_in_a_table_beside_it(section):
 
 
 def test_images_that_tell_models_apart_are_counted_and_pictured(folder, section):
-    (table,) = (block for block in section.blocks if isinstance(block, PageTable) and block.name == "ranking-images")
+    table = find_table(section, "ranking-images")
     read = read_folder(folder)
     responses = build_responses(load_outcomes(read.outcomes), "models")
     columns = [column.label for column in table.columns]
@@ -71,13 +73,17 @@ def test_images_that_tell_models_apart_are_counted_and_pictured(folder, section)
         assert bool(image.picture) == (place < EXAMPLES)
 
 
+def find_table(section, name):
+    (table,) = (block for block in flatten(section.blocks) if isinstance(block, PageTable) and block.name == name)
+    return table
+
+
 def ranking_rows(section):
-    (table,) = (block for block in section.blocks if isinstance(block, PageTable) and block.name == "ranking-table")
-    return table.rows
+    return find_table(section, "ranking-table").rows
 
 
 def test_the_page_compares_libraries_in_words(section):
-    sentences = " ".join(block.text for block in section.blocks if isinstance(block, Text))
+    sentences = " ".join(block.text for block in flatten(section.blocks) if isinstance(block, Text))
     assert "t equal ability" in sentences
 
 
@@ -95,7 +101,7 @@ def test_neighbours_that_cannot_be_told_apart_get_a_number(folder):
 
 
 def blocks_rows(blocks):
-    return next(block.rows for block in blocks if isinstance(block, PageTable))
+    return next(block.rows for block in flatten(blocks) if isinstance(block, PageTable))
 
 
 @pytest.fixture
