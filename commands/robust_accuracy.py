@@ -32,6 +32,12 @@ def measure_model(
         Path | None,
         typer.Option("--out", "-o", help="store the results in this folder; an interrupted run resumes there"),
     ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            help='stop early: "RA >= 0.6" once that is decided, "width <= 0.05" once the interval is that narrow'
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Measure robust accuracy with AutoAttack: one number with its interval, and warnings."""
@@ -50,6 +56,7 @@ def measure_model(
             seed=seed,
             device=device,
             out=out,
+            until=until,
             progress=lambda plan: show_progress(plan.images, expected_work(plan)),
             **loading_keywords(how),
         )
