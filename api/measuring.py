@@ -19,6 +19,7 @@ from ..adapters.models.images import check_labels
 from ..adapters.models.remote.server_usage import total_usage
 from ..adapters.models.temporary_classifier import as_classifier
 from ..adapters.models.zoo.load import add_version
+from ..adapters.parameters import parse_number
 from ..adapters.paths import expand_path
 from ..adapters.running.requirements import check_any_access
 from ..adapters.torch_state import with_gradients
@@ -32,8 +33,10 @@ from ..engine.challenge.challenge import challenge as challenge_model
 from ..engine.challenge.challenge_result import ChallengeResult
 from ..engine.challenge.robust_accuracy import RobustAccuracy, measure_robust_accuracy
 from ..engine.challenge.suite import ChallengeBudget
+from ..engine.checks.gate_requirements import parse_requirement
 from ..engine.plan.plan import Plan
 from ..engine.searches.saturation import check_has_radius, saturating_budget
+from ..engine.statistics.anytime import StoppingRule
 from ..errors import DavylampError, InvalidInput, UnknownName, Unsupported
 from .python_inputs import (
     Progress,
@@ -69,6 +72,7 @@ def robust_accuracy(
     device: str = "cpu",
     out: str | Path | None = None,
     version: str = "",
+    until: str | None = None,
     progress: Callable[[Plan], AbstractContextManager[Any]] | None = None,
     **loading: Any,
 ) -> RobustAccuracy:
@@ -92,6 +96,9 @@ def robust_accuracy(
         device: device of a model given by its name; a module is not moved.
         out: the results folder, from which an interrupted call resumes; None to store nothing.
         version: of the model, as in `davylamp.evaluate`.
+        until: stop early: "RA >= 0.6", once it is decided whether that holds on all the images, or "width <= 0.05",
+            once the interval is that narrow. Images are drawn in random order, and the intervals hold at every number
+            of images, so that stopping early does not distort them (Waudby-Smith and Ramdas 2024).
         progress: as for `measure_robust_accuracy`.
         **loading: settings of `Config` for a model loaded by name: isolate, rate, ...
 
@@ -120,9 +127,24 @@ def robust_accuracy(
             device=device,
             out=None if out is None else expand_path(out),
             loading=loading_of(loading, [model] if isinstance(model, str) else (), out),
+            until=None if until is None else _read_until(until),
             **({} if progress is None else {"progress": progress}),
         )
     return replace(measured, warnings=(*measured.warnings, *filter(None, [rounded])))
+
+
+def _read_until(text: str) -> StoppingRule:
+    """Parse "RA >= 0.6" or "width <= 0.05". Raises InvalidInput."""
+    name, _, number = (part.strip() for part in text.partition("<="))
+    if name == "width":
+        width = parse_number(number, f"the number in `until={text}`")
+        if not 0 < width < 1:
+            raise InvalidInput(f"expected a width inside (0, 1) in `until={text}`, got {number}")
+        return StoppingRule(width=width)
+    requirement = parse_requirement(text)
+    if requirement.symbol != "RA" or requirement.operator != ">=" or requirement.threat_model is not None:
+        raise InvalidInput(f'expected "RA >= NUMBER" or "width <= NUMBER", got `until={text}`')
+    return StoppingRule(threshold=requirement.number)
 
 
 @with_gradients

@@ -33,6 +33,12 @@ def measure_model(
         Path | None,
         typer.Option("--out", "-o", help="store the results in this folder; an interrupted run resumes there"),
     ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            help='stop early: "RA >= 0.6" once that is decided, "width <= 0.05" once the interval is that narrow'
+        ),
+    ] = None,
     estimate: EstimateOnly = False,
     as_json: Json = False,
 ) -> None:
@@ -48,7 +54,7 @@ def measure_model(
         return
     try:
         done = robust_accuracy(
-            seen.of(model), **given, progress=lambda plan: show_progress(plan.images, expected_work(plan))
+            seen.of(model), **given, until=until, progress=lambda plan: show_progress(plan.images, expected_work(plan))
         )
     except KeyboardInterrupt:
         print_interrupted(out or "", "use -o FOLDER to resume later")

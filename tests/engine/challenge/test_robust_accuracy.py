@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -267,3 +268,43 @@ def test_the_command_says_what_python_says_in_both_of_its_forms(run, tmp_path):
     (tmp_path / "file").touch()
     code, _, errors = run(*words, "-o", tmp_path / "file")
     assert (code, str(tmp_path / "file") in errors) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("until", "verdict", "decides"), [("RA >= 0.2", "at least", True), ("RA >= 0.9", "below", False)]
+)
+def test_a_sequence_stops_once_it_is_decided(until, verdict, decides, tmp_path):
+    """Half of the images stand at the radius: by the closed form, for the images that were drawn too."""
+    model = Linear(5)
+    labels = model(INPUTS).argmax(1)
+    least = least_changes(model, labels)
+    radius = float(least.sort().values[19:21].mean())
+    words = {"epsilon": radius, "batch_size": 8, "seed": 3}
+    done = davylamp.robust_accuracy(model, INPUTS, labels, until=until, out=tmp_path / "out", **words)
+    drawn = np.random.default_rng(3).permutation(40)[: done.robust.n]
+    stands = (least > radius)[drawn].numpy()
+    assert 0 < done.robust.n < 40
+    assert done.robust.value == pytest.approx(stands.mean())
+    assert done.stopped.startswith(verdict)
+    assert (done.robust.low >= 0.2 if decides else done.robust.high < 0.9) is True
+    assert done.robust.low <= float((least > radius).float().mean()) <= done.robust.high
+    assert sum(step.fooled for step in done.steps) == int((~stands).sum())
+    assert len(list((tmp_path / "out").glob("block-*"))) == math.ceil(done.robust.n / 8)
+    again = davylamp.robust_accuracy(model, INPUTS, labels, until=until, out=tmp_path / "out", **words)
+    assert again.to_dict() == done.to_dict()
+
+
+def test_all_images_of_a_sequence_give_the_number_itself():
+    model = Linear(5)
+    labels = model(INPUTS).argmax(1)
+    least = least_changes(model, labels)
+    radius = float(least.sort().values[19:21].mean())
+    done = davylamp.robust_accuracy(model, INPUTS, labels, epsilon=radius, until="width <= 0.01")
+    assert (done.robust.value, done.robust.low, done.robust.high) == pytest.approx((0.5, 0.5, 0.5))
+    assert done.robust.n == 40
+
+
+@pytest.mark.parametrize("until", ["RA > 0.5", "CA >= 0.5", "RA >= 50", "RA >= 0.5 @ linf 8/255", "width <= 0", "soon"])
+def test_a_rule_that_cannot_be_kept_is_refused(until):
+    with pytest.raises(InvalidInput, match="expected"):
+        davylamp.robust_accuracy(Linear(5), INPUTS, torch.zeros(40, dtype=torch.long), until=until)

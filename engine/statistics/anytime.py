@@ -1,0 +1,141 @@
+"""Intervals of a mean that hold at every number of images: looking early, often and stopping at will are allowed."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ...intervals import LEVEL, Interval
+
+_GRID = np.linspace(0.0, 1.0, 2001)  # candidate means; bounds are rounded outwards to it
+_MOST = 0.9  # part of the wealth that one image may cost
+_AT_ONCE = 256  # values in one array operation
+
+
+class _LowerBound:
+    """A lower bound of the mean of values in [0, 1], by betting against every smaller mean.
+
+    For each candidate mean m, a gambler's wealth starts at 1 and is multiplied with 1 + bet * (x - m) for each value x.
+    Before a value is seen, the bet is chosen from the earlier ones, never negative and never so large that the wealth
+    could become negative. If m is the mean, the wealth is a martingale and reaches 1 / alpha with a probability of at
+    most alpha (Ville 1939); such m are excluded (Waudby-Smith and Ramdas 2024, Estimating means of bounded random
+    variables by betting). Half of the wealth is bet as if values were 0 or 1 with the mean so far, the other half by
+    the mean and variance so far, which is better for values close together.
+
+    Args:
+        population: number of all values, of which those seen are drawn at random without replacement, or None for
+            independent draws.
+        alpha: probability that the bound is ever above the mean.
+    """
+
+    def __init__(self, population: int | None, alpha: float):
+        self.population, self.alpha = population, alpha
+        self.count, self.sum, self.deviations = 0, 0.0, 0.0
+        self.log_wealth = np.zeros((2, len(_GRID)))  # of both halves
+
+    def add(self, values: np.ndarray) -> None:
+        """Update the wealth against each candidate with values, (n,)."""
+        for block in np.split(values, range(_AT_ONCE, len(values), _AT_ONCE)):
+            self._add(block)
+
+    def _add(self, values: np.ndarray) -> None:
+        counts = self.count + np.arange(len(values))[:, None]
+        sums = self.sum + np.concatenate([[0.0], np.cumsum(values)])[:, None]
+        spread = (values[:, None] - (sums[1:] + 0.5) / (counts + 2)) ** 2
+        deviations = self.deviations + np.concatenate([[[0.0]], np.cumsum(spread, 0)])
+        before, x = sums[:-1], values[:, None]
+        means = self._remaining_means(before, counts)
+        inside = (means > 0) & (means < 1)
+        m = np.where(inside, means, 0.5)
+        guess, centre = (before + 1) / (counts + 2), (before + 0.5) / (counts + 1)
+        gap, variance = centre - m, (deviations[:-1] + 0.25) / (counts + 1)
+        bets = np.stack([(guess - m) / (m * (1 - m)), np.minimum(gap / (variance + gap**2), _MOST / m)])
+        growth = np.log1p(np.maximum(bets, 0) * (x - m))
+        # The values still to come cannot have a mean below 0, or of 0 if one is larger; above 1, nothing is proved.
+        impossible = (means < 0) | ((means <= 0) & (x > 0))
+        self.log_wealth += np.where(inside, growth, np.where(impossible, math.inf, 0.0)).sum(1)
+        self.count += len(values)
+        self.sum, self.deviations = float(sums[-1, 0]), float(deviations[-1, 0])
+
+    def _remaining_means(self, sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """Return the mean of the values still to come, for each number of values seen and candidate mean of all."""
+        if self.population is None:
+            return np.broadcast_to(_GRID, (len(sums), len(_GRID)))
+        return (self.population * _GRID - sums) / (self.population - counts)
+
+    @property
+    def value(self) -> float:
+        """The largest candidate below which all are excluded."""
+        if self.count == self.population:
+            return self.sum / self.count
+        excluded = np.logaddexp(*self.log_wealth) - math.log(2) >= -math.log(self.alpha)
+        first = int(np.argmin(excluded)) if not excluded.all() else len(_GRID)
+        bound = _GRID[first - 1] if first else 0.0
+        return float(max(bound, 0.0 if self.population is None else self.sum / self.population))
+
+
+class AnytimeMean:
+    """The mean of values per image, with an interval that holds at every number of images at once.
+
+    Values may be known only as a range, as for invalid results: the interval covers the mean of their lower ends and
+    the mean of their upper ends.
+
+    Args:
+        population: number of all images, of which those seen are drawn at random without replacement; the interval is
+            then of the mean over these images. None for independent draws: of the mean of their distribution.
+        level: probability that the interval is right at all numbers of images together, inside (0, 1).
+    """
+
+    def __init__(self, population: int | None = None, level: float = LEVEL):
+        tail = (1 - level) / 2
+        self._low, self._high = _LowerBound(population, tail), _LowerBound(population, tail)
+        self._total = np.zeros(2)
+
+    def add(self, low: ArrayLike, high: ArrayLike | None = None) -> None:
+        """Add images.
+
+        Args:
+            low: values in [0, 1], shape (n,), in the random order of the images.
+            high: upper ends of values known as a range, shape (n,); None for equal.
+
+        Raises:
+            ValueError: if a value is outside [0, 1], or there are more than the population.
+        """
+        ends = np.stack([np.asarray(low, float), np.asarray(low if high is None else high, float)])
+        if not ((ends >= 0) & (ends <= 1)).all():
+            raise ValueError("expected values from 0 to 1, got others")
+        population = self._low.population
+        if population is not None and self._low.count + ends.shape[1] > population:
+            raise ValueError(f"expected at most {population} values, got {self._low.count + ends.shape[1]}")
+        self._low.add(ends[0])
+        self._high.add(1 - ends[1])
+        self._total += ends.sum(1)
+
+    @property
+    def images(self) -> int:
+        """Number of images so far."""
+        return self._low.count
+
+    @property
+    def interval(self) -> Interval:
+        """The mean of the lower ends so far, and the interval; NaN and [0, 1] without images."""
+        value = float(self._total[0]) / self.images if self.images else math.nan
+        return Interval(value, self._low.value, 1 - self._high.value)
+
+
+class StoppingRule(NamedTuple):
+    """When a sequence of images is long enough.
+
+    Args:
+        threshold: stop once the interval lies on one side of it; None for the width alone.
+        width: stop once the interval is no wider; None for the threshold alone.
+    """
+
+    threshold: float | None = None
+    width: float | None = None
+
+    def is_met(self, interval: Interval) -> bool:
+        """Whether the question is decided."""
+        decided = self.threshold is not None and (interval.low >= self.threshold or interval.high < self.threshold)
+        return decided or (self.width is not None and interval.high - interval.low <= self.width)

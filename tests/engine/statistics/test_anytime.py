@@ -1,0 +1,128 @@
+"""Intervals that hold at every number of images: closed forms, coverage under optional stopping, ranges of values."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.special import betaln
+from scipy.stats import hypergeom
+
+from davylamp.engine.statistics.anytime import AnytimeMean, StoppingRule
+from davylamp.intervals import Interval, proportion_interval
+from davylamp.tools.calibration.stopping import decide
+
+
+def interval_of(values, population=None, level=0.95):
+    mean = AnytimeMean(population, level)
+    mean.add(np.asarray(values, float))
+    return mean.interval
+
+
+@pytest.mark.parametrize("fooled", [3, 12, 37])
+def test_it_is_close_to_the_prior_posterior_ratio_without_replacement(fooled):
+    """The exact confidence sequence of Waudby-Smith and Ramdas (2020) for counts, from hypergeometric probabilities."""
+    population, n, right = 200, 40, 40 - fooled
+    values = np.random.default_rng(fooled).permutation([1.0] * right + [0.0] * fooled)
+    totals = np.arange(population + 1)
+    likelihood = hypergeom.pmf(right, population, totals, n)
+    kept = totals[likelihood >= 0.05 * likelihood.mean()]  # a uniform prior on the number of images that are right
+    interval = interval_of(values, population)
+    # Ours has half of 5 % on each side, so it is somewhat wider; bets of two kinds cost a factor of 2 of wealth.
+    assert kept[0] / population - 0.09 < interval.low <= kept[0] / population
+    assert kept[-1] / population <= interval.high < kept[-1] / population + 0.09
+
+
+def test_the_first_half_of_the_wealth_is_the_mixture_of_robbins():
+    """For 0 and 1, betting by Laplace's rule against m has the wealth of a uniform mixture over all bets."""
+    values = np.random.default_rng(1).permutation([1.0] * 30 + [0.0] * 10)
+    mean = AnytimeMean()
+    mean.add(values)
+    wealth = mean._low.log_wealth[0]
+    for place in (200, 600, 1000):
+        m = place / 2000
+        bets_above = betaln(31, 11) - 30 * math.log(m) - 10 * math.log(1 - m)
+        # The mixture also bets on means below m; early values below it make a small difference.
+        assert wealth[place] == pytest.approx(bets_above, abs=0.7)
+
+
+@pytest.mark.parametrize(("chance", "population"), [(0.5, 400), (0.9, 400), (0.98, None), (0.3, None)])
+def test_the_mean_is_inside_at_all_times_together(chance, population):
+    """Looked at after every 10 images, at most 5 % ever exclude the truth; a fixed interval does more often."""
+    generator, missed, fixed = np.random.default_rng(0), 0, 0
+    runs, images = 60, 200
+    for _ in range(runs):
+        if population:
+            drawn = generator.permutation((np.arange(population) < chance * population).astype(float))[:images]
+        else:
+            drawn = (generator.random(images) < chance).astype(float)
+        mean, out, out_fixed = AnytimeMean(population), False, False
+        for place in range(0, images, 10):
+            mean.add(drawn[place : place + 10])
+            low, high = mean.interval[1:]
+            out |= not low <= chance <= high
+            low, high = proportion_interval(drawn[: place + 10].sum(), place + 10)
+            out_fixed |= not low <= chance <= high
+        missed, fixed = missed + out, fixed + out_fixed
+    assert missed <= 0.05 * runs
+    assert fixed > missed
+
+
+def test_all_images_give_the_exact_mean():
+    values = np.random.default_rng(2).random(50)
+    interval = interval_of(values, 50)
+    assert interval.low == pytest.approx(values.mean())
+    assert interval.high == pytest.approx(values.mean())
+
+
+def test_known_sums_bound_the_rest():
+    """After 90 of 100 images that are all right, at least 90 % are; the bounds never leave [0, 1]."""
+    assert interval_of([1.0] * 90, 100).low >= 0.9
+    assert interval_of([0.0] * 90, 100).high <= 0.1
+    assert interval_of([1.0] * 5)[2] == 1
+
+
+def test_a_range_of_values_widens_each_side():
+    low, high = np.array([1.0, 0.0, 1.0, 0.0] * 10), np.array([1.0, 0.0, 1.0, 1.0] * 10)
+    mean = AnytimeMean()
+    mean.add(low, high)
+    assert mean.interval.value == 0.5
+    assert mean.interval.low == interval_of(low).low
+    assert mean.interval.high == interval_of(high).high
+
+
+def test_values_close_together_have_a_narrow_interval():
+    """Differences of paired outcomes, as 0, 0.5 and 1: their small variance is used."""
+    paired = np.random.default_rng(3).choice([0.5, 1.0, 0.0], 1000, p=[0.9, 0.06, 0.04])
+    ones = (np.random.default_rng(3).random(1000) < 0.5).astype(float)
+    widths = [interval.high - interval.low for interval in map(interval_of, (paired, ones))]
+    assert widths[0] < 0.5 * widths[1]
+
+
+def test_wrong_values_are_refused():
+    with pytest.raises(ValueError, match="0 to 1"):
+        AnytimeMean().add([1.1])
+    with pytest.raises(ValueError, match="0 to 1"):
+        AnytimeMean().add([math.nan])
+    with pytest.raises(ValueError, match="at most 3"):
+        AnytimeMean(3).add([1.0] * 4)
+
+
+@pytest.mark.parametrize(
+    ("rule", "low", "high", "met"),
+    [
+        (StoppingRule(threshold=0.6), 0.6, 0.9, True),
+        (StoppingRule(threshold=0.6), 0.1, 0.59, True),
+        (StoppingRule(threshold=0.6), 0.1, 0.6, False),
+        (StoppingRule(width=0.05), 0.5, 0.54, True),
+        (StoppingRule(width=0.05), 0.5, 0.56, False),
+    ],
+)
+def test_a_rule_is_met_by_the_interval(rule, low, high, met):
+    assert rule.is_met(Interval(0.5, low, high)) is met
+
+
+@pytest.mark.parametrize(("truth", "invalid"), [(0.5, 0.0), (0.7, 0.0), (0.7, 0.05)])
+def test_decisions_are_right_and_early(truth, invalid):
+    done = decide(truth, 20, invalid=invalid, images=2000)
+    assert done.wrong <= 1
+    assert np.median(done.images) < 1000
