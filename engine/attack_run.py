@@ -80,7 +80,9 @@ class ModelOnData:
 
 
 def tell_apart(subjects: Iterable[ModelOnData]) -> dict[str, str]:
-    """Return display names of models that share their name but differ in weights or code, by key of model and data."""
+    """Return a display name for each model that shares its name with a model of different weights or code, by
+    `ModelOnData.key`.
+    """
     known = {subject.key: subject for subject in subjects}
     digests: dict[str, set[str]] = {}
     for subject in known.values():
@@ -98,7 +100,10 @@ class Surrogate:
 
 @dataclass(frozen=True)
 class FitData:
-    """Images that an attack is fitted on, none of which is evaluated; 0 images if it needs none."""
+    """Images that an attack is fitted on.
+
+    None of them is an evaluation image. An attack fitted without images has 0.
+    """
 
     data: str
     data_digest: str
@@ -139,7 +144,7 @@ class AttackRun:
         implementation: the implementation itself if its name is not enough: a user's attack, or a placeholder for one
             that
             is not installed here. Not part of the key.
-        asked: requested threat model of a finished run at saturation, which is part of the key.
+        asked: for a finished run at saturation, the threat model that was requested; the key contains this one.
     """
 
     subject: ModelOnData
@@ -187,7 +192,7 @@ class AttackRun:
 
     @property
     def as_planned(self) -> "AttackRun":
-        """The run before it was run: for a run at saturation, without the radius that was found."""
+        """The run as planned: a run at saturation without the radius found later."""
         return self if self.asked is None else replace(self, threat_model=self.asked, asked=None)
 
     @property
@@ -202,9 +207,8 @@ class AttackRun:
     def knowledge(self) -> Access:
         """Attacker knowledge of the run: "transfer" with a surrogate, otherwise that of the attack.
 
-        A fitted attack that queries the model has the knowledge of those queries if it was fitted on a surrogate, and
-        is
-        "white-box" if it was fitted on the model itself, whose gradients it used.
+        A fitted attack that also queries the model is "white-box" if it was fitted on the model itself, because the fit
+        used its gradients. If it was fitted on a surrogate, its queries decide.
         """
         if self.row.learned:
             return "white-box" if self.fitted_on and not self.surrogate else canonical_attack(self.row).knowledge
@@ -351,7 +355,9 @@ def _fit_spec(cell: AttackRun) -> dict[str, Any]:
 
 
 def _stand_in(search: Search, about: Any) -> Implementation | None:
-    """Build a placeholder for an attack that is not installed, from its record; None if the record lacks facts."""
+    """Build a placeholder for an attack that is not installed, from its record; None if the record lacks a needed
+    field.
+    """
     if not isinstance(about, Mapping) or not {"attack", "library", "kind", "knowledge"} <= set(about):
         return None
     texts = {key: about.get(key, "") for key in ("attack", "library", "title", "source", "variant", "canonical")}

@@ -76,7 +76,7 @@ class RobustAccuracy:
         model: name of the model.
         norm: norm of the threat model.
         epsilon: radius, for pixels in [0, 1].
-        ensemble: name of the ensemble, with attacks that the model does not allow.
+        ensemble: name of the ensemble, followed by "without ..." and the attacks that the model does not allow.
         clean: accuracy on clean images, with a 95 % interval and the number of images.
         robust: accuracy under attack, over the same images. Invalid results count as not robust, and as robust in the
             upper bound of the interval unless the model is at fault.
@@ -146,7 +146,7 @@ def standard_ensemble(norm: str, epsilon: float, classes: int, *, is_random: boo
         is_random: whether the model is randomised. AutoAttack's rand version has only the two forms of APGD.
 
     Raises:
-        InvalidInput: If the norm is different.
+        InvalidInput: If the norm is neither linf nor l2.
         Unsupported: If no installed library has one of the attacks.
     """
     few = classes < ENOUGH
@@ -282,7 +282,7 @@ def _attacks(names: Iterable[str]) -> str:
 
 
 def _doubts(outcome: RunResult) -> list[str]:
-    """Return warnings on invalid results, misleading gradients and attacks that are not the authors' code."""
+    """Return warnings about invalid results, misleading gradients, and attacks that do not run the authors' code."""
     members, steps, lines = outcome.cell.members, steps_of(outcome), []
     if count := int(outcome.results.violated.sum()):
         of_model = int(outcome.results.by_model.sum())

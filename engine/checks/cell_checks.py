@@ -102,7 +102,7 @@ def _older_rules(outcome: RunResult) -> Judged:
 
 
 def _broken(outcome: RunResult, broken: np.ndarray, sentence: str, **numbers: Any) -> Judged:
-    """Return the judgement for invalid images: any of them warns, more than a tenth fail, as in `compare`."""
+    """Judge the number of invalid images: one or more warn, more than a tenth fail, as in `compare`."""
     attacked = int(outcome.results.attacked.sum())
     state = state_of(broken.sum() > TOO_MANY_VIOLATIONS * max(1, attacked), broken.any())
     numbers |= {"broken": int(broken.sum()), "attacked": attacked}
@@ -137,7 +137,7 @@ def _returns(outcome: RunResult, kinds: _Kinds) -> Judged:
 
 
 def _evidence(outcome: RunResult, kinds: _Kinds) -> Judged:
-    """Find attacked images whose result is inconclusive, although the example is within the threat model."""
+    """Find attacked images with an inconclusive result, although their example is within the threat model."""
     counts = kinds.counted(_NO_EVIDENCE)
     summary = ", ".join(f"{count} {kind} ({KINDS[kind]})" for kind, count in counts.items())
     broken = np.logical_or.reduce([kinds(kind) for kind in _NO_EVIDENCE])

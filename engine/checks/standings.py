@@ -48,7 +48,7 @@ class StandingRow:
 
     Args:
         name: model, or attack with its setting.
-        value: value of the order: for a model that of `kept`, for an attack its fooling rate.
+        value: number that orders the ranking: the value of `kept` for a model, the fooling rate for an attack.
         low: lower bound of its 95 % interval.
         high: upper bound; for an attack, with invalid results counted as fooled.
         results: values for paired tests, (n,) each, by digest of the data and key of the model on data ("" for a model
@@ -88,7 +88,10 @@ class StandingRow:
 
     @property
     def height(self) -> tuple[float, float]:
-        """Value of the order, rounded; for infinite medians also the rate of images that were never fooled."""
+        """Number that orders the ranking, rounded.
+
+        For infinite medians also the rate of images that were never fooled.
+        """
         if math.isnan(self.value):
             return -1.0, 0.0
         decided = self.kept.images - self.kept.undecided
@@ -176,7 +179,9 @@ def rank_models(outcomes: Results, guessing: Collection[str]) -> list[ThreatMode
 
 
 def rank_attacks(outcomes: Results) -> list[ThreatModelRanking]:
-    """Rank the attacks under each threat model with a radius, among those that were run on the same, most models.
+    """Rank the attacks under each threat model with a radius.
+
+    Only attacks on the same models, as many as possible, are compared.
 
     An untargeted attack fools an image if the model misclassifies its example, a targeted one if it predicts the
     target.
@@ -266,8 +271,8 @@ def _test(first: StandingRow, other: StandingRow, *, sided: bool) -> tuple[float
     """Return the p-value of an exact sign test over the images (McNemar's for two rates) and their number.
 
     Images that are undecided for either are excluded. The p-value is NaN without any images, and the number is None if
-    images or models differ. If `sided`, p is 1 if the other is ahead on more images than the first, whose value is
-    larger.
+    images or models differ. If `sided`, p is 1 when `other` is ahead on more images although `first` has the larger
+    value.
     """
     if first.results.keys() != other.results.keys():
         return math.nan, None
@@ -333,7 +338,7 @@ def _mean_change(group: TableGroup) -> float:
 
 
 def _share(group: TableGroup, end: str) -> Proportion:
-    """Return the mean over models of the mean over seeds of one bound of `ImageResults`, as in tables."""
+    """Return one bound of `ImageResults`, averaged over seeds and then over models, as in tables."""
     columns = [(repeats, each, getattr(each.results, end)) for repeats in group.parts for each in repeats]
     rows: dict[str, int] = {}  # the first of each set of images
     total = 0
@@ -447,7 +452,7 @@ def _left_out(
 
 
 def _attempt(cell: AttackRun) -> tuple[Any, ...]:
-    """Return a tuple that is equal for the same attack on different models of a group; its last element is the seed."""
+    """Return the settings that equal runs on different models of a group share; the last element is the seed."""
     settings = [dict(cell.parameters), {name: list(each) for name, each in cell.grid.items()}]
     return cell.title, cell.target, cell.pixels, json.dumps(settings, sort_keys=True), cell.seed
 

@@ -137,7 +137,7 @@ def verdict_groups(comparison: Comparison) -> list[str]:
 
 
 def _cover(edges: Sequence[tuple[str, str]]) -> list[str]:
-    """Write pairs as few lists: cliques, and otherwise one name with its partners."""
+    """Summarise pairs in few lists: groups in which every two are a pair, or one name with its partners."""
     left, texts = dict.fromkeys(edges), []
     while left:
         partners: dict[str, list[str]] = {}
@@ -282,7 +282,10 @@ def matched_parameters(attack: str, threat_model: ThreatModel, given: Mapping[st
 
 
 def shared_parameters(attack: str, given: Mapping[str, Any], *, defaults: bool) -> dict[str, Any]:
-    """Return these parameters with a relative step size unresolved; with `defaults` only those `given`."""
+    """Return the matched parameters of an attack and the `given` ones; with `defaults`, only the given ones.
+
+    A relative step size stays relative.
+    """
     name = attack_inside(attack)
     return {**(ATTACKS[name].matched if name in ATTACKS and not defaults else {}), **given}
 

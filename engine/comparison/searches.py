@@ -105,7 +105,7 @@ def parameters_of_search(row: SearchImplementation, given: Mapping[str, Any], *,
 def check_searches(
     rows: Sequence[Implementation], threat_model: ThreatModel, given: Mapping[str, Any], *, defaults: bool
 ) -> None:
-    """Refuse the searches if none of them could be run on any image, before anything is computed.
+    """Raise an error if none of the searches can run on any image, before anything is computed.
 
     Raises:
         Unsupported: For minimum-norm or universal attacks, a threat model without a radius, or an unsupported request.

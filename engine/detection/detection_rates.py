@@ -24,8 +24,8 @@ class OperatingPoint:
     Args:
         rate: nominal false-positive rate.
         threshold: score above which an image is called adversarial.
-        detected: images that fooled the model with a score above it.
-        false_alarms: clean test images with a score above it.
+        detected: images that fooled the model with a score above the threshold.
+        false_alarms: clean test images with a score above the threshold.
         missed: validly attacked images that fooled the model and were not detected.
     """
 

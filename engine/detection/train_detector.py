@@ -106,7 +106,7 @@ def train_detector(
 
 
 def check_shown(row: DetectorSpec, shown: TrainingAttack | None) -> None:
-    """Raise InvalidInput unless an attack is given exactly if the detector needs one."""
+    """Raise InvalidInput if an attack is missing, or is given although the detector needs none."""
     if row.learns_examples and shown is None:
         raise InvalidInput(f"{row.full_name} is trained on the examples of an attack; give `attack`")
     if not row.learns_examples and shown is not None:

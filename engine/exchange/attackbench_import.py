@@ -104,7 +104,7 @@ def import_attackbench(
 
 
 def _sides(outcomes: Results, model: str | None, data: Data | str | None) -> list[_KnownImages]:
-    """Return the models that a file may be about."""
+    """Return the folder's models that a file may belong to."""
     bench, reasons, sides = LoadedCache(), [], []
     hashes: dict[str, list[str]] = {}
     for clean in outcomes.clean.values():
@@ -130,7 +130,7 @@ def _model_named(outcomes: Results, run: AttackBenchRun) -> str:
 
 
 def _keep(outcomes: Results, run: AttackBenchRun, sides: list[_KnownImages]) -> ImportedRun:
-    """Write a run as a reference of the model that it is about."""
+    """Write a run as a reference for its model."""
     fitting, reasons = [], []
     named = _model_named(outcomes, run)
     for side in sides:
@@ -194,7 +194,7 @@ def _agreeing_places(run: AttackBenchRun, side: _KnownImages) -> np.ndarray:
 
 
 def _table(run: AttackBenchRun, side: _KnownImages, places: np.ndarray) -> pa.Table:
-    """Return a row for each of the model's images; NaN and False if the run does not cover it."""
+    """Build a table with a row for each of the model's images; NaN and False if the run does not cover the image."""
     n, met = side.subject.images, places >= 0
     columns = {
         "distance": run.distance,

@@ -142,7 +142,8 @@ def environment_key(device: str) -> dict[str, Any]:
 
 
 def sampling_settings(config: Config, classifier: Classifier, surrogate: bool | None) -> dict[str, int]:
-    """Return the sampling settings of a run: for a random judged model, and a random attacked model (surrogate)."""
+    """Return the sampling settings of a run, for judging a random model and for attacking a random model or surrogate.
+    """
     is_drawn = classifier.random if surrogate is None else surrogate
     drawn = {"draws": config.draws} if classifier.random else {}
     return {**drawn, "eot": config.eot} if is_drawn else drawn
@@ -300,7 +301,10 @@ def note_hierarchies(config: Config, classifier: Classifier) -> list[str]:
 
 
 def _seal_profile(measure: str, inside: str, beside: str, classifier: Classifier | None) -> str:
-    """Return coverage with the data of its profile, from its name (`inside`) or the config, pinned to their digest."""
+    """Return a coverage measure pinned to the digest of its profile data.
+
+    The measure (`inside`) or the config names these data.
+    """
     if not (inside or beside):
         raise InvalidInput("coverage needs `profile=DATA`, the data that define the ranges of the neurons")
     whole = measure if inside else with_setting(measure, "profile", beside)

@@ -24,7 +24,7 @@ def rows_of(choice: AttackChoice, libraries: Sequence[str] = (), *, repaired: bo
 
     Raises:
         UnknownName: if there is no such attack or implementation.
-        InvalidInput: if the name is neither an attack, a `library:attack` nor a search over one, or no library is left.
+        InvalidInput: if the name is neither an attack, a `library:attack` nor a search over one, or no library remains.
     """
     for library in libraries:
         find_library(library)
@@ -219,7 +219,7 @@ def list_assumed(cells: Iterable[AttackRun]) -> list[str]:
 
 
 def join_chosen(parts: Sequence[str]) -> str:
-    """Join the parts to the line that a command prints; "" without any."""
+    """Join the parts into the line that a command prints; "" without parts."""
     return f"chosen: {'; '.join(parts)}" if parts else ""
 
 

@@ -21,8 +21,8 @@ class Preset:
         source: the paper and the section.
         missing: attacks of the paper that no library has.
         readings: differences from the paper, and choices where the paper is silent.
-        findings: known issue of an implementation -> why it is run all the same.
-        radii: norm -> the radii for images of up to `SMALL` components and for larger ones, if the attack has no
+        findings: known issue of an implementation -> why the preset uses this implementation nevertheless.
+        radii: norm -> radius for images of up to `SMALL` components, and for larger ones; used if the attack has no
             radius.
     """
 
@@ -35,7 +35,7 @@ class Preset:
     radii: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def radius(self, norm: str, components: int) -> float | None:
-        """Return the preset's radius for images of this size; None if it has none."""
+        """Return the preset's radius for images of this size; None if the preset has none."""
         return self.radii[norm][components > SMALL] if norm in self.radii else None
 
     def lines(self) -> list[str]:
@@ -61,7 +61,7 @@ def describe_preset(name: str) -> list[str]:
 
 
 def preset_radius(name: str, norm: str, components: int) -> float | None:
-    """Return a preset's radius for an attack without one; None without a preset, or if it has no radius."""
+    """Return a preset's radius for an attack that has none; None without a preset, or if the preset has none."""
     return PRESETS[name].radius(norm, components) if name in PRESETS else None
 
 

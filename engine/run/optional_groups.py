@@ -25,7 +25,7 @@ Memory = MutableMapping[Any, Columns]
 
 
 class RangesOf(Protocol):
-    """Returns the ranges of a model's neurons on the images that a measure names."""
+    """Computes the ranges of a model's neurons on the images that a measure names."""
 
     def __call__(self, classifier: Classifier, measure: str) -> Ranges:
         """Return the ranges by layer."""
@@ -81,7 +81,7 @@ def optional_columns(
 
 
 def _missing(classifier: Classifier, inputs: Tensor, group: MeasureGroup) -> dict[str, str]:
-    """Return metrics of a group that a model does not support, with the reason; the others are measured."""
+    """Return the metrics of a group that a model does not support, with the reasons. The other metrics are measured."""
     return {"EBD2": NO_GRADIENTS} if group.name == "boundary" and not has_gradients(classifier, inputs) else {}
 
 
@@ -134,7 +134,9 @@ def _coverage_columns(
 
 
 def _neuron_columns(result: AttackResult, classifier: Classifier, inputs: Tensor) -> Columns:
-    """Compute NS of adversarial images and NU of clean ones: the mean over the layers, and a column for each layer."""
+    """Compute NS of adversarial images and NU of clean images: their means over the layers, and a column for each
+    layer.
+    """
     sensitive: dict[str, list[Tensor]] = {}
     uncertain: dict[str, list[Tensor]] = {}
     adversarial = result.adv_inputs.where(result.usable[:, None, None, None], inputs)
@@ -171,7 +173,8 @@ def _boundary_columns(classifier: Classifier, inputs: Tensor, result: AttackResu
 
 
 def _consistency_columns(classifier: Classifier, inputs: Tensor, result: AttackResult, group: MeasureGroup) -> Columns:
-    """Compute ENI of each image: the mean over noisy versions, uniform within epsilon, seeded by the image."""
+    """Compute ENI of each image: the mean over noisy versions with uniform noise within epsilon, seeded by the image.
+    """
     if classifier.outputs == "labels":
         raise Unsupported(NO_CONFIDENCES)
     versions, epsilon = group["versions"], group["epsilon"]

@@ -47,7 +47,7 @@ class Search:
         finds_smallest: whether the result is the smallest change of each image, as for a minimum-norm attack.
         stands_for_several: whether its implementation represents several attacks, whose names are inside.
         runs_once: whether one run handles all images together, because it finds something common to them.
-        sums_up: whether its result is the worst case of its attacks on each image, so that it does not compete with
+        sums_up: whether its result is the worst case of its attacks on each image. Rankings then do not compare it with
             them.
         chooses_radius: whether it chooses the radius for each model, whatever was requested.
         runs: rough number of attack runs per image.
@@ -83,7 +83,7 @@ class Search:
         return self.finds_smallest and self.stands_for_several
 
     def around(self, row: Implementation) -> "Search":
-        """Return the same search with this implementation, which may represent several."""
+        """Return the same search with this implementation inside, which may represent several."""
         return replace(self, inside=row.attack if self.stands_for_several else row.name)
 
     def choose_members(self, norm: str, *, targeted: bool) -> "Search":
@@ -105,7 +105,7 @@ class Search:
         return find_implementation(self.inside)
 
     def rows(self, row: Implementation) -> list[Implementation]:
-        """Return the implementations to run; `row` is the only one or represents all."""
+        """Return the implementations to run. `row` is the only one, or represents all of them."""
         return list(map(find_implementation, self.members)) if self.stands_for_several else [row]
 
     def attack_kind(self, row: Implementation) -> Kind:
@@ -127,7 +127,8 @@ class Search:
     def complete_parameters(
         self, row: Implementation, given: Mapping[str, Any], epsilon: float | None = None, *, defaults: bool = False
     ) -> dict[str, Any]:
-        """Return the given parameters and, unless the libraries' `defaults` are used, those matched between libraries.
+        """Return the given parameters together with the matched ones; with `defaults` (the libraries' defaults), only
+        the given ones.
 
         A search resolves a relative step size at each of its radii.
         """
@@ -135,7 +136,7 @@ class Search:
         return dict(given) if defaults else {**canonical_attack(row).matched, **given}
 
     def first_rules(self, row: Implementation, threat_model: ThreatModel, components: int) -> ThreatModel:
-        """Return the threat model of the first run, on images with this number of components."""
+        """Return the threat model of the search's first run, on images with this number of components."""
         del row, components
         return threat_model
 
@@ -209,7 +210,9 @@ def kind_in(title: str) -> SearchKind | None:
 
 
 def combinations(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Return every combination of the values, an empty one without a grid; InvalidInput for an empty list of values."""
+    """Return every combination of a grid's values, or one empty combination without a grid; InvalidInput for an empty
+    list of values.
+    """
     for name, values in grid.items():
         if isinstance(values, str) or not len(values):
             raise InvalidInput(f"expected a list of values of {name} in the grid, got {values!r}")
@@ -221,7 +224,7 @@ def check_learns_nothing(row: Implementation, *, apart: bool = False) -> None:
 
     Args:
         row: the attack.
-        apart: whether it would be fitted on other images than it attacks.
+        apart: whether it would be fitted on images other than the attacked ones.
     """
     if row.fit and (apart or row.data_free or row.learned):
         raise Unsupported(f"{row.name} is fitted at one radius before the evaluation; run it at a radius")

@@ -1,4 +1,4 @@
-"""Saturation radius of an attack: where its success stops growing (CANARY, 3.2.1)."""
+"""Saturation radius of an attack: the smallest radius beyond which it fools no more images (CANARY, 3.2.1)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -84,13 +84,10 @@ def saturating_budget(  # noqa: PLR0913 - the nouns of run_attack by position, t
     The paper walks from a first radius: up while the misclassification ratio grows significantly, then down while it
     does
     not fall significantly. It gives neither the first radius, nor the step length, nor the significance. Here all radii
-    are
-    run, and the result is the smallest whose ratio is at most `threshold` below the highest. That is where the walk
-    ends if
-    the ratio only grows, but neither a flat start, where nothing succeeds yet, nor many small losses on the way down
-    can
-    mislead it. A ratio counts the images that the classifier gets right when clean, for a random model by the rates of
-    their samples.
+    are run, and the result is the smallest whose ratio is at most `threshold` below the highest. The walk gives the
+    same radius if the ratio only grows. Unlike the walk, this rule is not misled by small radii at which nothing
+    succeeds, or by many small losses on the way down. A ratio counts the images that the classifier gets right when
+    clean, for a random model by the rates of their samples.
 
     Args:
         implementation: a fixed-budget implementation, or its name: "foolbox:pgd".
@@ -170,11 +167,10 @@ def at_saturation(  # noqa: PLR0913 - the nouns of run_attack by position, the c
 ) -> SaturatedResult:
     """Run a fixed-budget attack at doubling radii, and return the run at its saturation radius.
 
-    Nine radii are run. While the rate of fooled images still grows at the last one and the threat model sets no limit,
-    twice as large ones follow, up to the largest change that [0, 1] allows. While the first one has the highest
-    success,
-    half as large ones follow, up to eight. The result is from the smallest radius whose rate is at most 0.01 below the
-    highest. The radius is common to all images: the run is that of `run_attack` at this radius.
+    Nine radii are run. While the rate of fooled images still grows at the largest radius and the threat model sets no
+    limit, the radius is doubled, up to the largest change that [0, 1] allows. While the smallest radius has the highest
+    rate, the radius is halved, up to eight times. The result is from the smallest radius whose rate is at most 0.01
+    below the highest. The radius is common to all images: the run is that of `run_attack` at this radius.
 
     Args:
         implementation: a fixed-budget implementation, or its name: "foolbox:pgd".
