@@ -36,10 +36,8 @@ class Attack:
     """A canonical attack, independent of any library.
 
     `matched` holds the parameters that `compare` passes to every library unless the user gives others. Its `step_size`
-    may
-    be relative to the radius: "2.5 epsilon / steps" (Madry et al. 2018: an iterate can cross the ball) or "2 epsilon",
-    with
-    any number.
+    may be relative to the radius: "2.5 epsilon / steps" (Madry et al. 2018: an iterate can cross the ball) or "2
+    epsilon", with any number.
     """
 
     name: str

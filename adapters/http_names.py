@@ -16,8 +16,7 @@ class AllowedHosts:
     """Host names that a server accepts, so that a foreign page cannot read it under its own domain.
 
     An attacker's domain that resolves to this machine (DNS rebinding) is recognised by the request's Host header. A
-    numeric
-    address cannot be registered, so a server that listens at every address accepts each of them.
+    numeric address cannot be registered, so a server that listens at every address accepts each of them.
 
     Args:
         host: the listening address, as given.

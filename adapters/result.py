@@ -47,19 +47,13 @@ class AttackResult:
     An image is exactly one of: not attacked (misclassified when clean), `success`, `invalid` (the returned image shows
     nothing about the model: see `violations` and `judge.KINDS`), or robust to this run.
     A search for the radius adds `budget`: the smallest radius at which the attack succeeded; inf if it never did, 0 for
-    an
-    image that is misclassified when clean. `curves`, if recorded, hold the distance of the nearest adversarial point of
-    each
-    image, whether the attack returned it or not: (queries, distance) at each improvement. `notes` name defaults and
-    rounding. An attack on a `surrogate` (its name) does not query the model itself: `forwards` and `backwards` are
-    zero,
-    `surrogate_forwards` and `surrogate_backwards` are (N,).
-    `fitted` is the result of an earlier fit (`running.fit.Fitted`), with its cost.
-    For a model that is random by design, `draws_fooled` is the proportion of the judge's `draws` samples that the
-    example
-    fools, (N,). `success` then means at least half of them, the logits are those of the median sample, and the rate is
-    the
-    mean of the proportions.
+    an image that is misclassified when clean. `curves`, if recorded, hold the distance of the nearest adversarial point
+    of each image, whether the attack returned it or not: (queries, distance) at each improvement. `notes` name defaults
+    and rounding. An attack on a `surrogate` (its name) does not query the model itself: `forwards` and `backwards` are
+    zero, `surrogate_forwards` and `surrogate_backwards` are (N,). `fitted` is the result of an earlier fit
+    (`running.fit.Fitted`), with its cost. For a model that is random by design, `draws_fooled` is the proportion of the
+    judge's `draws` samples that the example fools, (N,). `success` then means at least half of them, the logits are
+    those of the median sample, and the rate is the mean of the proportions.
     """
 
     implementation: str

@@ -24,11 +24,9 @@ class guard_user_code:  # noqa: N801 - used as a verb: with guard_user_code("mod
     davylamp pass unchanged, and so does a KeyboardInterrupt. Gradient mode is restored afterwards.
 
     In a caller's process nothing else is changed. In one of davylamp's processes (`protect_process`: the command line
-    and
-    every worker) user code can end neither the process nor its output: `os._exit` also becomes a `ModelFailed`, as does
-    a KeyboardInterrupt that does not come from Ctrl-C; a real one passes even if the code caught it; and output of the
-    code
-    to standard output goes to standard error. Code that kills the process below Python (a signal, `abort`, a
+    and every worker) user code can end neither the process nor its output: `os._exit` also becomes a `ModelFailed`, as
+    does a KeyboardInterrupt that does not come from Ctrl-C; a real one passes even if the code caught it; and output of
+    the code to standard output goes to standard error. Code that kills the process below Python (a signal, `abort`, a
     crash in C) is not caught: only workers survive it (`--workers`).
 
     Args:
@@ -133,8 +131,7 @@ def guard_once() -> Iterator[None]:
     """Set up the protection of `guard_user_code` once, around a library's many passes.
 
     In a protected process, a call of `os._exit` inside raises SystemExit, and a Ctrl-C that the code caught is raised
-    at
-    the end.
+    at the end.
     """
     _PROTECTION.enter()
     try:

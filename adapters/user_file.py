@@ -21,8 +21,7 @@ def load_user_object(path: Path, name: str, what: str) -> Iterator[tuple[Any, "L
     """Yield an object from a Python file and the finder for its local imports, inside the file's environment.
 
     The file can import modules in its folder, also later, inside the finder's context; no other file can see them.
-    Changes
-    to the whole process in the block (paths, folder, precision, warnings) are undone.
+    Changes to the whole process in the block (paths, folder, precision, warnings) are undone.
 
     Args:
         path: path of the file.

@@ -80,9 +80,7 @@ class ModelOnData:
 
 
 def tell_apart(subjects: Iterable[ModelOnData]) -> dict[str, str]:
-    """Return a display name for each model that shares its name with a model of different weights or code, by
-    `ModelOnData.key`.
-    """
+    """Return display names, by `ModelOnData.key`, for models that share a name but differ in weights or code."""
     known = {subject.key: subject for subject in subjects}
     digests: dict[str, set[str]] = {}
     for subject in known.values():
@@ -115,9 +113,8 @@ class AttackRun:
     """One implementation on one model and data set. Its record is one file, named by its key.
 
     The key contains the versions that can change the numbers: the full version of the attack's library, the version of
-    the
-    judge's rules, and the first two parts of torch's version (a patch release does not invalidate weeks of work). The
-    `versions` of a record list all packages in full, with NumPy and others.
+    the judge's rules, and the first two parts of torch's version (a patch release does not invalidate weeks of work).
+    The `versions` of a record list all packages in full, with NumPy and others.
 
     Args:
         subject: the model and its images.
@@ -142,8 +139,7 @@ class AttackRun:
         draws: samples of a random model that each example is judged on; 0 for a deterministic model.
         eot: samples of a random model whose mean the attack uses.
         implementation: the implementation itself if its name is not enough: a user's attack, or a placeholder for one
-            that
-            is not installed here. Not part of the key.
+            that is not installed here. Not part of the key.
         asked: for a finished run at saturation, the threat model that was requested; the key contains this one.
     """
 
@@ -355,9 +351,7 @@ def _fit_spec(cell: AttackRun) -> dict[str, Any]:
 
 
 def _stand_in(search: Search, about: Any) -> Implementation | None:
-    """Build a placeholder for an attack that is not installed, from its record; None if the record lacks a needed
-    field.
-    """
+    """Build a placeholder for an attack that is not installed, from its record; None if the record lacks a field."""
     if not isinstance(about, Mapping) or not {"attack", "library", "kind", "knowledge"} <= set(about):
         return None
     texts = {key: about.get(key, "") for key in ("attack", "library", "title", "source", "variant", "canonical")}

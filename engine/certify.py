@@ -52,8 +52,7 @@ def certify(  # noqa: PLR0913 - the names of the paper's algorithm by keyword
     seed: int = 0,
     progress: Callable[[int], object] | None = None,
 ) -> Certificates:
-    """Certify images with the CERTIFY algorithm of Cohen et al.: some samples select a class, others bound its
-    probability.
+    """Certify images with Cohen et al.'s algorithm CERTIFY: some samples select a class, others bound its probability.
 
     The radius is sigma times the normal quantile of the bound (their theorem 1). If the bound is not above 1/2, the
     smoothed model abstains. The bound is Clopper and Pearson's, one-sided: an image's certificate is wrong with a

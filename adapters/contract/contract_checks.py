@@ -48,8 +48,7 @@ class ContractCheck(NamedTuple):
     """Result of one contract check of an implementation under one norm, with the observation.
 
     "weak": no rule is broken, but the attack does not find what is known to exist; "not shown": no rule is broken, by
-    an
-    attack that did nothing; "not promised": the implementation does not declare it.
+    an attack that did nothing; "not promised": the implementation does not declare it.
     """
 
     implementation: str

@@ -113,8 +113,7 @@ def load_data(
     machine (`torchvision_datasets`), `hf:ORG/NAME:SPLIT` those of the Hugging Face Hub, downloaded only on request
     (`list_hub_set`). No file is loaded twice, whatever links lead to it. `DATA+fog:3` are images with a
     corruption, see `corrupt`. For `imagenet-c:PATH` and `cifar-10-c:PATH` they are read from disk: folders
-    PATH/fog/3/CLASS
-    as in ImageNet-C, or PATH/fog.npy with consecutive severities.
+    PATH/fog/3/CLASS as in ImageNet-C, or PATH/fog.npy with consecutive severities.
 
     Args:
         name: one of `dataset_name_patterns()`.

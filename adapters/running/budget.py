@@ -19,9 +19,9 @@ class QueryBudget:
 
     The best example is, for a threat model with epsilon, the first one inside the ball that fools the model, or else
     the one with the smallest margin. It is projected into the ball if the attack queried a point outside (like
-    momentum's
-    look-ahead), because an attacker out of queries would submit that one as well. Without epsilon it is the nearest one
-    that fools the model. A forward query costs `cost`, and so does its gradient; a remainder below that is not used.
+    momentum's look-ahead), because an attacker out of queries would submit that one as well. Without epsilon it is the
+    nearest one that fools the model. A forward query costs `cost`, and so does its gradient; a remainder below that is
+    not used.
     """
 
     def __init__(

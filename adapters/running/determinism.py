@@ -62,10 +62,9 @@ def stays_steady(
     """Whether a deterministic model still returns the same after a run, for clean images and examples in one batch.
 
     An image that was returned unchanged has been queried twice already, at no extra cost. One attacked image, clean or
-    as an
-    example, with different predictions if possible, is queried again for every 200 queries since the last check, or
-    none
-    if that makes fewer than four. A server's answer cache is used; servers are checked by `RemoteModel.has_changed`.
+    as an example, with different predictions if possible, is queried again for every 200 queries since the last check,
+    or none if that makes fewer than four. A server's answer cache is used; servers are checked by
+    `RemoteModel.has_changed`.
 
     Args:
         classifier: the model.

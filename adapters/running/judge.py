@@ -148,10 +148,8 @@ def belongs_to_other_image(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
     """Return which examples belong to another image of the run, shape (N,) bool.
 
     Such an example is less than half as far (l2) from another clean image as from its own, and at least as near to it
-    as the
-    image returned for that one. This detects swapped and repeated examples and returned other images, but not an
-    example
-    that is merely far from its clean image. It compares all pairs of images, with one matrix product.
+    as the image returned for that one. This detects swapped and repeated examples and returned other images, but not an
+    example that is merely far from its clean image. It compares all pairs of images, with one matrix product.
     """
     images, examples = inputs.flatten(1), adv_inputs.flatten(1)
     nearest = (images.square().sum(1) - 2 * examples @ images.T).argmin(1)

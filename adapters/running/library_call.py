@@ -48,10 +48,8 @@ class LibraryOutput(NamedTuple):
 
     Per image, shape (n,): whether it was `denied` a query, `moved` (queried at a point different from the clean image),
     `silent` (queried in [0, 1] with non-finite logits in return), had an `odd_gradient` (not finite, for a finite loss)
-    or
-    an `odd_query` (not an image in [0, 1] or not a finite loss, with a non-finite output), `scored` (a score-based
-    attack
-    saw a difference), and how many of its `gradients` were finite and not zero.
+    or an `odd_query` (not an image in [0, 1] or not a finite loss, with a non-finite output), `scored` (a score-based
+    attack saw a difference), and how many of its `gradients` were finite and not zero.
 
     For the process: the names of changed settings that davylamp restored (`put_back`), and `torch_seeds`: the seed of
     torch's generator right before and right after the call.

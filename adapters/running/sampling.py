@@ -23,8 +23,7 @@ class SampledOutputs(NamedTuple):
     """Logits, (N, K), and for a random model the proportion of its samples that are fooled, (N,) double.
 
     The logits of a random model are those of one sample, the median by margin: they are fooled if and only if at least
-    half
-    of the samples are. If any sample is not finite, they are that one, and the image is invalid.
+    half of the samples are. If any sample is not finite, they are that one, and the image is invalid.
     """
 
     logits: Tensor

@@ -36,8 +36,7 @@ def run_transfer(  # noqa: PLR0913 - as run_attack
     """Attack a surrogate on the images that the classifier gets right, and judge the examples on the classifier.
 
     The attack knows the surrogate completely and nothing about the classifier: restarts, budgets and smallest changes
-    refer
-    to the surrogate. An image that the surrogate misclassifies is attacked like the others.
+    refer to the surrogate. An image that the surrogate misclassifies is attacked like the others.
 
     Args:
         implementation: an implementation or its name.
@@ -125,10 +124,8 @@ def _kept(made: AttackResult, hit: Tensor) -> list[tuple[str, ...]]:
     """Return, by image, the reasons for invalid results on the surrogate that also apply to the classifier.
 
     An unstable surrogate may be attacked. If it misclassifies an image, the clean image is a valid example of it. An
-    example
-    that fools the classifier is valid whatever the surrogate returned. Non-finite outputs of the surrogate say nothing
-    about
-    the classifier.
+    example that fools the classifier is valid whatever the surrogate returned. Non-finite outputs of the surrogate say
+    nothing about the classifier.
     """
     wrong = is_fooled(made.logits, made.labels, made.targets).tolist()
     kept = []

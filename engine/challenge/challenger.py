@@ -192,8 +192,7 @@ class ChallengeRunner:
                 fooled = np.maximum(fooled, attempt.fooled)
 
     def _attack(self, part: Part, choices: Sequence[AttackChoice], made_on: str) -> list[AttackOutcome]:
-        """Run attacks on a model and judge their examples on the defended one (for "undefended", on the model itself).
-        """
+        """Run attacks on a model and judge their examples on the defended one ("undefended": on the model itself)."""
         if not choices:
             return []
         judged_on = made_on if part == "undefended" else self.defendant.name

@@ -23,8 +23,7 @@ def split_original(model: str) -> tuple[str, tuple[str, ...]]:
 
 
 def gradient_variants(model: str) -> dict[str, str]:
-    """Return the gradient variants that a defence supports in addition to the one in the model's name: name ->
-    gradients.
+    """Return the gradient variants that a defence supports besides the one in the model's name: name -> gradients.
 
     "straight-through": as if every part of the defence were the identity (BPDA, Athalye et al. 2018). "exact": the
     derivative of a library's differentiable version of the same transformation.

@@ -56,8 +56,9 @@ def gradient_attacks(
 
 
 def targeted_attacks(norm: str, epsilon: float, effort: ChallengeBudget, classes: int) -> tuple[AttackChoice, ...]:
-    """Return targeted APGD, on the targeted logit-difference ratio towards each of the most likely other classes; FAB
-    below four classes.
+    """Return targeted APGD on the targeted logit-difference ratio; FAB below four classes.
+
+    The targets are the most likely other classes.
     """
     if classes < ENOUGH:
         return (choose_row("fab", norm, epsilon, {"steps": effort.steps}),)

@@ -84,8 +84,7 @@ def _reach(outcome: RunResult, cell: AttackRun) -> np.ndarray:
 
 
 def _reach_transfers(outcome: RunResult, outcomes: Results) -> list[tuple[str, np.ndarray]]:
-    """Return the distances of `_reach` for examples that were made on other models and evaluated on this run's model.
-    """
+    """Return the distances of `_reach` for examples made on other models and evaluated on this run's model."""
     transfers = []
     for made in outcomes.done:
         fooled = fooled_when_shown(outcomes, made, outcome.cell.subject.key)
@@ -168,9 +167,7 @@ def _seeds(group: Sequence[RunResult]) -> Judged:
 
 
 def _library_checks(outcomes: Results) -> Iterator[Finding]:
-    """Yield the finding "libraries" for each comparison of implementations, and for each attack that only one library
-    ran.
-    """
+    """Yield the finding "libraries" for each comparison of implementations, and for attacks of only one library."""
     met = set()
     for contenders in comparisons_of(outcomes):
         met |= {each.cell.key for each in contenders if each.cell is not None}

@@ -42,9 +42,8 @@ def cells_of(
     """Yield the runs of a model, each with the index of its attack in the config.
 
     Implementations that lack an option which others of their attack support go into `refused`. Attacks whose surrogate
-    is
-    not among `surrogates` (None: any) are omitted. Without `components` (no image is known yet) radii are not checked
-    against the image size.
+    is not among `surrogates` (None: any) are omitted. Without `components` (no image is known yet) radii are not
+    checked against the image size.
     """
     from .presets import preset_radius  # builds every preset
 
@@ -142,8 +141,7 @@ def environment_key(device: str) -> dict[str, Any]:
 
 
 def sampling_settings(config: Config, classifier: Classifier, surrogate: bool | None) -> dict[str, int]:
-    """Return the sampling settings of a run, for judging a random model and for attacking a random model or surrogate.
-    """
+    """Return a run's sampling settings, for judging a random model and for attacking a random model or surrogate."""
     is_drawn = classifier.random if surrogate is None else surrogate
     drawn = {"draws": config.draws} if classifier.random else {}
     return {**drawn, "eot": config.eot} if is_drawn else drawn
@@ -170,8 +168,7 @@ def order_runs(config: Config, cells: Iterable[tuple[int, AttackRun]]) -> list[t
 
     Returns:
         The same runs; or with `stop_when_fooled` one worst-case run for each threat model (and target, seed,
-        surrogate),
-        once for each index.
+        surrogate), once for each index.
     """
     ordered = list(cells)
     if config.order == "cheap-first":
@@ -186,8 +183,7 @@ def check_stopping(config: Config, cells: Iterable[tuple[int, AttackRun]]) -> No
 
     Raises:
         InvalidInput: if an attack is a minimum-norm attack, two runs of one attack would be equal, or no two attacks
-            have
-            the same threat model.
+            have the same threat model.
         Unsupported: if an attack is fitted on all images, or has no name.
     """
     if not config.stop_when_fooled:

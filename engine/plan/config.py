@@ -53,10 +53,8 @@ class AttackChoice:
             stops growing; or a user's attack itself, see `as_implementation`.
         norm: None for the norm that most libraries support.
         epsilon: a number or a fraction such as "8/255". None for the customary radius, for attacks that need one.
-            Without a
-            norm, a radius of at most 1 is one of linf for a fixed-budget attack that supports linf; otherwise the
-            attack
-            must have only one norm.
+            Without a norm, a radius of at most 1 is one of linf for a fixed-budget attack that supports linf; otherwise
+            the attack must have only one norm.
         target: "", or "second-likely", "least-likely", "random", or a class number.
         parameters: canonical parameters, on top of the attack's matched ones.
         grid: for "best(...)": parameter -> values to try.

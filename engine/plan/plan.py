@@ -38,8 +38,7 @@ class Plan:
         data: source of the images.
         failed: models and implementations that are not evaluated, each with the reason.
         unknown: by key of a model on data or a run, its parts (model, attack, metric) that cannot be identified
-            completely,
-            with the reason: its records are valid for this plan only.
+            completely, with the reason: its records are valid for this plan only.
         name: name of this plan, stored in such records.
         choices: by key of a run, the indices in `config.attacks` of its attacks.
         surrogates: sources of surrogates, by identities; () is each model itself.
@@ -99,9 +98,7 @@ class Plan:
 
     @property
     def originals(self) -> dict[str, str]:
-        """The undefended model of each defended model that is tested on its examples; empty if every model has its own
-        examples.
-        """
+        """The undefended model of each defended model that is tested on its examples; empty for examples "own"."""
         return {} if self.config.examples == "own" else undefended_models(self.config.models)
 
     def shards(self, cell: AttackRun) -> list[int]:
@@ -162,9 +159,8 @@ def assign_shards(cells: Iterable[AttackRun], of: int) -> dict[str, tuple[int, .
     """Return the part of each shard of each run.
 
     The most expensive shards are assigned first, each to the part with the least work so far. The cost of a shard is
-    its
-    images times the expected passes per image (`expected_passes`). Equal shards are assigned in the order of the plan.
-    Every part thus gets shards of every model, whose cost is not known in advance.
+    its images times the expected passes per image (`expected_passes`). Equal shards are assigned in the order of the
+    plan. Every part thus gets shards of every model, whose cost is not known in advance.
 
     Args:
         cells: runs of a plan, in its order.

@@ -128,8 +128,7 @@ def plant_adversarial_example(
 
 
 def _interpolate(features: Tensor) -> tuple[Tensor, float]:
-    """Return the minimum-norm read-out that is -1 on all rows except the last and 1 on the last, shifted by CLOSENESS.
-    """
+    """Return the minimum-norm read-out that is -1 on all rows but the last and 1 on the last, shifted by CLOSENESS."""
     points = features.double().cpu()
     centre = points[:-1].mean(0)
     wanted = torch.cat([torch.zeros(len(points) - 1), torch.full((1,), 2.0)]).double()

@@ -37,8 +37,7 @@ class EvaluationSummary(NamedTuple):
         cells: number of runs of the plan; for a part, number of runs with shards in it.
         unfinished: number of these runs that lack shards of other parts.
         unknown: models, attacks and metrics that cannot be identified completely, by name, with the reason: their
-            earlier
-            runs are not reused.
+            earlier runs are not reused.
         unmeasured: users' metrics that could not be computed in a new run, with the reason.
         traffic: queries of this call to servers of remote models.
     """
@@ -73,8 +72,7 @@ def evaluate(
     """Run all runs of a plan that are missing in the store.
 
     It can be killed at any time and called again, and several processes may share a store. Finished work is not
-    repeated,
-    and the records do not depend on interruptions (except for the seconds).
+    repeated, and the records do not depend on interruptions (except for the seconds).
 
     Args:
         plan: the plan; for one part (`plan.plan_for_part`) its shards, and the transfers of its complete runs.
@@ -82,8 +80,7 @@ def evaluate(
         executor: executes the tasks; None for this process.
         retry_failed: whether to repeat failed runs, and those with conflicting results.
         trust_unknown: whether to reuse results of models, attacks and metrics that cannot be identified completely; if
-            not,
-            only results of this plan are used.
+            not, only results of this plan are used.
         progress: called with the attack's name and the number of images just attacked, also for reused images.
 
     Raises:

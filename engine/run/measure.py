@@ -60,8 +60,7 @@ def clean_table(
     logits: Tensor,
     drawn: Tensor | None = None,
 ) -> pa.Table:
-    """Build the record of clean images: prediction, logits, activation map of the label, and pictures of the first few
-    images.
+    """Build the record of clean images: prediction, logits, activation map of the label, pictures of the first few.
 
     Args:
         classifier: the model.
@@ -176,9 +175,7 @@ def _columns_of_model(result: AttackResult, classifier: Classifier) -> dict[str,
 
 
 def minimal_distance(result: AttackResult) -> Tensor:
-    """Return distances for curves, shape (N,): that of a successful example, inf without one, 0 for images
-    misclassified when clean.
-    """
+    """Return distances for curves, shape (N,): inf without an example, 0 for images misclassified when clean."""
     known = result.distance.where(result.success, math.inf)
     return known.where(result.attacked, 0.0)
 

@@ -134,9 +134,7 @@ def _coverage_columns(
 
 
 def _neuron_columns(result: AttackResult, classifier: Classifier, inputs: Tensor) -> Columns:
-    """Compute NS of adversarial images and NU of clean images: their means over the layers, and a column for each
-    layer.
-    """
+    """Compute NS of adversarial and NU of clean images: their means over the layers, and a column for each layer."""
     sensitive: dict[str, list[Tensor]] = {}
     uncertain: dict[str, list[Tensor]] = {}
     adversarial = result.adv_inputs.where(result.usable[:, None, None, None], inputs)
@@ -173,8 +171,7 @@ def _boundary_columns(classifier: Classifier, inputs: Tensor, result: AttackResu
 
 
 def _consistency_columns(classifier: Classifier, inputs: Tensor, result: AttackResult, group: MeasureGroup) -> Columns:
-    """Compute ENI of each image: the mean over noisy versions with uniform noise within epsilon, seeded by the image.
-    """
+    """Compute ENI of each image: the mean over noisy versions, whose uniform noise is seeded by the image."""
     if classifier.outputs == "labels":
         raise Unsupported(NO_CONFIDENCES)
     versions, epsilon = group["versions"], group["epsilon"]

@@ -1,4 +1,4 @@
-"""Execution of tasks in several processes on this machine. (`ray_cluster` uses several machines.)"""
+"""Execution of tasks in several processes on this machine; `ray_cluster` uses several machines."""
 
 import multiprocessing
 import os

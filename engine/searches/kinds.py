@@ -127,8 +127,7 @@ class Search:
     def complete_parameters(
         self, row: Implementation, given: Mapping[str, Any], epsilon: float | None = None, *, defaults: bool = False
     ) -> dict[str, Any]:
-        """Return the given parameters together with the matched ones; with `defaults` (the libraries' defaults), only
-        the given ones.
+        """Return the given parameters and, unless the libraries' `defaults` are requested, the matched ones.
 
         A search resolves a relative step size at each of its radii.
         """
@@ -210,8 +209,9 @@ def kind_in(title: str) -> SearchKind | None:
 
 
 def combinations(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Return every combination of a grid's values, or one empty combination without a grid; InvalidInput for an empty
-    list of values.
+    """Return every combination of a grid's values; one empty combination without a grid.
+
+    Raises InvalidInput for an empty list of values.
     """
     for name, values in grid.items():
         if isinstance(values, str) or not len(values):

@@ -123,10 +123,8 @@ class PortfolioResult(AttackResult):
     """Result of `search_portfolio`: the nearest example of each image over all attacks, and their total cost.
 
     `runs` is the number of attack runs of each image, (N,) int64; `winner` the index of the attack that found its
-    example,
-    (N,) int64, -1 without an example; `curves` contain only judged points. `budget` is the distance; `searched` the
-    largest
-    radius tried, (N,) float64, inf if a minimum-norm attack ran.
+    example, (N,) int64, -1 without an example; `curves` contain only judged points. `budget` is the distance;
+    `searched` the largest radius tried, (N,) float64, inf if a minimum-norm attack ran.
     """
 
     runs: Tensor
@@ -184,8 +182,7 @@ def search_portfolio(  # noqa: PLR0913 - the nouns of run_attack by position, th
         logits: logits of the clean images, if known, as in `run_attack`.
         grid: further parameters, and the values of each: an attack takes a different combination in each round.
         pixels: whether success and distance are measured on 8-bit examples, which are returned; the curves then have
-            the
-            distances at the end of each run only.
+            the distances at the end of each run only.
         progress: called with the number of images that the work since the last call amounts to.
         **parameters: canonical parameters, passed to every attack that has them and not chosen by the search.
 
@@ -257,9 +254,7 @@ def _run_users_attack(name: str) -> str:
 
 
 def _first_radius(rows: Sequence[Implementation], threat_model: ThreatModel, components: int) -> float | None:
-    """Return the first radius at which a fixed-budget attack tries images that are not fooled; None without such an
-    attack.
-    """
+    """Return the first radius of a fixed-budget attack on images that are not fooled; None without such an attack."""
     fixed = [row for row in rows if canonical_attack(row).kind == "fixed-budget"]
     return radius_grid(fixed[0], threat_model, components, 1).upper if fixed else None
 

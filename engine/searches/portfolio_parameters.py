@@ -60,8 +60,9 @@ def rounded_radius(radius: float) -> float | None:
 
 
 def steps_within_budget(passes: int) -> int:
-    """Return how many steps, each a forward and a backward pass, fit into `passes`: at least 1, rounded down to one of
-    8 values per octave.
+    """Return how many steps, each a forward and a backward pass, fit into `passes`: at least 1.
+
+    The number is rounded down to one of 8 values per octave.
     """
     steps = max(1, passes // 2)
     grain = max(1, 2 ** (steps.bit_length() - 1) // _FINE)
@@ -69,8 +70,9 @@ def steps_within_budget(passes: int) -> int:
 
 
 def opening_passes(row: Implementation, *, before_step: bool) -> int:
-    """Return the passes of the first attack, which gives the first radius; fewer if another attack's single step
-    follows.
+    """Return the passes of the first attack, which gives the first radius.
+
+    There are fewer if a different attack's single step follows.
     """
     return _OPENING.get(row.attack, _OPENING_BEFORE_STEP if before_step else _USUAL_OPENING)
 
@@ -93,8 +95,7 @@ def _passes_of_step(classes: int, cost: int) -> int:
 
 
 def is_one_step(row: Implementation, norm: str) -> bool:
-    """Whether an attack makes one step after the opening and no other round: adv-lib's DeepFool in l2, unless it is the
-    first attack.
+    """Whether an attack makes one step after the opening and no other round: adv-lib's DeepFool in l2, unless first.
 
     DeepFool goes to the nearest class by the gradients of all classes, while the other attacks go to the likeliest
     class. From its first step, the others find nearer examples than DeepFool's further steps. A second round would
@@ -154,8 +155,9 @@ def _fmn(turn: RoundContext) -> dict[str, Any]:
 
 
 def _ddn(turn: RoundContext) -> dict[str, Any]:
-    """Return the radius of DDN's first sphere, which is the known radius, and its rate of change, which is larger for
-    few steps.
+    """Return the radius of DDN's first sphere and its rate of change.
+
+    The radius is the known one. The rate is larger for few steps.
     """
     gamma = 0.3 if turn.passes < 80 else 0.1 if turn.passes < 150 else 0.05
     return {"gamma": gamma} | ({} if turn.radius is None else {"initial_epsilon": turn.radius})

@@ -34,9 +34,7 @@ FEWEST = 8  # passes of such a run, and of a whole search
 
 
 class Limits(NamedTuple):
-    """Limits of a search: passes of each image, first and largest radius of a fixed-budget run, and whether examples
-    are 8-bit.
-    """
+    """Limits of a search: passes of each image, first and largest radius of a fixed-budget run, 8-bit examples."""
 
     max_queries: int
     first_radius: float | None
@@ -180,8 +178,7 @@ class PortfolioSchedule:
         state.take_traced(rows, result, state.winner[rows], trace, torch.zeros_like(rows), self._classifier)
 
     def _take(self, place: int, share: int, *, slack: int, least: int, begun: bool = False) -> None:
-        """Run one round of an attack on every image with enough passes. If at most `slack` passes would remain, the
-        round uses them.
+        """Run one round of an attack on every image with enough passes, and all passes if at most `slack` would remain.
 
         If `begun`, the round starts at the nearest example, if there is one, regardless of the round's number.
         """

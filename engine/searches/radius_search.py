@@ -1,6 +1,4 @@
-"""Radius search: for each image, the smallest radius at which a fixed-budget attack succeeds ("best effort", RoBIC, eq.
-1).
-"""
+"""Radius search ("best effort" in RoBIC, equation 1): the smallest radius at which a fixed-budget attack succeeds."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -71,9 +69,8 @@ class RadiusSearchResult(AttackResult):
     """Result of `search_radius`: the nearest example of each image over the whole search, and its total cost.
 
     `runs` is the number of attack runs of each image, (N,) int64; `chosen` the values of the grid that gave each image
-    its
-    `budget`, None without an example. The radii were k / 2**rounds of `upper`, or of its doubles for images that were
-    not fooled at `upper`; `searched` is the largest radius tried for each image, (N,) float64, inf for the largest
+    its `budget`, None without an example. The radii were k / 2**rounds of `upper`, or of its doubles for images that
+    were not fooled at `upper`; `searched` is the largest radius tried for each image, (N,) float64, inf for the largest
     change that [0, 1] allows.
     """
 
@@ -272,9 +269,7 @@ def run_at(
 
 
 def alike(values: Tensor, *, mixed: bool) -> list[Tensor]:
-    """Return the images that can run together, as indices into `values`: all if radii may be mixed, otherwise those
-    with equal values.
-    """
+    """Return groups of images that can run together, as indices: all if radii may be mixed, else one per radius."""
     if mixed:
         return [torch.arange(len(values), device=values.device)]
     return [(values == value).nonzero()[:, 0] for value in values.unique()]

@@ -33,7 +33,7 @@ def write_atomic(path: str | Path, data: bytes | str, *, advice: str = "choose a
     Args:
         path: path of the file; its folder must exist.
         data: whole content.
-        advice: what to do if writing fails.
+        advice: sentence for the error message if writing fails.
 
     Raises:
         Unavailable: if it cannot be written; an existing file stays as it was.
@@ -67,7 +67,7 @@ def replace_file(path: Path, save: Callable[[Path], object]) -> None:
 
 
 def read_regular_file(path: Path, largest: int = LARGEST) -> bytes:
-    """Return the bytes of a regular file.
+    """Return the bytes of a file, if it is a regular file.
 
     Raises:
         OSError: if it cannot be read.

@@ -35,8 +35,7 @@ def corrupt_images(inputs: Tensor, corruption: str, severity: int, *, seed: int 
     seed alone, not on the other images. Grey images are corrupted as three equal channels, of which the first is
     returned. Up to 32 pixels a side the severities are CIFAR-10-C's, up to 64 Tiny ImageNet-C's, else ImageNet-C's.
     The published sets are stored as JPEG and hence a little harder. Motion blur and snow are the library's, for which
-    the
-    authors used ImageMagick, and its elastic transformation has no affine part.
+    the authors used ImageMagick, and its elastic transformation has no affine part.
 
     Args:
         inputs: images in [0, 1], shape (N, C, H, W), with 1 or 3 channels.

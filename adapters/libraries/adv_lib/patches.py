@@ -37,8 +37,7 @@ def crossing_projections() -> Iterator[None]:
     """Let FMN project onto a ball a thousandth larger, and as in the paper.
 
     It then crosses a boundary where it may otherwise stall (short-of-the-boundary). In l2, perturbations inside the
-    ball
-    are unchanged (projection-stretches); in l0, at least one component remains (last-component).
+    ball are unchanged (projection-stretches); in l0, at least one component remains (last-component).
     """
     shipped = {name: getattr(_FMN, name) for name in (f"l{norm}_projection_" for norm in ("inf", 2, 1, 0))}
 

@@ -1,8 +1,7 @@
 """Implementations of CleverHans: functions, canonical parameters and known issues.
 
 SLIDE's random start is not a parameter here, because it is discarded if bounds are given. C&W's constants,
-HopSkipJump's
-starts and its threshold are set in `driver.py`.
+HopSkipJump's starts and its threshold are set in `driver.py`.
 """
 
 from collections.abc import Mapping

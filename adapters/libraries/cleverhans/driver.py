@@ -89,8 +89,7 @@ def _searchable(words: dict[str, Any], inputs: Tensor) -> dict[str, Any]:
     """Give HopSkipJump a threshold that float32 can reach, and starting points that it does not mistake for a batch.
 
     Its threshold is gamma / d ** 1.5 (l2) or gamma / d ** 2 (linf) for d components. It is a tensor, because
-    HopSkipJump
-    computes the minimum of a tensor and the threshold.
+    HopSkipJump computes the minimum of a tensor and the threshold.
     """
     components = inputs[0].numel()
     power = 1.5 if words["constraint"] == 2 else 2.0

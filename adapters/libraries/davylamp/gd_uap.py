@@ -54,9 +54,8 @@ def learn_perturbation(
 
     Adam on the sum over the convolutions of log(|output|^2 / 2), for the perturbation added to a grey image;
     clipped to the ball after each step, and halved once more than half of it is saturated and that proportion has
-    settled
-    (their section III-C). Differences: the paper selects the perturbation that fools most of a second data set, this
-    implementation the one with the largest objective; without convolutions the linear layers are used.
+    settled (their section III-C). Differences: the paper selects the perturbation that fools most of a second data set,
+    this implementation the one with the largest objective; without convolutions the linear layers are used.
 
     Args:
         model: maps images in [0, 1] to logits, differentiably, and has its layers among its modules.

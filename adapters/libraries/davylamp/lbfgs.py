@@ -34,8 +34,7 @@ def lbfgs(
     is not) and is then bisected on a logarithmic scale. Each round starts at the image. The minimiser is a projected
     quasi-Newton method with limited memory (Kim, Sra and Dhillon 2010): L-BFGS on the pixels that are not held at 0 or
     1 by the gradient, with each move cut to the box and shortened until the objective falls. A round ends for an image
-    once
-    it moves no pixel any more; the image is then not queried until the next one.
+    once it moves no pixel any more; the image is then not queried until the next one.
 
     Args:
         model: maps images in [0, 1] to logits, differentiably.

@@ -23,8 +23,7 @@ def rays(
     """RayS (Chen and Gu 2020): the direction in {-1, 1}^d along which the decision boundary is nearest.
 
     The signs of one block after the other are flipped, and the blocks are halved once all were tried. A flip is
-    accepted
-    if the image is fooled at the best distance so far (one query) and nearer (a binary search).
+    accepted if the image is fooled at the best distance so far (one query) and nearer (a binary search).
 
     Every image has a separate state in the search, so that each call of the model covers all images that are
     not done. An image is also done once no single component improves the result: for a deterministic model

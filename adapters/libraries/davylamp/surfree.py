@@ -42,8 +42,7 @@ def surfree(  # noqa: PLR0913 - the parameters of the attack, by keyword
 
     v has the low frequencies of the image itself (the lower half of its cosine transform, with random signs) and is
     orthogonal to the last 100. The last queries are used for a binary search towards the image. Every image has a
-    separate
-    state, so that each call of the model covers all images that have queries left.
+    separate state, so that each call of the model covers all images that have queries left.
 
     Args:
         model: maps images in [0, 1] to logits; only the most likely class is used.

@@ -39,9 +39,8 @@ def tremba(  # noqa: PLR0913 - the parameters of the attack, by keyword
 
     A point of the embedding, initially the encoder's output for the image, becomes a perturbation: the decoder's output
     times epsilon. In each step the point is queried, then `samples` points around it, in antithetic pairs. It moves
-    along
-    the mean of their noise, weighted by the hinge of their margins. The learning rate is
-    halved if the loss has not fallen over 20 steps. An image is done once its point fools the model.
+    along the mean of their noise, weighted by the hinge of their margins. The learning rate is halved if the loss has
+    not fallen over 20 steps. An image is done once its point fools the model.
 
     Args:
         model: maps images in [0, 1] to logits; no gradient is used.

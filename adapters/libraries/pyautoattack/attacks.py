@@ -1,8 +1,7 @@
 """Implementations of pyautoattack: classes, canonical parameters and known issues.
 
 APGD, FAB and Square are the authors' code (fra31/auto-attack, last changed in 2023), line by line except for imports,
-so
-they serve as the reference for other libraries' versions. Only the standard version of the ensemble is listed: the
+so they serve as the reference for other libraries' versions. Only the standard version of the ensemble is listed: the
 others are different lists of the same attacks.
 """
 
