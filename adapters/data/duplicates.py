@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def first_occurrence(inputs: Tensor) -> list[int]:
-    """Return, for each image, the index of the first image equal to it (its own if there is no earlier one).
+    """Return, for each image, the index of the first image that is equal to it, which may be the image itself.
 
     Args:
         inputs: shape (N, ...).

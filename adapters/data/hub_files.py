@@ -25,7 +25,7 @@ def download_split(name: str, place: str, part: str) -> list[Path]:
 
     Args:
         name: name of the data, for messages.
-        place: "ORG/NAME" or "ORG/NAME@REVISION"; without a revision, the hub's Parquet files.
+        place: "ORG/NAME" or "ORG/NAME@REVISION". Without a revision, the Parquet files that the hub generates.
         part: "SPLIT", "CONFIG/SPLIT", or "" for the test split.
 
     Raises:

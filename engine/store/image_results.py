@@ -140,7 +140,7 @@ class ImageResults:
 
     @property
     def by_majority(self) -> str:
-        """Kind of attacks for which the MR of a random model uses the majority of its samples, not their rate, or ""."""
+        """Attacks for which the MR of a random model uses the majority of its samples instead of their rate, or ""."""
         is_targeted = self.threat_model is not None and self.threat_model.targeted
         return "under targeted attacks" if is_targeted and self.is_random else ""
 

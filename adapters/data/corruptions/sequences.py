@@ -27,7 +27,7 @@ class Sequence(NamedTuple):
         frame: returns one frame for a clean image (float64, H x W x 3, in [0, 1]), its number and the result of
             `prepare`.
         prepare: computes what all frames of an image share, or None for nothing.
-        finding: how it differs from ImageNet-P's. The published frames are also stored as video, unlike these.
+        finding: difference from ImageNet-P's sequence. In addition, the published frames are compressed as video.
     """
 
     name: str
@@ -54,7 +54,8 @@ def frames_of(image: Tensor, sequence: str, *, seed: int = 0) -> Tensor:
     """Compute the 8-bit frames of one image, as in ImageNet-P at its first difficulty.
 
     Args:
-        image: in [0, 1], shape (3, H, W), of more than 64 pixels a side: the lengths of the steps are for 224.
+        image: image in [0, 1], shape (3, H, W), with more than 64 pixels a side, because the step lengths are for 224
+            pixels.
         sequence: name, "translate".
         seed: random seed; the frames depend on it and on the image alone.
 
@@ -106,7 +107,7 @@ def _moved(clean: np.ndarray, place: int, _: Any) -> np.ndarray:
 
 
 def _zooms(clean: np.ndarray) -> Iterator[np.ndarray]:
-    """The mean of the image and of ever larger ones, one by one."""
+    """Yield the mean of the image and of increasingly enlarged versions, one frame at a time."""
     total = np.zeros_like(clean)
     for place in range(31):
         total = total + (_affine(clean, scale=1 + 0.004 * place) if place else clean)
@@ -156,7 +157,7 @@ def _affine(clean: np.ndarray, *, angle: float = 0, shift: int = 0, scale: float
 
 
 def _tilted(clean: np.ndarray, place: int, _: Any) -> np.ndarray:
-    """Rotate around both axes in space and project from the distance of the diagonal."""
+    """Rotate the image around both axes in space, and project it from a distance equal to the diagonal."""
     import cv2
 
     height, width = clean.shape[:2]

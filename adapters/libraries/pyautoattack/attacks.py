@@ -1,8 +1,8 @@
 """Implementations of pyautoattack: classes, canonical parameters and known issues.
 
 APGD, FAB and Square are the authors' code (fra31/auto-attack, last changed in 2023), line by line except for imports,
-so they serve as the reference for other libraries' versions. Only the standard version of the ensemble is listed: the
-others are different lists of the same attacks.
+so they serve as the reference for other libraries' versions. Only the standard version of the ensemble is listed,
+because the other versions are different lists of the same attacks.
 """
 
 from collections.abc import Mapping

@@ -38,11 +38,11 @@ class IsolatedAttack:
 
     Args:
         where: its name in messages: "my_attack.py:MyAttack".
-        path: of the file.
+        path: path of the file.
         isolation: limits of that process.
         form: library of its class, see `Form`.
-        identity: of its code and settings, as computed by that process.
-        epsilon: radius of an instance.
+        identity: identity of its code and settings, as computed by that process.
+        epsilon: radius of an instance; None without one.
         defaults: its defaults, by parameter.
     """
 
@@ -97,8 +97,8 @@ def implementation_from_description(facts: Any, name: str, path: Path, isolation
 
     Args:
         facts: result of `describe_row`.
-        name: of the attack, "path/to/file.py:NAME".
-        path: of the file.
+        name: name of the attack, "path/to/file.py:NAME".
+        path: path of the file.
         isolation: limits of its process.
 
     Raises:

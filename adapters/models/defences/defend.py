@@ -25,9 +25,9 @@ def defend(classifier: Classifier, defence: str, name: str = "") -> Classifier:
         name: name of the defended model. If empty, it is built from the model's and the defence's names.
 
     Returns:
-        A classifier with the same number of classes, for images of the same size. Each query of it is one query of the
-        undefended model (for `smoothing`, as many as its draws). It is `random` if the defence or the undefended model
-        is.
+        A classifier with the same number of classes, for images of the same size. Each of its queries is one query of
+        the undefended model (for `smoothing`, one for each noisy copy). It is `random` if the defence or the undefended
+        model is.
 
     Raises:
         UnknownName: if there is no such defence or parameter.
@@ -85,7 +85,7 @@ class Defended(nn.Module):
 
 
 class _Replaced(torch.autograd.Function):
-    """Returns the second tensor, and passes its gradients to the first."""
+    """Returns the second tensor in the forward pass, and gives its gradient to the first in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, changed: Tensor) -> Tensor:  # noqa: ARG004 - torch's signature

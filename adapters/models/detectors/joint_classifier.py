@@ -21,7 +21,7 @@ def is_detector_part(text: str) -> bool:
 
 
 def add_detector(classifier: Classifier, text: str, source: str, name: str) -> Classifier:
-    """Add a class "detected" to a classifier, which wins if the detector flags the image as adversarial.
+    """Add a class "detected" to a classifier. It is predicted if the detector flags the image as adversarial.
 
     Args:
         classifier: the model that the detector was trained for.
@@ -53,10 +53,11 @@ def add_detector(classifier: Classifier, text: str, source: str, name: str) -> C
 
 
 class _Joint(nn.Module):
-    """The model's logits, and one more: the largest of them plus the score's distance above the threshold.
+    """The model's logits and one more: the largest of them plus the amount by which the score exceeds the threshold.
 
-    The last class thus wins exactly if the detector flags the image, whatever the logits are. Carlini and Wagner (2017,
-    Adversarial Examples Are Not Easily Detected) multiply instead, which requires a positive largest logit.
+    The last class is thus predicted exactly if the detector flags the image, whatever the logits are. Carlini and
+    Wagner (2017, Adversarial Examples Are Not Easily Detected) multiply instead, which requires a positive largest
+    logit.
     """
 
     def __init__(self, classifier: Classifier, scorer: Scorer, line: float):

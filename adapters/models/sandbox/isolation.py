@@ -20,9 +20,9 @@ class Isolation:
     """Isolation of models from this process.
 
     Args:
-        isolate: "no" for none. "auto" for models built by a Python file. "yes" for every model loaded by name, and
-            attacks from files. "strict" for every model read from files, and attacks and data from files, in a sandbox
-            that shows only Python and the file's folder; an error if there is no sandbox.
+        isolate: which code is isolated. "no" for none. "auto" for models built by a Python file. "yes" for every model
+            loaded by name, and attacks from files. "strict" for every model read from files, and attacks and data from
+            files, in a sandbox that shows only Python and the file's folder; an error if there is no sandbox.
         seconds: time limit of one reply, or of loading. A process that takes longer is killed.
         gibibytes: memory limit of the process on a CPU. If None, four fifths of the machine's memory.
     """
@@ -52,7 +52,7 @@ NOT_ISOLATED = Isolation()
 
 
 def foreign_files(name: str) -> list[Path]:
-    """Return the Python files whose code a model name runs: parts of a chain, and the model of a weights file."""
+    """Return the Python files that loading a model runs: parts of a chain, and the model of a weights file."""
     parts = [part for part in name.split("+") if part]
     files = [split_file_name(part)[0] for part in parts if is_file_name(part)]
     for part in parts:
@@ -63,13 +63,13 @@ def foreign_files(name: str) -> list[Path]:
 
 
 def read_files(name: str) -> list[Path]:
-    """Return every file that a model name reads: Python, ONNX, weights and detector files, and class names."""
+    """Return every file that loading a model reads: Python, ONNX, weights and detector files, and class names."""
     parts = [part.removeprefix("detector:").removeprefix("onnx:") for part in name.split("+")]
     parts += _LABELS.findall(name)
     return [*foreign_files(name), *(path for part in parts if (path := Path(part).expanduser()).is_file())]
 
 
 def packages_of(name: str) -> list[str]:
-    """Return packages that a model's files mention and that take seconds to import."""
+    """Return the packages in a model's files that take seconds to import."""
     texts = [path.read_bytes() for path in foreign_files(name) if path.is_file()]
     return [package for package in _SLOW_PACKAGES if any(package.encode() in text for text in texts)]

@@ -62,7 +62,7 @@ def _load(name: str, rest: str) -> Classifier:
 
 
 def _forget_origin(model: nn.Module) -> None:
-    """Remove attributes that record where and how a model was loaded, which are not part of its identity."""
+    """Remove attributes on where and how a model was loaded, because they are not part of its identity."""
     for layer in model.modules():
         vars(layer).pop("_weight_conversions", None)
         if "name_or_path" in vars(layer):
@@ -81,7 +81,7 @@ def _library() -> ModuleType:
 
 
 def _split(rest: str) -> tuple[str, str]:
-    """Split into repository and revision: "ORG/NAME" or "ORG/NAME@REVISION"."""
+    """Split "ORG/NAME" or "ORG/NAME@REVISION" into repository and revision."""
     repository, _, revision = rest.partition("@")
     if repository.count("/") != 1 or not all(repository.split("/")):
         raise InvalidInput(f"expected hf:ORG/NAME, hf:ORG/NAME@REVISION or hf:./FOLDER, got hf:{rest}")
