@@ -97,7 +97,10 @@ SUPPLIED = ("seed", "num_classes", "starting_points")
 
 
 def find_parameter(name: str, more: Mapping[str, Parameter] | None = None) -> Parameter:
-    """Return the parameter of that name. Raises UnknownName, which suggests the name for other libraries' words."""
+    """Return the parameter of that name.
+
+    Raises UnknownName, which suggests the canonical name for other libraries' names.
+    """
     if more and name in more:
         return more[name]
     if name not in PARAMETERS:
@@ -112,13 +115,13 @@ def check_parameter(name: str, value: Any, more: Mapping[str, Parameter] | None 
     """Return `value` converted to the parameter's type.
 
     Args:
-        name: of a canonical parameter, or of one in `more`.
+        name: name of a canonical parameter, or of one in `more`.
         value: the value.
         more: parameters of one implementation alone.
 
     Raises:
         UnknownName: if there is no such parameter.
-        InvalidInput: if the value has a wrong type or lies outside the parameter's range.
+        InvalidInput: if the value has a wrong type or is outside the parameter's range.
     """
     wanted = find_parameter(name, more)
     allowed = (int, float) if wanted.type is float else (wanted.type,)

@@ -43,7 +43,7 @@ def check_any_access(
 
 
 def missing_requirement(row: Implementation, classifier: Classifier, inputs: Tensor, *, aimed: bool = False) -> str:
-    """Return why an attack cannot run on a model, phrased to follow its name; "" if it can."""
+    """Return why an attack cannot run on a model, phrased to follow the attack's name; "" if it can."""
     knowledge = canonical_attack(row).knowledge
     detect_output_format(classifier, inputs)
     if knowledge == "white-box" and not has_gradients(classifier, inputs):
@@ -60,12 +60,12 @@ def missing_requirement(row: Implementation, classifier: Classifier, inputs: Ten
 
 
 def why_no_layers(row: Implementation, classifier: Classifier) -> str:
-    """Return why an attack cannot read the model's layers, phrased to follow its name; "" if it can, or need not."""
+    """Return why an attack cannot read the model's layers, phrased to follow its name; "" if it can or need not."""
     return _ELSEWHERE if row.reads_layers and runs_in_process(classifier) else ""
 
 
 def detect_output_format(classifier: Classifier, inputs: Tensor) -> None:
-    """Query one image, shape (N, C, H, W) with the others, if the model's output format is not known yet."""
+    """Query one of the images, shape (N, C, H, W), if the model's output format is not known yet."""
     if classifier.outputs is None:
         classifier.predict_logits(inputs[:1])
 

@@ -207,7 +207,10 @@ class _ForkServer:
 
 
 def _others(*, dead: bool = False) -> list[Path]:
-    """Return the /proc folders of processes other than this one and the sandbox's first; `dead`: ended ones, too."""
+    """Return the /proc folders of processes other than this one and the sandbox's first.
+
+    With `dead`, include processes that have ended.
+    """
     ours = ("1", str(os.getpid()))
     places = [each for each in Path("/proc").iterdir() if each.name.isdigit() and each.name not in ours]
     return [each for each in places if dead or _lives(each)]

@@ -89,7 +89,7 @@ def _split(rest: str) -> tuple[str, str]:
 
 
 def _fetched(name: str, repository: str, revision: str) -> Path:
-    """Return the folder with a model's files in the hub's cache, downloaded if missing."""
+    """Return the folder of a model's files in the hub's cache. Missing files are downloaded."""
     from huggingface_hub import try_to_load_from_cache
 
     known = {
@@ -129,7 +129,7 @@ def _fetch(name: str, repository: str, revision: str, file: str) -> Path:
 
 
 def _check_architecture(config: dict[str, Any], transformers: ModuleType, name: str) -> None:
-    """Raise Unsupported unless the model is an image classifier that needs no code of its own."""
+    """Raise Unsupported unless the model is an image classifier that needs no code from its repository."""
     kinds = [str(kind) for kind in config.get("architectures") or ()]
     if config.get("auto_map") and config.get("model_type") not in transformers.CONFIG_MAPPING:
         raise Unsupported(f"{name} needs its own code (trust_remote_code), which davylamp never runs")

@@ -1,4 +1,4 @@
-"""Definition of a model source: a prefix of model names, and a function that loads the rest of the name."""
+"""Definition of a model source: a prefix of model names, and a function that loads a model by the rest of its name."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Provider:
     architecture: Callable[[str], Architecture] | None = None
 
     def matches(self, rest: str) -> bool:
-        """Whether a name after the prefix may belong to this source. Loading it decides."""
+        """Whether a name after the prefix may belong to this source. Only loading shows whether it does."""
         return bool(self.patterns) or rest in self.names()
 
     def list_names(self) -> list[str]:
@@ -40,6 +40,6 @@ class Provider:
 
 
 def unknown_among(kind: str, name: str, known: Iterable[str], hint: str) -> UnknownName:
-    """Build an UnknownName that gives a hint instead of a thousand names if none is similar."""
+    """Build an UnknownName error. If no name is similar, it contains a hint instead of a thousand names."""
     known = list(known)
     return UnknownName(kind, name, known if get_close_matches(name, known, n=1, cutoff=0.5) else [hint])

@@ -59,9 +59,9 @@ def loading(name: str, file: Path, *errors: type[Exception]) -> Iterator[None]:
 
 
 def check_reachable(url: str, name: str, file: Path) -> int | None:
-    """Return the size in bytes stated by the server of the weights, if any; Unavailable if it cannot be reached.
+    """Return the size in bytes that the server of the weights reports, if any; Unavailable if it cannot be reached.
 
-    Called before a model is built, so that a missing network is noticed in seconds, not minutes.
+    This is called before a model is built, so that a missing network is detected in seconds instead of minutes.
     """
     try:
         with urlopen(Request(url, method="HEAD"), timeout=_PROBE_SECONDS) as answer:
@@ -77,7 +77,9 @@ def check_reachable(url: str, name: str, file: Path) -> int | None:
 
 
 def fetch_weights(url: str, name: str, megabytes: float | None = None) -> Path:
-    """Return the file with the weights at a URL, downloaded to torch's folder if missing, with its hash verified.
+    """Return the file with the weights at a URL, with its hash verified.
+
+    A missing file is downloaded to torch's folder.
 
     Args:
         url: ends in a file name with the first digits of the file's SHA-256, as in torch.hub.
@@ -106,8 +108,8 @@ def fetch_weights(url: str, name: str, megabytes: float | None = None) -> Path:
 def check_hash(name: str, file: Path) -> None:
     """Raise Unavailable unless a file's SHA-256 starts with the digits in its name.
 
-    The name is torch.hub's NAME-HASH.pth or, in the hub's cache, where files are links, that of the link's target. A
-    name without a hash is not checked.
+    The name has torch.hub's form NAME-HASH.pth. In the hub's cache, where files are links, the name of the link's
+    target counts. A name without a hash is not checked.
     """
     wanted = _HASH_IN_NAME.search(file.name) or _SHA256.fullmatch(file.resolve().name)
     if not file.is_file():
