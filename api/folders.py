@@ -55,14 +55,14 @@ def curve(
     """Compute accuracy against a budget, with half distortion and optimality, or distance against queries.
 
     Args:
-        folder: made by `evaluate`.
+        folder: results folder made by `evaluate`.
         against: kind of budget; "passes" for the median distance by number of queries.
-        norm: restrict to this norm.
-        model: restrict to these models.
+        norm: norm of the curves; None for all norms.
+        model: names of models; empty for all.
         budget: values of the table, numbers or fractions such as "4/255", or None for round ones.
         bootstrap: replicates, over images; 0 for no intervals.
         seed: random seed of the bootstrap.
-        out: draw the curves into this file: .svg, .png or .pdf.
+        out: file for a plot of the curves: .svg, .png or .pdf.
 
     Raises:
         DavylampError: as `build_curves` and `build_distance_curves`.
@@ -102,19 +102,20 @@ def check(
     """Compute failure indicators of a results folder: masked gradients, weak or broken attacks, wrong models.
 
     Args:
-        folder: made by `evaluate`.
-        run: also repeat each run on a few images, for indicators that records alone cannot give.
-        model: restrict to these models; with `run`, optionally the modules themselves, by name.
+        folder: results folder made by `evaluate`.
+        run: whether to also repeat each run on a few images, for indicators that do not follow from the records.
+        model: names of models, empty for all; with `run`, optionally the modules, by name.
         data: for `run`, images and labels in place of loading them by name.
-        limit: images of each run, for `run`.
+        limit: number of images of each run, for `run`.
         device: device of models that are loaded by name, for `run`.
         version: version with which modules were evaluated.
-        progress: called with the number of models before they run; its context's value is called with progress.
+        progress: called with the number of models before they run. It returns a context manager, whose value is called
+            with the progress.
         **loading: settings of `Config` for models loaded by name: isolate, rate, ...
 
     Returns:
-        One row per indicator; `made` has the indicator results and the repeated runs; `notes` name what could not be
-        run.
+        One row per indicator. `made` has the indicator results and the repeated runs, and `notes` name the runs that
+        could not be repeated.
 
     Raises:
         DavylampError: as `check_folder` and `probe_folder`.
@@ -172,9 +173,9 @@ def detect(
     """Measure trained detectors on the stored examples of a results folder.
 
     Args:
-        folder: made by `evaluate` with `keep_images=True`.
-        detector: files made by `train`.
-        false_alarms: false-positive rates, inside [0, 1), or None for 0.01 and 0.05.
+        folder: results folder made by `evaluate` with `keep_images=True`.
+        detector: detector files made by `train`.
+        false_alarms: false-positive rates in [0, 1), or None for 0.01 and 0.05.
         model: the evaluated modules by name, in place of loading them by name.
         data: images and labels in place of loading them by name.
         device: device of models that are loaded by name.
@@ -226,14 +227,14 @@ def export(
     """Pack a results folder into one file with tables, card, licence and checksums, or write AttackBench's files.
 
     Args:
-        folder: made by `evaluate`.
+        folder: results folder made by `evaluate`.
         out: the ZIP file; for "attackbench" a folder for its files.
         form: output format.
-        licence: of a bundle: an SPDX identifier such as "CC-BY-4.0".
-        creator: of a bundle: author of the results.
-        name: of a bundle: title of the data set; "" for models and data.
-        description: of a bundle, in a sentence; "" for a summary.
-        images: of a bundle: whether to include stored adversarial images.
+        licence: for a bundle, an SPDX identifier such as "CC-BY-4.0".
+        creator: for a bundle, the author of the results.
+        name: for a bundle, the title of the data set; "" for a title made from models and data.
+        description: for a bundle, a sentence; "" for a summary.
+        images: for a bundle, whether to include stored adversarial images.
         data: for "attackbench", the images of the folder, or a different name for them, or None for the evaluated ones.
 
     Returns:
@@ -274,13 +275,13 @@ def import_results(
     model: str | None = None,
     data: Any = None,
 ) -> VerbResult:
-    """Read a bundle into a new folder, or other programs' results into a results folder, without judging them.
+    """Read a bundle into a new folder, or other programs' results into a results folder. They are not judged again.
 
     Args:
         what: the bundle, or the other program's file or folder of files.
-        out: a new folder for a bundle; else the results folder.
+        out: a new folder for a bundle, otherwise an existing results folder.
         form: input format.
-        model: for "attackbench", the model of the folder; None to match it by its predictions.
+        model: for "attackbench", the name of the model in the folder; None to match it by its predictions.
         data: for "attackbench", the images of the folder, or a different name for them, or None for the evaluated ones.
 
     Returns:

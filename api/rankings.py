@@ -61,13 +61,13 @@ class RankedResults:
         per: see `build_responses`.
         unequal: see `build_responses`.
         original: see `build_responses`.
-        norm: restrict to attacks in this norm, or None for any.
-        knowledge: restrict to attacks with this knowledge, or None for all.
-        examples: for "defences" of folders: made on each defended model or on its original; None for own if there are
-            any.
+        norm: norm of the attacks, or None for any.
+        knowledge: attacker knowledge of the attacks, or None for any.
+        examples: for "defences" of folders, "own" for examples made on each defended model, "original" for those made
+            on its undefended model; None for "own" if such examples exist.
 
     Raises:
-        InvalidInput: if examples are given for other subjects, or with a budget.
+        InvalidInput: if `examples` is given for subjects other than "defences", or with a budget.
         UnknownName: if there is no such norm.
     """
 
@@ -89,10 +89,10 @@ class RankedResults:
             raise InvalidInput("expected `budget` without `examples`: the distances are those that fool the original")
 
     def read(self, source: str | Path | pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
-        """Return one row per image, for defended models on examples made in one way, with notes.
+        """Return one row per image, with notes; for defended models, all on the same kind of examples.
 
         Args:
-            source: a results folder, or a frame of one.
+            source: a results folder, or a frame loaded from one.
         """
         if isinstance(source, pd.DataFrame):
             if self.examples is not None:
@@ -109,12 +109,12 @@ class RankedResults:
 
     @property
     def of_responses(self) -> dict[str, Any]:
-        """Return the choices applied to the rows, by their names in `build_responses`."""
+        """Return the choices that apply to rows, by their names in `build_responses`."""
         return {name: getattr(self, name) for name in Choices._fields}
 
 
 class ImageRanking(NamedTuple):
-    """A ranking by images, with notes on the folder at the end, and its responses."""
+    """A ranking by images, whose notes end with those on the folder, and its responses."""
 
     ranking: Ranking
     responses: Responses
@@ -125,12 +125,12 @@ def rank_images(source: str | Path | pd.DataFrame, chosen: RankedResults, **opti
     """Rank by the responses to each image.
 
     Args:
-        source: a results folder, or a frame of one.
-        chosen: which results.
-        **options: of `rank_responses`: scoring, model, method, seed.
+        source: a results folder, or a frame loaded from one.
+        chosen: selection of the results.
+        **options: options of `rank_responses`: scoring, model, method, seed.
 
     Raises:
-        InvalidInput: if they cannot be ranked.
+        InvalidInput: if the results cannot be ranked.
     """
     results, notes = chosen.read(source)
     if chosen.subjects == "models" and not isinstance(source, pd.DataFrame):
@@ -143,19 +143,19 @@ def rank_images(source: str | Path | pd.DataFrame, chosen: RankedResults, **opti
 def place_images(
     source: str | Path | pd.DataFrame, baseline: str | Path | pd.DataFrame, chosen: RankedResults, **options: Any
 ) -> tuple[tuple[Placement, ...], tuple[str, ...]]:
-    """Place every subject that a baseline lacks among its subjects, by the responses to each image.
+    """Place every subject that a baseline lacks among the baseline's subjects, by the responses to each image.
 
     Args:
-        source: a results folder, or a frame of one, with the new subjects.
-        baseline: a results folder, or a frame of one.
-        chosen: which results, of both.
-        **options: of `place_results`: scoring, model, method, seed, adaptive, width, batch.
+        source: a results folder, or a frame loaded from one, with the new subjects.
+        baseline: a results folder, or a frame loaded from one.
+        chosen: selection of the results, for both.
+        **options: options of `place_results`: scoring, model, method, seed, adaptive, width, batch.
 
     Returns:
         The placements, and notes on the folder of the new subjects.
 
     Raises:
-        InvalidInput: if they cannot be placed.
+        InvalidInput: if the subjects cannot be placed.
     """
     options.pop("scoring", None)
     (new, notes), (known, _) = chosen.read(source), chosen.read(baseline)
@@ -200,29 +200,30 @@ def rank(
     """Rank models, attacks or defences by item response theory on every image, with uncertainty.
 
     Args:
-        results: a results folder, or the frame that `load` makes of one, possibly filtered.
-        subjects: what is ranked.
-        against: results of a baseline: each subject that it lacks is placed among its subjects, one at a time, by the
-            responses that both have. The abilities and items of the baseline do not change.
-        budget: a radius at which smallest changes count.
-        per: what counts once: an attack, by the strongest of its libraries on each image, or every implementation.
-        norm: restrict to attacks in this norm.
-        knowledge: restrict to attacks with this knowledge.
+        results: a results folder, or a frame from `load`, possibly filtered.
+        subjects: kind of the ranked subjects: "models", "attacks", "implementations" or "defences".
+        against: results of a baseline. Each subject that the baseline lacks is placed among the baseline's subjects,
+            one at a time, by the responses to common items. The abilities and items of the baseline do not change.
+        budget: radius within which an example of a minimum-norm attack counts as fooling.
+        per: whether an "attack" counts once, by the strongest of its libraries on each image, or every
+            "implementation".
+        norm: norm of the attacks; None for any.
+        knowledge: attacker knowledge of the attacks; None for any.
         unequal: omit items without a response of every subject ("common"), or treat these as missing ("keep").
         original: for "defences": the undefended model of all others, if it does not follow from their names.
-        examples: for "defences" of folders: made on each defended model, or on its original; None for own if there are
-            any. Those of the original cannot be combined with a budget, because their distances are those that fool the
-            original.
-        **options: of `davylamp.scoring.rank_responses`: scoring, model, method, seed; without scoring for a baseline.
-            Or `scoring="canary"`, as published from means of metrics, with propagate and seed: it needs the folder, or
-            a CSV table of metrics, and ranks by one kind of attack: without `knowledge` by white-box ones if there are
-            any.
+        examples: for "defences" of folders, "own" for examples made on each defended model, "original" for those made
+            on its undefended model; None for "own" if such examples exist. `examples` cannot be combined with a budget,
+            because the distances are those that fool the undefended model.
+        **options: options of `davylamp.scoring.rank_responses`: scoring, model, method, seed; with a baseline without
+            scoring. Or `scoring="canary"` with propagate and seed, for CANARY's published ranking by means of metrics.
+            It needs the folder, or a CSV table of metrics, and ranks by one kind of attacks: without `knowledge`, by
+            white-box attacks if there are any.
 
     Returns:
         The ranking; with a baseline a placement for each new subject.
 
     Raises:
-        InvalidInput: with fewer than two subjects, or a choice that selects nothing or would be ignored.
+        InvalidInput: if there are fewer than two subjects, or a choice selects nothing or would be ignored.
         UnknownName: for an unknown keyword.
     """
     for name in options:
@@ -254,9 +255,9 @@ class LayerRanking(NamedTuple):
 
     Attributes:
         layer: "white-box" or "black-box"; "all" for a table.
-        ranking: of these attacks; its notes end with those on the table of metrics.
+        ranking: ranking by these attacks. Its notes end with those on the table of metrics.
         metrics: number of metrics.
-        without: the ranking without each metric; None if not requested.
+        without: effect of omitting each metric on the ranking; None if not requested.
     """
 
     layer: str
@@ -269,12 +270,12 @@ class _RankRequest(NamedTuple):
     """A requested ranking.
 
     Args:
-        results: a results folder, a frame of one, or a CSV table of metrics.
+        results: a results folder, a frame loaded from one, or a CSV table of metrics.
         against: the baseline, or None.
         chosen: selection of the results.
-        options: of the fit: scoring, model, method, seed; for a baseline adaptive, width, batch.
+        options: options of the fit: scoring, model, method, seed; for a baseline adaptive, width, batch.
         of_metrics: whether means of metrics are ranked.
-        propagate: for these, whether to propagate the uncertainty of both layers.
+        propagate: for means of metrics, whether to propagate the uncertainty of both layers.
     """
 
     results: Any
@@ -286,7 +287,7 @@ class _RankRequest(NamedTuple):
 
     @property
     def layers(self) -> dict[str, Any]:
-        """Return the selection of metrics, by the names of `build_layers`."""
+        """Return the choices that apply to metrics, by their names in `build_layers`."""
         return {name: getattr(self.chosen, name) for name in ("norm", "knowledge", "per", "original", "examples")}
 
     def rank(self) -> ImageRanking:
@@ -299,7 +300,7 @@ class _RankRequest(NamedTuple):
         return rank_layers(self.results, self.chosen.subjects, self.layers, **more)
 
     def place(self) -> tuple[tuple[Placement, ...], tuple[str, ...]]:
-        """Place every subject that the baseline lacks; return the placements and notes."""
+        """Place every subject that the baseline lacks. Return the placements and notes."""
         if not self.of_metrics:
             return place_images(self.results, self.against, self.chosen, **self.options)
         seed = self.options.get("seed", 0)
@@ -319,11 +320,11 @@ def rank_in_detail(
 
     Args:
         results: as for `rank`.
-        given: keywords of `rank` with the given values; those that would be ignored are refused.
-        library: look for images on which this library differs at equal ability.
-        sensitivity: rank again without each subject or metric.
-        stability: rank again with a part of the images.
-        items: number of images to show, refused if there are none.
+        given: keywords of `rank` with the given values. A keyword that would be ignored raises an error.
+        library: library for which to find images on which it differs from others at equal ability.
+        sensitivity: whether to rank again without each subject or metric.
+        stability: whether to rank again with parts of the images.
+        items: number of images to show. It raises an error if the ranking has no images.
 
     Returns:
         `RankingOutput`s, or one `PlacementOutput`.
@@ -349,7 +350,7 @@ def rank_in_detail(
 
 
 def _settle(results: Any, given: Mapping[str, Any], details: Collection[str] = ()) -> _RankRequest:
-    """Return the requested ranking from the given keywords. Raises InvalidInput for one that would be ignored."""
+    """Return the request for the given keywords. Raises InvalidInput for a keyword that would be ignored."""
     rest = dict(given)
     subjects, against, scoring = rest.get("subjects", "models"), rest.pop("against", None), rest.get("scoring", "irt")
     rows = {name: rest.pop(name) for name in (each.name for each in fields(RankedResults)) if name in rest}
@@ -395,7 +396,7 @@ def _describe(
 
 
 def _check_library(library: str, implementations: Collection[str]) -> None:
-    """Raise an error unless there are implementations of this library and of others to compare."""
+    """Raise an error unless there are implementations of this library and of other libraries."""
     have = list(dict.fromkeys(name.partition(":")[0] for name in implementations))
     if library not in have:
         raise UnknownName("library", library, have)
@@ -425,13 +426,13 @@ def refuse_ignored(
 
     Args:
         given: the given keywords.
-        results: what is ranked.
+        results: see `rank`.
         subjects: see `rank`.
-        scoring: how the scores are computed.
-        against: the baseline.
+        scoring: see `rank`.
+        against: see `rank`.
 
     Raises:
-        InvalidInput: for the first of them.
+        InvalidInput: for the first ignored choice.
     """
     of_metrics, of_defences = is_of_metrics(results, scoring, against), subjects == "defences"
     is_file = is_csv(results) and (against is None or is_csv(against))
@@ -492,13 +493,13 @@ def rank_layers(
     Args:
         results: a results folder or a CSV table.
         subjects: see `rank`.
-        chosen: of `build_layers`: norm, knowledge, per, original, examples.
-        propagate: the uncertainty of both layers.
-        sensitivity: rank again without each metric.
+        chosen: options of `build_layers`: norm, knowledge, per, original, examples.
+        propagate: whether to propagate the uncertainty of both layers.
+        sensitivity: whether to rank again without each metric.
         seed: random seed of every draw.
 
     Raises:
-        InvalidInput: if none of them can be ranked.
+        InvalidInput: if no table can be ranked.
     """
     if isinstance(results, pd.DataFrame):
         raise InvalidInput("expected a results folder or a CSV table of metrics with scoring='canary', got a frame")
@@ -529,20 +530,20 @@ def rank_layers(
 def place_metrics(
     folder: Any, against: Any, subjects: Any, chosen: dict[str, Any], seed: int
 ) -> tuple[tuple[Placement, ...], tuple[str, ...]]:
-    """Place by CANARY's method every row of metrics that the baseline lacks.
+    """Place every subject of a table of metrics that the baseline lacks, by CANARY's method.
 
     Args:
-        folder: of the new subjects, or a CSV table of metrics.
-        against: folder or table of the baseline, or a published one.
-        subjects: what is placed.
-        chosen: of `build_layers`: norm, knowledge, per, original.
+        folder: results folder of the new subjects, or a CSV table of metrics.
+        against: results folder or table of the baseline, or the name of a published table.
+        subjects: kind of the subjects.
+        chosen: options of `build_layers`: norm, knowledge, per, original.
         seed: random seed of every draw.
 
     Returns:
         The placements, and notes on the tables.
 
     Raises:
-        InvalidInput: if there is nothing to place.
+        InvalidInput: if there is no new subject.
     """
     from ..benchmarks.canary.table9 import PUBLISHED as TABLES
     from ..benchmarks.canary.table9 import published_baseline
@@ -577,7 +578,7 @@ def place_metrics(
 
 
 def _read_layer(folder: Path, subjects: Any, chosen: dict[str, Any], least: int = 2) -> Any:
-    """Return a table of metrics of the selected attacks, by default the white-box ones, with a note."""
+    """Return a table of metrics of the selected attacks, by default of white-box attacks, with a note."""
     layers = build_layers(folder, subjects, metrics_of(VIEWS[subjects]), least=least, **chosen)
     layer, matrix = next(iter(layers.items()))
     if len(layers) == 1:

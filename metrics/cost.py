@@ -26,8 +26,8 @@ AT_LEAST_ZERO = (0.0, float("inf"))
 def time_cost_levels(seconds: Tensor) -> Tensor:
     """Rank of the running time of each attack among all, in five levels: 0 very fast to 4 very slow.
 
-    The paper gives no cut points: these are five equal groups of ranks. Equal times share a level; only the order
-    means anything.
+    The paper gives no boundaries of the levels; here they are five equal groups of ranks. Equal times share a level.
+    Only the order of levels has a meaning.
 
     Args:
         seconds: running time of each attack, shape (A,), >= 0.
@@ -60,8 +60,8 @@ def forward_queries(forwards: Tensor, success: Tensor, *, reduction: Reduction =
     """Forward passes of the model that an adversarial example takes, over successful attacks.
 
     Args:
-        forwards: passes spent on each image (a batch of b images is one pass for each), shape (N,), >= 0.
-        success: which images count, shape (N,), bool; all true counts failed attacks too.
+        forwards: forward passes for each image (a batch of b images is one pass for each), shape (N,), >= 0.
+        success: which images count, shape (N,), bool; if all are true, failed attacks also count.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
@@ -91,8 +91,8 @@ def backward_queries(backwards: Tensor, success: Tensor, *, reduction: Reduction
     """Backward passes of the model that an adversarial example takes, over successful attacks; 0 without gradients.
 
     Args:
-        backwards: passes spent on each image (a batch of b images is one pass for each), shape (N,), >= 0.
-        success: which images count, shape (N,), bool; all true counts failed attacks too.
+        backwards: backward passes for each image (a batch of b images is one pass for each), shape (N,), >= 0.
+        success: which images count, shape (N,), bool; if all are true, failed attacks also count.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:

@@ -40,7 +40,7 @@ def maximum_distortion(inputs: Tensor, adv_inputs: Tensor, success: Tensor, *, r
     Args:
         inputs: clean images in [0, 1], shape (N, C, H, W).
         adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
-        success: which images count, shape (N,), bool; all true counts failed attacks too.
+        success: which images count, shape (N,), bool; if all are true, failed attacks also count.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
@@ -81,8 +81,8 @@ def euclidean_distortion(
     Args:
         inputs: clean images in [0, 1], shape (N, C, H, W).
         adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
-        success: which images count, shape (N,), bool; all true counts failed attacks too.
-        normalisation: what divides the L2 norm, with n = C H W values in an image: "rms" the root of n;
+        success: which images count, shape (N,), bool; if all are true, failed attacks also count.
+        normalisation: divisor of the L2 norm, with n = C H W values in an image: "rms" the root of n;
             "published" the root of 3 n, the scale of the paper's Table 5; "formula" n, as the formula is printed.
         reduction: "mean" or "sum" over the images that count, or "none".
 
@@ -124,9 +124,9 @@ def pixel_change_ratio(
     Args:
         inputs: clean images in [0, 1], shape (N, C, H, W).
         adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
-        success: which images count, shape (N,), bool; all true counts failed attacks too.
-        rounding: to 8 bits: "round" to the nearest level, "truncate" to the level below, as the paper's program
-            does; "exact" compares the numbers as they are.
+        success: which images count, shape (N,), bool; if all are true, failed attacks also count.
+        rounding: conversion to 8 bits: "round" to the nearest level, "truncate" to the level below, as the paper's
+            program does; "exact" compares the numbers as they are.
         unit: "value" counts every channel of a pixel, "pixel" a pixel once if any of its channels changed.
         reduction: "mean" or "sum" over the images that count, or "none".
 
@@ -172,7 +172,7 @@ def relative_distortion(
     Args:
         inputs: clean images in [0, 1], shape (N, C, H, W).
         adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
-        success: which images count, shape (N,), bool; all true counts failed attacks too.
+        success: which images count, shape (N,), bool; if all are true, failed attacks also count.
         p: order of the norm: 0, 1, 2 or infinity.
         reduction: "mean" or "sum" over the images that count, or "none".
 
@@ -274,9 +274,9 @@ def perturbation_sensitivity_distance(
     Args:
         inputs: clean images in [0, 1], shape (N, C, H, W), at least 2 x 2.
         adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
-        success: which images count, shape (N,), bool; all true counts failed attacks too.
-        weighting: of a change by the deviation s: "inverse" 1 / s, as printed; "complement" 1 - s, DEEPSEC's program;
-            "product" s, AISafety's program and its Table VIII.
+        success: which images count, shape (N,), bool; if all are true, failed attacks also count.
+        weighting: weight of a change, by the deviation s: "inverse" 1 / s, as printed; "complement" 1 - s, DEEPSEC's
+            program; "product" s, AISafety's program and its Table VIII.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
@@ -301,7 +301,7 @@ def perturbation_sensitivity_distance(
 
 
 def _norm(images: Tensor, p: float) -> Tensor:
-    """Norm of order p of all values of each image."""
+    """Return the norm of order p of all values of each image."""
     values = images.flatten(1)
     return (
         torch.maximum(values.amax(1), -values.amin(1))
@@ -311,7 +311,10 @@ def _norm(images: Tensor, p: float) -> Tensor:
 
 
 def _local_deviation(images: Tensor) -> Tensor:
-    """Population standard deviation of every 3 x 3 region; exactly 0 where it is flat, as differences to its centre."""
+    """Return the population standard deviation of every 3 x 3 region, which is exactly 0 in flat regions.
+
+    It is computed from differences to the centre.
+    """
     height, width = images.shape[-2:]
     mirrored = pad(images, (1, 1, 1, 1), mode="reflect")
     total, squares = torch.zeros_like(images), torch.zeros_like(images)

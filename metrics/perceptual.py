@@ -38,8 +38,9 @@ def multi_scale_gmsd(
     Args:
         inputs: clean images in [0, 1], grey or RGB, shape (N, C, H, W), at least 17 x 17.
         adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
-        success: which images count, shape (N,), bool; all true counts failed attacks too.
-        chromatic: mix in the colour error, as the paper's tables do; its formula has luma only. RGB images only.
+        success: which images count, shape (N,), bool; if all are true, failed attacks also count.
+        chromatic: whether to include the colour error, as in the paper's tables; the paper's formula has only luma. For
+            RGB images only.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
@@ -94,14 +95,14 @@ def dists(
     Args:
         inputs: clean RGB images in [0, 1], shape (N, 3, H, W).
         adv_inputs: adversarial images in [0, 1], shape (N, 3, H, W).
-        success: which images count, shape (N,), bool; all true counts failed attacks too.
-        features: torchvision's VGG16 (or its `features`), or the path of its weights; None: the weights that
-            torchvision has downloaded already.
+        success: which images count, shape (N,), bool; if all are true, failed attacks also count.
+        features: torchvision's VGG16 (or its `features`), or the path of its weights; None for the weights that
+            torchvision has already downloaded.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none", NaN where the image does not count; usually in [0, 1] (structure may be
-        anticorrelated, then above); 0 for equal images.
+        A scalar, or shape (N,) for "none", NaN where the image does not count; usually in [0, 1], and above 1 if
+        structure is anticorrelated; 0 for equal images.
 
     Raises:
         ValueError: if shapes, types or values are not as described, or the features are not those of a VGG16.
@@ -139,7 +140,7 @@ def structural_similarity(
     Args:
         inputs: clean images in [0, 1], shape (N, C, H, W), at least 11 x 11.
         adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
-        success: which images count, shape (N,), bool; all true counts failed attacks too.
+        success: which images count, shape (N,), bool; if all are true, failed attacks also count.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
@@ -162,7 +163,7 @@ def structural_similarity(
 
 
 def _gradient_difference(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
-    """MS-GMSD of the luma of each image."""
+    """Return the MS-GMSD of the luma of each image."""
     total = inputs.new_zeros(len(inputs))
     luma, level = _framed_luma(inputs, adv_inputs)
     for scale, weight in enumerate(SCALE_WEIGHTS):
@@ -175,7 +176,10 @@ def _gradient_difference(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
 
 
 def _framed_luma(inputs: Tensor, adv_inputs: Tensor) -> tuple[Tensor, float]:
-    """Luma of clean, then adversarial images, zeros around each, shape (2 N, H + 2, W + 2), and its unit in levels."""
+    """Return the luma of clean, then adversarial images, with a border of zeros, and its unit in levels.
+
+    The shape is (2 N, H + 2, W + 2).
+    """
     height, width = inputs.shape[-2:]
     framed = inputs.new_zeros(2, len(inputs), height + 2, width + 2)  # both in one tensor for half as many calls
     red, green, blue = YIQ[0]
@@ -189,7 +193,7 @@ def _framed_luma(inputs: Tensor, adv_inputs: Tensor) -> tuple[Tensor, float]:
 
 
 def _halved_frame(framed: Tensor) -> Tensor:
-    """Return sums of 2 x 2 pixels, framed; if either side is odd, both include zeros of the frame."""
+    """Return sums of 2 x 2 pixels, with a border. If a side is odd, its last sums include zeros of the border."""
     height, width = (side - 2 for side in framed.shape[-2:])
     odd = max(height % 2, width % 2)
     height, width = (height + odd) // 2, (width + odd) // 2
@@ -200,7 +204,7 @@ def _halved_frame(framed: Tensor) -> Tensor:
 
 
 def _squared_gradient(framed: Tensor) -> Tensor:
-    """Nine times the squared magnitude of the Prewitt gradient, without the frame."""
+    """Return nine times the squared magnitude of the Prewitt gradient, without the border."""
     rows = (framed[:, :-2] + framed[:, 1:-1]).add_(framed[:, 2:])
     across = rows[..., 2:] - rows[..., :-2]
     steps = torch.sub(framed[:, 2:], framed[:, :-2], out=rows)
@@ -217,7 +221,7 @@ def _gradient_loss(squared: Tensor, adv_squared: Tensor, *, stability: float) ->
 
 
 def _colour_error(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
-    """Root mean square error of the two chroma channels, taken at the coarsest scale."""
+    """Return the root mean square error of the two chroma channels, at the coarsest scale."""
     framed = pad(adv_inputs - inputs, (1, 1, 1, 1)).flatten(0, 1)
     for _ in SCALE_WEIGHTS[1:]:
         framed = _halved_frame(framed).div_(4)
@@ -229,14 +233,14 @@ def _colour_error(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
 def _stage_difference(
     layers: nn.Sequential, weights: list[tuple[Tensor, Tensor]], inputs: Tensor, adv_inputs: Tensor
 ) -> Tensor:
-    """1 minus the similarity of the images, summed over the stages of the network."""
+    """Return 1 minus the similarity of the images, summed over the stages of the network."""
     stages = stage_features(layers, torch.cat((inputs, adv_inputs)))
     alike = [_stage_similarity(maps.flatten(2), *pair) for maps, pair in zip(stages, weights, strict=True)]
     return 1 - torch.stack(alike).sum(0)
 
 
 def _stage_similarity(maps: Tensor, mean_weights: Tensor, structure_weights: Tensor) -> Tensor:
-    """Weighted similarity of the maps of clean images, the first half, with those of adversarial images, the second."""
+    """Return the weighted similarity of the maps of clean images (first half) and adversarial images (second half)."""
     means = maps.mean(2)
     centred = maps - means[..., None]
     variances = centred.square().mean(2)
