@@ -183,7 +183,7 @@ def _rows_to_compare(
 
 
 def _run_comparison(config: Any, rows: list[Any]) -> tuple[Any, Any, dict[str, Any]]:
-    """Load model and images, run the comparison, and return model, comparison and automatic choices."""
+    """Load model and images, run the comparison, and return model, comparison and the defaults taken."""
     from ..adapters.data.datasets import load_data_for
     from ..adapters.data.duplicates import note_fewer
     from ..adapters.models.zoo.load import load_model
@@ -246,7 +246,7 @@ def _print_in(form: str, comparison: Any, config: Any, chosen: dict[str, Any], s
 
 
 def _say_hints(classifier: Any, comparison: Any, config: Any) -> None:
-    """Print notes on the model: interpretation of its outputs, gradients and samples, and server queries."""
+    """Print notes on the model: how its outputs were interpreted, its gradients and samples, and server queries."""
     from ..adapters.models.remote.server_usage import total_usage
     from ..adapters.models.sandbox.isolated import describe_isolated
     from ..adapters.result import UNSTEADY
@@ -263,7 +263,7 @@ def _say_hints(classifier: Any, comparison: Any, config: Any) -> None:
 
 
 def _check_request(choice: dict[str, Any], values: Given, settings: dict[str, Any], rows: list[Any]) -> Any:
-    """Return a checked config of the comparison. Everything that can be refused without a model is refused here."""
+    """Return a validated config of the comparison. Everything that needs no model is checked here."""
     from ..adapters.catalogue.lookup import accepts_parameter, require_library
     from ..engine.comparison.searches import check_searches
     from ..engine.plan.choices import spread_parameters, threat_model_of
@@ -282,7 +282,7 @@ def _check_request(choice: dict[str, Any], values: Given, settings: dict[str, An
 
 
 def _say_chosen(comparison: Any, chosen: dict[str, Any], config: Any, given: set[str]) -> None:
-    """Print on standard error whether the model is unsteady, before any number, and the automatic choices."""
+    """Print to standard error, before any number, whether the model is unsteady, and the defaults taken."""
     from ..adapters.result import UNSTEADY
     from ..engine.plan.choices import chosen_text, join_chosen, settings_texts
     from ..report.text.console import print_error

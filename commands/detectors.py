@@ -47,7 +47,7 @@ def list_detectors(
 
 
 def _print_detectors(rows: list[Any], chosen: list[Any], console: Any) -> None:
-    """Print detectors; a chosen one with explained parameters."""
+    """Print detectors. A chosen one is printed with explanations of its parameters."""
     from ..report.text.console import print_table
 
     shown = ("detector", "title", "learns", "defaults", "differentiable", "source")

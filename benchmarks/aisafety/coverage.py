@@ -29,11 +29,11 @@ _READINGS = {
 
 
 def compare_coverage(table: str, options: Options, *, dataset: str) -> dict[str, Any]:
-    """Compare the coverage of each attack's examples on each model with a published table. A set has no interval.
+    """Compare the coverage of each attack's examples on each model with a published table, without intervals.
 
     Args:
         table: "aisafety_table6" or "aisafety_table7".
-        options: options of the command; the profile is that of the digits that the small models were trained on, or of
+        options: options of the command. The neurons' ranges are those on the training digits of the small models, or on
             the clean images of given data.
         dataset: data set of the table.
     """
@@ -72,8 +72,8 @@ def _cover(layers: list[Tensor], profile: list[Tensor]) -> Mapping[str, float]:
 def read_activations(classifier: Classifier, inputs: Tensor) -> list[Tensor]:
     """Return the outputs of every ReLU for all images, each (N, units), in order of first execution.
 
-    The images go through the model in batches, and a model may split a batch further; outputs are joined layer by
-    layer. A ReLU used at several positions of a network is a layer at each.
+    The images pass through the model in batches, which a model may split further, and outputs are joined layer by
+    layer. A ReLU that is used at several positions of a network counts as several layers.
 
     Args:
         classifier: model.
@@ -97,7 +97,7 @@ def read_activations(classifier: Classifier, inputs: Tensor) -> list[Tensor]:
 
 
 def _places(parts: list[Tensor], images: int) -> list[list[Tensor]]:
-    """Split a ReLU's outputs by its positions in the network, which alternate batch by batch."""
+    """Split a ReLU's outputs by its positions in the network, which alternate from call to call."""
     runs = sum(map(len, parts))
     count = runs // images
     places = [parts[place::count] for place in range(count)] if count * images == runs else []

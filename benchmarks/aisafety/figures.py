@@ -1,4 +1,4 @@
-"""AISafety's Figures 2 to 7 (Liu, Guo et al.), which are compared with the text, because no numbers are printed."""
+"""AISafety's Figures 2 to 7 (Liu, Guo et al.). They are compared with the text, because no numbers are printed."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -115,7 +115,7 @@ def _report(
 
 
 def _boundary(run: SettingRun, classifier: Classifier, count: int) -> Iterator[tuple[str, str, Estimate]]:
-    """Yield the mean distance along each direction, and quantiles of the smallest, in grey levels."""
+    """Yield the mean distance along each direction, and quantiles of the smallest distance, in grey levels."""
     data = run.plan.data.load(classifier)
     inputs, labels = data.inputs.to(classifier.device), data.labels.to(classifier.device)
     directions = orthogonal_directions(min(count, inputs[0].numel()), inputs[0])

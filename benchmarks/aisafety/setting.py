@@ -1,8 +1,8 @@
 """Common setting of AISafety's Tables II to IX: attacks, and replacements of models and data.
 
-The paper has WideResNet-28 on CIFAR-10 and VGG-16 on SVHN, without weights. CIFAR-10's rows of the undefended model and
-of random resizing are compared with the embedded ResNet-18 on CIFAR-10's samples; all others with small models on
-digits, trained and defended as in the paper.
+The paper has WideResNet-28 on CIFAR-10 and VGG-16 on SVHN, without weights. CIFAR-10's rows on the undefended model and
+on random resizing are compared with the embedded ResNet-18 on samples of CIFAR-10. All other rows are compared with
+small models on digits, which are trained and defended as in the paper.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -61,7 +61,7 @@ def setting_of(
 
     Args:
         names: the paper's names of the attacks.
-        table: published table, whose models are run together with the undefended one.
+        table: published table. Its models and the undefended model are run.
         images: number of images of the default size.
         quick: number of images of the quick size.
         transferred: attacks made on `INCEPTION`.
@@ -86,7 +86,7 @@ def setting_of(
 def compare_parts(
     table: str, setting: Setting, options: Options, compare: Callable[[SettingRun], dict[str, Any]], images: int = 20
 ) -> dict[str, Any]:
-    """Run a comparison on the ResNet-18 for comparable CIFAR-10 rows, and on the digits.
+    """Run a comparison on the ResNet-18 for rows on CIFAR-10 that are comparable, and on the digits for the others.
 
     If models or data are given, it is run once with them.
 
@@ -129,7 +129,7 @@ def _printed(table: str) -> set[str]:
 
 
 def paper_model(model: str, table: str) -> str:
-    """Return the paper's name of the model that ours is compared with, by training or defence."""
+    """Return the paper's name for the model with which ours is compared, by training or defence."""
     name = CIFAR.get(model) or MODELS.get(model.rpartition(":")[2], "VANILLA")
     return next((other for other, same in SAME.items() if same == name and other in _printed(table)), name)
 
@@ -153,7 +153,7 @@ def beside_both(table: str, symbol: str, model: str, row: str, ours: Estimate, *
 
 
 def missing_rows(table: str, present: Sequence[str]) -> dict[str, str]:
-    """Return published models and attacks without a counterpart."""
+    """Return the published models and attacks that have no counterpart here."""
     rows = load_published(table)["rows"]
     models = {row["model"] for row in rows} - {*MODELS.values(), *SAME}
     attacks = {row["attack"] for row in rows if "attack" in row} - {*present, "CLEAN"}

@@ -1,7 +1,7 @@
 """CANARY's metrics of a defence (Sun et al. 2023, section 3.1.4), for which the paper prints no numbers.
 
-As in the paper, adversarially trained models are attacked themselves; defences that transform the input are evaluated
-on examples made on the original.
+As in the paper, adversarially trained models are attacked directly, and defences that transform the input are evaluated
+on examples made on the undefended model.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Common setting of CANARY's Tables 4 to 8: attacks, their names here, and the meaning of the columns."""
+"""Common setting of CANARY's Tables 4 to 8: the attacks, their names in davylamp, and the meaning of the columns."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -120,7 +120,7 @@ def paper_name(implementation: str) -> str:
 
 
 def run_name(implementation: str) -> str:
-    """Return the name of the attack that is run under a name of CANARY, if it is a replacement.
+    """Return the name of the attack that is actually run under a name of CANARY, if it is a replacement.
 
     Args:
         implementation: name of an implementation, such as "foolbox:fgsm".
@@ -130,7 +130,7 @@ def run_name(implementation: str) -> str:
 
 
 def row_of(labels: Mapping[str, Any]) -> dict[str, str]:
-    """Return the labels of the published row for one of ours: `attack`, and `epsilon` for transferable ones."""
+    """Return the labels of the corresponding published row: `attack`, and `epsilon` for transferable attacks."""
     name = paper_name(labels["implementation"])
     if name not in [NAMES[attack] for attack in TRANSFERABLE]:
         return {"attack": name}
@@ -146,13 +146,13 @@ def readings_of(symbols: Sequence[str]) -> dict[str, str]:
 
 
 def left_out(table: str) -> dict[str, str]:
-    """Return published attacks without an implementation."""
+    """Return the published attacks that have no implementation."""
     names = [row["attack"] for row in load_rows(table) if row["attack"] not in NAMES.values()]
     return dict.fromkeys(names, "not implemented in any library")
 
 
 def family_of(model: str) -> str:
-    """Return the paper's model of the same family; "" if there is none."""
+    """Return the paper's model of the same family; "" without one."""
     return next((paper for part, paper in FAMILIES.items() if part in model.lower()), "")
 
 

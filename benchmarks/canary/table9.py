@@ -1,7 +1,7 @@
 """CANARY, Table 9 (Sun et al. 2023): scores and ranks of 15 models from the metrics of Tables 7 and 8.
 
-Our scores are compared with the published ones. The published program is one Metropolis chain per fit without a
-convergence check; its scores vary by up to 0.1 with the seed.
+davylamp's scores are compared with the published ones. The published program runs one Metropolis chain per fit without
+a convergence check, and its scores vary by up to 0.1 with the seed.
 """
 
 import time
@@ -48,7 +48,7 @@ def published_baseline(name: str, knowledge: str | None) -> tuple[np.ndarray, li
 
     Raises:
         UnknownName: If there is no such table.
-        InvalidInput: If the knowledge is different.
+        InvalidInput: If `knowledge` has any other value.
     """
     if name not in PUBLISHED:
         raise UnknownName("published baseline", name, PUBLISHED)
@@ -120,7 +120,7 @@ def print_result(result: dict[str, Any], console: Console) -> None:
 
 
 def _beside(ranking: Ranking, table: str, kind: str) -> dict[str, Any]:
-    """Return our and the published values of a column; ranks count from the least robust, as published."""
+    """Return davylamp's and the published values of a column. Ranks begin at the least robust model, as published."""
     theirs = {row["model"]: row for row in load_rows(table)}
     count = len(ranking.subjects)
     rows = [

@@ -26,10 +26,10 @@ class Options:
     """Options of `davylamp reproduce`.
 
     Args:
-        quick: use the quick size.
-        full: use the paper's own parameters and number of images.
-        models: names, or classifiers by name. None for those of the size.
-        data: name, or images. None for those of the setting.
+        quick: whether to use the quick size.
+        full: whether to use the paper's parameters and number of images.
+        models: names, or classifiers by name. None for the models of the size.
+        data: name, or images. None for the images of the setting.
         limit: number of images to use.
         out: results folder, from which an interrupted call resumes. None for a temporary one.
         device: device of the computation.
@@ -57,10 +57,11 @@ class PaperTable:
         title: short title.
         published: the paper's numbers: a JSON file for `load_published`, or "PAPER_TABLE" of an included paper; "" if
             `compare` needs none.
-        compare: called as `compare(published, options, **arguments)`, returns the result of `SettingRun.report`; or its
-            "module:name", where a leading dot is relative to `davylamp.benchmarks`.
-        arguments: arguments of `compare`; those of the default one are the fields of `compare_table.NamedSetting`.
-        show: called with the result of `compare` and a console, or its "module:name".
+        compare: function called as `compare(published, options, **arguments)`, which returns the result of
+            `SettingRun.report`; or its "module:name", where a leading dot means `davylamp.benchmarks`.
+        arguments: arguments of `compare`. For the default function, they are the fields of
+            `compare_table.NamedSetting`.
+        show: function called with the result of `compare` and a console, or its "module:name".
         runs_models: whether options for models, images, budgets and results apply.
 
     Raises:
@@ -127,7 +128,7 @@ def _names_function(thing: Any) -> bool:
 
 
 def _load(function: Callable[..., Any] | str) -> Callable[..., Any]:
-    """Return a function, imported now if given by name."""
+    """Return a function. If it is given by name, it is imported now."""
     if not isinstance(function, str):
         return function
     module, _, name = function.rpartition(":")

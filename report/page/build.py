@@ -57,7 +57,7 @@ def build_report(folder: str | Path, *, bootstrap: int = 1000, seed: int = 0) ->
 
 
 def list_sections(path: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> list[Section]:
-    """Build the sections of a report, in order."""
+    """Build the sections of a report, in their order."""
     corrupted = write_corruptions(path, bootstrap=bootstrap, seed=seed)
     try:
         folder = read_folder(path)
@@ -159,12 +159,12 @@ def _environment() -> Any:
 
 
 def _keep_together(text: str) -> str:
-    """Put no-break spaces between a number and its per cent sign, and around the value of p."""
+    """Put no-break spaces between a number and its per cent sign, and around the equals sign of a p-value."""
     return re.sub(r"\bp = ", "p\u00a0=\u00a0", re.sub(r"(\d) %", "\\1\u00a0%", text))
 
 
 def _or_why(build: Callable[[], Value]) -> Value | str:
-    """Return the built value, or the reason why this folder does not support it."""
+    """Return the result of `build`, or the reason why this folder does not support it."""
     try:
         return build()
     except Unsupported as error:

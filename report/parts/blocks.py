@@ -1,4 +1,4 @@
-"""Page elements: sections of paragraphs, tables, figures and definitions. The template renders each as HTML."""
+"""Page elements: sections of paragraphs, tables, figures and definitions, which the template renders as HTML."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -15,7 +15,7 @@ from ..text.fit_to_terminal import short_name
 
 
 class TableCell(NamedTuple):
-    """A table cell: displayed text, and value for sorting and copying.
+    """A table cell: the displayed text, and the value for sorting and copying.
 
     `low` and `high` are an interval around the value. `kind` is a style ("pass", "warn", "fail", "unknown", "code",
     "best"), `title` a tooltip, and `picture` the name of the clean image shown next to the text.
@@ -37,7 +37,7 @@ class TableCell(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A heading and its explanation; a `spare` column is hidden by the page's script until the reader shows it."""
+    """A column's heading and explanation. A `spare` column is hidden by the page's script until the reader shows it."""
 
     label: str
     title: str = ""
@@ -100,9 +100,10 @@ class Code:
 
 
 class Statement(NamedTuple):
-    """One sentence of an answer: `state` is "", "pass", "warn", "fail" or "unknown", `link` the section with details.
+    """One sentence of an answer.
 
-    `lead` is printed in bold before the sentence, `proof` in small print after it: the test and its power.
+    `state` is "", "pass", "warn", "fail" or "unknown", and `link` the section with details. `lead` is printed in bold
+    before the sentence, `proof` (the test and its power) in small print after it.
     """
 
     text: str
@@ -128,7 +129,7 @@ class Questions:
 
 
 class Bar(NamedTuple):
-    """A value with its interval, as fractions of the axis; `text` is the label, `mark` a second value."""
+    """A value with its interval, as fractions of the axis. `text` is the label, `mark` a second value."""
 
     label: str
     value: float
@@ -145,7 +146,7 @@ class Bars:
     """Values with their intervals as horizontal bars, drawn with CSS alone at any width.
 
     Args:
-        name: unique on the page.
+        name: name, which is unique on the page.
         caption: caption of the chart.
         bars: bars from top to bottom.
         ticks: position on the axis, as a fraction, and label.
@@ -182,7 +183,7 @@ class Panels:
 
 @dataclass(frozen=True)
 class Collapsible:
-    """Blocks behind a heading that expands them."""
+    """Blocks under a heading. They are hidden until the reader expands them."""
 
     title: str
     blocks: tuple[Any, ...]
@@ -191,7 +192,7 @@ class Collapsible:
 
 @dataclass(frozen=True)
 class HeatMap:
-    """Models by attacks, one metric at a time; `data` holds all metrics for the page's script."""
+    """Models by attacks, one metric at a time. `data` has the values of all metrics for the page's script."""
 
     name: str
     caption: str
@@ -205,7 +206,7 @@ class HeatMap:
 class Picture:
     """An adversarial example: `clean` names its clean image in the gallery, `uris` are its data URIs.
 
-    `change` is the amplification of the perturbation picture, or the reason why there is no such picture.
+    `change` is the amplification of the picture of the perturbation, or the reason why there is none.
     """
 
     model: str
@@ -238,7 +239,7 @@ class Gallery:
 
     @property
     def styles(self) -> list[tuple[str, Markup]]:
-        """Class and custom properties of each clean image, written once for all attacks."""
+        """CSS class and custom properties of each clean image, which are written once for all attacks."""
         return [(key, style_of(uris)) for key, uris in self.clean.items()]
 
 
@@ -266,7 +267,7 @@ def style_of(uris: dict[str, str]) -> Markup:
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the page with a navigation entry; `badge` is a short count shown in the navigation."""
+    """A section of the page with a navigation entry. `badge` is a short count shown in the navigation."""
 
     name: str
     title: str
@@ -312,7 +313,7 @@ def list_table(
     *,
     note: str = "",
 ) -> PageTable:
-    """Build a table with a row for each item; a column is a heading and a function of an item."""
+    """Build a table with a row for each item. A column consists of a heading and a function of an item."""
     rows = [[show(item) for _, show in columns] for item in items]
     return make_table(name, caption, [head for head, _ in columns], rows, note=note)
 

@@ -1,4 +1,4 @@
-"""Agreement of libraries: every attack with at least two implementations, compared on the same images."""
+"""Agreement of libraries: every attack with several implementations, compared on the same images."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ def write_agreement(
 
 
 def summarise_agreement(pairs: Sequence[PairComparison]) -> tuple[Statement, ...]:
-    """Describe the pairs that differ, the worst first, and the number without a difference."""
+    """Describe the pairs that differ, the worst first, and count the pairs without a difference."""
     if not pairs:
         return (Statement("Not known: no attack was run through two or more libraries.", "unknown", "agreement"),)
     worst = sorted(pairs, key=lambda pair: -_rank(pair))
@@ -62,7 +62,7 @@ def summarise_agreement(pairs: Sequence[PairComparison]) -> tuple[Statement, ...
 
 
 def _rank(pair: PairComparison) -> int:
-    """Return the rank of a verdict, the worst first."""
+    """Return the rank of a verdict. The worst verdict has the lowest rank."""
     return [*SEVERITY].index(pair.verdict)
 
 
@@ -198,7 +198,7 @@ def _difference(pair: PairComparison) -> TableCell:
 
 
 def _defaults(done: Sequence[RunResult], about: Mapping[tuple[str, str], About]) -> Any:
-    """Build a table of the defaults that differ, for each attack and norm."""
+    """Build a table of the default parameters that differ between libraries, for each attack and norm."""
     by_attack: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
     for cell in (outcome.cell for outcome in done):
         known = about[cell.attack, cell.threat_model.norm]

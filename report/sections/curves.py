@@ -36,7 +36,7 @@ def write_curves(
         epsilon: curves against the radius, or the reason why there are none.
         queries: curves against the passes, or the reason why there are none.
         distances: curves of distance against the passes.
-        order: models in decreasing priority for drawing.
+        order: models, those to be drawn first at the start.
     """
     blocks: list[Any] = []
     for curves, against in ((epsilon, "epsilon"), (queries, "queries")):
@@ -54,7 +54,7 @@ def write_curves(
 
 
 def _panels(jobs: Sequence[Callable[[], Any]]) -> list[Any]:
-    """Draw the first panels side by side and count the omitted ones, so that a page of 40 models stays small."""
+    """Draw the first panels side by side, and count the omitted ones, so that a page with 40 models stays small."""
     if not jobs:
         return []
     blocks: list[Any] = [Panels(tuple(draw() for draw in jobs[:_DRAWN]), shown=4)]
@@ -189,7 +189,7 @@ def _half_distortion(curve: Curve) -> TableCell:
 
 
 def _short_name(curve: Curve | DistanceCurve) -> str:
-    """Return the name of a curve in a drawing whose title has the norm."""
+    """Return the name of a curve in a drawing whose title already contains the norm."""
     return _name(curve).replace(f" {curve.labels['norm']}", "", 1)
 
 

@@ -50,7 +50,7 @@ _IMAGENET_MODELS = ("demo:", "torchvision:", "timm:")
 
 
 def write_gallery(folder: ReportData, pairs: Sequence[PairComparison], *, budget: int = BUDGET) -> Section:
-    """Build the gallery within the budget, and tables of images fooled by one library only."""
+    """Build the gallery within the budget, and tables of images that only one library fools."""
     title = "Gallery"
     clean = {
         f"{key}-{example.place}": _clean_uris(example)
@@ -117,15 +117,15 @@ def _picture(folder: ReportData, outcome: RunResult, example: Example) -> Pictur
 
 
 def _said(example: Example, names: Sequence[str]) -> str:
-    """Format the prediction with its confidence, if known."""
+    """Format the predicted class with its confidence, if known."""
     sure = "" if math.isnan(example.confidence) else f", {example.confidence:.0%}"
     return f"{class_text(names, example.predicted)}{sure}"
 
 
 def amplify(clean: np.ndarray, adv: np.ndarray) -> tuple[np.ndarray, float | None]:
-    """Return the change around mid-grey as uint8, scaled so that its largest value is white or black, and the factor.
+    """Return the change around mid-grey as uint8, scaled to the full range, and the scaling factor.
 
-    The factor is None if no 8-bit picture can show the change.
+    The largest change becomes white or black. The factor is None if no 8-bit picture can show the change.
     """
     change = adv.astype(np.int16) - clean
     largest = int(np.abs(change).max())
@@ -136,7 +136,7 @@ def amplify(clean: np.ndarray, adv: np.ndarray) -> tuple[np.ndarray, float | Non
 
 
 def _change_text(outcome: RunResult, place: int, factor: float | None) -> str:
-    """Describe the amplification of the change, or why it is invisible in 256 grey levels."""
+    """Describe the amplification of the change, or why the change is invisible in 256 grey levels."""
     if factor is not None:
         return f"change x {factor:.3g}"
     largest = float(outcome.columns["linf"][place])
@@ -161,7 +161,7 @@ def _distances(outcome: RunResult, place: int) -> str:
 
 
 def _only_one(folder: ReportData, pairs: Sequence[PairComparison]) -> list[PageTable]:
-    """Build a table of images that one implementation of an attack fools and another does not."""
+    """Build a table of the images that one implementation of an attack fools and a different one does not."""
     rows = []
     for pair in pairs:
         for winner, loser in permutations(pair.outcomes, 2):
@@ -198,7 +198,10 @@ def _thumbnail(pixels: np.ndarray, *, nearest: bool = False) -> str:
 
 
 def _spotlight(cam: np.ndarray) -> str:
-    """Return a map as a picture of its own size, dark where the activation is low; the browser smooths it."""
+    """Return an activation map as a picture of the map's size, dark where the activation is low.
+
+    The browser smooths it.
+    """
     cam = np.nan_to_num(cam)
     span = float(cam.max() - cam.min())
     share = (cam - cam.min()) / span if span > 0 else np.zeros_like(cam)
@@ -232,7 +235,7 @@ def show_learned(folder: ReportData) -> list[PictureGrid]:
 
 
 def _changes(fitted: Fitted, images: list[tuple[str, np.ndarray]]) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield titles and changes (C, H, W): a perturbation itself, or a generator's output on some images."""
+    """Yield titles and changes (C, H, W): a perturbation, or a generator's outputs for some images."""
     if "perturbation" in fitted.arrays:
         yield "added to every image", fitted.arrays["perturbation"]
         return
@@ -273,21 +276,21 @@ def _factor(change: np.ndarray) -> str:
 
 
 def _around_grey(change: np.ndarray) -> np.ndarray:
-    """Return a change (C, H, W) as an 8-bit picture (H, W, 3) whose largest value is black or white."""
+    """Return a change (C, H, W) around grey as an 8-bit picture (H, W, 3). Its largest value is black or white."""
     largest = float(np.abs(change).max()) or 1.0
     pixels = (127.5 + 127.5 * change / largest).round().clip(0, 255).astype(np.uint8).transpose(1, 2, 0)
     return np.repeat(pixels, 3, 2) if pixels.shape[2] == 1 else pixels
 
 
 def _magnify(pixels: np.ndarray, side: int = SIDE) -> np.ndarray:
-    """Enlarge each pixel to a square, as far as the side allows."""
+    """Enlarge each pixel to a square, up to the given side of the picture."""
     factor = max(1, side // max(pixels.shape[:2]))
     size = (pixels.shape[1] * factor, pixels.shape[0] * factor)
     return np.asarray(Image.fromarray(pixels).resize(size, Image.Resampling.NEAREST))
 
 
 def write_hardness(folder: ReportData) -> Section:
-    """Build a table of images by the rate of runs in which they stay robust, easiest to fool first."""
+    """Build a table of images by the rate of runs in which they are robust, easiest to fool first."""
     title, lead = "Hard and easy images", "In how many runs (a model under an attack) does each image stay robust?"
     frame = robust_counts(folder)
     blocks: list[Any] = []
@@ -314,7 +317,7 @@ def write_hardness(folder: ReportData) -> Section:
 
 
 def _names_of(folder: ReportData, data: str) -> Sequence[str]:
-    """Return the class names of some data, if all models evaluated on it agree on them."""
+    """Return the class names of some data, if all models evaluated on these data have the same names."""
     known = {tuple(class_names(clean)) for clean in folder.outcomes.clean.values() if clean.subject.data == data}
     return known.pop() if len(known) == 1 else ()
 
@@ -355,7 +358,7 @@ def class_names(clean: CleanResult | None) -> Sequence[str]:
 
 
 def class_text(names: Sequence[str], index: int) -> str:
-    """Format a class: "tabby (281)", or its index alone."""
+    """Format a class: "tabby (281)", or only its index."""
     return f"{names[index]} ({index})" if 0 <= index < len(names) else str(index)
 
 

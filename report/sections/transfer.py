@@ -53,7 +53,7 @@ def _blocks(table: TransferTable, place: int) -> list[Any]:
 
 
 def _heat(value: Estimate, *, of: tuple[int, int] = (1, 1)) -> TableCell:
-    """Format a rate; `of` is the number of attacks in the mean, and of all attacks."""
+    """Format a rate; `of` is the number of attacks in the mean, and the number of all attacks."""
     if math.isnan(value.value):
         return TableCell("-", None, title="not tested")
     shown = entry(value)

@@ -30,7 +30,7 @@ _NUMBERS = (  # columns after those of the rate
 def comparison_document(
     comparison: Comparison, model: str, data: str, chosen: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the comparison as a JSON-ready document, undefined values as null. `chosen`: defaults that were used."""
+    """Return the comparison as JSON types, with null for undefined values. `chosen`: the defaults taken."""
     threat_model = comparison.threat_model
     document = {
         "attack": comparison.attack,
@@ -80,7 +80,7 @@ def print_comparison(
         title: heading.
         findings: known issues by id.
         console: output console; if verbose, all pairs and explanations are printed.
-        defaults: parameters by implementation, if each used its library's defaults.
+        defaults: default parameters of each implementation, if these were used.
     """
     if defaults:
         print_defaults(defaults, console)
@@ -106,7 +106,7 @@ def print_comparison(
 def print_comparisons(
     comparisons: Sequence[tuple[str, Comparison]], findings: Mapping[str, str], console: PlainConsole
 ) -> None:
-    """Print several comparisons: all implementations in one table, then the verdicts and success rates of each.
+    """Print several comparisons: one table of all implementations, then verdicts and success rates of each.
 
     Args:
         comparisons: comparisons with titles.
@@ -197,7 +197,10 @@ def _power_lines(comparison: Comparison) -> list[str]:
 
 
 def print_defaults(defaults: Mapping[str, Mapping[str, Any]], console: PlainConsole) -> None:
-    """Print the parameters whose defaults differ between implementations; `defaults` is by name and parameter."""
+    """Print the parameters with different defaults.
+
+    `defaults` is by name of the implementation and of the parameter.
+    """
     names = list(dict.fromkeys(name for parameters in defaults.values() for name in parameters))
     names = [name for name in names if len({str(parameters.get(name)) for parameters in defaults.values()}) > 1]
     rows = [(implementation, *map(parameters.get, names)) for implementation, parameters in defaults.items()]

@@ -12,7 +12,7 @@ _NO_TEST = "not a test of whether others differ from it"
 
 
 def comparison_latex(comparison: Comparison, model: str, data: str, style: LatexStyle) -> str:
-    """Return two tables: the results of each implementation, and the verdict on each pair."""
+    """Return two LaTeX tables: the results of each implementation, and the verdict on each pair."""
     done, rate = [row for row in comparison.rows if row.metrics], comparison.success_metric
     rows: list[list[Cell]] = []
     for row in comparison.rows:

@@ -21,15 +21,15 @@ _LONGEST_TEXT = 20_000
 
 
 class NotFoundError(Unavailable):
-    """There is no such object that the viewer may see; whether others can see one is not revealed."""
+    """There is no such object that the viewer may see. The message does not reveal whether others can see one."""
 
 
 class ForbiddenError(Unavailable):
-    """The viewer may see the object, but not do this."""
+    """The viewer may see the object, but may not perform this action."""
 
 
 class ComponentCard(NamedTuple):
-    """Description of a component; all fields but name and version can be changed later."""
+    """Description of a component. All fields except name and version can be changed later."""
 
     name: str
     version: str = "1"
@@ -121,14 +121,14 @@ def change_card(session: Session, viewer: Viewer, number: int, changes: dict[str
 
 
 def withdraw(session: Session, viewer: Viewer, number: int, *, back: bool = False) -> ComponentRow:
-    """Withdraw a component from new tasks, or restore it; its results stay."""
+    """Withdraw a component from new tasks, or restore it. Its results stay."""
     row = _mine(session, viewer, number)
     row.state, row.changed = "active" if back else "withdrawn", time.time()
     return row
 
 
 def delete(session: Session, folder: ServerFolder, viewer: Viewer, number: int, origin: Origin) -> str:
-    """Delete a component, or archive one that tasks refer to; return "deleted" or "archived"."""
+    """Delete a component, or archive it if tasks refer to it. Return "deleted" or "archived"."""
     row = _mine(session, viewer, number)
     what = f"{row.kind} {row.name} {row.version}"
     if (
@@ -173,5 +173,5 @@ def _check_room(session: Session, folder: ServerFolder, user_id: int, upload: Up
 
 
 def _number(number: int) -> int:
-    """Return a number that databases accept; others match no row."""
+    """Return a number that databases accept. Other numbers are replaced by one that matches no row."""
     return number if 0 < number < 2**31 else -1

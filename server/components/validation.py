@@ -1,4 +1,4 @@
-"""Validation of components by kind: a name known to davylamp, an address, or a file, which is not executed."""
+"""Validation of components by kind: a name known to davylamp, an address, or a file. Files are not executed."""
 
 import ast
 import io
@@ -48,7 +48,7 @@ class ComponentRequest(NamedTuple):
         form: see `FORMS`.
         entry: name, address, function or architecture, depending on the form.
         file_name: original name of the file.
-        path: path of its bytes. None without a file.
+        path: path of the uploaded file. None without a file.
     """
 
     kind: Kind
@@ -59,11 +59,11 @@ class ComponentRequest(NamedTuple):
 
 
 def validate_component(wish: ComponentRequest) -> str:
-    """Validate a component and return the name of its file in tasks; "" without one. No file is executed or unpickled.
+    """Validate a component without executing its file, and return the file's name in tasks; "" without a file.
 
     Raises:
         InvalidInput: If the kind does not have this form, or entry and file do not match it.
-        UnknownName: If davylamp has nothing of that name.
+        UnknownName: If davylamp has no component with that name.
     """
     if wish.form not in FORMS[wish.kind]:
         raise InvalidInput(f"expected {A_KIND[wish.kind]} as {', '.join(FORMS[wish.kind])}, got {wish.form[:40]!r}")
@@ -110,7 +110,7 @@ def _check_named(wish: ComponentRequest) -> None:
 
 
 def _look_up(kind: Kind, name: str) -> None:
-    """Raise a DavylampError unless davylamp has something of that name; models are checked when they run."""
+    """Raise a DavylampError if davylamp has no component with that name. Models are checked only when they run."""
     from ...adapters.data.corruptions.published import find_corruption
     from ...adapters.data.datasets import dataset_name_patterns
     from ...adapters.models.defences.names import parse_defence
@@ -182,10 +182,10 @@ def _check_weights(wish: ComponentRequest, path: Path) -> str:
 
 
 def _check_pickles(path: Path) -> None:
-    """Refuse weights that name classes or functions, by listing their pickle without executing it.
+    """Refuse weights that name classes or functions. Their pickle is listed without being executed.
 
-    Torch reads a rewritten archive with the pickle only, because its archive reader must not run on untrusted files
-    here.
+    Torch gets a rewritten archive that contains only the pickle, because torch's archive reader must not run on
+    untrusted files in this process.
     """
     from torch.serialization import get_unsafe_globals_in_checkpoint
 
@@ -220,7 +220,7 @@ def _check_npz(_: ComponentRequest, path: Path) -> str:
 
 
 def _holds_objects(path: Path, name: str) -> bool:
-    """Whether an array of an archive has object type or is not an array; only its header is read."""
+    """Whether an archive member has object type or is not an array. Only its header is read."""
     import numpy as np
 
     try:
@@ -249,7 +249,7 @@ def _check_folder(_: ComponentRequest, path: Path) -> str:
 
 
 def _list_archive(path: Path) -> list[zipfile.ZipInfo]:
-    """List an archive; one that would fill the disk is refused before unpacking."""
+    """Return the members of an archive. Raises an error if unpacking would fill the disk."""
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()

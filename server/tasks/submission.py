@@ -1,4 +1,4 @@
-"""Submission of tasks; those that could never run are refused."""
+"""Submission of tasks. Tasks that could never run are refused."""
 
 import math
 import time
@@ -32,11 +32,11 @@ class TaskRequest(NamedTuple):
     Args:
         settings: "models", "defences", "data": component ids; "attacks": ids, or tables with "component", "norm",
             "epsilon", "target", "parameters", "defaults"; "limit": number of images; "seeds"; "max_queries";
-            "undefended": also run each model without a defence; "pixels"; "order" and "stop_when_fooled" as in
-            `davylamp evaluate`: with the latter, each threat model is one run of all its attacks, the worst case.
+            "undefended": whether to also run each model without a defence; "pixels"; "order" and "stop_when_fooled" as
+            in `davylamp evaluate`. With "stop_when_fooled", all attacks of a threat model are one run, the worst case.
         title: title of the task.
         visibility: "public" for viewers who may see all its components, "private" for its owner.
-        priority: -10 to 10, among the owner's tasks.
+        priority: priority among the owner's tasks, -10 to 10.
     """
 
     settings: Mapping[str, Any]
@@ -125,7 +125,7 @@ def find_task(session: Session, viewer: Viewer, number: int) -> TaskRow:
 
 
 def cancel(session: Session, viewer: Viewer, number: int) -> TaskRow:
-    """Cancel a task: immediately if it waits, otherwise through its worker; finished results are kept."""
+    """Cancel a task: a waiting one immediately, a running one through its worker. Finished results are kept."""
     row = _mine(session, viewer, number)
     if row.state == "waiting":
         row.state, row.finished, row.message = "cancelled", time.time(), "cancelled before it started"
@@ -135,7 +135,7 @@ def cancel(session: Session, viewer: Viewer, number: int) -> TaskRow:
 
 
 def retry(session: Session, viewer: Viewer, number: int) -> TaskRow:
-    """Queue a failed or cancelled task again; finished runs are reused."""
+    """Queue a failed or cancelled task again. Finished runs are reused."""
     row = _mine(session, viewer, number)
     if row.state not in ("failed", "cancelled"):
         raise InvalidInput(f"expected a task that failed or was cancelled, got one that is {row.state}")
@@ -188,7 +188,7 @@ def _check_size(folder: ServerFolder, settings: Mapping[str, Any]) -> None:
 
 
 def _check_attacks(rows: Sequence[ComponentRow], settings: Mapping[str, Any]) -> None:
-    """Refuse settings that the engine refuses for any model; attacks from files are checked in the sandbox only."""
+    """Refuse settings that the engine refuses for any model. Attacks from files are checked only in the sandbox."""
     from ...engine.plan.build_plan import check_config
     from ...engine.plan.config_file import config_from
 

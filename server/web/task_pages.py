@@ -34,7 +34,7 @@ _REPORT_POLICY = (
 
 
 class TaskReports:
-    """The reports of tasks, built one at a time. Reports of finished tasks are files; the latest of others are cached.
+    """The reports of tasks, which are built one at a time.
 
     Args:
         folder: server folder.

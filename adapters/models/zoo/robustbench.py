@@ -144,7 +144,7 @@ def _path_in_package(module: str, path: str) -> str:
 
 
 def weights_folder() -> Path:
-    """Return the folder of RobustBench's weights: ./models, its default, if it has any, otherwise one next to torch's."""
+    """Return the folder of RobustBench's weights: ./models if that has any, otherwise one next to torch's."""
     here = Path("models")
     return here if any((here / dataset).is_dir() for dataset in _CLASSES) else Path(torch.hub.get_dir()) / "robustbench"
 
