@@ -1,4 +1,4 @@
-"""Definitions of an attack, of a library's implementation of it, and of its parameters."""
+"""Definitions of attacks, of their implementations in libraries, and of parameters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -30,8 +30,8 @@ class HttpServer:
     """Listens from its creation, and handles requests in threads while it runs.
 
     Args:
-        host: address to listen at; "0.0.0.0" is every address of this machine.
-        port: port to listen at; 0 for any free port.
+        host: listening address; "0.0.0.0" is every address of this machine.
+        port: listening port; 0 for any free port.
         answer: called with the method, the path without its query, the headers by name in lower case, and the body.
         names: additional host names to accept.
         largest: largest size of a request's body, in bytes.
@@ -75,7 +75,7 @@ class HttpServer:
             self._listener.close()
 
     def stop(self) -> None:
-        """Make `run` return, from another thread."""
+        """Make `run` return. This is called from a different thread."""
         self._server.should_exit = True
 
 

@@ -104,7 +104,7 @@ def model_autocast(precision: str | None, device: torch.device) -> AbstractConte
 
 
 def is_autocast() -> bool:
-    """Whether torch's autocast is on."""
+    """Whether torch's autocast is enabled."""
     return bool(_autocast_now())
 
 

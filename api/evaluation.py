@@ -235,7 +235,7 @@ def evaluate(
         workers: processes on this machine.
         address: address of a Ray cluster; None to start one on this machine.
         part: "3/64": only this part of the work, for a job of a job array; "" for all.
-        surrogate: source model of the examples: a module, a name, or several of them (the mean of their logits). The
+        surrogate: source model of the examples: a module, a name, or several (the mean of their logits). The
             examples are then judged on each of the models, which the attack does not query.
         detectors: files of trained detectors to measure on the examples, which are stored for this purpose.
         retry_failed: whether to repeat failed runs.

@@ -38,10 +38,7 @@ def silent(_: int) -> Iterator[Callable[[str, int], object]]:
 
 
 def check_loading(verb: Callable[..., Any], loading: Mapping[str, Any]) -> None:
-    """Raise UnknownName for a keyword that neither the function nor the loading of models accepts.
-
-    Nothing is read before.
-    """
+    """Raise UnknownName for a keyword that neither the function nor the loading of models accepts."""
     keywords = [name for name, each in inspect.signature(verb).parameters.items() if each.kind is not each.VAR_KEYWORD]
     for name in loading:
         if name not in (*LOADING, "tell"):
@@ -81,7 +78,7 @@ def lend_model(model: Any, stack: ExitStack, device: str, loading: Mapping[str, 
 
 
 def name_of(module: nn.Module) -> str:
-    """Return the default name of a module. A `Classifier` has a name of its own."""
+    """Return the default name of a module. A `Classifier` contains its name."""
     return module.name if isinstance(module, Classifier) else type(module).__name__
 
 

@@ -135,8 +135,8 @@ def train(
         what: a detector, "art:binary-input", "feature-squeezing", ... (`davylamp detectors`), or an attack,
             "art:uap@repaired", ...
         model: a module that returns logits for images in [0, 1], or a name that `load_model` knows.
-        data: training images: a name that `load_data` knows, `Data`, or images and labels. 30 % of them calibrate the
-            threshold of a detector.
+        data: training images: a name that `load_data` knows, `Data`, or images and labels. 30 % of the images calibrate
+            the threshold of a detector.
         limit: largest number of images.
         attack: for a detector, the attack on whose examples it is trained.
         norm: norm of the attack.

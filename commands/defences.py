@@ -56,7 +56,7 @@ def _print_defences(rows: list[Any], methods: list[Any], console: Any, *, chosen
 
 
 def print_methods(methods: list[dict[str, Any]], console: Any, *, explained: bool) -> None:
-    """Print training methods, and once the defaults common to all of them."""
+    """Print training methods, and once the defaults that all methods share."""
     from ..engine.training.methods import describe_parameter
     from ..engine.training.settings import LOOP
     from ..report.text.console import print_table

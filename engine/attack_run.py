@@ -98,10 +98,7 @@ class Surrogate:
 
 @dataclass(frozen=True)
 class FitData:
-    """Images that an attack is fitted on.
-
-    None of them is an evaluation image. An attack fitted without images has 0.
-    """
+    """Images for fitting an attack, which are not evaluation images. An attack fitted without images has 0."""
 
     data: str
     data_digest: str
@@ -134,9 +131,9 @@ class AttackRun:
         rules: version of the judge (`judge.RULES`); 1 for davylamp 0.1.0.
         torch: torch's version, "2.5"; "" if not recorded.
         device: "cpu", "cuda" or "mps", because rounding depends on it; "" if not recorded.
-        surrogate: models that the examples are made on, several for an ensemble; empty for the model itself.
-        fitted_on: images that the attack is fitted on; None if it is fitted on the evaluation images, or not at all.
-        draws: samples of a random model that each example is judged on; 0 for a deterministic model.
+        surrogate: models on which the examples are made, several for an ensemble; empty for the model itself.
+        fitted_on: fit images of the attack; None if it is fitted on the evaluation images, or not at all.
+        draws: number of samples of a random model on which each example is judged; 0 for a deterministic model.
         eot: samples of a random model whose mean the attack uses.
         implementation: the implementation itself if its name is not enough: a user's attack, or a placeholder for one
             that is not installed here. Not part of the key.
@@ -183,7 +180,7 @@ class AttackRun:
 
     @cached_property
     def search(self) -> Search:
-        """The search that the attack runs in, parsed from its name."""
+        """The search around the attack, parsed from the run's name."""
         return parse_search(self.attack)
 
     @property

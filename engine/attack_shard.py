@@ -39,7 +39,7 @@ def attack_shard(  # noqa: PLR0913 - as run_attack
         labels: shape (N,).
         first: index of the first image in the data; it makes random numbers different in each shard.
         logits: logits of these images, if known.
-        surrogate: model that the examples are made on, if the run has one; targets are chosen by its predictions.
+        surrogate: model on which the examples are made, if the run has one. Its predictions determine the targets.
         fitted: the fitted attack, for a run with `fitted_on`.
         progress: called with the number of images just attacked.
 

@@ -81,7 +81,9 @@ def _numbers(returned: Any, count: int, name: str) -> Tensor:
 
 
 def find_metric(name: str) -> UserMetric:
-    """Load the metric "path/to/file.py:function"; cached until the file, or a local import of it, changes.
+    """Load the metric "path/to/file.py:function".
+
+    It is cached until the file, or a local module that it imports, changes.
 
     Raises:
         Unavailable: if there is no such file.

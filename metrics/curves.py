@@ -87,7 +87,7 @@ def half_distortion(distances: Tensor) -> HalfDistortion:
 
     Returns:
         The distortion ln 2 / rate, the rate and R^2; infinite, 0 and NaN if the attack always fails; all NaN without
-        correctly classified images, or if all of them are fooled at the same distance, which no exponential fits.
+        correctly classified images, or if all these are fooled at the same distance, which no exponential fits.
 
     Raises:
         ValueError: if shapes, types or values are not as described.

@@ -109,9 +109,9 @@ def adversarial_confidence_increase(
 ) -> Tensor:
     """Rise of the probability of the class that is predicted after the attack, over correctly classified images.
 
-    The probability after the attack minus that before, because the paper's tables are positive (its formula is printed
-    the other way round). Failed attacks also count. Their values may be negative, because the label is still predicted
-    with a lower probability.
+    The value is the probability after the attack minus that before the attack, because the paper's tables are positive
+    (its formula is printed the other way round). Failed attacks also count. Their values may be negative, because the
+    label is still predicted with a lower probability.
 
     Args:
         logits: logits of the clean images, shape (N, K).

@@ -21,7 +21,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric with all facts that programs need. Most of them have defaults.
+    """A metric with all facts that programs need. Most fields have defaults.
 
     Attributes:
         symbol: key in `METRICS`, the papers' abbreviation.
@@ -45,9 +45,9 @@ class Metric:
         across: how a model's row aggregates several attacks: by the mean, or image by image by the worst case.
         invalid: value of an image with an invalid result; "" to exclude it.
         knowledge: attacker knowledge of the attacks that it concerns; "" for all attacks.
-        needs: requirements: the model's confidences, a target (implied by an argument `targets`), other models to
-            transfer to, a minimum-norm attack, image sequences, a baseline model, or a group of measurements that an
-            evaluation makes only on request ("coverage", "boundary", "neurons", "consistency").
+        needs: requirements: the model's confidences, a target (implied by an argument `targets`), other models as
+            transfer targets, a minimum-norm attack, image sequences, a baseline model, or a group of measurements that
+            an evaluation makes only on request ("coverage", "boundary", "neurons", "consistency").
         parameter: argument whose value may follow "@" in the symbol ("layer": a part of the model); "" for none.
         usual: default value of the parameter, if the symbol has none.
         tables: the tables of attacks, models and pairs that show it if no metric is chosen, in the order of `METRICS`.

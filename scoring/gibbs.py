@@ -250,7 +250,7 @@ def _draw(log: Tensor, generator: torch.Generator, blocks: int = 1) -> Tensor:
 
 
 def _weigh(log: Tensor) -> Tensor:
-    """Replace logarithms by unnormalised probabilities, of which the largest is 1."""
+    """Replace logarithms by unnormalised probabilities, so that the largest is 1."""
     # Below -80 the exponential nears denormal numbers, which are ten times slower and irrelevant.
     return log.sub_(log.amax(-1, keepdim=True)).clamp_(min=-80).exp_()
 

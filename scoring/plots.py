@@ -21,7 +21,7 @@ def plot_ranking(axes: Any, ranking: "Ranking", *, label: str = "score", name: s
     and on the right for numbers.
 
     Args:
-        axes: axes to draw on; colours are those of its cycle.
+        axes: Matplotlib axes. Colours are those of their cycle.
         ranking: ranking by any method.
         label: label of the axis of scores.
         name: prefix of the identifiers of the drawing's marks.

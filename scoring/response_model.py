@@ -67,7 +67,7 @@ def observe(responses: np.ndarray, response: Response, subjects: int | None = No
         subjects: number of subjects that determines how far responses are moved. None for N.
 
     Returns:
-        Values, and which of them are present. Beta responses are moved as by Smithson and Verkuilen (2006).
+        Values, and which are present. Beta responses are moved as by Smithson and Verkuilen (2006).
     """
     seen = ~np.isnan(responses)
     values = np.where(seen, responses, 0.5)

@@ -35,8 +35,8 @@ class Responses(NamedTuple):
         images: image of each item, length M.
         notes: notes on missing, omitted and combined results.
         kind: kind of the subjects.
-        shares: with randomised models the rate of samples in favour of the subject, shape (N, M), of which `values` has
-            one draw each. None without randomised models.
+        shares: with randomised models, the rate of samples in favour of the subject, shape (N, M). `values` has one
+            random draw for each rate. None without randomised models.
     """
 
     values: np.ndarray
@@ -86,7 +86,7 @@ def build_responses(
         budget: largest distance that counts as fooled (column `distance`). None for any. A success of a fixed-budget
             attack at a larger radius is missing, because it is inconclusive. The distance of an example of a randomised
             model is known only if half of its samples are fooled. The results must be in one norm.
-        per: unit that counts once: an "attack", or every "implementation" of it (for "attacks": every library).
+        per: unit that counts once: an "attack", or every "implementation" (for "attacks": every library).
         unequal: attempts that some subjects lack are omitted ("common", as in CANARY), or kept as missing responses of
             the others ("keep"), which is valid only if the choice of attempts does not depend on their outcomes.
         original: for "defences" without such names: the undefended model of all others.
@@ -223,7 +223,7 @@ def select_items(responses: Responses, kept: np.ndarray) -> Responses:
 
 
 def of_subjects(responses: Responses, kept: Sequence[int] | np.ndarray) -> Responses:
-    """Select subjects by position, and the items with a response of one of them."""
+    """Select subjects by position, and the items with a response of at least one selected subject."""
     some = _in_rows(responses, kept)
     return select_items(some, np.flatnonzero(~np.isnan(some.values).all(0)))
 

@@ -210,7 +210,7 @@ def design_effect(fit: "IRTFit", responses: np.ndarray, clusters: Sequence[str])
     """Return the factor by which correlated responses to one image increase the variance of the abilities.
 
     An item response model assumes independent responses given ability and item. Five attacks on one image are not
-    independent: an image that is unusual for a model is unusual under each of them. The middle matrix of the sandwich
+    independent: an image that is unusual for a model is unusual under each attack. The middle matrix of the sandwich
     estimator, sums of squared scores, is computed with images and with items as clusters (Liang and Zeger 1986); the
     ratio of the traces is the design effect (Kish 1965), one for all subjects, because few images do not suffice for
     separate ones. The posterior, widened by its root, has the coverage of the sandwich estimator (Mueller 2013).

@@ -5,7 +5,7 @@ every item is integrated out around the guide, which gives the joint posterior o
 abilities, the items are independent, so each is an integral over its few parameters, which is computed by adaptive
 Gauss-Hermite quadrature (Naylor and Smith 1982). The program's values at the nodes give gradient and information of the
 abilities (Louis 1982). Newton's method ends at the mode, where the inverse information includes the items' uncertainty.
-The result is a Laplace approximation of the abilities only, each of which has responses to many items.
+The result is a Laplace approximation of the abilities only. Each ability depends on responses to many items.
 """
 
 import math

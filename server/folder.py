@@ -148,7 +148,7 @@ def require_packages() -> None:
 
 
 def _make_key(path: Path) -> None:
-    """Create a key atomically. Of several simultaneous processes, only one succeeds."""
+    """Create a key atomically. If several processes try simultaneously, only one succeeds."""
     if path.is_file():
         return
     draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")

@@ -1,4 +1,4 @@
-"""Images and labels by name: bundled samples, folders, array files, and corrupted versions of them."""
+"""Images and labels by name: bundled samples, folders, array files, and corrupted versions."""
 
 import os
 import stat

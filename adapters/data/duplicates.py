@@ -18,7 +18,7 @@ def first_occurrence(inputs: Tensor) -> list[int]:
 
 
 def duplicate_warning(inputs: Tensor, labels: Tensor) -> list[str]:
-    """Return a warning if images repeat, with the number of them that have different labels.
+    """Return a warning if images repeat, with the number of repeated images whose labels differ.
 
     Args:
         inputs: shape (N, C, H, W).

@@ -21,7 +21,7 @@ def read_data_file(name: str, limit: int | None) -> tuple[Tensor, Tensor, list[s
     """Call a function in "path/to/file.py:load" and return images (N, C, H, W) in [0, 1], labels (N,) and names.
 
     The function is called without arguments, or with `limit=` if it accepts that. It may return tensors or arrays
-    (uint8, or floats in [0, 1]; NCHW or NHWC), or a dataset of (image, label), of which only the needed images are
+    (uint8, or floats in [0, 1]; NCHW or NHWC), or a dataset of (image, label), from which only the needed images are
     read.
 
     Raises:

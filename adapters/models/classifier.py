@@ -44,7 +44,7 @@ class Classifier(nn.Module):
         mean: per channel, subtracted before the model. If None, the model normalises by itself.
         std: per channel, the divisor after the mean is subtracted. Given together with `mean`.
         name: name of the model in messages. An evaluation uses the name under which the model is passed.
-        device: device to move the model to. If None, it stays on its device or devices.
+        device: device of the model, which is moved there. If None, it stays on its device or devices.
         resize: length to which the shorter side of an image file is resized before the crop. None for no resizing.
         crop: side of the square centre crop of an image file. None for no crop.
         interpolation: interpolation used to resize image files.

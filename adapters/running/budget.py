@@ -66,7 +66,7 @@ class QueryBudget:
         return granted, granted & (earlier < left - asked)
 
     def allow_backward(self, owners: Tensor, used: Tensor) -> Tensor:
-        """Return the rows that may pass a gradient on, (rows,) bool: for each image as many as it has queries left.
+        """Return the rows that may have a gradient, (rows,) bool: for each image as many as it has queries left.
 
         For the other rows, a gradient of zeros passes through the model. This reveals nothing and is not counted.
 

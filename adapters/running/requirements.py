@@ -26,7 +26,7 @@ def check_requirements(
     Args:
         row: the implementation.
         classifier: the model that it queries. Whether it has gradients is tested once, if not known.
-        inputs: images in [0, 1], shape (N, C, H, W), the first of which is queried if necessary.
+        inputs: images in [0, 1], shape (N, C, H, W). The first image is queried if necessary.
         norm: norm for which other attacks are suggested.
         aimed: whether target classes are given.
     """
@@ -37,7 +37,7 @@ def check_requirements(
 def check_any_access(
     rows: Sequence[Implementation], classifier: Classifier, inputs: Tensor, *, norm: str = "", aimed: bool = False
 ) -> None:
-    """Raise Unsupported, for the first of several attacks, if the model supports none of them."""
+    """Raise Unsupported, for the first of several attacks, if the model supports no attack."""
     if all(missing_requirement(row, classifier, inputs, aimed=aimed) for row in rows):
         check_requirements(rows[0], classifier, inputs, norm=norm, aimed=aimed)
 
@@ -75,7 +75,7 @@ def has_gradients(classifier: Classifier, inputs: Tensor) -> bool:
 
     Args:
         classifier: the model.
-        inputs: images in [0, 1], shape (N, C, H, W), the first of which is queried.
+        inputs: images in [0, 1], shape (N, C, H, W). The first image is queried.
     """
     answers = classifier.answers
     if answers.gradients and not answers.looked:

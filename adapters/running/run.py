@@ -114,7 +114,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
         first: index of the first image in the whole data set or, if the images are not consecutive, of every image,
             shape (N,). The seed of a call depends on it, so that different parts of a data set use different random
             numbers.
-        spent: queries that each image has used before, int64, shape (N,); they count against `max_queries`, not in the
+        spent: queries that each image has already used, int64, shape (N,); they count against `max_queries`, not in the
             result. An image without remaining queries is not queried and stays unchanged.
         radii: a radius per image instead of one for all, shape (N,), 0 < radius <= epsilon, if the implementation
             supports it (`supports_per_image_radii`). The `step_size` may then also be a tensor with one value per

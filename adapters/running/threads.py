@@ -20,9 +20,9 @@ def _start_and_note(thread: threading.Thread) -> None:
 
 @contextmanager
 def started_threads() -> Iterator[Callable[[], list[threading.Thread]]]:
-    """Yield a function that lists the running threads that this thread, or a child of it, has started in the block.
+    """Yield a function that lists the running threads started in the block by this thread or its children.
 
-    Python does not record which thread started another one. `Thread.start` is therefore replaced by a function that
+    Python does not record by which thread a thread was started. `Thread.start` is therefore replaced by a function that
     records it, until the last of the simultaneous calls has ended.
     """
     with _START_LOCK:

@@ -1,7 +1,7 @@
 """HikDeep-Sec's Tables 1 and 2 (Zhang et al. 2023): an adversarially trained model, and the same model undefended.
 
-The paper has ResNet34 on CIFAR-10 and SVHN, without weights. Both tables are run on the same small models, one of which
-is adversarially trained as in the paper, because no such model is available for CIFAR-10.
+The paper has ResNet34 on CIFAR-10 and SVHN, without weights. Both tables are run on the same two small models. One is
+adversarially trained as in the paper, because no such model is available for CIFAR-10.
 """
 
 from collections.abc import Mapping

@@ -66,7 +66,7 @@ def find_value(table: str | Path, symbol: str, **labels: Any) -> float | None:
 
 
 def find_beside(table: str | Path, symbol: str, **labels: Any) -> tuple[float | None, str]:
-    """Return the published number to compare with, and its origin: one model, or the mean over several.
+    """Return the published number for the comparison, and its origin: one model, or the mean over several.
 
     Args:
         table: published table.

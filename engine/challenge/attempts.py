@@ -50,7 +50,7 @@ class AttackOutcome:
         passes: forward and backward passes, mean over the attacked images.
         outcome: its record. None if it failed.
         error: reason for the failure, or why its examples are all invalid.
-        judged: attacked images with a valid example, (n,) bool. None for all of them.
+        judged: attacked images with a valid example, (n,) bool. None for all attacked images.
     """
 
     part: Part

@@ -40,7 +40,7 @@ class ChallengeResult:
         attempts: all attacks.
         ruling: verdict.
         checks: failure indicators of the model and its runs.
-        notes: notes on images that were passed in.
+        notes: notes on images given by the caller.
     """
 
     model: str

@@ -118,7 +118,7 @@ class ChallengeRunner:
 
         Raises:
             DavylampError: If the model cannot be used on these images, or no attack gave a result.
-            Unsupported: If the model has no gradients, because then there is nothing to adapt to.
+            Unsupported: If the model has no gradients, so that adaptive attacks are impossible.
         """
         self._check_gradients()
         rules = (self.norm, self.epsilon, self.effort)
@@ -337,7 +337,7 @@ def _of_attempts(outcomes: Results, attempts: Sequence[AttackOutcome]) -> Result
 
 
 def _clean_accuracy(outcomes: Results, attempts: Sequence[AttackOutcome]) -> Accuracy:
-    """Return the clean accuracy of the model that attempts were evaluated on."""
+    """Return the clean accuracy of the model on which attempts were evaluated."""
     clean: CleanResult | None = None
     for attempt in attempts:
         if attempt.outcome is not None:

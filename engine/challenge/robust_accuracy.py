@@ -55,8 +55,8 @@ class EnsembleStep(NamedTuple):
 
     Args:
         attack: implementation, such as "pyautoattack:apgd-ce".
-        attacked: number of images that it was run on: those not fooled before; for a randomised model, those that some
-            sample still classified correctly.
+        attacked: number of attacked images: those that no earlier attack fooled or, for a randomised model, those that
+            some sample still classified correctly.
         fooled: number of images that its example fools; for a randomised model, in at least half of the samples.
     """
 

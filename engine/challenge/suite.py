@@ -88,7 +88,7 @@ def check_norm(norm: str) -> Norm:
 
 
 def choose_row(attack: str, norm: str, epsilon: float, parameters: Mapping[str, Any]) -> AttackChoice:
-    """Return an attack by the authors' code if installed, otherwise by another library, with default parameters.
+    """Return an attack by the authors' code if installed, otherwise by a different library, with default parameters.
 
     Raises:
         Unsupported: If no installed library has it in this norm.

@@ -53,7 +53,7 @@ class StandingRow:
         high: upper bound; for an attack, with invalid results counted as fooled.
         results: values for paired tests, (n,) each, by digest of the data and key of the model on data ("" for a model
             itself): 1 or 0, a distance, or a rate over samples; NaN for undecided images.
-        images: number of images of a model; for an attack, images that it was run on, over all models.
+        images: number of images of a model; for an attack, number of attacked images over all models.
         violations: number of invalid results of an attack.
         runs: runs of an attack on each image, with different seeds.
         tries: images of an attack, each counted for every run on it.
@@ -114,7 +114,7 @@ class ThreatModelRanking:
         norm: norm of the distances if values are medians of the smallest distances; "" for rates.
         places: models or attacks in order; empty if there is no order.
         why: reason why there is no order.
-        attacks: for models: number of attack settings that were run on all of them, which count.
+        attacks: for models: number of attack settings that were run on all models. Only these count.
         left: for models: attacks that do not count, with the models without a result.
         others: for attacks: number of attacks that ran on different models.
         equivalent: whether the rates of two models are equivalent, by the rule of verdicts.

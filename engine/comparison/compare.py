@@ -111,7 +111,7 @@ class Comparison:
 def verdict_groups(comparison: Comparison) -> list[str]:
     """Summarise the verdicts, a line each: "identical: art, foolbox, torchattacks", "weaker: art than foolbox".
 
-    Implementations share a list if every two of them have that verdict; "a / b, c" stands for a with b and with c.
+    Implementations share a list if every two have that verdict; "a / b, c" stands for a with b and with c.
     """
     implementations = [row.implementation for row in comparison.rows]
     libraries = [each.library for each in implementations]
@@ -202,7 +202,7 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
         parameters: canonical parameters for every library; they override the attack's matched ones. A library that does
             not support one runs without it, which its result records.
         rows: implementations and searches over them (`search_rows`). None for all shipped ones that support the norm.
-        defaults: use each library's defaults; only `parameters` are passed on.
+        defaults: whether to use each library's defaults and pass only `parameters`.
         target: "second-likely", "least-likely", "random" or a class number, for a targeted threat model.
         seed: random seed.
         draws: samples of a randomised model, as for `run_attack`.

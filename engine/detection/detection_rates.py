@@ -48,7 +48,7 @@ class Detection:
         fooled: number of images that fooled the model.
         clean: number of clean test images.
         rates: an operating point for each false-positive rate.
-        left_out: number of test images that the detector was trained on.
+        left_out: number of test images that were used to train the detector.
         notes: notes on the numbers.
     """
 

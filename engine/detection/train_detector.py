@@ -33,7 +33,7 @@ _FEWEST = 10  # fewest adversarial images for training
 
 
 class TrainingAttack(NamedTuple):
-    """The attack whose examples a detector is trained on."""
+    """The attack on whose examples a detector is trained."""
 
     attack: str
     threat_model: ThreatModel
@@ -55,10 +55,11 @@ def train_detector(
 
     Args:
         name: name from `adapters.models.detectors.detector_rows`.
-        classifier: model that the detector is for.
-        data: clean images and labels, which must not be used for testing; 30 % are held out to calibrate the threshold.
-        shown: attack whose successes it is trained on, if it needs any.
-        model: name that the classifier was loaded by.
+        classifier: the detector's model.
+        data: clean images and labels, which must not be used for testing. 30 % calibrate the threshold and are not used
+            for fitting.
+        shown: attack on whose successes it is trained, if it needs examples.
+        model: name by which the classifier was loaded.
         seed: random seed.
         **parameters: parameters of the detector.
 

@@ -28,7 +28,7 @@ class ImportedRun:
     Args:
         attack: "foolbox:fmn".
         norm: norm of its distances.
-        model: model of the folder that it was run on.
+        model: attacked model in the folder.
         images: number of the folder's images that it covers.
         left_out: number of its images that are not in the folder, or that the model classifies differently.
         fooled: number of fooled images among those correct when clean.
@@ -65,7 +65,7 @@ def import_attackbench(
     Importing a file again replaces it.
 
     Args:
-        path: JSON file (protocol 2: of one run, or an envelope by hash), or a folder of them.
+        path: JSON file (protocol 2: of one run, or an envelope by hash), or a folder with such files.
         folder: results folder of `davylamp evaluate` with the same model and images.
         model: attacked model's name in the folder. None to match predictions. Files that name a different model of the
             folder are omitted.
@@ -104,7 +104,7 @@ def import_attackbench(
 
 
 def _sides(outcomes: Results, model: str | None, data: Data | str | None) -> list[_KnownImages]:
-    """Return the folder's models that a file may belong to."""
+    """Return the models in the folder whose results a file may contain."""
     bench, reasons, sides = LoadedCache(), [], []
     hashes: dict[str, list[str]] = {}
     for clean in outcomes.clean.values():
@@ -124,7 +124,7 @@ def _sides(outcomes: Results, model: str | None, data: Data | str | None) -> lis
 
 
 def _model_named(outcomes: Results, run: AttackBenchRun) -> str:
-    """Return the folder's model that a run names; "" if it names none of them."""
+    """Return the folder's model that a run names; "" without one."""
     named = run.names["model"]
     return named if any(subject.model == named for subject in outcomes.subjects.values()) else ""
 

@@ -259,7 +259,7 @@ def pin_metric_inputs(config: Config, classifier: Classifier | None = None) -> t
 
     Args:
         config: the configuration.
-        classifier: the model that the profile is prepared for; None to read nothing yet.
+        classifier: the model for which the profile is prepared; None to read no data yet.
 
     Raises:
         InvalidInput: if coverage has no profile, or a profile is given without coverage.

@@ -109,7 +109,7 @@ def spread_parameters(
     """Distribute parameters over several attacks: each attack gets those that it has; with notes on the others.
 
     Raises:
-        Unsupported: if no attack has one of them.
+        Unsupported: if no attack has one of the parameters.
     """
     choices = [AttackChoice(attack) for attack in attacks]
     rows, attacks = [rows_of(each, libraries, repaired=repaired) for each in choices], [each.attack for each in choices]

@@ -139,13 +139,13 @@ class Config:
         fit_data: name of the fit data of fitted attacks (universal perturbations, generators), without the evaluation
             images. If empty, they are fitted on the evaluation images.
         fit_limit: largest number of fit images.
-        draws: samples of a random model that each example is judged on.
+        draws: number of samples of a random model on which each example is judged.
         eot: samples of a random model whose mean an attack uses; each sample is a query. With 1, the attack treats the
             model as deterministic.
         isolate: which models run in a separate process, see `Isolation`; modules that the caller passes never do.
         time_limit: seconds for one call of an isolated model.
         memory_limit: GiB for its process; None for four fifths of the machine's memory.
-        preset: name of the paper's setting that the config started from; "" without one.
+        preset: name of the paper's setting on which the config is based; "" without one.
         rate: limit of images or requests per second to the server of a remote model: "20", "5 requests".
         cost: price of one image sent to a server, in any currency.
         token: name of the environment variable with the token of a server, or "HEADER=VARIABLE".
@@ -285,7 +285,7 @@ def _isolation_of(values: Mapping[str, Any]) -> "Isolation":
 
 
 def _choices_of(values: Mapping[str, Any]) -> tuple[AttackChoice, ...]:
-    """Return the attacks of a config, some of which may be names or tables."""
+    """Return the attacks of a config. Some may be names or tables."""
     if all(isinstance(choice, AttackChoice) for choice in values["attacks"]):
         return tuple(values["attacks"])
     from ...adapters.models.sandbox.attack_isolation import attack_isolation_context

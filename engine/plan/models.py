@@ -155,8 +155,8 @@ def supported_runs(
     Args:
         cells: runs of one model, each with its index in the config.
         classifier: the model.
-        surrogate: model that their examples are made on; None for the model itself.
-        data: its images, of which one is queried, and labels.
+        surrogate: model on which their examples are made; None for the model itself.
+        data: its images and labels. One image is queried.
         refused: receives the reasons for the other runs, by attack and model.
     """
     if surrogate is not None:
@@ -176,7 +176,7 @@ def supported_runs(
 
 
 def runs_or_error(cells: dict[str, AttackRun], refused: dict[str, str]) -> dict[str, AttackRun]:
-    """Return the runs, by key; Unsupported if the models support none of them."""
+    """Return the runs, by key; Unsupported if the models support no run."""
     if refused and not cells:
         names: dict[str, list[str]] = {}
         for name, why in refused.items():

@@ -142,7 +142,7 @@ def random_points(
     """Return random images at a given distance from an image, in [0, 1].
 
     Before clipping to [0, 1], the distance equals the radius: linf uniform in the cube with one component at its face
-    (or all of them, in the corners), l2 a random direction, l1 a Laplace distribution, which is uniform on the sphere,
+    (in the corners all components), l2 a random direction, l1 a Laplace distribution, which is uniform on the sphere,
     l0 `radius` random components at random values.
 
     Args:

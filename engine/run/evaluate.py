@@ -56,7 +56,7 @@ class EvaluationSummary(NamedTuple):
 
     @property
     def all_failed(self) -> bool:
-        """Whether there were runs, and all of them failed."""
+        """Whether there were runs, and all runs failed."""
         return 0 < self.cells <= len(self.failed)
 
 
@@ -205,7 +205,7 @@ class _Evaluation:
     def _work(self, tasks: list[Task]) -> None:
         """Run the tasks.
 
-        Tasks that another process has locked are checked repeatedly until they are finished or free.
+        Tasks locked by a different process are checked repeatedly until they are finished or free.
         """
         while tasks:
             taken: list[Task] = []

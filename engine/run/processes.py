@@ -213,7 +213,7 @@ def _start(threads: int) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this process when its parent is killed. Otherwise it would wait forever for another task."""
+    """End this process when its parent is killed. Otherwise it would wait forever for its next task."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

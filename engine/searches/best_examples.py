@@ -24,10 +24,10 @@ def copy_examples(total: AttackResult, rows: Tensor, result: AttackResult, bette
     """Copy the examples of some images from one result to a larger one, in place.
 
     Args:
-        total: result to write to.
+        total: result that is changed.
         rows: indices in `total` of the images of `result`, shape (n,).
         result: result on those images.
-        better: which of them to copy, shape (n,) bool.
+        better: which examples to copy, shape (n,) bool.
     """
     pairs = [(getattr(total, name), getattr(result, name)) for name in _OF_AN_EXAMPLE]
     for kept, new in (*pairs, *zip(total.distances, result.distances, strict=True)):
@@ -138,7 +138,7 @@ class BestExamples:
         """Record that a run crashed on all of these images.
 
         Args:
-            rows: the images. A library call may cover a part of them, because fooled images are not restarted.
+            rows: the images. A library call may cover only some of these, because fooled images are not restarted.
             error: the error.
             calls: library calls before the crash, which count.
         """

@@ -1,4 +1,4 @@
-"""Kinds of searches that an attack runs in.
+"""Kinds of searches around an attack.
 
 A name such as "best(foolbox:pgd)" is parsed by `parse_search` and formatted by `Search.name`; keys of runs hash names.
 Each kind is defined in the module that runs it: `radius_search`, `portfolio`, `saturation`, `worst_case`.
@@ -105,7 +105,7 @@ class Search:
         return find_implementation(self.inside)
 
     def rows(self, row: Implementation) -> list[Implementation]:
-        """Return the implementations to run. `row` is the only one, or represents all of them."""
+        """Return the implementations to run. `row` is the only one, or represents all."""
         return list(map(find_implementation, self.members)) if self.stands_for_several else [row]
 
     def attack_kind(self, row: Implementation) -> Kind:
@@ -113,7 +113,7 @@ class Search:
         return "minimum-norm" if self.finds_smallest else canonical_attack(row).kind
 
     def version(self, row: Implementation) -> str:
-        """Return the library's version; for a user's attack the digest of its code, and the library it is based on.
+        """Return the library's version; for a user's attack the digest of its code, and the library that it extends.
 
         If the code cannot be identified completely, the digest covers the known part, and `Plan.unknown` has the
         reasons.
@@ -231,7 +231,7 @@ def check_learns_nothing(row: Implementation, *, apart: bool = False) -> None:
 
 
 def joint_row(joined: str, rows: Sequence[Implementation], what: str, kind: Kind) -> Implementation:
-    """Build an implementation that represents several, with the capabilities common to all of them."""
+    """Build an implementation that represents several, with their common capabilities."""
     known = [canonical_attack(row) for row in rows]
     title = f"{what} of {', '.join(dict.fromkeys(attack.title for attack in known))}"
     knowledge: Knowledge = next(each for each in _MOST_KNOWLEDGE if any(attack.knowledge == each for attack in known))

@@ -183,7 +183,7 @@ def search_portfolio(  # noqa: PLR0913 - the nouns of run_attack by position, th
         grid: further parameters, and the values of each: an attack takes a different combination in each round.
         pixels: whether success and distance are measured on 8-bit examples, which are returned; the curves then have
             the distances at the end of each run only.
-        progress: called with the number of images that the work since the last call amounts to.
+        progress: called with the increase in progress since the last call, as a number of images.
         **parameters: canonical parameters, passed to every attack that has them and not chosen by the search.
 
     Returns:

@@ -85,7 +85,7 @@ class PortfolioSchedule:
         """Run all rounds, until every image has used its passes or the remaining passes are too few for any attack.
 
         Args:
-            progress: called with the number of images that the work since the last call amounts to.
+            progress: called with the increase in progress since the last call, as a number of images.
 
         Raises:
             AttackFailed, ModelFailed: if no run of any attack was completed.
@@ -234,7 +234,7 @@ class PortfolioSchedule:
             attempt += 1
 
     def _radii(self, place: int, rows: Tensor) -> Tensor:
-        """Return the radius of each image's next run, float64; 0 if no radius remains to be tried."""
+        """Return the radius of each image's next run, float64; 0 if every radius was already run."""
         best, step, upper = self.state.distance[rows], self._step[place, rows], self._upper[place, rows]
         below = (best * (1 - step)).clamp(max=self._limits.widest)
         if self._norm == "l0":
@@ -245,7 +245,7 @@ class PortfolioSchedule:
     def _learn(self, place: int, rows: Tensor, radii: Tensor, fresh: Tensor) -> None:
         """Update the next radius of each image after runs at these radii.
 
-        `fresh`: images that were not fooled before.
+        `fresh`: images not fooled by earlier runs.
         """
         hit = self.state.distance[rows] <= radii * (1 + 1e-4) + 1e-6
         step = self._step[place, rows]

@@ -108,9 +108,9 @@ def search_radius(  # noqa: PLR0913 - the nouns of run_attack by position, the c
     radius above its first success, the result is the minimum over the whole grid. Otherwise it is a radius at which the
     attack succeeds and one step below which it fails.
 
-    Every combination of a `grid` is searched. From the second combination on, an image is tried only below its best
-    radius so far: first one step below, then by bisection. An implementation that gets one image at a time draws the
-    same random numbers in every run of an image. A crashed run ends the search for its images, which keep their best
+    Every combination of a `grid` is searched. With later combinations, an image is attacked only below its best radius
+    so far: first one step below, then by bisection. An implementation that gets one image at a time draws the same
+    random numbers in every run of an image. A crashed run ends the search for its images, which keep their best
     examples so far. The queries of that run are not counted.
 
     Args:
@@ -127,7 +127,7 @@ def search_radius(  # noqa: PLR0913 - the nouns of run_attack by position, the c
         logits: logits of the clean images, if known, as in `run_attack`.
         grid: further parameters, and the values to try of each.
         pixels: whether success and distance are measured on 8-bit examples, which are returned.
-        progress: called with the number of images that the work since the last call amounts to.
+        progress: called with the increase in progress since the last call, as a number of images.
         reach: if no step size is given, and the library's times the steps is below the largest radius, use
             "2.5 epsilon / steps", as in the result's parameters. False to keep the library's step size.
         **parameters: canonical parameters; `max_queries` applies to the whole search of an image. `step_size` may be
@@ -228,7 +228,7 @@ def largest_change(norm: str, components: int) -> float:
 
 
 def wider_radii(radii: RadiusGrid, largest: float) -> list[RadiusGrid]:
-    """Return the grids with twice the radius, four times the radius, and so on, up to the largest possible change."""
+    """Return the grids with twice, four times, ... the radius, up to the largest possible change."""
     wider, upper = [], radii.upper
     while upper < largest:
         upper = min(2 * upper, largest)

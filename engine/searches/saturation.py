@@ -180,7 +180,7 @@ def at_saturation(  # noqa: PLR0913 - the nouns of run_attack by position, the c
         first: index of the first image in the whole data set.
         logits: logits of the clean images, if known.
         pixels: whether success and distance are measured on 8-bit images, also in the search.
-        progress: called with the number of images that the work since the last call amounts to.
+        progress: called with the increase in progress since the last call, as a number of images.
         **parameters: canonical parameters; `max_queries` applies at each radius, and `step_size` may be relative to it.
 
     Raises:

@@ -35,7 +35,7 @@ def run_single(  # noqa: PLR0913 - the nouns of run_attack by position, the choi
 
     Args:
         row: the implementation.
-        classifier: the model that examples are judged on.
+        classifier: the model on which examples are judged.
         inputs: clean images in [0, 1], shape (N, C, H, W).
         labels: ground truth, int64, shape (N,).
         threat_model: norm, epsilon, targeted.

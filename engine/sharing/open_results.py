@@ -29,7 +29,7 @@ def open_results(*sources: str | Path) -> Iterator[Path]:
         sources: at least one results folder or bundle.
 
     Raises:
-        FoldersDisagree: If two of them have different records under one key.
+        FoldersDisagree: If two sources have different records under one key.
         InvalidInput: If a bundle is invalid or, with several sources, a file is damaged.
         Unavailable: If one does not exist.
     """

@@ -95,7 +95,7 @@ def _unpack(source: Path, draft: Path) -> MergeSummary:
 
 
 def _check_entries(bundle: zipfile.ZipFile, source: Path) -> dict[str, zipfile.ZipInfo]:
-    """Return the files of a bundle by name, after checking that all of them are allowed."""
+    """Return the files of a bundle by name, after checking that every file is allowed."""
     entries: dict[str, zipfile.ZipInfo] = {}
     listed = bundle.infolist()
     if len(listed) > _MOST:

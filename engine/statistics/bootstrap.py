@@ -113,7 +113,7 @@ def interval(draws: np.ndarray, n: int, different: int = 0) -> Estimate:
     Args:
         draws: the estimate on the images themselves, then in every replicate, shape (R,).
         n: number of images behind it.
-        different: number of distinct images, or 0 if all of them are distinct.
+        different: number of distinct images, or 0 if all images are distinct.
     """
     low, high = (float(ends[0]) for ends in interval_bands(draws[:, None], tail_probability(different or n)))
     if (different or n) < FEWEST or low == high or math.isclose(low, high, rel_tol=1e-12):  # sums round

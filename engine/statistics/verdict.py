@@ -212,7 +212,7 @@ def decide_verdict(
         minimum_norm: whether they are minimum-norm attacks. Then distances are also tested, and each of the two tests
             has half the level.
         same: images for which both returned the same example, (n,) bool.
-        moved: images that at least one of them changed, (n,) bool; None for all. On other images both returned the
+        moved: images changed by at least one of the two, (n,) bool; None for all. On other images both returned the
             clean image, which is not counted as agreement.
         pairs: number of pairs judged together, including this one. The levels are such that at most 5 % of such sets
             contain a false difference.

@@ -54,7 +54,7 @@ def replace_file(path: Path, save: Callable[[Path], object]) -> None:
     """Let `save` write a draft in the same folder, then rename it to the file's name.
 
     Raises:
-        OSError: if that fails; no draft is left behind.
+        OSError: if that fails; the draft is then deleted.
     """
     draft = path.with_name(f".{uuid.uuid4().hex}.{path.name[-60:]}")
     try:

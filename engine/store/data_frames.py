@@ -209,7 +209,7 @@ def choose_examples(
     original: str | None = None,
     examples: Literal["own", "original"] | None = None,
 ) -> "tuple[pd.DataFrame, str]":
-    """Return the results of defended models on one kind of examples: made on each of them, or on its undefended model.
+    """Return the results of defended models on one kind of examples: made on each model, or on its undefended model.
 
     Args:
         folder: a results folder.
@@ -319,7 +319,7 @@ def _compact(parts: Sequence[tuple[Mapping[str, Any], Mapping[str, np.ndarray]]]
     """Join the rows of several runs, with texts and values that are constant in a run as pandas categories.
 
     Args:
-        parts: for each run its constant columns, and its arrays, (n,) each; the same names in all of them, except
+        parts: for each run its constant columns, and its arrays, (n,) each; the same names for all runs, except
             `draws_fooled`, which is NaN for a run without it.
     """
     import pandas as pd

@@ -1,7 +1,7 @@
 """Records with results of other programs and leaderboards, which davylamp did not judge.
 
-`Reference`: an attack that another program ran on the images of the folder. `PublishedRow`: a model on a leaderboard,
-with numbers on its authors' test set.
+`Reference`: an attack that a different program ran on the images of the folder. `PublishedRow`: a model on a
+leaderboard, with numbers on its authors' test set.
 """
 
 import math
@@ -154,7 +154,7 @@ def write_published(store: ResultsStore, rows: Sequence[PublishedRow], about: di
     Args:
         store: the folder.
         rows: rows of any number of leaderboards.
-        about: further metadata for all of them, as JSON types.
+        about: further metadata for all leaderboards, as JSON types.
     """
     keys = []
     for board in dict.fromkeys((row.source, row.data, row.norm) for row in rows):

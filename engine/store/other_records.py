@@ -260,7 +260,7 @@ class DetectorScores:
         calibration: scores of clean images that are used neither for training nor for testing the detector, (m,).
         clean: scores of the clean images, (n,).
         adversarial: scores of the examples, (n,).
-        seen: which images the detector was trained or calibrated on, (n,) bool.
+        seen: which images were used to train or calibrate the detector, (n,) bool.
     """
 
     file: str

@@ -1,6 +1,6 @@
 """States of a folder's evaluations: the plan, the shards of unfinished runs, and the status of each run.
 
-A plan is a file with the runs of an evaluation, which is removed when all of them are finished.
+A plan is a file with the runs of an evaluation. It is removed when all runs are finished.
 """
 
 import json
@@ -34,7 +34,10 @@ class CellState(NamedTuple):
 
     @classmethod
     def of(cls, key: str, record: Record) -> "CellState":
-        """Return the state of a run with a record. If this version does not have its attack, the reason says so."""
+        """Return the state of a run with a record.
+
+        If this version does not have its attack, the reason mentions this.
+        """
         meta, cell = dict(record.meta), AttackRun.from_record(record.meta)
         return cls(key, cell, meta["status"], meta["reason"] or unknown_attack(cell), meta)
 

@@ -64,7 +64,7 @@ class RunResult:
     Only columns common to all runs are in memory; the others are read from the run's file on access.
 
     `find_silent` returns the images with non-finite logits; None if there are no such images. If requested, `examples`
-    are the first images as pictures and `adv_logits` the logits on all of them, (n, K).
+    are the first images as pictures and `adv_logits` the logits on all adversarial images, (n, K).
     """
 
     cell: AttackRun

@@ -116,7 +116,7 @@ class ResultsStore:
         """Write a record, replacing earlier files of that key.
 
         Raises:
-            Unavailable: if the disk is full or not writable; nothing is left behind.
+            Unavailable: if the disk is full or not writable; no partial file remains.
         """
         before = self.files(kind, key)
         sealed = pack_record(table, meta, f"{kind}/{key}", [content_in(path) for path in before])
@@ -211,7 +211,7 @@ class ResultsStore:
         return self.folder / "images" / f"{name}.npz"
 
     def claim(self, name: str) -> FileLock | None:
-        """Lock a task for this process; None if another process has it. The lock ends with the process."""
+        """Lock a task for this process; None if a different process has it. The lock ends with the process."""
         lock = FileLock(self.folder / "locks" / f"{name}.lock", thread_local=False)
         try:
             self.prepare()

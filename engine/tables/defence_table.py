@@ -168,7 +168,7 @@ def _defended_names(outcomes: Results, original: str, defended: str) -> list[str
 
 
 def _find_pairs(outcomes: Results, original: str, defended: str) -> list[tuple[CleanResult, CleanResult]]:
-    """Return both models on each set of images that both were evaluated on."""
+    """Return both models' clean results for each set of images on which both were evaluated."""
     known = [outcomes.clean[key] for key in outcomes.subjects if key in outcomes.clean]
     sides = [[each for each in known if each.subject.name == name] for name in (original, defended)]
     for name, side in zip((original, defended), sides, strict=True):

@@ -36,7 +36,7 @@ class TableGroup(NamedTuple):
 
 
 def distinguishing_text(options: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return, for each of several settings, the values that not all of them share: "steps=5, step_size=0.02"."""
+    """Return, for each of several settings, the values that the settings do not share: "steps=5, step_size=0.02"."""
     names = list(dict.fromkeys(name for option in options for name in option))
     varied = [name for name in names if len({option.get(name) for option in options}) > 1]
     return [", ".join(f"{name}={option[name]}" for name in varied if option.get(name)) for option in options]

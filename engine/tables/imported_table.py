@@ -154,7 +154,7 @@ def _reference_row(labels: dict[str, Any], runs: list[_Distances], envelope: np.
 def draw_medians(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Return the median of values (n,) in each replicate with weights (R, n), (R,).
 
-    Inf if half of them are; NaN without any.
+    Inf if half of the values are; NaN without values.
     """
     order = np.argsort(values, kind="stable")
     ordered, reached = values[order], np.cumsum(weights[:, order], axis=1, dtype=float)

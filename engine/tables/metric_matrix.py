@@ -32,7 +32,7 @@ _WAYS = {"own": "each defended model itself (own)", "original": "the undefended 
 
 
 class MetricMatrix(NamedTuple):
-    """A row for each model or attack, a column for each metric that all of them have, and notes."""
+    """A row for each model or attack, a column for each metric that all rows have, and notes."""
 
     frame: pd.DataFrame
     notes: tuple[str, ...]

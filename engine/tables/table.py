@@ -43,7 +43,7 @@ class Table(Displayed):
     Args:
         by: subject of a row: "attacks", "models" or "pairs"; other tables have a name, such as "defence".
         labels: names of the labels, the same in every row.
-        symbols: symbols of the metrics, in order; every row has all of them.
+        symbols: symbols of the metrics, in order. Every row has all metrics.
         rows: rows, in order.
         findings: notes on failed, unfinished and damaged runs, omissions, ...
     """

@@ -38,7 +38,7 @@ class TradeOff(NamedTuple):
         points: the undefended model first; all on the same images.
         threat: norm, epsilon, targeted, as `groups.threat_labels`.
         made_on: "own": every model was attacked itself; "original": all were tested on the undefended model's examples.
-        attacks: attacks common to all points. Each image counts by the worst of them.
+        attacks: attacks common to all points. Each image counts by the worst attack.
     """
 
     points: tuple[Point, ...]
@@ -79,7 +79,7 @@ def defences_by_original(outcomes: Results) -> dict[str, list[str]]:
 
 
 def _shown_by(outcomes: Results, tested: str) -> str:
-    """Return the model whose examples a model without runs was tested on; "" if there is not exactly one."""
+    """Return the model whose examples were tested on a model without runs; "" if there is not exactly one."""
     transfers = outcomes.transfers or {}
     sources = {each.cell.subject.key for each in outcomes.done if tested in transfers.get(each.cell.key, {})}
     attacked = any(each.cell.subject.key == tested for each in outcomes.done)

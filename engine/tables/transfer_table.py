@@ -1,4 +1,4 @@
-"""Transfer rates between models, CANARY's means of them, and the confidence in transferred examples."""
+"""Transfer rates between models, CANARY's means over these, and the confidence in transferred examples."""
 
 import math
 from collections.abc import Iterator, Mapping

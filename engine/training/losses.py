@@ -1,7 +1,7 @@
 """Losses of the training methods, as generators. The loop takes an optimiser step on each yielded loss.
 
 A generator receives the model, images (N, C, H, W) in [0, 1], labels (N,), the settings, and a memory that persists
-across batches, is stored with every checkpoint and contains tensors or dicts of them. It is resumed after the step.
+across batches, is stored with every checkpoint, and contains tensors or dicts of tensors. It is resumed after the step.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""The entries of `references.bib`, and what each of them documents."""
+"""The entries of `references.bib`, and the items that each entry documents."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -116,7 +116,7 @@ def serve(
 
     Args:
         folder: results folder.
-        host: address to listen on; "0.0.0.0" for all interfaces.
+        host: listening address; "0.0.0.0" for all interfaces.
         port: TCP port; 0 for any free port.
         names: additional host names that requests may use.
         started: called with the URL when the server is ready.

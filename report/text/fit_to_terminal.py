@@ -78,7 +78,7 @@ class TableText:
 
 @dataclass(frozen=True)
 class Lines:
-    """Lines of a page: a fixed heading, and rows, the last of which may be omitted.
+    """Lines of a page: a fixed heading, and rows. The last rows may be omitted.
 
     Args:
         heading: lines with their styles.

@@ -26,7 +26,7 @@ _HASHING = threading.BoundedSemaphore(4)  # most passwords hashed simultaneously
 
 
 class InvalidCredentials(InvalidInput):
-    """Wrong name or password. The message does not reveal which of them is wrong."""
+    """Wrong name or password. The message is the same for both."""
 
 
 def generate_password() -> str:
@@ -107,9 +107,9 @@ def has_admin(session: Session) -> bool:
 
 
 def sign_in(database: Database, hasher: "PasswordHasher", origin: Origin, password: str) -> UserRow | None:
-    """Return the user with this name and password. None if one of them is wrong, which is logged.
+    """Return the user with this name and password. None if the name or the password is wrong, which is logged.
 
-    A wrong name takes as long as a wrong password. No lock is held while a password is hashed.
+    A wrong name takes as long as a wrong password. The database is not locked while a password is hashed.
 
     Raises:
         TooManyAttempts: After too many failed attempts.

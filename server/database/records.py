@@ -178,7 +178,8 @@ class CellRow(ServerTable):
 class HistoryRow(ServerTable):
     """The rank of a component on a public leaderboard of a data set, from a given time.
 
-    `tasks` are the tasks from whose runs the rank was computed. The rank is visible to viewers who may see all of them.
+    `tasks` are the tasks from whose runs the rank was computed. The rank is visible to viewers who may see all these
+    tasks.
     """
 
     __tablename__ = "histories"

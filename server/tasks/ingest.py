@@ -39,7 +39,7 @@ def ingest_results(
         folder: server folder.
         prepared: task.
         keys: run keys written by the task's process. Runs with other keys or components are ignored.
-        reused: keys of runs that existed before.
+        reused: keys of runs that already existed.
     """
     store, number = ResultsStore(prepared.folder / "results"), prepared.task.id
     known = set(session.scalars(select(CellRow.key).where(CellRow.task_id == number)))

@@ -86,7 +86,7 @@ def submit(session: Session, folder: ServerFolder, viewer: Viewer, wish: TaskReq
 
 
 def read_settings(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a task with all defaults filled in.
+    """Return the complete settings of a task, with defaults for missing ones.
 
     Raises:
         UnknownName: If a setting is unknown.

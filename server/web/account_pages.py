@@ -1,4 +1,4 @@
-"""Account pages: sign-in, password and tokens; for admins users and log."""
+"""Account pages: sign-in, password and tokens. Admins also have pages of users and of the log."""
 
 from typing import Annotated, Any
 

@@ -42,7 +42,7 @@ class Filters(NamedTuple):
         creator: user name of the subject's creator.
         since: Unix timestamp.
         worst_case: "yes" for worst cases of several attacks only. They are excluded otherwise, because each of their
-            attacks was run only on images not fooled before.
+            attacks was run only on images that the earlier attacks did not fool.
     """
 
     data: int = 0

@@ -10,10 +10,10 @@ UNDEFENDED = "none"  # baseline among defences
 
 
 def choose_comparable(met: Mapping[str, Collection[Hashable]], always: Collection[str] = ()) -> set[str]:
-    """Choose the subjects to rank, so that the responses on items common to all of them are most numerous.
+    """Choose the subjects to rank so that they have as many responses to common items as possible.
 
-    Beginning with all subjects, the subject with the smallest overlap is removed repeatedly. Of the resulting sets, the
-    one with the most responses (subjects x common items) is returned, and the larger one if tied.
+    Beginning with all subjects, the subject with the smallest overlap is removed repeatedly. The result is the set with
+    the most responses (subjects x common items), and the larger one if tied.
 
     Args:
         met: items with results, by subject.

@@ -24,7 +24,7 @@ class RequestContext:
         folder: server folder.
         viewer: user of the request.
         session: value of the session cookie, "" without one.
-        visit: value of a second cookie, which identifies the forms of visitors who are not signed in.
+        visit: value of a second cookie, which identifies the forms of visitors without a session.
     """
 
     request: Request

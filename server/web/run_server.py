@@ -91,7 +91,7 @@ def serve_tasks(
 
     Args:
         folder: server folder; embedded components are added, and an initial task if it is empty.
-        host: address to listen on.
+        host: listening address.
         port: TCP port; 0 for any free port.
         names: additional host names that requests may use.
         workers: worker processes.

@@ -35,10 +35,10 @@ def corrupt_images(inputs: Tensor, corruption: str, severity: int, *, seed: int 
     """Apply one of the 19 corruptions of Hendrycks and Dietterich (2019) to images.
 
     Images are first rounded to 8 bits. Randomness depends on an image's pixels, the corruption, the severity and the
-    seed alone, not on the other images. Grey images are corrupted as three equal channels, of which the first is
-    returned. Up to 32 pixels a side the severities are CIFAR-10-C's, up to 64 Tiny ImageNet-C's, else ImageNet-C's.
-    The published sets are stored as JPEG, which makes them a little harder. Motion blur and snow are the library's,
-    while the authors used ImageMagick. The library's elastic transformation has no affine part.
+    seed alone, not on the other images. Grey images are corrupted as three equal channels, and the first channel is
+    returned. Up to 32 pixels a side the severities are CIFAR-10-C's, up to 64 Tiny ImageNet-C's, else ImageNet-C's. The
+    published sets are stored as JPEG, which makes them a little harder. Motion blur and snow are the library's, while
+    the authors used ImageMagick. The library's elastic transformation has no affine part.
 
     Args:
         inputs: images in [0, 1], shape (N, C, H, W), with 1 or 3 channels.

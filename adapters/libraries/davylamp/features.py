@@ -49,7 +49,7 @@ class Features:
             self._given[place:] = [_averaged(given[0], isinstance(layer, nn.Linear))]
 
     def of(self, points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the features of points (m, C, H, W), versions of images `rows`, and which of them were computed.
+        """Return the features of points (m, C, H, W), versions of images `rows`, and which were computed.
 
         Returns:
             Features, shape (m, f), differentiable if the points are, and shape (m,) bool: a model that counts

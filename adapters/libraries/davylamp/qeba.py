@@ -54,7 +54,7 @@ def qeba(  # noqa: PLR0913 - the parameters of the attack, by keyword
         basis: basis of the subspace: "resize" (QEBA-S), small images enlarged bilinearly; "dct" (QEBA-F), low
             frequencies of the cosine transform; "px", all directions, which is HopSkipJump.
         subspace: side of the small images, or of the block of frequencies, or None for half of the image's side, or a
-            quarter from 64 pixels on.
+            quarter if the side is at least 64 pixels.
         generator: random generator of the directions, or None for torch's default one.
 
     Returns:

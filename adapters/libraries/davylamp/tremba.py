@@ -153,7 +153,7 @@ def apply_tremba(learned: Mapping[str, Tensor], inputs: Tensor, threat_model: Th
 def make_networks(inputs: Tensor) -> tuple[nn.Module, nn.Module]:
     """Build an untrained encoder and decoder for images of this shape, with the widths of the paper.
 
-    From 64 pixels a side on, they are the paper's networks for ImageNet, whose embedding has a 16th of the side and 3
+    From a side of 64 pixels, they are the paper's networks for ImageNet, whose embedding has a 16th of the side and 3
     channels; below, those for CIFAR-10, with a quarter of the side and 8 channels.
     """
     channels = inputs.shape[1]

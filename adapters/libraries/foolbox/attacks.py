@@ -50,7 +50,7 @@ def _row(attack: str, classes: Mapping[str, str], params: Mapping[str, str], **m
 
 
 def _in_every_norm(name: str) -> dict[str, str]:
-    """Return a class under every norm, for a search along a line, whose result is smallest in all of them."""
+    """Return a class under every norm, for a search along a line, whose result is smallest in all norms."""
     return dict.fromkeys(("l2", "linf", "l1"), name)
 
 

@@ -17,7 +17,7 @@ _WRAPPED = ("adv_lib", "foolbox")
 def _without_wrappers() -> Iterator[None]:
     """Hide the libraries that SecML-Torch wraps.
 
-    Otherwise it would import them if installed, one of them with a fake visdom.
+    Otherwise it would import those that are installed, and fake visdom.
     """
     find = importlib.util.find_spec
 

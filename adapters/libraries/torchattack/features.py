@@ -1,6 +1,6 @@
 """torchattack's attacks on the outputs of a layer, changed so that the layer can be reached and queries are counted.
 
-Imported only when an implementation that names one of them runs, so that listing the catalogue loads no library.
+Imported only when an implementation that needs it runs, so that listing the catalogue loads no library.
 """
 
 import inspect

@@ -1,6 +1,6 @@
 """Patches of torchattack: subclasses and a context manager that fix issues in a few lines.
 
-Imported only when an implementation that names one of them runs, so that listing the catalogue loads no library.
+Imported only when an implementation that needs it runs, so that listing the catalogue loads no library.
 """
 
 import inspect

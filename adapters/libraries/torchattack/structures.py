@@ -1,6 +1,6 @@
 """torchattack's attacks on parts of one kind of network: finds the network in a model, and restores it afterwards.
 
-Imported only when an implementation that names one of them runs, so that listing the catalogue loads no library.
+Imported only when an implementation that needs it runs, so that listing the catalogue loads no library.
 """
 
 import sys

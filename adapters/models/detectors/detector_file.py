@@ -33,7 +33,7 @@ class TrainedDetector:
             float64.
         model: name of its model.
         model_digest: digest of that model.
-        seen: digests of the images that it was fitted or calibrated on.
+        seen: digests of the images used for fitting and calibration.
         card: description of the training.
     """
 

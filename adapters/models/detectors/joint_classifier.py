@@ -24,9 +24,9 @@ def add_detector(classifier: Classifier, text: str, source: str, name: str) -> C
     """Add a class "detected" to a classifier. It is predicted if the detector flags the image as adversarial.
 
     Args:
-        classifier: the model that the detector was trained for.
+        classifier: the detector's model.
         text: "detector:FILE", or "detector:FILE,fpr=0.01" with the false-positive rate of its threshold (default 0.05).
-        source: name that the classifier was loaded by.
+        source: name by which the classifier was loaded.
         name: name of the result.
 
     Raises:
@@ -53,7 +53,7 @@ def add_detector(classifier: Classifier, text: str, source: str, name: str) -> C
 
 
 class _Joint(nn.Module):
-    """The model's logits and one more: the largest of them plus the amount by which the score exceeds the threshold.
+    """The model's logits and one more: the largest logit plus the amount by which the score exceeds the threshold.
 
     The last class is thus predicted exactly if the detector flags the image, whatever the logits are. Carlini and
     Wagner (2017, Adversarial Examples Are Not Easily Detected) multiply instead, which requires a positive largest

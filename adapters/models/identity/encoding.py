@@ -1,7 +1,7 @@
 """Feeds any value of a model into a hash: equal on every machine, and different if the model could be different.
 
-Values that pickle cannot store either (an open file or socket, a connection to another machine, state in a C library)
-are not determined by their visible attributes. They are recorded as reasons why the identity is unknown.
+Values that pickle cannot store either (an open file or socket, a connection to a different machine, state in a C
+library) are not determined by their visible attributes. They are recorded as reasons why the identity is unknown.
 """
 
 import enum
@@ -430,7 +430,7 @@ def module_name(name: str | None) -> str:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value consists of plain data: numbers, text, arrays, tensors, and containers of them."""
+    """Whether a value consists of plain data: numbers, text, arrays, tensors, and containers of these."""
     if isinstance(value, (list, tuple, set, frozenset)):
         return all(map(is_plain, value))
     if isinstance(value, dict):

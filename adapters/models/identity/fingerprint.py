@@ -33,7 +33,7 @@ class Fingerprint(NamedTuple):
 
 @torch.no_grad()
 def fingerprint(model: Callable[[Tensor], Tensor], shape: tuple[int, int, int]) -> Fingerprint:
-    """Query a model on the fixed images, and on two of them again: 6 images. For labels: 128 images, all twice.
+    """Query a model on the fixed images, and on two images again: 6 queries. For labels: 128 images, all twice.
 
     Noise in the outputs changes every score but few labels, so two repeated images would rarely show it.
 

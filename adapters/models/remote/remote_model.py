@@ -268,8 +268,8 @@ def _check_kind(model: RemoteModel) -> None:
 def load_remote(name: str, device: str = "cpu", transport: Transport | None = None) -> Classifier:
     """Load a server's model. Its inputs and outputs follow from its metadata and from settings in the name.
 
-    If the metadata fix a square size, photos are resized to 256/224 of it and cropped, as is customary. For small
-    images (CIFAR), they are resized to that size itself, so that images of that size do not change.
+    If the metadata fix a square size, photos are resized to 256/224 of that size and cropped, as is customary. For
+    small images (CIFAR), they are resized to that size itself, so that images of that size do not change.
 
     Args:
         name: "http://HOST:PORT/v2/models/NAME", "json+http://HOST:PORT/PATH", optionally followed by `?KEY=VALUE`, see

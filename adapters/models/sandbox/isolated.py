@@ -217,7 +217,7 @@ def call_where_layers_are(classifier: nn.Module, function: Callable[..., Any], *
     Args:
         classifier: the first argument.
         function: a function of a davylamp module.
-        *arguments: numbers, strings, tensors, None, or lists of them.
+        *arguments: numbers, strings, tensors, None, or lists of these.
 
     Raises:
         ModelDied: if the process ends.

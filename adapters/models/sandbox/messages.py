@@ -92,7 +92,7 @@ class Channel:
     Only the parent process allocates that memory and passes it to the worker. From a worker, it accepts only bytes.
 
     Args:
-        wire: the socket. The channel takes ownership of it.
+        wire: the socket, which the channel will own and close.
     """
 
     def __init__(self, wire: socket.socket):

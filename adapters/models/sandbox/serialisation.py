@@ -76,7 +76,7 @@ def read_states() -> dict[str, Any]:
 
 
 def set_states(states: Any) -> None:
-    """Set the global generators to states received from another process.
+    """Set the global generators to states received from a different process.
 
     Raises:
         ValueError: if the states are invalid.

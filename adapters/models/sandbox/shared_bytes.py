@@ -1,7 +1,7 @@
 """Shared memory between two processes, and tensors in it, whose descriptions are checked before they are read.
 
-The memory has no name, so nothing remains of it after a process is killed. On Linux it is sealed, so that it cannot be
-shortened while it is read.
+The memory has no name, so it disappears when its processes end or are killed. On Linux it is sealed, so that it cannot
+be shortened while it is read.
 """
 
 import math
@@ -27,7 +27,7 @@ class SharedBytes:
     """Memory behind an open file.
 
     Args:
-        file: file descriptor. This object takes ownership of it.
+        file: file descriptor, which this object will own and close.
         size: size of the memory in bytes.
     """
 

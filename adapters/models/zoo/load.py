@@ -54,7 +54,7 @@ def model_name_patterns() -> list[str]:
 
 
 def list_models(pattern: str) -> list[str]:
-    """Return the names that `*` may stand for, of the provider in a pattern, otherwise of the built-in models."""
+    """Return the names that `*` may represent, of the provider in a pattern, otherwise of the built-in models."""
     return _provider_of(pattern).list_names()
 
 
@@ -81,18 +81,18 @@ def load_model(
     transport: Transport | None = None,
     isolation: Isolation | None = None,
 ) -> Classifier:
-    """Load a pretrained classifier with the preprocessing that its weights were published with.
+    """Load a pretrained classifier with the published preprocessing of its weights.
 
     Loading does not change torch's random state, except for numbers drawn by a factory in a file.
 
     Args:
         name: one of `model_name_patterns()`: a built-in model (`demo:...`), a torchvision classifier with its default
             or named weights, a timm model, an ONNX file ("onnx:FILE"), or a function without arguments in a Python file
-            that returns a `torch.nn.Module` (for images in [0, 1]) or a `Classifier`. All of them may be followed by
-            defences, applied from left to right: "+jpeg:quality=50" (see `defend`), or "+path/to/file.py:defend", a
-            function Classifier -> Classifier. "weights.pt" is the model in that file, written by `davylamp harden`;
-            "MODEL+weights.pt" any model of that architecture with these weights. "state.pth+ARCHITECTURE" uses the
-            weights of a plain state dict; pretrained weights are not downloaded.
+            that returns a `torch.nn.Module` (for images in [0, 1]) or a `Classifier`. Any of these names may be
+            followed by defences, applied from left to right: "+jpeg:quality=50" (see `defend`), or
+            "+path/to/file.py:defend", a function Classifier -> Classifier. "weights.pt" is the model in that file,
+            written by `davylamp harden`; "MODEL+weights.pt" any model of that architecture with these weights.
+            "state.pth+ARCHITECTURE" uses the weights of a plain state dict; pretrained weights are not downloaded.
             "MODEL+input:crop=224,mean=0.5,std=0.5" sets its input (`input_settings`), directly after the model;
             "MODEL+outputs:labels" its output format. "MODEL+version:2" is the same model with a different identity in
             results. The user changes the version when the model changes in a way that davylamp cannot detect.
@@ -171,7 +171,7 @@ def _meant_source(name: str) -> str:
 def _load_changed(
     name: str, original: str, last: str, device: str, *, fold: bool, transport: Transport | None
 ) -> Classifier | None:
-    """Load a model whose name ends with a defence, a detector or another change; None for other names."""
+    """Load a model whose name ends with a defence, a detector or a different change; None for other names."""
     if is_weights_name(original) and _is_architecture(last, original):
         return _load_state(name, last, original, device, fold=fold)
     if is_input_part(last):

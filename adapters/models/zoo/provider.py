@@ -17,7 +17,7 @@ class Provider:
         prefix: the part before the colon.
         load: (whole name, part after the prefix) -> its classifier on the CPU, as published.
         patterns: patterns of its names, for help texts. Empty if `names` lists all.
-        names: names that a `*` may stand for, without the prefix.
+        names: names that a `*` may represent, without the prefix.
         fits: (name without the prefix, name of data) -> whether a `*` includes that model for that data.
         architecture: part after the prefix -> the model without its weights. If None, its weights are loaded and
             replaced.
@@ -35,7 +35,7 @@ class Provider:
         return bool(self.patterns) or rest in self.names()
 
     def list_names(self) -> list[str]:
-        """Return the full names that a `*` may stand for."""
+        """Return the full names that a `*` may represent."""
         return [f"{self.prefix}:{name}" for name in self.names()]
 
 
