@@ -141,7 +141,7 @@ class Implementation:
 
     @property
     def is_user_attack(self) -> bool:
-        """Whether it is a user's attack, from a file or passed as an object, instead of a library's."""
+        """Whether the implementation is a user's attack, from a file or an object, and not one of a library."""
         return self.library == "user" or self.library.endswith(".py")
 
     @property

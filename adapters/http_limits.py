@@ -73,7 +73,9 @@ class Protected:
         host = headers.get(b"host", b"").decode("latin-1")
         if status := self.names.status(host):
             await _refuse(
-                send, int(status[:3]), "expected a request to this machine by its own name (--allow-host NAME)"
+                send,
+                int(status[:3]),
+                "expected a request that addresses this machine by a name that it accepts (--allow-host NAME)",
             )
             return
         asked = len(scope.get("raw_path") or b"") + len(scope["query_string"])

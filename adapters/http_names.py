@@ -49,7 +49,7 @@ def listen(host: str, port: int) -> socket.socket:
         Unavailable: if the server cannot listen there.
     """
     if not host.strip():
-        raise InvalidInput("expected --host ADDRESS, got an empty text; leave it out for this machine only (127.0.0.1)")
+        raise InvalidInput("expected --host ADDRESS, got an empty text; omit it to use only this machine (127.0.0.1)")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, as asyncio then turns Nagle off
     try:

@@ -29,7 +29,7 @@ def expand_path(text: str | Path) -> Path:
     return path
 
 
-def check_output_path(path: str | Path, *, advice: str = "choose another file for `out`") -> Path:
+def check_output_path(path: str | Path, *, advice: str = "choose a different file for `out`") -> Path:
     """Return the path of an output file with `~` replaced, checked before anything is computed.
 
     Raises:

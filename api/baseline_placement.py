@@ -235,7 +235,9 @@ def _refuse_settings(settings: Mapping[str, Any]) -> None:
     known = {*inspect.signature(evaluate_models).parameters, *(each.name for each in fields(Config))}
     for name in settings:
         if name not in FREE and name in known:
-            raise InvalidInput(f"expected `against` without `{name}`: attacks, data and seeds are the baseline's")
+            raise InvalidInput(
+                f"`against` and `{name}` cannot be combined: attacks, data and seeds are those of the baseline"
+            )
         if name not in FREE:
             raise UnknownName("setting", name, ("models", *FREE))
 
@@ -321,7 +323,7 @@ def _answers(baseline: pd.DataFrame, records: pd.DataFrame, matrix: Responses) -
     try:
         (both,) = build_against(aligned.results)
     except ValueError as error:
-        raise Unavailable(f"no responses to select further images by: {error}") from error
+        raise Unavailable(f"no responses from which further images can be selected: {error}") from error
     given = dict(zip(both.items, both.values[-1], strict=True))
     return np.array([given.get(item, np.nan) for item in matrix.items])
 

@@ -256,10 +256,10 @@ def evaluate(
     chosen_part, workers = read_part(part) if part else None, read_int(workers, "workers from 0", 0, _MOST)
     detectors = list(detectors)
     if chosen_part and executor != "local":
-        line = f"expected `part` without `executor` {executor}, got both: Ray hands the work to its machines itself"
+        line = f"`part` and `executor` {executor} cannot be combined: Ray distributes the runs itself"
         raise InvalidInput(line)
     if chosen_part and detectors:
-        raise InvalidInput("expected `part` without `detectors`, got both: measure them when all parts are done")
+        raise InvalidInput("`part` and `detectors` cannot be combined: measure the detectors when all parts are done")
     trained = read_detectors(detectors)
     images, rounded = coerce_data(inputs, labels, names)
     settings |= {"norm": norm, "epsilon": epsilon, "target": target, "parameters": parameters, "defaults": defaults}

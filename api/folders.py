@@ -203,7 +203,7 @@ def detect(
         measured = measure_detectors(outcomes, detectors, rates=rates, models=lent, data=images, **how)
     document = measured.document()
     count = len(measured.rows)
-    headline = f"{folder}: {len(detectors)} detector{'s' * (len(detectors) > 1)} on {count} cell{'s' * (count != 1)}"
+    headline = f"{folder}: {len(detectors)} detector{'s' * (len(detectors) > 1)} on {count} run{'s' * (count != 1)}"
     rows = [line for row in measured.rows for line in _rates_of(row)]
     if not rows:
         why = next(iter(measured.notes), "no finished run; evaluate with `keep_images`")

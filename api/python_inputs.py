@@ -68,7 +68,7 @@ def loading_of(
 
 
 def lend_model(model: Any, stack: ExitStack, device: str, loading: Mapping[str, Any], version: str = "") -> Classifier:
-    """Return a classifier that borrows a module while the stack is open, or the model of a name.
+    """Return a classifier that uses the given module until the stack is closed, or the model of the given name.
 
     Both have the version in their name.
     """
@@ -196,9 +196,9 @@ def coerce_fit_data(settings: dict[str, Any]) -> tuple[Data | None, dict[str, An
 def classifiers_from_modules(
     models: Any, stack: ExitStack, settings: dict[str, Any], version: str = ""
 ) -> tuple[dict[str, Classifier] | None, dict[str, Any]]:
-    """Return classifiers that borrow modules while the stack is open, by name, or the setting `models` with names.
+    """Return the classifiers by name if modules were given, otherwise the setting `models` with the names to load.
 
-    A version becomes part of the names, in both cases.
+    The classifiers use the modules, without a copy, until the stack is closed. A version becomes part of the names.
     """
     if isinstance(models, nn.Module):
         models = {name_of(models): models}

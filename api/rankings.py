@@ -401,7 +401,7 @@ def _check_library(library: str, implementations: Collection[str]) -> None:
     if library not in have:
         raise UnknownName("library", library, have)
     if len(have) < 2:
-        raise InvalidInput(f"`library={library}` needs implementations of another library to compare with")
+        raise InvalidInput(f"`library={library}` needs implementations of at least two libraries")
 
 
 def _is_frame(value: Any) -> bool:

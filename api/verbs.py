@@ -304,7 +304,7 @@ def rows_of(attack: Any, libraries: Iterable[str], *, repaired: bool, norm: str 
 def _notes(
     rows: list[Implementation], asked: ThreatModel | AttackChoice, rules: ThreatModel, rounded: str
 ) -> tuple[str, ...]:
-    """Return notes on the default threat model and parameters, in the command line's words, and on rounding."""
+    """Return notes on the defaults that were taken, in the words of the command line, and on rounded images."""
     chosen = ""
     if isinstance(asked, AttackChoice):
         only = all(row.targeted == "only" for row in rows)

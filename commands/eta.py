@@ -18,7 +18,7 @@ class _Part:
 
     @property
     def partly(self) -> float | None:
-        """Number of images to which the passes for unfinished images correspond; None to use `passes`."""
+        """Work done on unfinished images, as a number of images; None if the caller computes it from `passes`."""
         return None
 
     def begin(self) -> None:
@@ -43,7 +43,7 @@ class _PartInTurn(_Part):
 
     @property
     def partly(self) -> float:
-        """Number of images to which the passes for unfinished images correspond."""
+        """Work done on unfinished images, as a number of finished images."""
         return self._running * min(self._each / max(self.expected, 1e-9), 0.99)
 
     @property
@@ -117,7 +117,7 @@ class TimeLeft:
 
     @property
     def partly(self) -> float:
-        """Return the number of images to which the passes since the last finished image correspond."""
+        """Return the work done since the last finished image, as a number of finished images."""
         part = self._parts.get(self._now)
         if part is not None and part.partly is not None:
             return part.partly

@@ -22,7 +22,7 @@ def reproduce(
     data: Annotated[str | None, typer.Option(help="data instead of the default images; digits: scikit-learn's")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="use at most this many images")] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="folder to keep the results in, and to resume from")
+        Path | None, typer.Option("--out", "-o", help="folder for the results; an interrupted run resumes from it")
     ] = None,
     device: Annotated[str | None, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = None,
     seed: Annotated[int, typer.Option(min=0, help="random seed")] = 0,
@@ -55,7 +55,7 @@ def reproduce(
 
         text = reproduction_latex(result, style)
         if not text:
-            raise InvalidInput(f"{name} has no rows of ours next to published numbers for --latex; use --json")
+            raise InvalidInput(f"{name} has no measured rows next to published numbers for --latex; use --json")
         print(text, end="")  # noqa: T201
     elif form == "json":
         print(json.dumps(done.document, indent=1, allow_nan=False))  # noqa: T201

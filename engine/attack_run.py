@@ -326,7 +326,7 @@ def why_not_probed(cell: AttackRun) -> str:
         return "the attack ran on a surrogate: check it there, white-box"
     if cell.fitted_on is not None:
         return "the attack was fitted on other images"
-    return "a worst case over several attacks: run each of them in full" if cell.search.sums_up else ""
+    return "a worst case over several attacks; run each attack separately" if cell.search.sums_up else ""
 
 
 def _origin_text(cell: AttackRun) -> str:
@@ -334,7 +334,7 @@ def _origin_text(cell: AttackRun) -> str:
     via = f" via {ensemble_name([each.model for each in cell.surrogate])}" if cell.surrogate else ""
     row, fit = cell.implementation or IMPLEMENTATIONS.get(cell.search.inside), cell.fitted_on
     if fit.data_digest == cell.subject.data_digest if fit else row is not None and row.universal:
-        return f"{via} fitted on what it is scored on"
+        return f"{via} fitted on the evaluation images"
     return f"{via} fitted on {fit.data} ({fit.images})" if fit and fit.images else via
 
 

@@ -48,7 +48,7 @@ class UserMetric(NamedTuple):
 
     @property
     def of_records(self) -> bool:
-        """Whether it can be computed from stored records."""
+        """Whether the metric can be computed from stored records."""
         return set(self.needs) <= set(OF_RECORDS)
 
     def values(self, given: Mapping[str, Any]) -> Tensor:

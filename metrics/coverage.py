@@ -35,8 +35,8 @@ def multisection_coverage(
     """Share of the sections of the neurons' known ranges that the test set reaches.
 
     The range of each neuron is cut into equal sections. A section includes its lower bound, and the last section also
-    its upper bound. Values outside the range do not count. A neuron with high = low has one section, the first, which
-    is reached by that value.
+    its upper bound. Values outside the range do not count. If a neuron has high = low, only its first section can be
+    reached, by exactly that value.
 
     Args:
         activations: activations on the test set, shape (N, units) or (N, C, h, w).

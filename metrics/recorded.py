@@ -44,7 +44,7 @@ def _per_image(*, what: str, **facts: Any) -> None:
 
 def _of_fit(*, what: str, **facts: Any) -> None:
     """Register a one-time cost of fitting an attack."""
-    meaning = f"{_capital(what)} of what an attack learned once before, all images together."
+    meaning = f"{_capital(what)} of fitting the attack once before it runs, all images together."
     unit = "seconds" if what == "seconds" else "passes"
     _record(title=f"{_capital(what)} of fitting", meaning=meaning, formula=f"{what} of the fit", unit=unit, **facts)
 

@@ -187,7 +187,10 @@ def differential_items(
     """
     group = np.asarray(focal, dtype=float)
     if fit.model.response != "bernoulli" or not 0 < group.sum() < len(group):
-        raise ValueError(f"expected outcomes of two groups, got {fit.model.response}, {group.sum():g} of {len(group)}")
+        raise ValueError(
+            f"expected binary responses of two groups, got {fit.model.response}; "
+            f"{group.sum():g} of {len(group)} subjects are in the focal group"
+        )
     seen = ~np.isnan(responses)
     expected = 1 / (1 + np.exp(-fit.discrimination * (fit.expected[:, None] - fit.difficulty)))
     weight = expected * (1 - expected) * seen

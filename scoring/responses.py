@@ -26,7 +26,7 @@ CHANCE = 0.01  # p-value below which a note reports that missingness depends on 
 
 
 class Responses(NamedTuple):
-    """Subjects by items.
+    """Matrix of responses, subjects by items.
 
     Attributes:
         values: 1 in favour of the subject, 0 against it, NaN missing; shape (N, M).
@@ -185,7 +185,7 @@ def choose_results(results: pd.DataFrame, norm: str | None = None, knowledge: st
     wanted |= {} if knowledge is None else {"knowledge": (KNOWLEDGE[knowledge], f"{knowledge} attacks")}
     for column, (values, what) in wanted.items():
         if column not in results:
-            raise ValueError(f"the table has no column {column} to choose by")
+            raise ValueError(f"the table has no column {column}, from which rows are chosen")
         have = sorted(set(results[column]))
         results = results.loc[results[column].isin(values)]
         if results.empty:

@@ -121,7 +121,7 @@ def _without_worst_cases(results: Any) -> tuple[Any, list[str]]:
     together = results["attack"].isin(names).to_numpy(bool)
     if not together.any() or together.all():
         return results, []
-    why = "several attacks, each on images not fooled before, not a single attack"
+    why = "several attacks, each on the images that the previous attacks did not fool, not a single attack"
     return results[~together], [f"omitted: {abbreviate_list(names)}: {why}"]
 
 
@@ -140,7 +140,7 @@ def _add_defences(rows: Any, original: str | None) -> tuple[Any, list[str]]:
             raise ValueError(f"the undefended model of {abbreviate_list(alone)} is missing; evaluate it as well")
         raise ValueError(
             "there are no defended models NAME+DEFENCE (`davylamp evaluate --defence`); "
-            "give `original=NAME` if all other models are defences of it"
+            "give `original=NAME` if all other models are defended versions of NAME"
         )
     rest = [name for name, (base, defence) in pairs.items() if defence == UNDEFENDED and base not in originals]
     notes = [f"omitted: {abbreviate_list(rest)}: no model with this defence"] if rest else []

@@ -137,8 +137,9 @@ class IntegrationProblem(NamedTuple):
         values: responses, shape (N, M), single precision.
         seen: False for missing responses, shape (N, M).
         items: sites of an item, which are integrated out.
-        shared: sites shared by all items, after the abilities in the global vector, unconstrained.
-        held: values of the sites that are fixed at the guide's.
+        shared: sites shared by all items. The global vector has the abilities, then these sites, in unconstrained
+            space.
+        held: values of the sites that stay fixed at the guide's estimates.
     """
 
     model: ResponseModel

@@ -154,7 +154,7 @@ def test_what_is_no_baseline_is_refused(digits, baseline, newcomer, tmp_path):
     images = (digits.inputs, digits.labels)
     with pytest.raises(InvalidInput, match="expected models that the baseline lacks, got noise"):
         davylamp.place({"noise 0.2": newcomer["new"]}, *images, against=baseline, out=tmp_path / "out")
-    with pytest.raises(InvalidInput, match="expected `against` without `attacks`"):
+    with pytest.raises(InvalidInput, match="`against` and `attacks` cannot be combined"):
         davylamp.place(newcomer, *images, against=baseline, out=tmp_path / "out", attacks="pgd")
     with pytest.raises(InvalidInput, match="expected width as a whole number >= 0, got -1"):
         davylamp.place(newcomer, *images, against=baseline, out=tmp_path / "out", adaptive=True, width=-1)

@@ -28,9 +28,9 @@ def choose_threat_model(
         attack: the canonical attack.
         rows: its implementations under comparison.
         components: C x H x W of an image.
-        norm: if None, the first of linf, l2, l1, l0, unrestricted that these implementations and most implementations
-            of the attack support; with an epsilon, linf if epsilon <= 1 and a fixed-budget attack supports linf,
-            otherwise the attack's only norm.
+        norm: None without an epsilon: the norm in `rows` that most implementations of the attack support (the first of
+            linf, l2, l1, l0, unrestricted if tied). None with an epsilon, for a fixed-budget attack: its only norm, or
+            linf if epsilon <= 1.
         epsilon: if None, `default_epsilon` for a fixed-budget attack, no radius for a minimum-norm attack.
         targeted: whether the attack is targeted.
 

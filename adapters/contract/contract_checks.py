@@ -274,7 +274,7 @@ def _alone(trial: _CheckSetup) -> tuple[State, str]:
     missed = int((flipped & (margin > _ROUNDING * _margin(together.logits))).sum())
     kept = change <= _ALONE and not missed
     detail = f"distances differ by {change:.2%} at most, success on {int(flipped.sum())} of {len(both)} images"
-    detail += f", {missed} of them off the boundary" if flipped.any() else ""
+    detail += f", {missed} of these away from the boundary" if flipped.any() else ""
     return ("kept" if kept else "broken"), f"alone or in a batch, {detail}"
 
 

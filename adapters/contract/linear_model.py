@@ -59,7 +59,7 @@ def make_coarse_case() -> ContractCase:
 
 
 def _case(layer: nn.Linear, inputs: Tensor) -> ContractCase:
-    """Build the case.
+    """Build a case from a linear layer and images, with their labels and least perturbations.
 
     The least perturbation to class k is (z_y - z_k) / |w_y - w_k|, with the dual norm of the weights.
     """

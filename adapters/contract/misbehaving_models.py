@@ -157,7 +157,7 @@ def _lost_by_rounding(setting: MisbehavingSetup) -> MisbehavingModel:
 def _fails_off_the_clean_image(setting: MisbehavingSetup) -> MisbehavingModel:
     def function(base: nn.Module, x: Tensor) -> Tensor:
         if (torch.cdist(x.flatten(1), setting.inputs.flatten(1).to(x)).amin(1) > 1e-4).any():
-            raise RuntimeError("planted: only clean images, please")
+            raise RuntimeError("planted error: this model accepts only clean images")
         return base(x)
 
     return MisbehavingModel(_Function(setting.base, function), lambda x: torch.full((len(x), CLASSES), torch.nan))

@@ -29,7 +29,7 @@ def load_npz(path: Path, limit: int | None) -> tuple[Tensor, Tensor]:
         InvalidInput: if it is not an npz file or has invalid contents; the message names the array and the problem.
     """
     if not path.is_file():
-        what = "something that is no file" if path.exists() else "none"
+        what = "something that is not a file" if path.exists() else "none"
         raise Unavailable(f"expected an npz file, found {what} at {path}")
     try:
         with path.open("rb") as stream:

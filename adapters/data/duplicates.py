@@ -30,7 +30,7 @@ def duplicate_warning(inputs: Tensor, labels: Tensor) -> list[str]:
         return []
     differing = sum(classes[place] != classes[first[place]] for place in repeated)
     line = f"{len(repeated)} of {len(first)} images duplicate an earlier image; intervals treat them as independent"
-    return [line + (f"; {differing} of them with a different label" if differing else "")]
+    return [line + (f"; {differing} with a different label than the earlier image" if differing else "")]
 
 
 def note_fewer(name: str, images: int, limit: int | None) -> list[str]:

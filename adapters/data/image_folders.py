@@ -127,7 +127,7 @@ def _check_depth(items: list[ImageFile], root: Path) -> None:
 
 
 def _walk(folder: Path) -> list[tuple[Path, str]]:
-    """Return the image files below a folder with their real paths. Folders that links lead back to are skipped."""
+    """Return the image files below a folder with their real paths. A folder that several links lead to is read once."""
     paths, seen = [], set()
     for parent, folders, files in os.walk(folder, followlinks=True):
         here = os.path.realpath(parent)
@@ -166,7 +166,7 @@ def _imagenet_classes(folders: Sequence[str], root: str) -> dict[str, int]:
 
 def _list_table(table: Path, indices: Mapping[str, int]) -> list[ImageFile]:
     if not table.is_file():
-        raise Unavailable(f"expected a file, got something else at {table}")
+        raise Unavailable(f"expected a file, got a folder or a device at {table}")
     items: dict[str, ImageFile] = {}
     try:
         with table.open(newline="", encoding="utf-8-sig") as lines:

@@ -71,7 +71,7 @@ class Library:
 
     @property
     def is_installed(self) -> bool:
-        """Whether it can be imported, checked without importing it."""
+        """Whether the library can be imported. This is checked without importing it."""
         try:
             return find_spec(self.module) is not None
         except (ImportError, ValueError):  # a parent package is missing, or its module has no spec

@@ -362,7 +362,7 @@ def check_several(logits: Tensor) -> None:
 
 def _normalisation(mean: Any, std: Any) -> tuple[list[float] | None, list[float] | None]:
     if (mean is None) != (std is None):
-        raise InvalidInput("mean and std must be given together, got only one of them")
+        raise InvalidInput("mean and std must be given together, got only one")
     if mean is None:
         return None, None
     mean, std = read_channels("mean", mean), read_channels("std", std)

@@ -58,7 +58,7 @@ def fold_batch_norms(classifier: Classifier, side: int) -> int:
 
 
 def _find_pairs(classifier: Classifier, probe: Tensor) -> tuple[list[tuple[nn.Conv2d, nn.BatchNorm2d]], Tensor]:
-    """Return convolutions with the norms that directly take their output, each run once, and the probe's logits."""
+    """Return pairs of a convolution and the normalisation of its output, if both run once, and the probe's logits."""
     # Keyed by the output's id; the output is stored so that its id is not reused. Its version reveals in-place changes.
     made: dict[int, tuple[nn.Conv2d, Tensor, int]] = {}
     runs: dict[nn.Module, int] = {}

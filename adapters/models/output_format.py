@@ -141,7 +141,7 @@ class OutputFormat:
         sums = logits.exp().sum(1) if of_probabilities else logits.sum(1)
         agrees = torch.allclose(sums, torch.ones_like(sums), atol=_ROUNDING)
         if of_probabilities and not agrees:
-            how = "as declared" if self.stated or self._said_by_itself else "as in its first answers"
+            how = "as declared" if self.stated or self._said_by_itself else "as in its first outputs"
             worst = float(sums[(sums - 1).abs().argmax()])
             raise InvalidInput(
                 f"expected probabilities {how} (rows >= 0 that sum to 1), got a row that sums to {worst:.4g}; "

@@ -87,7 +87,7 @@ READINGS: Mapping[str, str] = {
     "AIAC": "after minus before: the signs of the table, not the order of the printed formula",
     "ACAMC_A": "Grad-CAM of the logit at the last convolution",
     "ACAMC_T": "Grad-CAM of the logit at the last convolution",
-    "OTR": "over the examples that fool the model that they are made on",
+    "OTR": "over the examples that fool their source model",
     "CTC": "five equal groups by rank of time: the paper gives no limits of its levels",
     "QNC_F": "passes per image, over successes",
     "QNC_B": "passes per image, over successes",

@@ -41,7 +41,7 @@ def published_baseline(name: str, knowledge: str | None) -> tuple[np.ndarray, li
 
     Args:
         name: "canary-table9" for models by Tables 7 and 8, "canary-table4" for attacks by Tables 4 and 5.
-        knowledge: "white-box" or None; "black-box".
+        knowledge: "white-box" (None means the same) or "black-box".
 
     Returns:
         Values, shape (N, M), NaN if not published; the subjects; the metrics' symbols.

@@ -226,7 +226,7 @@ def run_setting(setting: Setting, options: Options) -> Iterator[SettingRun]:
 
 
 def shrink(config: Config, size: Size) -> Config:
-    """Limit every attack's parameters, both given and matched ones, to a size."""
+    """Limit the parameters of every attack, given or matched, to the largest values that a size allows."""
     return replace(config, attacks=tuple(_shrink(choice, size) for choice in config.attacks))
 
 

@@ -15,7 +15,7 @@ PARTS: Mapping[str, str] = {
     "undefended": "the undefended model, by gradients",
     "white-box": "by gradients, adapted to the defence",
     "single step": "by gradients, one step",
-    "transfer": "made on another model",
+    "transfer": "made on a different model",
     "scores": "by scores alone",
     "decisions": "by decisions alone",
     "larger radius": "by gradients, at a larger radius",

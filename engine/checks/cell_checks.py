@@ -79,7 +79,7 @@ class _Kinds:
 
 
 def _older_rules(outcome: RunResult) -> Judged:
-    """Find images that an earlier version counted as fooled or robust and this one would not, if recorded."""
+    """Judge a run of an earlier version by the images that this version would not count as fooled or robust."""
     if outcome.cell.rules >= RULES:
         return judged("pass", "evaluated with rules {rules}, the current ones", rules=outcome.cell.rules)
     columns, results = outcome.columns, outcome.results
@@ -199,7 +199,7 @@ def _judge_noise(outcome: RunResult, probes: Mapping[str, Any], probe: Mapping[s
     p = mcnemar([i in noise for i in images], [i in base for i in images])
     state = state_of(only and (outcome.cell.knowledge == "white-box" or p < SIGNIFICANT), only)
     sentence = "{draws} random perturbations of size {radius} fool {noise} of {count} images, "
-    sentence += "{only} of which the attack missed"
+    sentence += "{only} of these images are robust to the attack"
     numbers = {"draws": probe["draws"], "radius": _radius(outcome, probe), "noise": len(noise), "count": len(images)}
     return judged(state, sentence, only, only=len(only), p=p, **numbers)
 

@@ -108,7 +108,7 @@ _ALL = (
     FailureIndicator(
         "bounds",
         "Bounds and epsilon respected",
-        "use another library's implementation, or the @repaired one; images outside the threat model are invalid",
+        "use a different library's implementation, or the @repaired one; images outside the threat model are invalid",
         "davylamp",
     ),
     FailureIndicator(
@@ -120,7 +120,8 @@ _ALL = (
     FailureIndicator(
         "returns",
         "Black or unchanged images returned",
-        "look for gradient masking, or use another library's implementation: these images say nothing about the model",
+        "look for gradient masking, or use a different library's implementation: these images say nothing "
+        "about the model",
         "davylamp",
     ),
     FailureIndicator(

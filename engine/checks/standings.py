@@ -88,10 +88,7 @@ class StandingRow:
 
     @property
     def height(self) -> tuple[float, float]:
-        """Number that orders the ranking, rounded.
-
-        For infinite medians also the rate of images that were never fooled.
-        """
+        """Sort key of the ranking: the rounded value and, if it is infinite, the rate of images never fooled."""
         if math.isnan(self.value):
             return -1.0, 0.0
         decided = self.kept.images - self.kept.undecided
@@ -445,7 +442,7 @@ def _left_out(
         for group, attempts in zip(groups, met, strict=True):
             if attempt not in attempts:
                 otherwise = any(each[0] == attempt[0] for each in attempts)
-                what = f"{attempt[0]} with other settings or another seed" if otherwise else attempt[0]
+                what = f"{attempt[0]} with other settings or a different seed" if otherwise else attempt[0]
                 lacking = left.setdefault(what, [])
                 lacking += [] if group.labels["model"] in lacking else [group.labels["model"]]
     return left

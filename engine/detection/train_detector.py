@@ -120,7 +120,7 @@ def save_detector(trained: TrainedDetector, out: str | Path) -> Path:
     try:
         replace_file(path, lambda draft: torch.save(pack_detector(trained), draft))
     except (OSError, RuntimeError) as error:
-        raise Unavailable(f"could not write {path} ({one_line(error)}); choose another file for `out`") from error
+        raise Unavailable(f"could not write {path} ({one_line(error)}); choose a different file for `out`") from error
     return path
 
 

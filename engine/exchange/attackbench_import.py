@@ -97,7 +97,7 @@ def import_attackbench(
                 refused.append(f"{file.name}: {error}")
     if others:
         names = ", ".join(sorted(set(others)))
-        refused.append(f"{len(others)} runs are of other models of the folder, not of {model}: {names}")
+        refused.append(f"{len(others)} runs belong to other models in the folder, not to {model}: {names}")
     if not done:
         raise InvalidInput(refused[0] if len(refused) == 1 else f"none of {len(refused)} files: {refused[0]}")
     return done, refused

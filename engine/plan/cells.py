@@ -41,9 +41,9 @@ def cells_of(
 ) -> Iterator[tuple[int, AttackRun]]:
     """Yield the runs of a model, each with the index of its attack in the config.
 
-    Implementations that lack an option which others of their attack support go into `refused`. Attacks whose surrogate
-    is not among `surrogates` (None: any) are omitted. Without `components` (no image is known yet) radii are not
-    checked against the image size.
+    Implementations that lack an option are added to `refused` if other implementations of the attack support the
+    option. Attacks whose surrogate is not among `surrogates` (None: any) are omitted. Without `components` (no image is
+    known yet) radii are not checked against the image size.
     """
     from .presets import preset_radius  # builds every preset
 

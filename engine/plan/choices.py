@@ -120,7 +120,9 @@ def spread_parameters(
     for name in parameters:
         without = [attack for attack, values in zip(attacks, per_attack, strict=True) if name not in values]
         if len(without) == len(attacks):
-            raise Unsupported(f"expected a parameter of {' or '.join(attacks)}, got {name}: none of them has it")
+            raise Unsupported(
+                f"expected a parameter of {' or '.join(attacks)}, got {name}, which none of the attacks has"
+            )
         if without:
             notes.append(f"{', '.join(without)}: no parameter {name}; run without it")
     return per_attack, notes

@@ -218,7 +218,7 @@ class Config:
         Option("make examples on this model and judge them on the others; several form an ensemble"),
     ] = ()
     fit_data: Annotated[
-        str, Option("training data of attacks that are trained once (uap); scored images are excluded")
+        str, Option("fit images of attacks that are fitted first (uap); evaluation images are excluded")
     ] = ""
     fit_limit: Annotated[Count | None, Option("use at most this many images of --fit-data")] = None
     draws: Annotated[Draws, Option("randomised models: an example is judged by this many draws")] = DRAWS

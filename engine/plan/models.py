@@ -72,8 +72,8 @@ NO_SURROGATE = LoadedSurrogate()
 def surrogate_names(config: Config, choice: AttackChoice) -> tuple[str, ...]:
     """Return the models on which a choice's examples are made; empty if each run uses its own model.
 
-    These are the config's surrogates. If some attacks name surrogates, the config's replace those, and the other
-    attacks stay white-box.
+    The config's surrogates replace those of the choice. If some choices name surrogates, the config's surrogates apply
+    to these choices only, and the other choices stay white-box.
     """
     if any(each.surrogate for each in config.attacks) and not choice.surrogate:
         return ()
@@ -103,7 +103,7 @@ def check_surrogates(
     classifier: Classifier,
     data: Data,
 ) -> tuple[dict[tuple[str, ...], LoadedSurrogate], dict[str, str]]:
-    """Return the surrogates that a model can use, and for attacks omitted because of the others, the reasons.
+    """Return the surrogates that a model can use, and the reason for each attack whose surrogate the model cannot use.
 
     Raises:
         InvalidInput: if none is usable.

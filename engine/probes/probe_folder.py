@@ -131,7 +131,7 @@ def _probe(store: ResultsStore, cell: AttackRun, classifier: Classifier, data: D
     """Probe a run and store the results; yield a note if that fails."""
     lock = store.claim(f"checks-{cell.key}")
     if lock is None:
-        yield f"{cell.attack} on {cell.subject.model}: another process is probing it"
+        yield f"{cell.attack} on {cell.subject.model}: a different process is probing it"
         return
     try:
         inputs = data.inputs.to(classifier.device)

@@ -96,12 +96,7 @@ class Search:
         return self
 
     def find_row(self) -> Implementation:
-        """Return the implementation, or the one that represents several.
-
-        Raises:
-            UnknownName: if it is not in the catalogue.
-            InvalidInput, Unsupported: for attacks that cannot be run together.
-        """
+        """Return the attack's implementation, or one that represents all attacks of the search."""
         return find_implementation(self.inside)
 
     def rows(self, row: Implementation) -> list[Implementation]:

@@ -228,7 +228,7 @@ def _check(
     """Raise an error if there are fewer than two attacks, fewer than 8 queries, or unsupported settings."""
     names = ",".join(row.name for row in rows)
     if len(rows) < 2:
-        raise InvalidInput(f"expected several attacks, got {names}: best({names}) searches with one")
+        raise InvalidInput(f"expected several attacks, got {names}: best({names}) searches with a single attack")
     if not isinstance(most, int) or most < FEWEST:
         raise InvalidInput(f"expected max_queries of best(...) as a whole number >= {FEWEST}, got {most!r}")
     top = _first_radius(rows, rules, components)

@@ -142,9 +142,10 @@ def _nothing(turn: RoundContext) -> dict[str, Any]:
 
 
 def _fmn(turn: RoundContext) -> dict[str, Any]:
-    """Return FMN's first step size, which decays to a hundredth: in l2 3, then 1, then 10 times the radius.
+    """Return FMN's first step size and the rate at which it changes its radius.
 
-    A run from a near example starts with a step as long as the radius.
+    In linf and l2, the first step size is 3, 1 and 10 times `turn.length` in successive rounds. In other norms, the
+    library's default is used. A run that starts at an example uses steps as long as the radius.
     """
     if turn.begun and turn.length is not None:
         return {"learning_rate": _NEAR * turn.length, "gamma": 0.03}

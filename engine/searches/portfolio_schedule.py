@@ -178,9 +178,10 @@ class PortfolioSchedule:
         state.take_traced(rows, result, state.winner[rows], trace, torch.zeros_like(rows), self._classifier)
 
     def _take(self, place: int, share: int, *, slack: int, least: int, begun: bool = False) -> None:
-        """Run one round of an attack on every image with enough passes, and all passes if at most `slack` would remain.
+        """Run one round of an attack on every image with at least `least` passes left.
 
-        If `begun`, the round starts at the nearest example, if there is one, regardless of the round's number.
+        An image gets `share` passes, or all of its remaining passes if fewer than `slack` would be left. If `begun`,
+        the round starts at the nearest example, if there is one, regardless of the round's number.
         """
         rows = self._images
         left = self._end - self.state.queries_used[rows]

@@ -128,8 +128,8 @@ def search_radius(  # noqa: PLR0913 - the nouns of run_attack by position, the c
         grid: further parameters, and the values to try of each.
         pixels: whether success and distance are measured on 8-bit examples, which are returned.
         progress: called with the increase in progress since the last call, as a number of images.
-        reach: if no step size is given, and the library's times the steps is below the largest radius, use
-            "2.5 epsilon / steps", as in the result's parameters. False to keep the library's step size.
+        reach: whether to use the step size "2.5 epsilon / steps" (as in the result's parameters) if none is given and
+            all steps of the library's size together are shorter than the largest radius.
         **parameters: canonical parameters; `max_queries` applies to the whole search of an image. `step_size` may be
             relative to the radius: "2.5 epsilon / steps" or "2 epsilon", with any number.
 

@@ -168,7 +168,7 @@ class _Passes:
         self.asked: Any = getattr(progress, "asked", None)
 
     def __call__(self, images: int) -> None:
-        """Ignore images that one attack has finished, because others may follow."""
+        """Ignore images that one attack has finished, because later attacks may run on them."""
 
     def report(self, images: int) -> None:
         """Report finished images."""

@@ -75,7 +75,7 @@ def merge_folders(
             draft.rename(target)
         Path(lock.lock_file).unlink(missing_ok=True)
     except Timeout as error:
-        raise Unavailable(f"another process is merging into {target}; wait until it finishes") from error
+        raise Unavailable(f"a different process is merging into {target}; wait until it finishes") from error
     except OSError as error:
         if isinstance(error, Unavailable):
             raise

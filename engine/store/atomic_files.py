@@ -25,7 +25,7 @@ __all__ = [
 LARGEST = 1 << 32  # bytes of a file that is read into memory
 
 
-def write_atomic(path: str | Path, data: bytes | str, *, advice: str = "choose another file for `out`") -> Path:
+def write_atomic(path: str | Path, data: bytes | str, *, advice: str = "choose a different file for `out`") -> Path:
     """Write a file atomically: write a draft in the same folder, sync it, and rename it. Text is encoded as UTF-8.
 
     If the path is not a regular file, such as /dev/stdout, it is written directly.

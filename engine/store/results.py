@@ -91,7 +91,7 @@ class RunResult:
 
     @property
     def is_minimum(self) -> bool:
-        """Whether its distances are the smallest that were found: for minimum-norm attacks and searches."""
+        """Whether the run's distances are the smallest that were found: true for minimum-norm attacks and searches."""
         return self.cell.search.attack_kind(self.cell.row) == "minimum-norm"
 
     @property
@@ -101,7 +101,7 @@ class RunResult:
 
     @property
     def is_random(self) -> bool:
-        """Whether its model is random and was judged on several samples."""
+        """Whether the run's model is random and was judged on several samples."""
         return self.results.is_random
 
     @property

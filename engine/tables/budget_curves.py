@@ -73,7 +73,7 @@ class Curve:
 
     @property
     def is_extrapolated(self) -> bool:
-        """Whether its half distortion is extrapolated: fewer than half of the images were fooled."""
+        """Whether the curve's half distortion is extrapolated, because fewer than half of the images were fooled."""
         return math.isfinite(self.half_distortion.value) and not math.isfinite(self.empirical_half)
 
     @property

@@ -218,7 +218,9 @@ def build_defence_matrix(
 
 
 def _means_of_common(values: Mapping[str, Any]) -> tuple[pd.DataFrame, dict[tuple[int, int], list[str]], list[str]]:
-    """Return the mean of each metric over rows without gaps, where all rows of a pair count as one, and the omissions.
+    """Return the mean of each metric over the rows without gaps, and notes on the other rows.
+
+    All rows of a pair of models count as one.
 
     Args:
         values: pandas tables by symbol, with a column for each subject and a row for each attack or model.
@@ -297,9 +299,9 @@ def read_matrix(path: Path, least: int = 2) -> MetricMatrix:
         raise InvalidInput(f"expected a number for {head[column + 1]} of {names[row]} in {path}, got {wrong!r}")
     if len(names) < least:
         raise InvalidInput(
-            f"one subject in {path}, {names[0]}: nothing to rank it against; a table needs a second row"
+            f"one subject in {path}, {names[0]}; a ranking needs at least two rows"
             if names
-            else f"expected a row for each subject in {path}, got headings alone"
+            else f"expected a row for each subject in {path}, got only headings"
         )
     for name, column in zip(head[1:], values.T, strict=True):
         if np.isnan(column).all():
@@ -310,7 +312,7 @@ def read_matrix(path: Path, least: int = 2) -> MetricMatrix:
 def _read_cells(path: Path) -> tuple[list[str], Any]:
     """Return headings and cells as texts."""
     if not path.is_file():
-        raise InvalidInput(f"expected a CSV file: no such file: {path}")
+        raise InvalidInput(f"expected a CSV file, but {path} does not exist")
     try:
         table: Any = pd.read_csv(path, header=None, dtype=str)
     except pd.errors.EmptyDataError as error:
@@ -332,7 +334,7 @@ def _check_norm(norm: str | None) -> None:
 def _in_norm(outcomes: Results, norm: str | None) -> list[RunResult]:
     done = [outcome for outcome in outcomes.done if norm in (None, outcome.cell.threat_model.norm)]
     if not done:
-        have = ", ".join(sorted({outcome.cell.threat_model.norm for outcome in outcomes.done})) or "no finished cell"
+        have = ", ".join(sorted({outcome.cell.threat_model.norm for outcome in outcomes.done})) or "no finished run"
         raise Unsupported(f"expected results in norm {norm}, got {have}")
     return done
 
@@ -347,7 +349,9 @@ def _of_one_kind(done: list[RunResult], knowledge: Knowledge | None) -> tuple[li
     rest = list(dict.fromkeys(_attack_name(outcome) for outcome in done if outcome not in kept))
     if knowledge is not None or not rest:
         return kept, []
-    return kept, [f"{chosen} attacks only; black-box ones are ranked apart (knowledge='black-box'): {_some(rest)}"]
+    return kept, [
+        f"{chosen} attacks only; black-box attacks are ranked separately (knowledge='black-box'): {_some(rest)}"
+    ]
 
 
 def _common(done: list[RunResult], rows: str) -> tuple[list[RunResult], list[str]]:
@@ -364,7 +368,7 @@ def _common(done: list[RunResult], rows: str) -> tuple[list[RunResult], list[str
     common = {item for item, seen in met.items() if len(seen) == len(every)}
     if not common:
         what = f"an attack that was run on all {len(every)} models" if of_models else "a model common to all attacks"
-        raise Unsupported(f"expected {what}, got none: evaluate what is missing, or choose a `norm`")
+        raise Unsupported(f"expected {what}, got none: evaluate the missing runs, or choose a `norm`")
     notes = [
         f"omitted: {names[item]}: no result {'on' if of_models else 'of'} "
         f"{_some([name for row, name in every.items() if row not in seen])}"

@@ -17,7 +17,7 @@ from ..user_metrics import find_metric
 
 By = Literal["attacks", "models", "pairs"]
 _LACKING = {  # reasons why no run has a metric
-    "transfer": "no example was tested on another model (evaluate with --transfer full)",
+    "transfer": "no example was tested on a different model (evaluate with --transfer full)",
     "minimum norm": "there is no minimum-norm attack (evaluate one, or best(ATTACK))",
 }
 

@@ -69,7 +69,7 @@ class Table(Displayed):
     @property
     def unit(self) -> str:
         """The unit of n: images, or images of all runs of a row."""
-        return "images of all cells" if any(row.labels.get("cells", 1) > 1 for row in self.rows) else "images"
+        return "images of all runs" if any(row.labels.get("cells", 1) > 1 for row in self.rows) else "images"
 
     def _shown(self) -> tuple[str, pd.DataFrame, Sequence[str]]:
         size = f"{len(self.rows)} rows, {len(self.symbols)} metrics"

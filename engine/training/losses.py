@@ -185,7 +185,10 @@ def _climb(
 def _mixed(
     student: TrainableModel, inputs: Tensor, others: Tensor, labels: Tensor, settings: TrainingSettings
 ) -> Tensor:
-    """Mix the cross-entropies of the other images and of clean ones by `clean_share`, in one pass if both count."""
+    """Return the mean of the cross-entropies of `others` and of clean images.
+
+    `clean_share` is the weight of the clean ones.
+    """
     share = settings["clean_share"]
     if not share:
         return functional.cross_entropy(student(others), labels)

@@ -132,7 +132,10 @@ def _undecided(kept: RobustnessEstimate, norm: str) -> list[str]:
 
 
 def _range(norm: str, kept: RobustnessEstimate) -> str:
-    """Describe an interval. An infinite bound of a median is larger than all distances that were found."""
+    """Describe the 95 % interval of a robust accuracy, or of a median distance in a norm.
+
+    A bound of a median is infinite if it is larger than every distance that was found.
+    """
     if not norm:
         return f"95 % interval {percent_range(kept.low, kept.high)}"
     if math.isnan(kept.low):

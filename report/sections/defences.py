@@ -237,7 +237,7 @@ def _attempts(place: int, document: dict[str, Any]) -> PageTable:
         failed = TableCell(f"failed: {attempt['error']}", kind="unknown")
         return _entry(attempt["accuracy"]) if attempt["accuracy"] else failed
 
-    made_on = "the model that the attack was run on; the examples are evaluated on the defended one"
+    made_on = "the model under attack; the examples are evaluated on the defended model"
     share = "proportion of all images that are correct under this attack, with its 95 % interval"
     columns = (
         ("attacker", lambda each: PARTS.get(each["part"], each["part"])),

@@ -173,7 +173,7 @@ def _only_one(folder: ReportData, pairs: Sequence[PairComparison]) -> list[PageT
                 entry = TableCell(", ".join(names[:_NAMED]) + rest, len(names))
                 rows.append((folder.model(winner), folder.title(winner), loser.cell.title, len(names), entry))
     columns = ("model", "fooled by", "not by", Column("n", "images"), "images")
-    return [make_table("gallery-only", "Fooled by one library, not by another", columns, rows)] if rows else []
+    return [make_table("gallery-only", "Fooled by one library only", columns, rows)] if rows else []
 
 
 def _clean_uris(example: Example) -> dict[str, str]:

@@ -79,7 +79,7 @@ def collect(states: list[CellState], name: str) -> str:
     counts = Counter(str(state.meta.get(name, "")) for state in states)
     if len(counts) == 1:
         return next(iter(counts))
-    return ", ".join(f"{value} ({number} cells)" for value, number in counts.most_common())
+    return ", ".join(f"{value} ({number} runs)" for value, number in counts.most_common())
 
 
 def collect_versions(states: list[CellState]) -> dict[str, str]:

@@ -38,7 +38,7 @@ MANY = 12  # models above which drawings and tables of all pairs are collapsed
 SHOWN = 6  # most images, and models next to them
 _LEAD = (
     "Scores from every image under every attack: 1 if the model was robust, 0 if it was fooled, misclassified the "
-    "clean image or had no finite or stable output, missing if the result is invalid for another reason."
+    "clean image or had no finite or stable output, missing if the result is invalid for a different reason."
 )
 
 
@@ -228,4 +228,6 @@ def _score(ranking: Ranking, i: int) -> Estimate:
 def _beats(ranking: Ranking, order: Sequence[int] | np.ndarray) -> Any:
     rows = [(ranking.subjects[i], *("" if i == j else float(ranking.beats[i, j]) for j in order)) for i in order]
     columns = ("P(row beats column)", *(ranking.subjects[j] for j in order))
-    return make_table("ranking-beats", "Probability that one model ranks above another", columns, rows)
+    return make_table(
+        "ranking-beats", "Probability that the model of the row ranks above the model of the column", columns, rows
+    )

@@ -14,7 +14,7 @@ def write_transfer(transfer: Transfer | str) -> Section:
     title = "Transfer"
     lead = (
         "Examples made on one model and tested on the others. The transfer rate is the proportion that fools the "
-        "other model, among the examples that fool the model they were made on."
+        "other model, among the examples that fool their source model."
     )
     if isinstance(transfer, str):
         return Section("transfer", title, lead, (Text(transfer, "note"),))

@@ -70,7 +70,7 @@ class TableText:
         return [measure(name, [line[place] for line in self.lines]) for place, name in enumerate(self.names)]
 
     def part(self, places: Sequence[int]) -> "TableText":
-        """Return the table with these columns. Its keys are the keys among them."""
+        """Return the table with these columns only. Its keys are the old keys that are among these columns."""
         lines = tuple(tuple(line[place] for place in places) for line in self.lines)
         keys = sum(place < self.keys for place in places)
         return replace(self, names=tuple(self.names[place] for place in places), lines=lines, keys=keys)

@@ -281,7 +281,7 @@ def decimals_of(cells: Sequence[Cell]) -> int:
 
 
 def _set(cell: Cell, kind: str, decimals: int, style: LatexStyle, *, bold: bool, split: bool) -> list[str]:
-    """Return the cells of the tabular environment that represent a cell."""
+    """Return the LaTeX cells of a value: one, or for a column of pairs the number and its interval."""
     if kind == "text":
         text = cell if isinstance(cell, str) else "--" if cell is None else format_cell(cell)
         return [rf"\textbf{{{escape(text)}}}" if bold else escape(text)]

@@ -150,7 +150,7 @@ def delete(session: Session, folder: ServerFolder, viewer: Viewer, number: int, 
 def _mine(session: Session, viewer: Viewer, number: int) -> ComponentRow:
     row = find_component(session, viewer, number)
     if not is_owner(viewer, row.creator_id):
-        raise ForbiddenError(f"expected a component of yours, got {row.name}, which is another user's")
+        raise ForbiddenError(f"expected a component of yours, got {row.name}, which belongs to a different user")
     return row
 
 

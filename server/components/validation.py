@@ -202,7 +202,7 @@ def _check_pickles(path: Path) -> None:
         named = get_unsafe_globals_in_checkpoint(copy)
     except (ArithmeticError, AttributeError, LookupError, PickleError, *UNREADABLE, *_OF_TORCH) as error:
         raise InvalidInput(
-            "expected weights as torch.save(model.state_dict()), got another archive that torch does not list"
+            "expected weights as torch.save(model.state_dict()), got an archive that torch does not list"
         ) from error
     if named:
         what = ", ".join(map(str, named))[:200]
@@ -215,7 +215,7 @@ def _check_npz(_: ComponentRequest, path: Path) -> str:
         raise InvalidInput("expected NPZ: an archive of arrays (numpy.savez), got other files in it")
     for name in names:
         if _holds_objects(path, name):
-            raise InvalidInput(f"expected arrays of numbers, got Python's objects, or something else, in {name[:80]!r}")
+            raise InvalidInput(f"expected arrays of numbers, got Python objects or other content in {name[:80]!r}")
     return "data.npz"
 
 
@@ -257,7 +257,9 @@ def _list_archive(path: Path) -> list[zipfile.ZipInfo]:
         raise InvalidInput(f"expected a ZIP archive, got something else ({str(error)[:100]})") from error
     known = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
     if strange := next((each for each in members if each.flag_bits & 1 or each.compress_type not in known), None):
-        raise InvalidInput(f"expected files that are stored or deflated, got another kind: {strange.filename[:80]!r}")
+        raise InvalidInput(
+            f"expected files that are stored or deflated, got a different method: {strange.filename[:80]!r}"
+        )
     size = sum(info.file_size for info in members)
     if not members or len(members) > _MOST_FILES or size > _LARGEST_ARCHIVE:
         raise InvalidInput(f"expected 1 to {_MOST_FILES} files of at most 50 GiB, got {len(members)} of {size} bytes")

@@ -45,7 +45,7 @@ class UserRow(ServerTable):
 
 
 class SignInRow(ServerTable):
-    """A browser session, by the SHA-256 of its cookie's value."""
+    """A browser session, identified by the SHA-256 of its cookie's value."""
 
     __tablename__ = "sign_ins"
     digest: Mapped[str] = mapped_column(String(64), primary_key=True)

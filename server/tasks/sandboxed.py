@@ -74,7 +74,7 @@ def run_sandboxed(
 ) -> ProcessExit:
     """Run a command until it ends, or must be stopped.
 
-    Its standard input is a pipe that closes when this process dies. The command can thus end as well.
+    Its standard input is a pipe that closes when this process dies, so that the command can end then.
 
     Args:
         command: command of the task.

@@ -86,7 +86,7 @@ def verify_export(path: Path, key: str = "") -> dict[str, Any]:
     except (OSError, zipfile.BadZipFile) as error:
         raise Unavailable(f"could not read {path} ({error})") from error
     except (KeyError, TypeError, AttributeError, json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"expected an exported task in {path}, got another file ({error})") from error
+        raise InvalidInput(f"expected an exported task in {path}, got a different file ({error})") from error
     return manifest
 
 
@@ -114,7 +114,7 @@ def _check_files(archive: zipfile.ZipFile, files: Mapping[str, str]) -> None:
         raise InvalidInput("expected every file once, got one twice")
     if set(there) != signed:
         differing = sorted(set(there) ^ signed)[0]
-        raise InvalidInput(f"expected the files of the manifest, got another set: {differing[:100]!r}")
+        raise InvalidInput(f"expected the files of the manifest, got a different set: {differing[:100]!r}")
     for name, digest in files.items():
         hashed = hashlib.sha256()
         with archive.open(name) as file:

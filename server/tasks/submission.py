@@ -160,7 +160,7 @@ def change_task(session: Session, viewer: Viewer, number: int, changes: Mapping[
 def _mine(session: Session, viewer: Viewer, number: int) -> TaskRow:
     row = find_task(session, viewer, number)
     if not is_owner(viewer, row.owner_id):
-        raise ForbiddenError(f"expected a task of yours, got {number}, which is another user's")
+        raise ForbiddenError(f"expected a task of yours, got {number}, which belongs to a different user")
     return row
 
 
@@ -179,9 +179,7 @@ def _check_size(folder: ServerFolder, settings: Mapping[str, Any]) -> None:
     models = len(settings["models"]) * (len(settings["defences"]) + bool(settings["undefended"]))
     cells = models * len(settings["attacks"]) * len(settings["data"]) * len(settings["seeds"])
     if not 0 < cells <= folder.settings.cells:
-        raise InvalidInput(
-            f"expected 1 to {folder.settings.cells} cells, got {cells} (models x attacks x data x seeds)"
-        )
+        raise InvalidInput(f"expected 1 to {folder.settings.cells} runs, got {cells} (models x attacks x data x seeds)")
     if (settings["limit"] or 0) > folder.settings.images:
         raise InvalidInput(f"expected a limit of at most {folder.settings.images} images, got {settings['limit']}")
     settings["limit"] = settings["limit"] or folder.settings.images  # type: ignore[index] - it is a dict of ours

@@ -138,7 +138,7 @@ def _explain_text(request: Request, _: Exception) -> Response:
 
 def _explain_clash(request: Request, _: Exception) -> Response:
     """Respond to a conflict with a simultaneous request. This request stored nothing."""
-    return _answer(request, 409, "another request made the same change at the same time; try again")
+    return _answer(request, 409, "a simultaneous request made the same change; try again")
 
 
 def _explain_away(request: Request, _: Exception) -> Response:

@@ -175,7 +175,7 @@ def test_a_version_is_never_replaced_and_names_are_plain(folder, users, add):
         ("data", "named", "demo:mnist+smoke:2", "", None, "unknown corruption"),
         ("data", "npz", "", "d.npz", archive({"a.pkl": b"x"}), "archive of arrays"),
         ("data", "npz", "", "d.npz", b"no zip at all", "ZIP archive"),
-        ("data", "npz", "", "d.npz", objects(), "got Python's objects, or something else, in 'inputs.npy'"),
+        ("data", "npz", "", "d.npz", objects(), "got Python objects or other content in 'inputs.npy'"),
         ("data", "npz", "", "d.npz", archive({"inputs.npy": b"\x93NUMPY"}), "or something else"),
         ("data", "folder", "", "d.zip", archive({"../../evil.png": b"x"}), "paths inside the archive"),
         ("data", "folder", "", "d.zip", archive({"/etc/evil.png": b"x"}), "paths inside the archive"),

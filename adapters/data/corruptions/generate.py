@@ -80,7 +80,7 @@ def check_images_for(row: Corruption, inputs: Tensor) -> None:
         got = f"{width} x {height}"
         raise InvalidInput(f"expected images of at least {SMALLEST} x {SMALLEST} for {row.name}, got {got}")
     if inputs.shape[1] == 1 and row.coloured:
-        raise Unsupported(f"{row.name} adds colour and cannot be applied to grey images; choose another corruption")
+        raise Unsupported(f"{row.name} adds colour and cannot be applied to grey images; choose a different corruption")
 
 
 def corruption_seed(pixels: np.ndarray, corruption: str, severity: int, seed: int) -> int:

@@ -193,7 +193,7 @@ def _pixels(words: dict[str, Any], inputs: Tensor, threat_model: ThreatModel) ->
 
 
 def _levels(words: dict[str, Any], _: Tensor, threat_model: ThreatModel) -> dict[str, Any]:
-    """Convert the radius to 8-bit levels, minus one, by which truncation to whole levels may exceed the radius."""
+    """Convert the radius to 8-bit levels and subtract one, because truncation can move the image by one more level."""
     return {"th": (threat_model.epsilon or 0) * 255 - 1, **words}
 
 

@@ -179,7 +179,10 @@ class SpatialTransformation(spatial_transformation.SpatialTransformation):
 
 
 class HopSkipJump(hop_skip_jump.HopSkipJump):
-    """HopSkipJump that ends with a projection onto the boundary, with which every other step starts."""
+    """HopSkipJump that projects its last iterate onto the boundary.
+
+    The original projects only at the start of each step.
+    """
 
     def _attack(self, initial_sample, original_sample, target, mask, clip_min, clip_max):  # type: ignore[override]
         boundary = super()._attack(initial_sample, original_sample, target, mask, clip_min, clip_max)

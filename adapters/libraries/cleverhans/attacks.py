@@ -96,7 +96,7 @@ ROWS: tuple[Implementation, ...] = (
         alone=True,
         failure="input",
         repairs=(
-            "starting points, which it searches for with noise alone, are passed in, and not as a batch of channels",
+            "given starting points, one batch for each image: by default it searches for them with noise only",
             "its threshold as a tensor: in linf it computes the minimum of a tensor and a number, and crashes",
             "a threshold that float32 can reach: on large images its binary search never ends",
         ),

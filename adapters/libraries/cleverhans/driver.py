@@ -64,7 +64,7 @@ def run(
 
 
 def _required(words: Mapping[str, Any], taken: Mapping[str, Any]) -> dict[str, Any]:
-    """Return steps and step size for a function without defaults: 2.5 radii in total, at most one per step."""
+    """Return steps and step size for a function without defaults: 2.5 radii in total, at most one radius per step."""
     steps = words.get("nb_iter", _STEPS)
     values = {"nb_iter": steps, "eps_iter": min(2.5 / steps, 1.0) * words.get("eps", 0.0)}
     return {
@@ -75,7 +75,7 @@ def _required(words: Mapping[str, Any], taken: Mapping[str, Any]) -> dict[str, A
 
 
 def refuses(row: Implementation, setting: RunSetting) -> str:
-    """Return why a function cannot run, see `Library.refuses`: PGD asserts a step size, SLIDE a least number."""
+    """Return why a function cannot run, see `Library.refuses`: PGD's step exceeds the radius, SLIDE's quantile is 0."""
     step, epsilon = setting.parameters.get("step_size"), setting.threat_model.epsilon
     if row.attack in ("pgd", "bim") and step is not None and epsilon is not None and step > epsilon:
         return f"needs step_size <= epsilon, got {step:.4g} > {epsilon:.4g}"

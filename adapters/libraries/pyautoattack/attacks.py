@@ -42,7 +42,7 @@ ROWS: tuple[Implementation, ...] = (
         _AUTO,
         fixed={"loss": "dlr"},  # which is the margin there
         **_DRAWN,
-        repairs=(_GENERATOR, "the loss, which the library has no choice of"),
+        repairs=(_GENERATOR, "the loss, which the library does not let the user choose"),
     ),
     _row(
         "apgd-t",

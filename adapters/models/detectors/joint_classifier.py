@@ -44,7 +44,7 @@ def add_detector(classifier: Classifier, text: str, source: str, name: str) -> C
     try:
         line = trained.threshold(float(rate) if rate else _RATE)
     except ValueError:
-        raise InvalidInput(f"expected fpr=0.05 or another rate in [0, 1), got {rate!r}") from None
+        raise InvalidInput(f"expected fpr as a rate in [0, 1), such as fpr=0.05, got {rate!r}") from None
     scorer = trained.bind(classifier, digest_model(classifier, source))
     sizes = {word: getattr(classifier, word) for word in ("resize", "crop", "interpolation")}
     joint = Classifier(_Joint(classifier, scorer, line), name=name, random=classifier.random, **sizes)

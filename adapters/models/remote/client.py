@@ -234,7 +234,7 @@ class RetryingClient:
         except OverflowError as error:
             raise self._failure(f"sent {error}, which is too large for a classifier's response") from None
         except TimeoutError:
-            why = f"did not answer within {self.transport.timeout:g} s (--timeout)"
+            why = f"did not respond within {self.transport.timeout:g} s (--timeout)"
         except (OSError, http.client.HTTPException) as error:
             why = f"broke off its response ({type(error).__name__}{': ' * bool(str(error))}{one_line(error)})"
         else:

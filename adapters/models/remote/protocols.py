@@ -47,7 +47,7 @@ class TensorSpec:
 
     @property
     def text(self) -> str:
-        """Name, datatype and shape."""
+        """Name, datatype and shape, as text for messages."""
         return f"{self.name} {self.datatype} {list(self.shape)}"
 
 

@@ -53,7 +53,7 @@ class RemoteModuleStub(nn.Module):
             raise self.process.refuse(f"expected logits, got {len(tensors)} tensors")
         graph = answer.get("graph")
         if graph is not None and type(graph) is not int:
-            raise self.process.refuse("expected the number of an answer")
+            raise self.process.refuse("expected the number of an output")
         self.note = one_line(answer.get("note", ""))
         try:
             self.answers.update_from(check_answers(answer.get("answers")))

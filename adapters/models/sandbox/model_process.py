@@ -204,7 +204,7 @@ def _start_worker(
     """Start a worker for a model. The number of processes is limited if the model is untrusted."""
     processes = _PROCESSES if isolation.isolate == "strict" else 0
     spec = WorkerSpec(_SERVE, tuple(packages), memory_limit_bytes(isolation, device), processes=processes)
-    too_long = f"did not answer within {isolation.seconds:g} s (--time-limit) and was stopped"
+    too_long = f"did not respond within {isolation.seconds:g} s (--time-limit) and was stopped"
     return Worker(name, server, spec, seconds=isolation.seconds, too_long=too_long)
 
 

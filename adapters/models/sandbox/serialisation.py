@@ -29,7 +29,7 @@ def to_plain(value: Any, tensors: list[Tensor]) -> Any:
         return [to_plain(each, tensors) for each in value]
     if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
         return {"map": {name: to_plain(each, tensors) for name, each in value.items()}}
-    raise TypeError(f"expected numbers, texts, tensors, or lists and mappings of them, got {type(value).__name__}")
+    raise TypeError(f"expected numbers, texts, tensors, or lists and mappings of these, got {type(value).__name__}")
 
 
 def from_plain(value: Any, tensors: list[Tensor]) -> Any:

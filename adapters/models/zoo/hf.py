@@ -123,7 +123,10 @@ def _fetch(name: str, repository: str, revision: str, file: str) -> Path:
         with redirect_stdout(sys.stderr):
             return Path(hf_hub_download(repository, file, revision=revision))
     except Exception as error:  # the hub's errors are of many classes
-        advice = f"fetch {_CONFIG}, {_PROCESSOR} and {_WEIGHTS} elsewhere into a folder, and name it: hf:./FOLDER"
+        advice = (
+            f"fetch {_CONFIG}, {_PROCESSOR} and {_WEIGHTS} on a different machine, and name their "
+            "folder here: hf:./FOLDER"
+        )
         reason = one_line(error.__cause__ or error)
         raise Unavailable(f"could not fetch {name} from {url} ({reason}); {advice}") from error
 

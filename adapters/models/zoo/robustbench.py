@@ -189,7 +189,7 @@ def _fetch(identifier: str, name: str, file: Path) -> None:
         part.replace(file)
     except Exception as error:  # gdown's errors are of many classes
         part.unlink(missing_ok=True)
-        advice = f"fetch that file elsewhere and save it as {file}"
+        advice = f"fetch that file on a different machine and save it here as {file}"
         raise Unavailable(f"could not fetch the weights of {name} from {url} ({one_line(error)}); {advice}") from error
 
 

@@ -51,7 +51,9 @@ def loading(name: str, file: Path, *errors: type[Exception]) -> Iterator[None]:
         except (OSError, RuntimeError, EOFError, KeyError, HTTPException, pickle.UnpicklingError, *errors) as error:
             if isinstance(error, Unavailable):
                 raise
-            advice = f"replace {file}" if file.exists() else f"fetch it elsewhere and save it as {file}"
+            advice = (
+                f"replace {file}" if file.exists() else f"fetch it on a different machine and save it here as {file}"
+            )
             raise Unavailable(f"could not load the weights of {name} ({one_line(error)}); {advice}") from error
         finally:
             os.environ.pop(_SWITCHES[1], None)
@@ -71,7 +73,7 @@ def check_reachable(url: str, name: str, file: Path) -> int | None:
         error.close()
         return None
     except (OSError, HTTPException) as error:
-        advice = f"fetch that file elsewhere and save it as {file}"
+        advice = f"fetch that file on a different machine and save it here as {file}"
         reason = one_line(error)
         raise Unavailable(f"could not fetch the weights of {name} from {url} ({reason}); {advice}") from error
 

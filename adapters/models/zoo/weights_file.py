@@ -112,7 +112,7 @@ def load_weights(name: str, base: str, load: Callable[[str], Classifier]) -> Cla
 def _checked_base(path: Path, stored: WeightsFile) -> str:
     """Return the model named in a file, after checking that its Python file exists and is unchanged."""
     if not stored.base:
-        raise InvalidInput(f"{path} does not record which model it belongs to; use MODEL+{path}")
+        raise InvalidInput(f"{path} does not record the name of its model; use MODEL+{path}")
     if is_file_name(stored.base):
         file = split_file_name(stored.base)[0]
         if not file.is_file() or _digest(file) != stored.code:
