@@ -123,7 +123,7 @@ def check(
     check_loading(check, loading)
     only, limit = _names(model, "model"), read_limit(limit) or 8
     if data is not None and not run:
-        raise InvalidInput("expected `data` with `run`: records alone are read without images")
+        raise InvalidInput("`data` needs `run`: without it, only records are read, no images")
     if version and not (run and isinstance(model, Mapping)):
         raise InvalidInput("`version` needs `run` and `model` as modules by name: a name contains its version")
     outcomes = read_outcomes(folder, ["OTR"])
@@ -246,9 +246,9 @@ def export(
     terms = SharingTerms(licence, creator, name, description)
     if form == "bundle":
         if data is not None:
-            raise InvalidInput("expected `data` with form='attackbench': a bundle has no images of the data set")
+            raise InvalidInput("`data` needs form='attackbench': a bundle has no images of the data set")
         bundled = write_bundle(folder, out, terms=terms, images=images)
-        unstated = () if licence else ("no licence is given, as the bundle states: `licence=CC-BY-4.0`",)
+        unstated = () if licence else ("no licence is given, and the bundle says so; give one: `licence=CC-BY-4.0`",)
         size = bundled.path.stat().st_size / 1e6
         headline = f"{bundled.path}: {size:.1f} MB, {_counted(bundled.records)}; `davylamp import` reads it"
         document = {"file": str(bundled.path), "records": bundled.records, "notes": [*bundled.notes, *unstated]}
@@ -256,7 +256,7 @@ def export(
     if form != "attackbench":
         raise UnknownName("format", form, ("bundle", "attackbench"))
     if wrong := [f"`{field}`" for field, value in vars(terms).items() if value]:
-        raise InvalidInput(f"expected attackbench without {', '.join(wrong)}")
+        raise InvalidInput(f"form='attackbench' cannot be combined with {', '.join(wrong)}")
     if not images:
         raise InvalidInput("form='attackbench' cannot be combined with `images`: its files have none")
     if expand_path(out).resolve() == expand_path(folder).resolve():
@@ -291,7 +291,7 @@ def import_results(
         DavylampError: as `unpack_bundle`, `import_attackbench` and `import_robustbench`.
     """
     if form != "attackbench" and (model is not None or data is not None):
-        raise InvalidInput(f"expected `model` and `data` with form='attackbench' alone, got form='{form}'")
+        raise InvalidInput(f"`model` and `data` need form='attackbench', got form='{form}'")
     if form == "bundle":
         merged = unpack_bundle(what, out)
         headline = f"{out}: {_counted(merged.records)}; every checksum is right"

@@ -264,7 +264,9 @@ def certify(
     asked: Any = model
     if isinstance(model, str):
         if sigma is not None:
-            raise InvalidInput(f"expected the noise in the name of the model alone, got {model} and `sigma={sigma}`")
+            raise InvalidInput(
+                f"give the noise in the name of the model or as `sigma`, got both: {model} and `sigma={sigma}`"
+            )
         model = add_version(model, version)
         asked, sigma = split_smoothed(model)
     if sigma is None:
@@ -439,12 +441,12 @@ def reproduce(
     table: PaperTable = find_table(name)
     limit = read_limit(limit)
     if quick and full:
-        raise InvalidInput("expected `quick` or `full`, got both")
+        raise InvalidInput("`quick` and `full` cannot be combined")
     asked = {"full": full or None, "models": models, "data": data, "limit": limit, "out": out, "device": device}
     given: dict[str, Any] = {option: value for option, value in asked.items() if value is not None}
     if given and not table.runs_models:
         option = next(iter(given))
-        raise InvalidInput(f"expected {name} without `{option}`, got it: {name} runs no model")
+        raise InvalidInput(f"{name} cannot be combined with `{option}`, because it runs no model")
     with ExitStack() as stack:
         if isinstance(models, Mapping):
             given["models"] = {each: stack.enter_context(as_classifier(model)) for each, model in models.items()}

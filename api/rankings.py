@@ -84,9 +84,11 @@ class RankedResults:
         if self.norm not in (None, *NORMS):
             raise UnknownName("norm", str(self.norm), NORMS)
         if self.examples is not None and self.subjects != "defences":
-            raise InvalidInput(f"expected `examples` with subjects='defences', got {self.subjects}")
+            raise InvalidInput(f"`examples` needs subjects='defences', got {self.subjects}")
         if self.examples is not None and self.budget is not None:
-            raise InvalidInput("expected `budget` without `examples`: the distances are those that fool the original")
+            raise InvalidInput(
+                "`budget` and `examples` cannot be combined: the distances are those that fool the original"
+            )
 
     def read(self, source: str | Path | pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
         """Return one row per image, with notes; for defended models, all on the same kind of examples.
@@ -443,40 +445,42 @@ def refuse_ignored(
 
     def refuse(names: str, line: str, *, unless: bool = False) -> None:
         if names and not unless:
-            raise InvalidInput(f"expected {line}")
+            raise InvalidInput(line)
 
     adaptive = listed("adaptive", "width", "batch")
     is_placed = against is not None
-    line = f"{adaptive} with `against` and responses to images"
+    line = f"{adaptive} cannot be used without `against` and responses to images"
     refuse(adaptive, line, unless=is_placed and not of_metrics)
-    refuse(adaptive, f"`adaptive` with {adaptive}", unless="adaptive" in given)
+    refuse(adaptive, f"{adaptive} cannot be used without `adaptive`", unless="adaptive" in given)
     if is_placed:
-        line = f"`against` without scoring='{scoring}': means over different images are no ranking"
+        line = f"`against` and scoring='{scoring}' cannot be combined: means over different images are no ranking"
         refuse("scoring" if by_mean else "", line)
         ignored = listed("library", "items", "sensitivity", "stability", "propagate")
-        refuse(ignored, f"`against` without {ignored}: the items are the baseline's")
+        refuse(ignored, f"`against` cannot be combined with {ignored}: the items are those of the baseline")
     if of_metrics:
         names = ["budget", "library", "unequal", "model", "method", "items", "stability"]
         names += ["norm", "knowledge", "per", "original"] if is_file else []
         ignored = listed(*names, *(["scoring"] if by_mean else []))
         what = "a CSV table" if is_file else "scoring='canary'" if scoring == "canary" else "a table of metrics"
-        refuse(ignored, f"{what} without {ignored}: it ranks means of metrics with CANARY's model")
-        line = "scoring='canary' for subjects='defences' without `per`: libraries are averaged"
+        refuse(ignored, f"{what} cannot be combined with {ignored}: means of metrics are ranked with CANARY's model")
+        line = "`per` cannot be combined with scoring='canary' and subjects='defences': libraries are averaged"
         refuse(listed("per"), line, unless=not of_defences)
     else:
-        refuse(listed("propagate"), "`propagate` with scoring='canary': no other has two layers")
+        refuse(listed("propagate"), "`propagate` needs scoring='canary', which alone has two layers")
         ignored = listed("model", "method", "items")
-        refuse(ignored, f"{ignored} with scoring='irt', got scoring='{scoring}'", unless=scoring == "irt")
+        refuse(
+            ignored, f"{ignored} cannot be used without scoring='irt', got scoring='{scoring}'", unless=scoring == "irt"
+        )
     of_implementations = subjects == "implementations"
-    line = "`library` with subjects='implementations' and scoring='irt'"
+    line = "`library` needs subjects='implementations' and scoring='irt'"
     refuse(listed("library"), line, unless=of_implementations and scoring == "irt")
-    line = "`per` without subjects='implementations': each counts there"
+    line = "`per` cannot be combined with subjects='implementations': each implementation counts"
     refuse(listed("per"), line, unless=not of_implementations)
-    line = "`examples` with subjects='defences' of a results folder"
+    line = "`examples` needs subjects='defences' of a results folder"
     refuse(listed("examples"), line, unless=of_defences and not is_csv(results))
-    line = "`examples` without a baseline of metrics, which does not say how its examples were made"
+    line = "`examples` cannot be used with a baseline of metrics, which does not say how its examples were made"
     refuse(listed("examples"), line, unless=not is_placed or not of_metrics)
-    refuse(listed("original"), "`original` with subjects='defences'", unless=of_defences)
+    refuse(listed("original"), "`original` needs subjects='defences'", unless=of_defences)
 
 
 def rank_layers(

@@ -121,7 +121,7 @@ def train_beside(
     else:
         more = []
         if file := done.document.get("file"):
-            again = f"davylamp detect FOLDER --detector {shlex.quote(file)}: for other images, which need"
+            again = f"davylamp detect FOLDER --detector {shlex.quote(file)} measures it on other images, evaluated with"
             more = [f"- {again} --keep-images"]
         for line in (*done.headline.splitlines(), *more):
             make_console().print(line, highlight=False, markup=False, soft_wrap=True)

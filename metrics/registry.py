@@ -95,7 +95,7 @@ class Metric:
 
     @cached_property
     def of_prediction(self) -> bool:
-        """Whether the metric depends on the predicted class of the example, without being a rate of right or wrong ones."""
+        """Whether the metric depends on the example's predicted class, without being a rate of right or wrong ones."""
         return not self.invalid and bool({"adv_logits", "predicted_adv_cams"} & {*self.arguments})
 
     @property

@@ -119,7 +119,9 @@ def informative_items(fit: IRTFit, responses: np.ndarray, clusters: Sequence[str
         ValueError: For a continuous response or a curve whose items have intercepts.
     """
     if fit.model.curve == "intercept" or fit.model.response != "bernoulli":
-        raise ValueError(f"expected outcomes and difficulties, got {fit.model.response}, {fit.model.curve}")
+        raise ValueError(
+            f"expected binary responses and a curve with difficulties, got {fit.model.response}, {fit.model.curve}"
+        )
     seen = ~np.isnan(responses)
     information = np.where(seen, _information(fit), 0.0)
     differ = np.where(seen, responses, 0).max(0) > np.where(seen, responses, 1).min(0)

@@ -144,7 +144,9 @@ def place_new_subject(  # noqa: PLR0913 - the data by position, the choices by k
     answers = np.asarray(newcomer, dtype=float)
     seen = ~np.isnan(answers)
     if answers.shape != values.shape[1:] or not seen.any():
-        raise ValueError(f"expected responses to some of {values.shape[1]} items, got {seen.sum()} to {answers.shape}")
+        raise ValueError(
+            f"expected a response to at least one of {values.shape[1]} items, got {seen.sum()} of {answers.shape}"
+        )
     if not ((answers[seen] >= 0) & (answers[seen] <= 1)).all():
         raise ValueError(f"expected responses in [0, 1], got {answers[seen].min():g} to {answers[seen].max():g}")
     images = np.arange(len(answers)).astype(str) if clusters is None else np.asarray(clusters)

@@ -136,7 +136,7 @@ def fit_attack(
             raise Unsupported(f"{row.name} {why}")
         right = logits.argmax(1) == labels.to(inputs.device)
         if not (row.data_free or right.any()):
-            raise InvalidInput(f"the model classifies none of the {len(labels)} images to fit on correctly")
+            raise InvalidInput(f"the model classifies none of the {len(labels)} fit images correctly")
         if target is not None:
             right = _other_classes(right, labels.to(inputs.device), target, logits.shape[1])
         few = slice(0, 1) if row.data_free else right
@@ -199,7 +199,7 @@ def _other_classes(right: Tensor, labels: Tensor, target: int, classes: int) -> 
         raise InvalidInput(f"expected a target class from 0 to {classes - 1}, got {target}")
     others = right & (labels != target)
     if not others.any():
-        raise InvalidInput(f"all images to fit on already have the target class {target}")
+        raise InvalidInput(f"all fit images already have the target class {target}")
     return others
 
 

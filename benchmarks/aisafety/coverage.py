@@ -24,7 +24,7 @@ _READINGS = {
     "ranges are those on the training images",
     "NBCov": "both ends of every neuron, out of 2 |N|",
     "SNACov": "upper ends, out of |N|",
-    "TKNCov": f"k = {_TOP}; the paper defines neither it nor k",
+    "TKNCov": f"k = {_TOP}; the paper defines neither the metric nor k",
 }
 
 

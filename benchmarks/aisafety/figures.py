@@ -36,16 +36,17 @@ _ADVERSARIAL = {
 }
 _BOUNDARY = {
     "EBD of a direction": "mean over the images along one random direction, on the grid 0, 2, ..., 126 grey levels",
-    "EBD": "quantiles over the images, of the least over all directions; 126: no step of the grid changes the decision",
+    "EBD": "quantiles over the images of the smallest distance over all directions; 126: no step changes the decision",
 }
 _CORRUPTION = {
     "mCE": "sums of error rates over the severities, mean over the corruptions",
-    "RmCE": "the same less the error on clean images",
+    "RmCE": "these sums minus the error on clean images",
     "mFR": "mean ratio of flip probabilities to those of the first model, along sequences of frames",
 }
 _NOISE = {"ENI": "10 versions of each image with uniform noise; the paper mixes noise, blur and attacks"}
 _NEURONS = {
-    "NS": "of convolutions and linear layers, before what follows them; NS@LAYER is that of one, NS their mean",
+    "NS": "outputs of convolutions and linear layers, before activation functions; NS@LAYER of one layer, "
+    "NS their mean",
     "NU": "variance over the positions of a map, of clean images",
 }
 

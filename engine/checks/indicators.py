@@ -114,7 +114,7 @@ _ALL = (
     FailureIndicator(
         "older-rules",
         "Evaluated with older rules",
-        "evaluate it again into a new folder: this version does not mix both",
+        "evaluate it again into a new folder: this version does not mix results of both rules",
         "davylamp",
     ),
     FailureIndicator(

@@ -90,7 +90,7 @@ def _cell(
     if search.why_no_surrogate and surrogate_names(config, choice):
         raise InvalidInput(
             f"expected a fixed radius with a surrogate, got {choice.attack}: {search.why_no_surrogate}; run the attack "
-            "at several radii (several of `epsilon`)"
+            "at several radii (several values of `epsilon`)"
         )
     if choice.grid and not search.finds_smallest:
         raise InvalidInput(f"expected a grid with best({choice.attack}) only, got one with {choice.attack}")

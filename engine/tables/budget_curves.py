@@ -261,7 +261,7 @@ def build_curves(
         limits += [
             note(
                 "search-limit",
-                "{subject}: images that were not fooled were not all searched beyond {limit:.4g}",
+                "{subject}: some images that were not fooled were searched only up to {limit:.4g}",
                 subject=f"{run.labels['implementation']} on {run.labels['model']}",
                 limit=run.limit,
             )

@@ -462,7 +462,7 @@ def _columns(
         raise InvalidInput(f"no metric is defined for all {rows}; {rows} that no attack fools have few defined metrics")
     order = list(dict.fromkeys(cells[row]))
     notes = [
-        f"{', '.join(each)}: over {count} of {total} {item}s; the others leave it undefined for some {row}"
+        f"{', '.join(each)}: over {count} of {total} {item}s; undefined for some {row} on the others"
         for (count, total), each in fewer.items()
     ]
     notes += [f"omitted: {', '.join(gone)}: undefined for some {row} on every {item}"] if gone else []

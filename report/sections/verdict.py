@@ -127,7 +127,7 @@ def _counts(folder: ReportData) -> str:
         f"{attacks} attack{'' if attacks == 1 else 's'} in {rows} implementation{'' if rows == 1 else 's'}",
         ", ".join(sorted({outcome.cell.row.library for outcome in done})),
         f"{images} images of {data}",
-        f"cells: {', '.join(f'{number} {state}' for state, number in sorted(states.items()))}",
+        f"runs: {', '.join(f'{number} {state}' for state, number in sorted(states.items()))}",
     )
     return " \N{MIDDLE DOT} ".join(parts)
 

@@ -65,7 +65,7 @@ def register(
     if wish.kind not in KINDS:
         raise InvalidInput(f"expected a kind of {', '.join(KINDS)}, got {str(wish.kind)[:40]!r}")
     if wish.form == "url" and not viewer.is_admin:
-        raise ForbiddenError("expected an admin: the server asks whatever machine the address of a model names")
+        raise ForbiddenError("expected an admin, because the server sends requests to the address of the model")
     _check_card(card)
     called = validate_component(wish)
     where = (ComponentRow.creator_id == viewer.id, ComponentRow.kind == wish.kind)

@@ -137,7 +137,7 @@ def _check_code(wish: ComponentRequest, path: Path) -> str:
     if not wish.file_name.endswith(".py") or not _FILE_NAME.fullmatch(name):
         raise InvalidInput(f"expected a Python file as NAME.py, got {wish.file_name[:80]!r}")
     if not _FUNCTION.fullmatch(wish.entry):
-        raise InvalidInput(f"expected the name of what is in the file, got {wish.entry[:80]!r}")
+        raise InvalidInput(f"expected the name of a function or object in the file, got {wish.entry[:80]!r}")
     if path.stat().st_size > _LARGEST_CODE:
         raise InvalidInput("expected a Python file of at most 1 MiB, got more")
     try:
@@ -264,7 +264,7 @@ def _list_archive(path: Path) -> list[zipfile.ZipInfo]:
     if not members or len(members) > _MOST_FILES or size > _LARGEST_ARCHIVE:
         raise InvalidInput(f"expected 1 to {_MOST_FILES} files of at most 50 GiB, got {len(members)} of {size} bytes")
     if size > _BLOWN_UP * max(path.stat().st_size, 1 << 20):
-        raise InvalidInput(f"expected an archive that is compressed up to {_BLOWN_UP} times, got more")
+        raise InvalidInput(f"expected an archive that unpacks to at most {_BLOWN_UP} times its size, got more")
     return members
 
 

@@ -133,7 +133,9 @@ def _explain_status(request: Request, error: Exception) -> Response:
 
 def _explain_text(request: Request, _: Exception) -> Response:
     """Respond to a text that the database cannot store (NUL, unpaired surrogates). Nothing was stored."""
-    return _answer(request, 400, "expected texts without NUL and half characters, and numbers of a usual size")
+    return _answer(
+        request, 400, "expected texts without NUL and unpaired surrogates, and numbers that the database can store"
+    )
 
 
 def _explain_clash(request: Request, _: Exception) -> Response:

@@ -158,7 +158,7 @@ def test_a_version_is_never_replaced_and_names_are_plain(folder, users, add):
     [
         ("attack", "code", "sign_step", "../a.py", ATTACK.encode(), "Python file as NAME.py"),
         ("attack", "code", "other", "a.py", ATTACK.encode(), "unknown attack in a.py"),
-        ("attack", "code", "a.b", "a.py", ATTACK.encode(), "the name of what is in the file"),
+        ("attack", "code", "a.b", "a.py", ATTACK.encode(), "the name of a function or object in the file"),
         ("attack", "code", "x", "a.py", b"def (", "does not parse"),
         ("attack", "named", "my.py:f", "", None, "name of a attack|name of an attack"),
         ("attack", "named", "foolbox:pdg", "", None, "did you mean .*pgd"),
@@ -183,7 +183,14 @@ def test_a_version_is_never_replaced_and_names_are_plain(folder, users, add):
         ("data", "folder", "", "d.zip", archive({"0/": b""}), "expected images in the archive"),
         ("data", "folder", "", "d.zip", encrypted(), "stored or deflated"),
         ("data", "npz", "", "d.npz", archive({"inputs.npy": UNCLOSED}), "or something else"),
-        ("data", "folder", "", "d.zip", archive({"0/bomb.png": bytes(300 << 20)}), "compressed up to 200 times"),
+        (
+            "data",
+            "folder",
+            "",
+            "d.zip",
+            archive({"0/bomb.png": bytes(300 << 20)}),
+            "unpacks to at most 200 times its size",
+        ),
         ("defence", "named", "jpeg:quality=1000", "", None, "quality"),
     ],
 )

@@ -176,7 +176,7 @@ _MINIMUM = (
         _FMN,
         targeted="yes",
         failure="input",
-        repairs=("l0: its radius is limited to one less than all components, where it crashes",),
+        repairs=("l0: its radius stays below the number of components, at which it crashes",),
         findings=("projection-void", "one-too-many", "short-of-the-boundary"),
     ),
     _row(

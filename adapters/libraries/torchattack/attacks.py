@@ -160,15 +160,13 @@ _TRANSFORMED = (
         **_TARGETED,
         random=("python", "numpy", "torch"),
         within=".patches:transforms_of_any_size",
-        repairs=("transforms of the images' size, on their device: two of its kinds make 224 pixels, one on a GPU",),
+        repairs=("transforms with the images' size and device: two of its transforms make 224 pixels, one on a GPU",),
         findings=(_NAN,),
     ),
 )
 
 _ALONE = "one image per call: images that run out of queries at different times would leave holes in a layer's outputs"
-_COUNTED = (
-    "its gradients of features also pass through the logits, times zero: they count as the backward passes they are"
-)
+_COUNTED = "its gradients of features also pass through the logits, times zero, so that they count as backward passes"
 _FROZEN = "its altered images require gradients: with frozen weights it crashes"
 _LAYER = {**_MOMENTUM, "layer": "feature_layer_cfg"}
 _ENSEMBLE = {**_LAYER, "samples": "num_ens"}
@@ -237,7 +235,7 @@ _MINIMUM = (
         **_DRAWN,
         alone=True,
         repairs=(
-            "its cosine basis is computed directly and stored in memory: it takes hours and a file next to its code",
+            "its cosine basis is computed directly and kept in memory: the library takes hours and writes a file",
             "a few more queries if it has no plan for that number",
             "its search for a first adversarial image ends after 1000 samples",
         ),

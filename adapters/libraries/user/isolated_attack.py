@@ -136,7 +136,7 @@ def implementation_from_description(facts: Any, name: str, path: Path, isolation
 def _check(facts: Any) -> None:
     known = {*_CHOICES, *_TEXTS, *_LISTS, *_MAPPINGS, "epsilon"}
     if not isinstance(facts, dict) or facts.keys() != known:
-        raise ValueError("expected what is known of an attack")
+        raise ValueError("expected the description of an attack")
     right = all(facts[word] in choices for word, choices in _CHOICES.items() if isinstance(facts[word], (str, bool)))
     right &= all(isinstance(facts[word], (str, bool)) for word in _CHOICES)
     right &= all(isinstance(facts[word], str) for word in _TEXTS)
@@ -155,7 +155,7 @@ def _check(facts: Any) -> None:
         name in facts["params"] and type(value) in _TYPES.values() for name, value in facts["defaults"].items()
     )
     if not right:
-        raise ValueError("expected what is known of an attack")
+        raise ValueError("expected the description of an attack")
 
 
 def _is_parameter(word: str, described: Any) -> bool:
