@@ -335,7 +335,7 @@ def _names_of_images(frame: pd.DataFrame) -> Any:
 
 
 def _usable(cells: Sequence[AttackRun], *, adaptive: bool) -> tuple[list[AttackRun], tuple[str, ...]]:
-    """Return the runs that can place a new model, and a note on the others."""
+    """Return the runs that can place a new model, and notes on the runs that cannot."""
     models = {cell.subject.model for cell in cells}
     met: dict[tuple[Any, ...], set[str]] = {}
     setting_of = shared_settings(cells)

@@ -116,7 +116,7 @@ class RankedResults:
 
 
 class ImageRanking(NamedTuple):
-    """A ranking by images, whose notes end with those on the folder, and its responses."""
+    """A ranking by images, with its responses. Its notes end with the notes on the folder."""
 
     ranking: Ranking
     responses: Responses

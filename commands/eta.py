@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 
 class _Part:
-    """Progress of the images of one name: number of remaining ones, and cost of finished ones."""
+    """Progress of the images with one name: number of remaining images, and cost of finished images."""
 
     def __init__(self, left: int, passes: float):
         self.left, self.expected = left, passes

@@ -45,5 +45,5 @@ class TableOptions:
 
     @property
     def chosen(self) -> tuple[str, ...]:
-        """Names of the requested columns; empty for those that fit."""
+        """Names of the requested columns; empty to show the columns that fit."""
         return tuple(split_list("--columns", self.columns) or ())

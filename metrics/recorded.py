@@ -29,7 +29,7 @@ def recorded_mean(values: Tensor, counting: Tensor, *, reduction: Reduction = "m
 
 
 def _record(*, symbol: str, title: str, formula: str, **facts: Any) -> None:
-    """Register a metric without a paper that every result has. Higher values indicate a more robust model."""
+    """Register a quantity that every result has and no paper defines. Higher values indicate a more robust model."""
     shared = {"robust_when": "higher", "between": AT_LEAST_ZERO, "source": "", "stored": "always"}
     metric(**{"symbol": symbol, "title": title, "meaning": f"{title}.", "formula": formula, **shared, **facts})(
         recorded_mean

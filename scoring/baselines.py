@@ -177,7 +177,7 @@ def leave_one_out(
 
 
 def agreement(score: np.ndarray, others: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """Return Kendall's tau-b of a ranking with others.
+    """Return Kendall's tau-b of a ranking with other rankings.
 
     Args:
         score: higher is better, shape (N,).

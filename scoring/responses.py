@@ -247,7 +247,7 @@ def check_rankable(responses: Responses) -> None:
 
 
 def _rows_that_count(results: pd.DataFrame, choices: Choices) -> tuple[ResultRows, list[str]]:
-    """Return rows that can be compared, and notes on the others."""
+    """Return the rows that can be compared, and notes on omitted rows."""
     rows = read_rows(results, choices)
     if choices.unequal == "keep":
         return rows, _note_uneven(rows.labels)
@@ -326,7 +326,7 @@ def _common(labels: Any, *, of_models: bool) -> tuple[np.ndarray, list[str]]:
 
 
 def _shared(labels: Any, is_new: np.ndarray, name: str, choices: Choices) -> tuple[np.ndarray, list[str]]:
-    """Return comparable rows of the baseline and a new subject, (rows,) bool, and notes on the others."""
+    """Return the comparable rows of the baseline and a new subject, (rows,) bool, and notes on omitted rows."""
     of_name = is_new & (labels["subject"] == name).to_numpy()
     attempt, attempts = pd.factorize(labels["attempt"])
     kept = ~is_new

@@ -77,7 +77,7 @@ class ImagePreparation(NamedTuple):
 
 
 def dataset_name_patterns() -> list[str]:
-    """Return every fixed name of data and the patterns of the others, for help texts."""
+    """Return all fixed names of data, and patterns for all other names, for help texts."""
     return [
         *SAMPLES,
         "torchvision:cifar10:PATH",

@@ -63,7 +63,10 @@ def extract_logits(
 
 
 def _place_of_logits(tensors: dict[int, Tensor], kind: str, name: str, count: int, classes: int | None) -> int:
-    """Return the position of the only possible logits. If there are several, those with `classes`; if none, 0."""
+    """Return the position of the only tensor that can be the logits.
+
+    If several can be, it is the one with `classes` columns; if none can be, 0.
+    """
     likely = [
         place
         for place, each in tensors.items()

@@ -96,7 +96,10 @@ def _takes_part(layer: nn.Module) -> bool:
 
 
 def _fold(convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
-    """Set the convolution's weight and bias to those of both layers. Both are computed in double precision."""
+    """Replace the weight and bias of a convolution by those of convolution and normalisation together.
+
+    They are computed in double precision.
+    """
     of_norm = (norm.running_mean, norm.running_var, norm.weight, norm.bias)
     mean, variance, scale, shift = map(_doubled, of_norm)
     device = convolution.weight.device

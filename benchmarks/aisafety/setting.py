@@ -86,7 +86,7 @@ def setting_of(
 def compare_parts(
     table: str, setting: Setting, options: Options, compare: Callable[[SettingRun], dict[str, Any]], images: int = 20
 ) -> dict[str, Any]:
-    """Run a comparison on the ResNet-18 for rows on CIFAR-10 that are comparable, and on the digits for the others.
+    """Run a comparison on the ResNet-18 for comparable rows on CIFAR-10, and on the digits for all other rows.
 
     If models or data are given, it is run once with them.
 

@@ -131,7 +131,7 @@ class SettingRun:
 
 
 def build_rows(folder: Path, symbols: Sequence[str], by: By) -> tuple[Table, list[str]]:
-    """Build a table of a results folder with the available symbols. Return the reasons for the missing ones.
+    """Build a table of a results folder with the available symbols. Return the reasons for missing symbols.
 
     Args:
         folder: results folder.

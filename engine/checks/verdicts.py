@@ -95,7 +95,7 @@ class PairComparison:
 
     @property
     def cell(self) -> AttackRun:
-        """The first run of the two in a folder, whose model, threat model and seed are those of both."""
+        """The first implementation's run in the folder. The second has the same model, threat model and seed."""
         cell = self.contenders[0].cell
         if cell is None:
             raise TypeError("expected a pair from a results folder, got one without a folder")

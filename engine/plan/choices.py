@@ -106,7 +106,7 @@ def check_one_norm(choices: Iterable[AttackChoice], libraries: Sequence[str] = (
 def spread_parameters(
     attacks: Sequence[Any], parameters: Mapping[str, Any], libraries: Sequence[str] = (), *, repaired: bool = False
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Distribute parameters over several attacks: each attack gets those that it has; with notes on the others.
+    """Return the parameters that each of several attacks has, and a note for each parameter that some attacks lack.
 
     Raises:
         Unsupported: if no attack has one of the parameters.

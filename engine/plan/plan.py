@@ -76,7 +76,7 @@ class Plan:
 
     @property
     def transfers(self) -> list[tuple[ModelOnData, AttackRun]]:
-        """Pairs of a run and a different model on the same images on which its examples are tested."""
+        """Pairs of a tested model and a run whose examples are tested on this model. Both have the same images."""
         first, rule, originals = self.config.models[0], self.config.transfer, self.originals
         return [
             (subject, cell)

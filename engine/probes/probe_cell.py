@@ -195,7 +195,7 @@ def largest_radius(threat_model: ThreatModel, components: int) -> float:
 
 
 def _fixed(cell: AttackRun, components: int) -> AttackRun:
-    """Return the fixed-budget run inside a radius search, at its radius or the customary one; others unchanged."""
+    """Return the fixed-budget run inside a radius search, at its radius or the customary one; other runs unchanged."""
     if cell.search.is_portfolio or not cell.search.searches_radius:
         return cell
     epsilon = cell.threat_model.epsilon or default_epsilon(cell.threat_model.norm, components)

@@ -146,7 +146,10 @@ class TaskRunner(LoadedCache):
         return classifier, data
 
     def _look(self, task: Task) -> tuple[Classifier, Data, str]:
-        """Load the model and the images, and return the name of one that changed. Cached ones are hashed only once."""
+        """Load the model and the images, and return the name of the model or data if it has changed.
+
+        Cached models and data are hashed only once.
+        """
         classifier = self.model(task.model, task.device)
         data = self.data(task.data, classifier)
         model, inputs, subject = self._checked

@@ -206,7 +206,7 @@ def _join_failures(stores: Sequence[ResultsStore], damaged: list[str]) -> dict[s
 def _gather_images(
     stores: Sequence[ResultsStore], chosen: Mapping[Kind, Mapping[str, _Chosen]], gathered: MergePlan
 ) -> None:
-    """Select the stored images; those of a run are taken from folders with its selected result."""
+    """Select the stored images. Images of a run come only from folders with the run's selected result."""
     everywhere = [list_images(store.folder) for store in stores]
     for name in sorted({name for names in everywhere for name in names}):
         record = chosen["cells"].get(name.partition("-")[0]) or chosen["parts"].get(name)

@@ -196,12 +196,7 @@ def read_corruption(store: ResultsStore, cell: CorruptionCell) -> CorruptionReco
 
 
 def read_corruptions(folder: str | Path) -> tuple[list[CorruptionRecord], dict[str, str]]:
-    """Return every corruption record of a folder, clean ones first, and by title the reason why others are unusable.
-
-    Raises:
-        Unavailable: if there is no such folder.
-        StoreMismatch: if it was written in a different format.
-    """
+    """Return the usable corruption records of a folder, clean ones first, and by title why others are unusable."""
     records, failed = [], {}
     for key, record in ResultsStore(folder, create=False).read_all("corruptions"):
         if isinstance(record, Record) and record.failed:

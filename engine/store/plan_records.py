@@ -86,7 +86,7 @@ def survey_folder(folder: str | Path, kinds: Collection[Kind] = KINDS, *, header
 
 
 class PartStatus(NamedTuple):
-    """Status of one part of an evaluation: its number of shards, missing ones and running ones."""
+    """Status of one part of an evaluation: numbers of all shards, of missing shards and of running shards."""
 
     number: int
     of: int

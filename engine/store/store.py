@@ -347,11 +347,7 @@ class _RecordFile(NamedTuple):
             raise Unavailable(f"could not read {self.path} ({error})") from error
 
     def more(self, names: Collection[str], rows: int | None = None) -> pa.Table:
-        """Read further columns, of all rows or of the first ones.
-
-        Raises:
-            Unavailable: if it cannot be read any more, or has changed.
-        """
+        """Read further columns, of all rows or of the first rows only."""
         with self.open() as file:
             try:
                 parquet = open_parquet(file)

@@ -146,7 +146,7 @@ class Curves(Displayed):
         return pd.DataFrame(lines)
 
     def tabulated(self, norm: str) -> list[float]:
-        """Return the budgets that the table of a norm shows: the round ones, and those of point curves."""
+        """Return the budgets that the table of a norm shows: round budgets, and the budgets of point curves."""
         mine = [curve for curve in self.curves if curve.labels["norm"] == norm]
         points = {float(budget) for curve in mine if curve.kind == "points" for budget in curve.budgets}
         known = {budget for curve in mine for budget in curve.budgets.tolist()}
@@ -594,7 +594,7 @@ def _round(top: float, norm: str, against: Against, groups: Sequence[TableGroup]
 
 
 def _grid(top: float, budgets: Sequence[float], *, log: bool) -> np.ndarray:
-    """Return budgets for drawing a curve, (G,), ascending from 0, or 1 on a logarithmic axis, with the given ones."""
+    """Return budgets for drawing a curve, (G,), ascending from 0 (1 on a logarithmic axis), with the given budgets."""
     fine = np.geomspace(1, max(top, 1), _POINTS).round() if log else np.linspace(0, top, _POINTS + 1)
     return np.unique(np.concatenate([fine, budgets]))
 

@@ -245,7 +245,7 @@ def _means_of_common(values: Mapping[str, Any]) -> tuple[pd.DataFrame, dict[tupl
 def _made_one_way(
     records: list[dict[str, Any]], examples: Literal["own", "original"] | None
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the records on one kind of examples and those on clean images, and a note on the kind."""
+    """Return the records on clean images and on one kind of examples, and a note that names the kind."""
     ways = sorted({record["made_on"] for record in records} - {""}, reverse=True)  # "own" first
     if examples is not None and examples not in ways:
         raise Unsupported(f"this folder has no examples made on {_WAYS[examples]}")

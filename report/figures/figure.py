@@ -60,7 +60,7 @@ def figure(
 def write_figures(
     folder: Folder, kinds: list[str], path: Path, **options: Any
 ) -> tuple[list[Path], dict[str, DavylampError]]:
-    """Write figures: one kind to PATH, several kinds to NAME-KIND.pdf. Without kinds, write all possible ones.
+    """Write figures: one kind to PATH, several kinds to NAME-KIND.pdf. Without kinds, write all possible figures.
 
     Args:
         folder: results folder.

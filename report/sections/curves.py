@@ -36,7 +36,7 @@ def write_curves(
         epsilon: curves against the radius, or the reason why there are none.
         queries: curves against the passes, or the reason why there are none.
         distances: curves of distance against the passes.
-        order: models, those to be drawn first at the start.
+        order: names of models, in the order in which they are drawn.
     """
     blocks: list[Any] = []
     for curves, against in ((epsilon, "epsilon"), (queries, "queries")):
@@ -54,7 +54,7 @@ def write_curves(
 
 
 def _panels(jobs: Sequence[Callable[[], Any]]) -> list[Any]:
-    """Draw the first panels side by side, and count the omitted ones, so that a page with 40 models stays small."""
+    """Draw the first panels side by side, and count the omitted panels, so that a page with 40 models stays small."""
     if not jobs:
         return []
     blocks: list[Any] = [Panels(tuple(draw() for draw in jobs[:_DRAWN]), shown=4)]

@@ -33,7 +33,7 @@ _COUNTS = ("models", "attacks", "cells", "failed", "images", "violations")
 
 
 def present_symbols(folder: ReportData) -> list[str]:
-    """Return the symbols for which some run has a value, in the order of `METRICS`, without those of curves."""
+    """Return the symbols that have a value in some run, in the order of `METRICS`, without symbols of curves."""
     symbols = [shown_symbol(name) for name, record in METRICS.items() if record.only != ("models",)]
     symbols += folder.outcomes.users_symbols
     return [name for name in drop_absent(symbols, folder.outcomes, explicit=False) if not is_of_distances(name)]

@@ -183,7 +183,7 @@ def _pictures(folder: ReportData) -> dict[str, str]:
 
 
 def write_libraries(frame: pd.DataFrame, seed: int) -> list[Any]:
-    """Describe the images on which implementations of a library differ from the others at equal ability."""
+    """Describe the images on which implementations of one library differ from those of others at equal ability."""
     if frame["library"].nunique() < 2:
         return []
     how = "`davylamp rank FOLDER --subjects implementations` gives more detail."

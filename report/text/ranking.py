@@ -281,7 +281,7 @@ def _print_placement(title: str, placed: Any, console: PlainConsole) -> None:
 
 
 def _choice_lines(placed: Any) -> list[str]:
-    """Describe how many images would have sufficed or, if all were too few, the most informative further ones."""
+    """Describe how many images would have sufficed or, if none would, the most informative further images."""
     choice, last = placed.choice, placed.choice.steps[-1]
     ranks = f"ranks {last.rank_low} to {last.rank_high}, ability {last.low:.2f} to {last.high:.2f}"
     every = len(placed.ranking.subjects)

@@ -164,7 +164,7 @@ def _check_card(card: ComponentCard) -> None:
     if card.visibility not in get_args(Visibility):
         raise InvalidInput(f"expected public or private, got {card.visibility[:40]!r}")
     if len(card.licence) > 100 or len(card.description) > _LONGEST_TEXT:
-        raise InvalidInput(f"expected a licence of 100 and a description of {_LONGEST_TEXT} characters, got more")
+        raise InvalidInput(f"expected at most 100 characters of licence and {_LONGEST_TEXT} of description, got more")
 
 
 def _check_room(session: Session, folder: ServerFolder, user_id: int, upload: Upload) -> None:

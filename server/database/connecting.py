@@ -96,11 +96,7 @@ class Database:
 
 
 def _migrate(connection: Connection, stated: int | None) -> None:
-    """Migrate from a version of the tables to this one.
-
-    Raises:
-        StoreMismatch: If there is no migration, for example from a newer davylamp.
-    """
+    """Migrate from a version of the tables to the current version."""
     from alembic import command
     from alembic.config import Config
 

@@ -67,7 +67,7 @@ class WorkerProcesses:
 
 
 def end_with_parent(stopped: threading.Event) -> None:
-    """Set an event when standard input ends, because the parent process has died or closes it to stop this one."""
+    """Set an event when standard input ends: the parent process has died, or closes it to stop this process."""
 
     def wait() -> None:
         while sys.stdin.buffer.read(1):

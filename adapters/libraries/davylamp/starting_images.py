@@ -1,4 +1,4 @@
-"""Starting images for decision-based attacks to which none are given."""
+"""Starting images for decision-based attacks, used if the caller gives none."""
 
 from collections.abc import Callable
 

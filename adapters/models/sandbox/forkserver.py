@@ -207,7 +207,7 @@ class _ForkServer:
 
 
 def _others(*, dead: bool = False) -> list[Path]:
-    """Return the /proc folders of processes other than this one and the sandbox's first.
+    """Return the /proc folders of all processes except this one and the first process of the sandbox.
 
     With `dead`, include processes that have ended.
     """
@@ -246,7 +246,7 @@ def _proportional(place: Path) -> int:
 
 
 def _is_alone() -> bool:
-    """Whether no other process runs than this one and its parent, the sandbox's first. Checked before a fork."""
+    """Whether the only processes are this one and its parent, the sandbox's first process. Checked before a fork."""
     with suppress(OSError):
         return os.getppid() == 1 and Path("/proc/1/comm").read_text().strip() == _FIRST_PROCESS
     return False

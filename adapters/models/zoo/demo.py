@@ -130,12 +130,7 @@ _SMALL = ("cifar10", "cifar100", "digits", "fashionMNIST", "mnist")  # data sets
 
 
 def check_demo_classes(model: str, data: str) -> None:
-    """Raise InvalidInput if a built-in model, or a defended one, is used with samples of other classes.
-
-    Args:
-        model: a model name. Other models are not checked.
-        data: name of samples from a package.
-    """
+    """Raise InvalidInput if a built-in model, with or without defences, is used with samples of other classes."""
     prefix, _, name = model.partition("+")[0].partition(":")
     if prefix == "demo" and name in _MODELS and not _fits(name, data):
         wanted = _MODELS[name].data_set

@@ -48,7 +48,7 @@ _OF_FILES = (
 
 
 def model_name_patterns() -> list[str]:
-    """Return all fixed model names and the patterns of the others, for help texts."""
+    """Return all fixed model names, and patterns for all other names, for help texts."""
     of_providers = [name for each in PROVIDERS.values() for name in each.patterns or each.list_names()]
     return [*of_providers, *_OF_FILES, *PATTERNS]
 
