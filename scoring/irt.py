@@ -87,7 +87,7 @@ def fit_irt(
     draws: int = 1000,
     seed: int = 0,
 ) -> IRTFit:
-    """Fit abilities and items.
+    """Fit an item response model: abilities of the subjects and parameters of the items.
 
     Args:
         responses: shape (N, M), in [0, 1], 1 in favour of the subject; NaN is missing.

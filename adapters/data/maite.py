@@ -26,7 +26,7 @@ class MaiteModule(nn.Module):
         self.layers_note = "" if isinstance(model, nn.Module) else "a MAITE model's layers cannot be read"
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Shape (N, K)."""
+        """Return the MAITE model's outputs, shape (N, K)."""
         if self.gradients:
             return torch.stack(list(self.inner(list(inputs))))
         rows = (row.detach() if isinstance(row, Tensor) else row for row in self.inner(list(inputs.detach().cpu())))

@@ -88,12 +88,7 @@ def compare_scores(table: str, options: Options) -> dict[str, Any]:
 
 
 def print_result(result: dict[str, Any], console: Console) -> None:
-    """Print our and the published scores.
-
-    Args:
-        result: result of `compare_scores`.
-        console: output console.
-    """
+    """Print davylamp's scores next to the published ones."""
     columns = ("model", "score", "published", "rank", "95 %", "published rank")
     for kind in ("white", "black"):
         if kind not in result:

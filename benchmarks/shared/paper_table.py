@@ -110,12 +110,7 @@ class PaperTable:
         return result
 
     def print(self, result: Mapping[str, Any], console: "Console") -> None:
-        """Print our and the published numbers.
-
-        Args:
-            result: result of `run`.
-            console: output console.
-        """
+        """Print davylamp's numbers next to the published ones."""
         _load(self.show)(result, console)
 
 

@@ -238,7 +238,7 @@ def _chosen_as(cell: AttackRun) -> tuple[str, str]:
 
 
 def _may_come_from(choice: AttackChoice, cell: AttackRun) -> bool:
-    """Whether a run may come from a choice."""
+    """Whether a run may have been planned for an attack choice."""
     search, threat = parse_search(choice.attack), cell.threat_model
     try:
         search = search.choose_members(threat.norm, targeted=threat.targeted)

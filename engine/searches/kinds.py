@@ -167,7 +167,7 @@ class Search:
 
 
 class Single(Search):
-    """An attack alone."""
+    """A single attack, without a search."""
 
     def complete_parameters(
         self, row: Implementation, given: Mapping[str, Any], epsilon: float | None = None, *, defaults: bool = False

@@ -133,7 +133,7 @@ def build_distance_curves(
 
 
 def has_curves(outcomes: Results) -> bool:
-    """Whether any record has such a curve."""
+    """Whether any record has a curve of distance against passes."""
     return any("curve_passes" in outcome.columns for outcome in outcomes.done)
 
 

@@ -78,7 +78,7 @@ class Table(Displayed):
         return f"Table by {self.by}: {size}; .to_frame() has every number with its interval", frame, self.notes
 
     def to_frame(self) -> pd.DataFrame:
-        """Return the result of `frame`."""
+        """Return the table as a pandas frame, see `frame`."""
         return self.frame()
 
     def frame(self) -> pd.DataFrame:

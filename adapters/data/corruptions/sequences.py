@@ -17,7 +17,7 @@ _ENGINE = "the library's motion blur in place of ImageMagick's"
 
 
 class Sequence(NamedTuple):
-    """A sequence of frames.
+    """A perturbation sequence: frames made from one image.
 
     Args:
         name: the authors' name.

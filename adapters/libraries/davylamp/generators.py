@@ -18,7 +18,7 @@ class Resized(nn.Module):
         self.factor = factor
 
     def forward(self, features: Tensor) -> Tensor:
-        """Shape (n, c, factor H, factor W)."""
+        """Return the enlarged features, shape (n, c, factor H, factor W)."""
         return functional.interpolate(features, scale_factor=self.factor)
 
 
@@ -30,7 +30,7 @@ class Sum(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, features: Tensor) -> Tensor:
-        """The shape of the input."""
+        """Return the sum, in the shape of the input."""
         return features + self.layers(features)
 
 

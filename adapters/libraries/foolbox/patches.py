@@ -84,7 +84,7 @@ class L0FMN(attacks.L0FMNAttack):
     """FMN that changes as many components as its radius. The base class changes one more."""
 
     def project(self, x: ep.Tensor, x0: ep.Tensor, epsilon: ep.Tensor) -> ep.Tensor:
-        """Keep the largest changes only."""
+        """Keep only as many of the largest changes as the radius allows."""
         return super().project(x, x0, epsilon - 1)
 
 
