@@ -18,7 +18,7 @@ def largest_distance(radius: Any, norm: str) -> Any:
     """Return the largest distance that counts as inside a ball, with a tolerance for float32 rounding.
 
     Args:
-        radius: of the ball, a number or a tensor.
+        radius: radius of the ball, a number or a tensor.
         norm: "linf", "l2", ...; l0 counts components and needs no tolerance.
 
     Returns:

@@ -1,11 +1,11 @@
-"""Names from before 0.2.0: they still work, with a DeprecationWarning."""
+"""Names from before 0.2.0. They still work, with a DeprecationWarning."""
 
 import warnings
 from collections.abc import Mapping
 
 
 def warn_renamed(owner: str, old: str, new: str) -> None:
-    """Warn the caller's caller that `owner.old` is `owner.new` now."""
+    """Warn that `owner.old` is now called `owner.new`. The warning points at the caller of the calling function."""
     warnings.warn(f"{owner}.{old} is deprecated: use {owner}.{new}", DeprecationWarning, stacklevel=3)
 
 

@@ -11,7 +11,7 @@ class DavylampError(Exception):
     """Base of every davylamp error. Keywords in backticks in a message are translated by the command line.
 
     Attributes:
-        path: key of a configuration with which the message starts, if any: "attacks[0].norm".
+        path: configuration key with which the message starts, such as "attacks[0].norm"; "" without one.
     """
 
     path = ""
@@ -23,7 +23,7 @@ class InvalidInput(DavylampError, ValueError):
 
 @contextmanager
 def as_invalid_input() -> Iterator[None]:
-    """Raise InvalidInput, in one line, if code without errors of its own (scoring) raises ValueError."""
+    """Raise InvalidInput, in one line, if code that has no own errors (scoring) raises ValueError."""
     try:
         yield
     except DavylampError:
@@ -37,7 +37,7 @@ class WrongType(InvalidInput, TypeError):
 
 
 class UnknownName(DavylampError, LookupError):
-    """A name that is not registered; the message contains the close matches, else `hint` or the known names."""
+    """A name that is not registered. The message contains close matches, or otherwise `hint` or the known names."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], *, meant: str = "", hint: str = ""):
         known = sorted(known)
@@ -47,7 +47,7 @@ class UnknownName(DavylampError, LookupError):
 
 
 def _listed(names: list[str]) -> str:
-    """Join the names with commas, as many as fit on a line."""
+    """Join the names with commas, as many as fit in a line."""
     text = ", ".join(names)
     if len(text) <= _LONGEST_LIST:
         return text or "none"
@@ -56,11 +56,11 @@ def _listed(names: list[str]) -> str:
 
 
 class Unsupported(DavylampError, ValueError):
-    """A combination that is not supported, raised before anything is computed."""
+    """A combination that is not supported. It is raised before anything is computed."""
 
 
 class MissingLibrary(DavylampError, ImportError):
-    """A required library is not installed; the message names the install command."""
+    """A required library is not installed. The message contains the install command."""
 
     def __init__(self, library: str, extra: str, reason: str = "", *, package: str = "", command: str = ""):
         why = f" ({reason})" if reason else ""
@@ -69,7 +69,7 @@ class MissingLibrary(DavylampError, ImportError):
 
 
 class Unavailable(DavylampError, OSError):
-    """A resource could not be downloaded or read; the message names the remedy."""
+    """A resource could not be downloaded or read. The message contains the remedy."""
 
 
 class AttackFailed(DavylampError, RuntimeError):
@@ -81,19 +81,19 @@ class AttackDied(AttackFailed):
 
 
 class TrainingFailed(DavylampError, RuntimeError):
-    """A training diverged to non-finite values; earlier checkpoints remain."""
+    """A training diverged to non-finite values. Earlier checkpoints remain."""
 
 
 class ModelFailed(InvalidInput, RuntimeError):
-    """A model, its file or its data code failed, or returned no logits; never the fault of an attack library."""
+    """A model, its file or its data code failed, or returned no logits. The attack library is never at fault."""
 
 
 class ModelSpoiled(ModelFailed):
-    """An attack changed a model, or this process, irreversibly: nothing more is measured here."""
+    """An attack changed a model, or this process, irreversibly. No further results are computed in this process."""
 
 
 class ModelDied(ModelFailed):
-    """The process of a model ended, or did not reply in time or validly; its state is lost."""
+    """The process of a model ended, or did not send a valid reply in time. The model's state is lost."""
 
 
 class StoreMismatch(DavylampError, ValueError):

@@ -21,7 +21,7 @@ class Interval(NamedTuple):
 
 
 class Proportion(NamedTuple):
-    """A proportion, its interval bounds and its effective number of independent images; arrays for several."""
+    """A proportion, its interval bounds, and its effective number of independent images. The fields may be arrays."""
 
     value: np.ndarray
     low: np.ndarray
@@ -35,12 +35,13 @@ UNKNOWN = Interval(math.nan, math.nan, math.nan)
 def proportion_interval(successes: float, count: float, level: float = LEVEL) -> tuple[float, float]:
     """Return Clopper and Pearson's interval of a proportion, which covers at least `level` for any proportion.
 
-    Wilson's is narrower, and close to 0 and 1 covers as little as 83 % (3 images), 84 % (12) or 86 % (100).
+    Wilson's interval is narrower, but for proportions near 0 and 1 it covers only 83 % (3 images), 84 % (12) or 86 %
+    (100).
 
     Args:
-        successes: from 0 to `count`; need not be an integer.
-        count: trials; for clustered images their effective number.
-        level: of confidence, inside (0, 1).
+        successes: number of successes, from 0 to `count`; need not be an integer.
+        count: number of trials; for clustered images the effective number.
+        level: confidence level, in (0, 1).
 
     Returns:
         Both bounds; (NaN, NaN) if `count` is 0.
@@ -66,9 +67,10 @@ def proportion_bounds(successes: np.ndarray, count: np.ndarray, level: float = L
 def tail_probability(n: int) -> float:
     """Return the tail probability of the replicates on each side for a 95 % interval based on `n` images.
 
-    Percentiles of 2.5 % are those of a normal distribution with known spread, and too narrow by sqrt((n - 1) /
-    n): for few images they cover less. The expanded percentile interval has the width of Student's for normal data
-    (Hesterberg 2015, What Teachers Should Know About the Bootstrap, 4.4).
+    The 2.5 % percentiles suit a normal distribution with known standard deviation, and bootstrap replicates vary too
+    little by sqrt((n - 1) / n). For few images, the interval therefore covers less than 95 %. The expanded percentile
+    interval has the width of Student's interval for normal data (Hesterberg 2015, What Teachers Should Know About the
+    Bootstrap, 4.4).
     """
     if n < 2:
         return TAIL
@@ -81,19 +83,19 @@ def clustered_interval(values: ArrayLike, weights: ArrayLike | None = None, leve
     The images are the clusters. The effective number of independent trials (Kish's effective sample size)
     is estimated from the similarity of the outcomes within an image, and used in `proportion_interval` (Korn and
     Graubard
-    1998). One image that always counts and one that never does are added for that estimate alone, so that
-    identical outcomes have an effective number of at most their images. It is never less than the number for images
-    with identical outcomes, and never more than for independent ones.
+    1998). For that estimate only, one image that always counts and one that never counts are added, so that identical
+    outcomes have an effective number of at most the number of images. The effective number is never less than with
+    identical outcomes within each image, and never more than with independent ones.
 
     Args:
-        values: 0 or 1, or proportions of such, NaN if undefined, shape (images, repeats) or (images, repeats, ...): the
-            axes after the second are separate proportions.
-        weights: of the repeats' means, shape (repeats,), or None for equal weights. A repeat without a defined value is
-            omitted.
-        level: of confidence, inside (0, 1).
+        values: 0 or 1, or proportions, NaN if undefined, shape (images, repeats) or (images, repeats, ...). The axes
+            after the second are separate proportions.
+        weights: weights of the repeats' means, shape (repeats,), or None for equal weights. A repeat without a defined
+            value is omitted.
+        level: confidence level, in (0, 1).
 
     Returns:
-        Arrays of the shape of the axes after the second; NaN if nothing is defined.
+        Arrays of the shape of the axes after the second; NaN without defined values.
 
     Raises:
         ValueError: if the shapes do not fit or a value is outside [0, 1].
@@ -118,12 +120,12 @@ def clustered_interval(values: ArrayLike, weights: ArrayLike | None = None, leve
 
 
 def whole_shares(counts: np.ndarray, images: int, level: float = LEVEL) -> Proportion:
-    """Return `clustered_interval` of proportions over images that are 0 or 1, each once, from the number of ones.
+    """Return `clustered_interval` of proportions of images, from the number of images that count.
 
     Args:
-        counts: number of images that are 1, for each proportion.
+        counts: number of images that count, for each proportion.
         images: number of all images.
-        level: of confidence, inside (0, 1).
+        level: confidence level, in (0, 1).
 
     Returns:
         Arrays of the shape of `counts`; NaN without images.
@@ -136,9 +138,10 @@ def whole_shares(counts: np.ndarray, images: int, level: float = LEVEL) -> Propo
 def difference_bounds(
     first: tuple[float, float, float], second: tuple[float, float, float], alike: float = 0.0
 ) -> tuple[float, float]:
-    """Return the interval bounds of a difference of two proportions, by the method of variance estimates recovery.
+    """Return the interval bounds of a difference of two proportions, by recovered variance estimates (MOVER).
 
-    Zou and Donner 2008; Newcombe 1998 for a correlation of 0, which is conservative if it is positive.
+    The method is that of Zou and Donner 2008; for a correlation of 0 it is Newcombe's (1998), which is conservative if
+    the true correlation is positive.
 
     Args:
         first: proportion and both bounds of its interval.
@@ -158,7 +161,7 @@ def discordant_correlation(p: float, q: float) -> float:
 
 
 def _worth(entry: np.ndarray, whole: np.ndarray, known: np.ndarray, part: np.ndarray) -> np.ndarray:
-    """Return the effective number of independent outcomes, from the variance between images."""
+    """Return the effective number of independent outcomes, estimated from the variance between images."""
     of_image = entry.sum(1)
     count = (of_image > 0).sum(0)
     square = (of_image**2).sum(0)
@@ -173,15 +176,15 @@ def _worth(entry: np.ndarray, whole: np.ndarray, known: np.ndarray, part: np.nda
 def difference_interval(only_first: int, only_second: int, count: int, level: float = 0.9) -> Interval:
     """Return the difference of two success rates on the same images.
 
-    From Clopper and Pearson's limits of the two discordant proportions by the method of variance estimates recovery
-    (Zou and
-    Donner 2008), with their correlation. Both bounds inside a margin at level 0.9 are two one-sided tests at 5 %.
+    The interval follows from Clopper and Pearson's limits of the two discordant proportions and their correlation, by
+    recovered variance estimates (Zou and Donner 2008). If both bounds at level 0.9 are inside a margin, two one-sided
+    tests at 5 % show equivalence.
 
     Args:
-        only_first: images that only the first fools.
-        only_second: images that only the second fools.
-        count: images.
-        level: of confidence.
+        only_first: number of images that only the first fools.
+        only_second: number of images that only the second fools.
+        count: number of images.
+        level: confidence level.
 
     Returns:
         The rate of the first minus that of the second, from -1 to 1; NaN without images.
@@ -197,8 +200,8 @@ def median_interval(values: ArrayLike, level: float = LEVEL) -> Interval:
     """Return the median of known values, with its distribution-free interval from order statistics (sign test).
 
     Args:
-        values: shape (n,), infinite ones count; NaN if unknown.
-        level: of confidence, at least.
+        values: shape (n,). Infinite values count, and NaN values are unknown and ignored.
+        level: lowest confidence level of the interval.
 
     Returns:
         The median and its interval; NaN bounds if there are too few values.
@@ -217,8 +220,8 @@ def ratio_interval(first: ArrayLike, second: ArrayLike, level: float = 0.9) -> I
 
     Args:
         first: distances of the first, shape (n,), >= 0.
-        second: distances of the second on the same images, shape (n,), >= 0; two zeros have the ratio 1.
-        level: of confidence, at least.
+        second: distances of the second on the same images, shape (n,), >= 0. The ratio of two zeros is 1.
+        level: lowest confidence level of the interval.
     """
     near, far = np.asarray(first, float), np.asarray(second, float)
     with np.errstate(divide="ignore", invalid="ignore"):

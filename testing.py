@@ -15,10 +15,9 @@ The contract checks of an attack are a plug-in:
     def test_contract(davylamp_promise):
         davylamp_promise()
 
-makes one test of each contract check under each norm, and of each misbehaving model. A check of something that
-an attack does not declare is skipped; one that is weak (the attack misses an example known to exist) or not shown (it
-did
-nothing) passes with a warning. An implementation declared broken is one skipped test with the reason.
+makes one test of each contract check under each norm, and of each misbehaving model. A check of a property that the
+attack does not declare is skipped. A check that is weak (the attack misses an example known to exist) or not shown (the
+attack did nothing) passes with a warning. An implementation declared broken is one skipped test with the reason.
 """
 
 import warnings
@@ -69,11 +68,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 class WeakAttackWarning(UserWarning):
-    """An attack breaks no rule, but misses an example known to exist or does nothing."""
+    """Warning that an attack breaks no rule, but misses an example known to exist or does nothing."""
 
 
 def _cases(attack: Any) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Yield name and check of everything in the contract of an attack, or of every attack of a library."""
+    """Yield the name and the function of each contract check of an attack, or of every attack of a library."""
     from .adapters import LIBRARIES
     from .adapters.catalogue.lookup import resolve_implementation
     from .adapters.contract.contract_checks import PROMISES, norms_of

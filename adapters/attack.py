@@ -1,4 +1,4 @@
-"""Definitions of an attack, of a library's implementation of it, and of its parameters."""
+"""Definitions of attacks, of their implementations in libraries, and of parameters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,14 +14,14 @@ Status = Literal["works", "repaired", "broken"]
 
 
 class NoStart(Exception):
-    """A library's own search for an image that fools the model was unsuccessful."""
+    """Raised by a patched attack if the library's own search for an image that fools the model was unsuccessful."""
 
 
 @dataclass(frozen=True)
 class Parameter:
     """A canonical parameter: its type, smallest and largest value, and its one meaning.
 
-    `useless` is a value of that range with which the attack could change nothing; it is refused.
+    `useless` is a value in that range with which the attack could change nothing. Such a value raises an error.
     """
 
     type: type
@@ -36,10 +36,8 @@ class Attack:
     """A canonical attack, independent of any library.
 
     `matched` holds the parameters that `compare` passes to every library unless the user gives others. Its `step_size`
-    may
-    be relative to the radius: "2.5 epsilon / steps" (Madry et al. 2018: an iterate can cross the ball) or "2 epsilon",
-    with
-    any number.
+    may be relative to the radius: "2.5 epsilon / steps" (Madry et al. 2018: an iterate can cross the ball) or "2
+    epsilon", with any number.
     """
 
     name: str
@@ -57,20 +55,22 @@ class Implementation:
     Args:
         attack: name of the canonical attack, or the name that a user's code gives its attack.
         library: name of its library, `Library.name`, or the file of a user's attack.
-        classes: norm -> "module:Class". A leading dot means a module of the library definition's package.
+        classes: norm -> "module:Class". A leading dot refers to the package of the library's definition.
         params: canonical parameter -> the library's name for it. `seed`, `num_classes` and `starting_points` are
             supplied by `run_attack` to the implementations that name them.
-        fixed: arguments, under the library's names, that are always passed because they make the class this attack.
+        fixed: arguments, under the library's names, that are always passed because they turn the class into this
+            attack.
         variant: "repaired" if the algorithm differs from the one that the library ships.
         targeted: "no", "yes", or "only" (under an untargeted threat model, the target is then the second most likely
             class).
         aims_at: "least-likely" or "second-likely": target of a targeted-only implementation if none is given.
         random: sources of randomness that a seed fixes ("python", "numpy", "torch"); empty for a deterministic attack.
         alone: the library gets one image per call, because it would couple the images of a batch.
-        order: "kept" if image i of the batch is row i of every query (whole multiples of the batch are stacked copies);
-            "content" if the library shuffles or shrinks the batch, so that a query is attributed to the nearest image.
-        universal: one perturbation for all images of a call. The call is never split, and a query that is equally near
-            to a second image is attributed to that one.
+        order: "kept" if image i of the batch is row i of every query (a multiple of the batch consists of stacked
+            copies); "content" if the library shuffles or shrinks the batch. Each queried row is then attributed to the
+            nearest image.
+        universal: one perturbation for all images of a call. The call is never split, and a queried row that is equally
+            near to a second image is attributed to that one.
         fit: "module:function" of a fitted attack. It is called like the driver and returns tensors by name, from which
             `apply` makes examples of any images without querying the model.
         apply: "module:function" (learned, inputs, threat_model) -> images. If empty, the "perturbation" is added. For
@@ -87,12 +87,12 @@ class Implementation:
             the start; empty if not supported. A portfolio search passes the examples found by the other attacks.
         per_image_radii: the class accepts a tensor of radii, one per image, as well as a number, unless it starts at a
             random point of the ball.
-        within: "module:function" of a context manager entered around each library call.
+        within: "module:function" of a context manager that is active during each library call.
         repairs: compatibility patches that let the implementation run, a sentence each.
         findings: ids of known issues of the library's algorithm (`Library.findings`), which runs as shipped.
         broken: why it cannot run with current dependencies; empty if it can.
-        described: the canonical attack, if the catalogue does not have it: a user's attack, or one of a library that is
-            not installed.
+        described: the canonical attack, if the catalogue does not have it: a user's attack, or an attack of a library
+            that is not installed.
         given: the user's attack itself, for an implementation made from one.
         more: parameters of this implementation alone, outside the canonical ones.
         says_norm: whether the norms are declared; if not, the user must name one.
@@ -141,12 +141,12 @@ class Implementation:
 
     @property
     def is_user_attack(self) -> bool:
-        """Whether it is a user's attack, from a file or passed as an object, instead of a library's."""
+        """Whether the implementation is a user's attack, from a file or an object, and not one of a library."""
         return self.library == "user" or self.library.endswith(".py")
 
     @property
     def canonical_name(self) -> str:
-        """Name of the canonical attack, whichever library runs it. A user's attack that declares none is its own."""
+        """Name of the canonical attack, without the library. A user's attack that declares none has its own name."""
         return self.canonical or (self.name if self.is_user_attack else self.attack)
 
     @property
@@ -158,7 +158,7 @@ class Implementation:
 
 
 class RunSetting(NamedTuple):
-    """Setting of a run: model, number of classes, image shape (C, H, W), threat model and parameters."""
+    """Setting of an attack run: model, number of classes, image shape (C, H, W), threat model and parameters."""
 
     model: Any
     classes: int

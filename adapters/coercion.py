@@ -1,4 +1,4 @@
-"""Converts arguments of the Python interface to their types, or explains in one line why it cannot."""
+"""Converts arguments of the Python interface to their types, or raises an error of one line."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ _LONGEST = 60  # characters of a value in a message
 
 
 def type_error(wanted: str, value: Any) -> WrongType:
-    """Build the error for a value of a wrong type. The message shows the value if it is short and plain."""
+    """Build the error for a value of a wrong type. The message contains the value if it is short and plain."""
     plain = value is None or isinstance(value, (str, bytes, Real))
     text = repr(value) if plain and len(repr(value)) <= _LONGEST else type(value).__name__
     return WrongType(f"expected {wanted}, got {text}")
@@ -85,7 +85,7 @@ def read_path(value: Any, wanted: str) -> Path:
 
 
 def read_channels(name: str, values: Any) -> list[float]:
-    """Convert to one finite number per channel. Raises InvalidInput, or WrongType if they are not numbers.
+    """Convert to one finite number per channel. Raises InvalidInput for wrong values, or WrongType for other types.
 
     A tensor or an array may have the shape in which it is subtracted from images, (1, C, 1, 1) or (C, 1, 1).
     """
@@ -124,7 +124,10 @@ def read_radius(value: Any) -> float | None:
 
 
 def read_radii(value: Any) -> list[Any]:
-    """Convert to a list of radii, numbers as by `read_radius`, strings unchanged. Raises InvalidInput if empty."""
+    """Convert to a list of radii.
+
+    Numbers are read by `read_radius`, strings stay unchanged. Raises InvalidInput if empty.
+    """
     if len(getattr(value, "shape", ())) == 1 and hasattr(value, "tolist"):  # an array or a tensor of several
         value = value.tolist()
     several = list(value) if isinstance(value, (list, tuple)) else [value]

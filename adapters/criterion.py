@@ -1,4 +1,4 @@
-"""When an image counts as adversarial."""
+"""The criterion by which an image counts as adversarial."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""Closed sets, defaults and limits of settings. Importable without torch."""
+"""Sets of allowed values, defaults and limits of settings. Importable without torch."""
 
 from typing import Literal, get_args
 

@@ -13,7 +13,7 @@ def format_threat_model(threat_model: "ThreatModel", target: str = "") -> str:
 
     Args:
         threat_model: norm, epsilon, targeted.
-        target: the rule that chooses the targets, if it is to be shown.
+        target: the target rule, to include it in the text; "" to omit it.
     """
     norm, epsilon = threat_model.norm, threat_model.epsilon
     if norm == "unrestricted":
@@ -33,7 +33,10 @@ def format_threat_labels(labels: Mapping[str, Any]) -> str:
 
 
 def format_radius(norm: str, epsilon: float) -> str:
-    """Format a radius or distance in four digits; for linf as a fraction of 255 if that is rounder: "4/255", "0.1"."""
+    """Format a radius or distance with four digits.
+
+    In linf, it is a fraction of 255 if that is rounder: "4/255", "0.1".
+    """
     levels, is_round = epsilon * 255, math.isclose(epsilon, float(f"{epsilon:.2g}"), rel_tol=1e-9)
     if norm == "linf" and not is_round and abs(levels - round(levels, 2)) < 1e-6:
         return f"{levels:.4g}/255"

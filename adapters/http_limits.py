@@ -1,4 +1,4 @@
-"""Limits in front of every page and every served model: host names, sizes, time, and security headers."""
+"""Limits for every page and every served model: host names, sizes and times, and security headers."""
 
 import asyncio
 import time
@@ -44,14 +44,14 @@ HEADERS = {
 
 
 class Protected:
-    """An application behind limits: refuses foreign host names and too large or too slow bodies, and adds headers.
+    """An application with limits. It refuses foreign host names and too large or too slow bodies, and adds headers.
 
     Args:
         application: the wrapped application.
         names: host names accepted in requests (against DNS rebinding).
-        largest: bytes of an upload.
-        uploader: called with the request, returns the user who uploads a file; "" limits the request to the ordinary
-            size. If None, every request may be as large as an upload.
+        largest: largest size of an upload, in bytes.
+        uploader: called with the request; returns the user who uploads a file, or "" for a request with the ordinary
+            size limit. If None, every request may be as large as an upload.
     """
 
     def __init__(
@@ -73,7 +73,9 @@ class Protected:
         host = headers.get(b"host", b"").decode("latin-1")
         if status := self.names.status(host):
             await _refuse(
-                send, int(status[:3]), "expected a request to this machine by its own name (--allow-host NAME)"
+                send,
+                int(status[:3]),
+                "expected a request that addresses this machine by a name that it accepts (--allow-host NAME)",
             )
             return
         asked = len(scope.get("raw_path") or b"") + len(scope["query_string"])
@@ -121,7 +123,7 @@ class _Refused(Exception):
 
 
 class _Body:
-    """A request's body, up to its limit and in time."""
+    """A request's body, which is read up to its size limit and time limit."""
 
     def __init__(self, receive: Receive, limit: int):
         self.receive, self.limit, self.count, self.is_whole, self.refused = receive, limit, 0, False, 0
@@ -146,7 +148,7 @@ class _Body:
 
 
 class _SecurityHeaders:
-    """Adds the security headers to a response. A page's own policy takes precedence."""
+    """Adds the security headers to a response. Headers that a page sets itself take precedence."""
 
     def __init__(self, send: Send, body: "_Body"):
         self.send, self.body, self.has_begun = send, body, False
@@ -163,8 +165,8 @@ class _SecurityHeaders:
 class TimeoutProtocol(H11Protocol):
     """Uvicorn's protocol with time limits for headers and for clients that do not read, which it lacks.
 
-    If there are more than `ROOM` connections, the one whose client has been silent longest is closed. Many idle or very
-    slow clients therefore block nobody, because a complete request does not wait for its client.
+    If there are more than `ROOM` connections, the one whose client has been silent longest is closed. Many idle or slow
+    clients thus do not block others: a connection whose request is complete does not wait for its client.
     """
 
     def connection_made(self, transport: Any) -> None:
@@ -179,13 +181,13 @@ class TimeoutProtocol(H11Protocol):
         self._looking = self.loop.call_later(_STALLED_SECONDS, self._look)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timers."""
+        """Stop the timers of the connection."""
         self._stop_waiting()
         self._looking.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Wait for the rest, if the headers are incomplete."""
+        """Read data, and wait for the remaining headers if they are incomplete."""
         self._heard = time.monotonic()
         super().data_received(data)
         if self._is_between:
@@ -194,7 +196,7 @@ class TimeoutProtocol(H11Protocol):
             self._stop_waiting()
 
     def resume_writing(self) -> None:
-        """Note that the client reads the response."""
+        """Record that the client is reading the response."""
         self._taken, self._heard = True, time.monotonic()
         super().resume_writing()
 
@@ -204,7 +206,7 @@ class TimeoutProtocol(H11Protocol):
 
     @property
     def _waits_for_client(self) -> bool:
-        """Whether the next step is the client's: to send a request or the rest of a body, or to read a response."""
+        """Whether the connection waits for its client, to send a request or a body, or to read a response."""
         return self._is_between or self.cycle.more_body or self.transport.get_write_buffer_size() > 0
 
     def _make_room(self) -> None:

@@ -16,12 +16,11 @@ class AllowedHosts:
     """Host names that a server accepts, so that a foreign page cannot read it under its own domain.
 
     An attacker's domain that resolves to this machine (DNS rebinding) is recognised by the request's Host header. A
-    numeric
-    address cannot be registered, so a server that listens at every address accepts each of them.
+    numeric address cannot be registered, so a server that listens at every address accepts every numeric address.
 
     Args:
         host: the listening address, as given.
-        others: further names, as a proxy or a hosts file gives the machine.
+        others: further names of the machine, for example from a proxy or a hosts file.
     """
 
     def __init__(self, host: str, others: Iterable[str] = ()):
@@ -46,11 +45,11 @@ def listen(host: str, port: int) -> socket.socket:
     """Return a socket bound to exactly this address.
 
     Raises:
-        InvalidInput: if the address is empty, or a synonym for every address.
+        InvalidInput: if the address is empty, or an unusual spelling of "every address".
         Unavailable: if the server cannot listen there.
     """
     if not host.strip():
-        raise InvalidInput("expected --host ADDRESS, got an empty text; leave it out for this machine only (127.0.0.1)")
+        raise InvalidInput("expected --host ADDRESS, got an empty text; omit it to use only this machine (127.0.0.1)")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, as asyncio then turns Nagle off
     try:

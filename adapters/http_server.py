@@ -1,4 +1,4 @@
-"""Serves a page or a model over HTTP with Uvicorn, behind the same limits as a lab's server."""
+"""Serves a page or a model over HTTP with Uvicorn, with the same limits as a lab's server."""
 
 import asyncio
 import json
@@ -30,11 +30,11 @@ class HttpServer:
     """Listens from its creation, and handles requests in threads while it runs.
 
     Args:
-        host: address to listen at; "0.0.0.0" is every address of this machine.
-        port: 0 for any free one.
+        host: listening address; "0.0.0.0" is every address of this machine.
+        port: listening port; 0 for any free port.
         answer: called with the method, the path without its query, the headers by name in lower case, and the body.
-        names: further host names to accept.
-        largest: bytes of a request's body.
+        names: additional host names to accept.
+        largest: largest size of a request's body, in bytes.
 
     Raises:
         InvalidInput: if the address is empty.
@@ -75,12 +75,12 @@ class HttpServer:
             self._listener.close()
 
     def stop(self) -> None:
-        """Make `run` return, from another thread."""
+        """Make `run` return. This is called from a different thread."""
         self._server.should_exit = True
 
 
 def _application(answer: Callable[[str, str, Mapping[str, str], bytes], HttpAnswer]) -> "Application":
-    """Wrap the function as an ASGI application."""
+    """Wrap `answer` as an ASGI application."""
 
     async def application(scope: "Scope", receive: "Receive", send: "Send") -> None:
         if scope["type"] != "http":

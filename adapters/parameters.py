@@ -15,7 +15,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     "steps": Parameter(int, 1, _INFINITY, "iterations of the attack's main loop"),
     "step_size": Parameter(float, 0, _INFINITY, "length of one step in the threat model's norm, pixels in [0, 1]", 0),
     "random_start": Parameter(bool, 0, 1, "start at a random point of the ball instead of the image"),
-    "epochs": Parameter(int, 1, _INFINITY, "passes over the images that an attack is fitted on"),
+    "epochs": Parameter(int, 1, _INFINITY, "passes over the images on which an attack is fitted"),
     "restarts": Parameter(int, 1, _INFINITY, "independent runs, each with its own seed; an image stops when fooled"),
     "max_queries": Parameter(int, 1, _INFINITY, "largest number of forward plus backward passes for one image"),
     "batch_size": Parameter(int, 1, _INFINITY, "images that a library gets in one call"),
@@ -61,7 +61,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     "rotations": Parameter(int, 1, _INFINITY, "angles tried"),
     "std": Parameter(float, 0, _INFINITY, "standard deviation of the noise, pixels in [0, 1]"),
     "directions": Parameter(int, 1, _INFINITY, "random directions tried"),
-    "target_value": Parameter(float, 0, 1, "grey value that the image fades to"),
+    "target_value": Parameter(float, 0, 1, "grey value towards which the image fades"),
     "max_sigma": Parameter(float, 0, _INFINITY, "largest standard deviation of the blur, pixels"),
     "quantise": Parameter(bool, 0, 1, "round every image that the model is queried with to 8 bits"),
     "tolerance": Parameter(float, 0, _INFINITY, "l2 distance at which a binary search for the boundary ends", 0),
@@ -97,7 +97,10 @@ SUPPLIED = ("seed", "num_classes", "starting_points")
 
 
 def find_parameter(name: str, more: Mapping[str, Parameter] | None = None) -> Parameter:
-    """Return the parameter of that name. Raises UnknownName, which suggests the name for other libraries' words."""
+    """Return the parameter of that name.
+
+    Raises UnknownName, which suggests the canonical name for other libraries' names.
+    """
     if more and name in more:
         return more[name]
     if name not in PARAMETERS:
@@ -112,13 +115,13 @@ def check_parameter(name: str, value: Any, more: Mapping[str, Parameter] | None 
     """Return `value` converted to the parameter's type.
 
     Args:
-        name: of a canonical parameter, or of one in `more`.
+        name: name of a canonical parameter, or of one in `more`.
         value: the value.
         more: parameters of one implementation alone.
 
     Raises:
         UnknownName: if there is no such parameter.
-        InvalidInput: if the value has a wrong type or lies outside the parameter's range.
+        InvalidInput: if the value has a wrong type or is outside the parameter's range.
     """
     wanted = find_parameter(name, more)
     allowed = (int, float) if wanted.type is float else (wanted.type,)

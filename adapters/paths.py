@@ -9,7 +9,7 @@ _PATH = re.compile(r"(?<![^:])/(?!/)[^:]*")  # in a name, from the root
 
 
 def expand_path(text: str | Path) -> Path:
-    """Return the path with `~` and `~user` replaced by the home folder; it need not exist.
+    """Return the path with `~` and `~user` replaced by the home folder. The path need not exist.
 
     Raises:
         InvalidInput: if it is empty, names a user that does not exist, or is not a valid path on this system.
@@ -29,11 +29,11 @@ def expand_path(text: str | Path) -> Path:
     return path
 
 
-def check_output_path(path: str | Path, *, advice: str = "choose another file for `out`") -> Path:
+def check_output_path(path: str | Path, *, advice: str = "choose a different file for `out`") -> Path:
     """Return the path of an output file with `~` replaced, checked before anything is computed.
 
     Raises:
-        Unavailable: if its folder does not exist, or it is a folder itself.
+        Unavailable: if its folder does not exist, or the path is a folder.
     """
     path = expand_path(path)
     if path.is_dir():
@@ -55,7 +55,7 @@ def split_file_name(name: str) -> tuple[Path, str]:
 
 
 def name_from_here(name: str) -> str:
-    """Return the name of a model or of data with paths relative to the working folder, if they lie in it.
+    """Return the name of a model or of data, with paths relative to the working folder if they are in it.
 
     "/home/me/work/net.py:make" and "./net.py:make" both become "net.py:make" in /home/me/work: one object has one name.
     """

@@ -45,21 +45,15 @@ class AttackResult:
     """Result of one `run_attack` call. Every tensor has one entry per image, in the order given.
 
     An image is exactly one of: not attacked (misclassified when clean), `success`, `invalid` (the returned image shows
-    nothing about the model: see `violations` and `judge.KINDS`), or robust to this run.
+    nothing about the model: see `violations` and `judge.KINDS`), or robust to this attack.
     A search for the radius adds `budget`: the smallest radius at which the attack succeeded; inf if it never did, 0 for
-    an
-    image that is misclassified when clean. `curves`, if recorded, hold the distance of the nearest adversarial point of
-    each
-    image, whether the attack returned it or not: (queries, distance) at each improvement. `notes` name defaults and
-    rounding. An attack on a `surrogate` (its name) does not query the model itself: `forwards` and `backwards` are
-    zero,
-    `surrogate_forwards` and `surrogate_backwards` are (N,).
-    `fitted` is the result of an earlier fit (`running.fit.Fitted`), with its cost.
-    For a model that is random by design, `draws_fooled` is the proportion of the judge's `draws` samples that the
-    example
-    fools, (N,). `success` then means at least half of them, the logits are those of the median sample, and the rate is
-    the
-    mean of the proportions.
+    an image that is misclassified when clean. `curves`, if recorded, are the distances of the nearest adversarial point
+    of each image, even if the attack did not return it: (queries, distance) at each improvement. `notes` name defaults
+    and rounding. An attack on a `surrogate` (its name) does not query the model itself: `forwards` and `backwards` are
+    zero, `surrogate_forwards` and `surrogate_backwards` are (N,). `fitted` is the result of an earlier fit
+    (`running.fit.Fitted`), with its cost. For a model that is random by design, `draws_fooled` is the proportion of the
+    judge's `draws` samples that the example fools, (N,). `success` then means that at least half of the samples are
+    fooled, the logits are those of the median sample, and the rate is the mean of the proportions.
     """
 
     implementation: str
@@ -128,7 +122,7 @@ class AttackResult:
 
     @property
     def undecided(self) -> int:
-        """Number of attacked images not known to be fooled or not, without those where the library failed."""
+        """Number of attacked images not known to be fooled or robust, without those invalid through the library."""
         faults = zip(self.faults, self.attacked.tolist(), strict=True)
         return sum(hit and fault in ("model", "unknown") for fault, hit in faults)
 
@@ -215,8 +209,7 @@ def fault_of(kinds: Collection[str]) -> Fault:
     """Return the fault of an invalid result, for every table and report.
 
     A fault of the model counts against the model: its image is not robust. A fault of the library counts against the
-    library: it did not fool its image. In every other number an invalid result may be either, and the interval covers
-    both.
+    library: it did not fool its image. Otherwise an invalid result may be either, and intervals cover both cases.
 
     Args:
         kinds: reasons why the result of one image is invalid, see `judge.KINDS`; empty if it is valid.
@@ -233,13 +226,14 @@ def fault_of(kinds: Collection[str]) -> Fault:
 def usable_images(attacked: Mask, violated: Mask, success: Mask, distance: Mask, threat_model: ThreatModel) -> Mask:
     """Return the usable images, shape (N,) bool: attacked, valid, and a success or within the radius.
 
-    The nearest example of a minimum-norm attack may lie outside of the radius. Tensors or arrays, all of shape (N,).
+    The nearest example of a minimum-norm attack may be outside the radius. All arguments are tensors or arrays of shape
+    (N,).
 
     Args:
         attacked: whether each image was attacked.
         violated: whether each result is invalid, see `judge.KINDS`.
         success: whether each example fools the model within the threat model.
-        distance: of the example in the norm of the threat model, as stored.
+        distance: distance of the example in the norm of the threat model, as stored.
         threat_model: the threat model.
     """
     return attacked & ~violated & (success | (distance <= radius_with_tolerance(threat_model)))

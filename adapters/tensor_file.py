@@ -17,7 +17,7 @@ def read_tensor_file(path: Path, what: str, remedy: str) -> Any:
     Args:
         path: path of the file.
         what: its expected content, for messages: "a trained detector".
-        remedy: what to do if it is invalid.
+        remedy: advice for the error message if the file is invalid.
 
     Raises:
         Unavailable: if it does not exist or cannot be read, contains code, is damaged, or has different contents.

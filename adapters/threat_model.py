@@ -20,7 +20,7 @@ def check_norm(norm: Any) -> None:
 
     Raises:
         UnknownName: for an unknown name.
-        WrongType: for other types; for a number, with the norm that it may mean.
+        WrongType: for other types; for a number, the message suggests a norm.
     """
     if isinstance(norm, str):
         if norm not in NORMS:
@@ -34,17 +34,18 @@ def check_norm(norm: Any) -> None:
 
 @dataclass(frozen=True)
 class ThreatModel:
-    """What the attacker may do: a norm, a radius (or none), and whether a target class must be reached.
+    """Capabilities of the attacker: a norm, a radius (or none), and whether a target class must be reached.
 
     Args:
         norm: "linf", "l2", "l1" (on pixels in [0, 1]), "l0" (number of changed components, of C x H x W), or
-            "unrestricted" (rotation, blur: no ball bounds the change).
-        epsilon: radius of the ball in that norm, a number or a fraction such as "8/255"; None for no radius: the attack
-            searches for the smallest change.
+            "unrestricted" (such as rotation or blur, whose change no ball bounds).
+        epsilon: radius of the ball in that norm, a number or a fraction such as "8/255"; None if the attack searches
+            for the smallest change.
         targeted: whether the attack succeeds only if the image is classified as its target class.
 
     Raises:
-        InvalidInput: if the norm is unknown, or epsilon <= 0, or no ball of that radius fits in [0, 1].
+        InvalidInput: if the norm is unknown, or epsilon is not positive, above 1 in linf, not a whole number in l0, or
+            given for "unrestricted".
     """
 
     norm: Norm
@@ -73,7 +74,7 @@ class ThreatModel:
             raise InvalidInput(f"expected l0 epsilon as a whole number >= 1 (of components), got {self.epsilon}")
 
     def check_radius(self, components: int) -> None:
-        """Raise InvalidInput if the ball is larger than the box of images with C x H x W components."""
+        """Raise InvalidInput if the radius exceeds every change of images with C x H x W components in [0, 1]."""
         largest = {"linf": 1.0, "l2": math.sqrt(components), "l1": components, "l0": components}.get(
             self.norm, math.inf
         )
@@ -89,11 +90,11 @@ class ThreatModel:
 
     @property
     def per_image_step_radius(self) -> Tensor | None:
-        """Radii as step lengths, shape (n, 1, 1, 1), if every image has a separate radius; else None."""
+        """Radii as step lengths, shape (n, 1, 1, 1), if every image has a separate radius; otherwise None."""
         return None
 
     def for_images(self, rows: Tensor, device: torch.device | None = None) -> "ThreatModel":
-        """Return the threat model of the images at `rows`, with its radii (if each has one) on a device."""
+        """Return the threat model for the images `rows`, with their radii, if every image has one, on a device."""
         del rows, device
         return self
 
@@ -126,7 +127,7 @@ class _PerImageThreatModel(ThreatModel):
 
     @property
     def radius(self) -> Tensor:
-        """In float32 and shaped to bound the components of each image (linf) or its norm (any other)."""
+        """The radii in float32, shaped to bound the components of each image (linf) or its norm (other norms)."""
         return self.per_image_step_radius if self.norm == "linf" else self.radii.float()
 
     @property
@@ -136,16 +137,16 @@ class _PerImageThreatModel(ThreatModel):
 
     @property
     def exact_radius(self) -> Tensor:
-        """Shape (n,), float64."""
+        """The radii, shape (n,), float64."""
         return self.radii
 
     def for_images(self, rows: Tensor, device: torch.device | None = None) -> ThreatModel:
-        """With the radii of those images."""
+        """Return the threat model with the radii of these images."""
         return replace(self, radii=self.radii[rows].to(device))
 
 
 def select_kwargs(kwargs: Mapping[str, Any], rows: Tensor, device: torch.device) -> dict[str, Any]:
-    """Return the arguments of a call on `rows`, with per-image values shaped to be multiplied with images."""
+    """Return the arguments of a call for the images `rows`, with values per image shaped to be multiplied by images."""
     each = {word: values[rows.to(values.device)] for word, values in kwargs.items() if isinstance(values, Tensor)}
     return {**kwargs, **{word: _to_multiply(values.detach().to(device)) for word, values in each.items()}}
 

@@ -1,6 +1,6 @@
-"""Preserves process settings around foreign code, and sets full float32 for the judge.
+"""Preserves process settings while other code runs, and sets full float32 for the judge.
 
-They are torch's settings, NumPy's error handling, warnings, the working folder, and the signals and alarms of the
+The settings are torch's, NumPy's error handling, warnings, the working folder, and the signals and alarms of the
 process.
 """
 
@@ -53,7 +53,7 @@ def preserve_torch_state(names: Iterable[str] | None = None, put_back: list[str]
 
 @contextmanager
 def full_float32() -> Iterator[None]:
-    """Compute in full float32 inside the block, without TF32 or autocast, whatever the process settings are."""
+    """Compute in full float32 inside the block, without TF32 or autocast, independently of the process settings."""
     global _exact_blocks  # noqa: PLW0603 - of the process, as the switches are
     if (
         _exact_blocks and current_precision() == "float32"
@@ -96,17 +96,20 @@ def attack_precision(precision: str | None) -> AbstractContextManager[None]:
 
 
 def model_autocast(precision: str | None, device: torch.device) -> AbstractContextManager[object]:
-    """Return the context of a model call in bfloat16, if that is the precision; the attack around it is not rounded."""
+    """Return the context for a model call in bfloat16, if that is the precision.
+
+    The attack's own computation is not rounded.
+    """
     return torch.autocast(device.type, torch.bfloat16) if precision == "bfloat16" else nullcontext()
 
 
 def is_autocast() -> bool:
-    """Whether torch's autocast is on."""
+    """Whether torch's autocast is enabled."""
     return bool(_autocast_now())
 
 
 def current_precision() -> str | None:
-    """Return the precision that torch is set to, for use in a different process; None if it has no name."""
+    """Return torch's current precision, for use in a different process; None if it has no name."""
     if on := _autocast_now():
         return "bfloat16" if torch.get_autocast_dtype(on[0]) == torch.bfloat16 else None
     precisions = _read(_PRECISIONS[-1])
@@ -122,8 +125,8 @@ def current_precision() -> str | None:
 def _read(name: str) -> Any:
     """Return the value of a setting; None if torch cannot tell.
 
-    Once TF32 has been set in the newer way (`torch.backends.cuda.matmul.fp32_precision`, from torch 2.9), the older
-    way can no longer be read; an older torch does not have the newer one.
+    After TF32 has been set by the newer interface (`torch.backends.cuda.matmul.fp32_precision`, from torch 2.9), the
+    older interface can no longer be read. An older torch lacks the newer interface.
     """
     try:
         return _SWITCHES[name][0]()
@@ -168,7 +171,7 @@ def _close_modes(count: int) -> None:
 
 
 class _Moment(float):
-    """Time of an alarm, on a clock that continues while it is read; 0 for never."""
+    """Time of an alarm, on a clock that continues until it is restored; 0 for no alarm."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, float) and abs(self - other) < 0.1
@@ -215,7 +218,7 @@ def _autocast_now() -> list[str]:
 
 
 def _set_all(products: str, *, allow_tf32: bool, precision: str) -> None:
-    """Set every float32 precision setting; torch requires that the older and the newer ones agree."""
+    """Set every float32 precision setting. torch requires that the older and the newer settings agree."""
     if all(_read(name) is not None for name in _PRECISIONS[:2]):
         torch.set_float32_matmul_precision(products)
         torch.backends.cudnn.allow_tf32 = allow_tf32
@@ -224,7 +227,7 @@ def _set_all(products: str, *, allow_tf32: bool, precision: str) -> None:
 
 
 def _set_precisions(precisions: tuple[str, ...]) -> None:
-    """Set the precision of each backend, unless it inherits that value and so follows later changes of its parent."""
+    """Set the precision of each backend. A backend that inherits its precision keeps following its parent."""
     for place, precision in zip(_places(), precisions, strict=True):
         if place.fp32_precision != precision:
             place.fp32_precision = "none"
@@ -265,7 +268,7 @@ _SWITCHES: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
 def with_gradients(function: Callable[P, R]) -> Callable[P, R]:
     """Decorate a function that computes gradients, for callers inside `torch.no_grad` or `torch.inference_mode`.
 
-    Tensors that were made in inference mode cannot take part in autograd: as arguments they are copied.
+    Tensors that were made in inference mode cannot be used in autograd, so arguments of this kind are copied.
     """
 
     @wraps(function)

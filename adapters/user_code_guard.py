@@ -20,16 +20,14 @@ _LONGEST = 300  # characters of a reason
 class guard_user_code:  # noqa: N801 - used as a verb: with guard_user_code("model.py"): ...
     """Context manager that turns any error of user code into a one-line `ModelFailed`.
 
-    The error names `where`, the reason and the user's line, also for `sys.exit`. Errors of
-    davylamp pass unchanged, and so does a KeyboardInterrupt. Gradient mode is restored afterwards.
+    The error contains `where`, the reason and the user's line, for `sys.exit` as well. Errors of davylamp and
+    KeyboardInterrupt pass unchanged. Gradient mode is restored afterwards.
 
     In a caller's process nothing else is changed. In one of davylamp's processes (`protect_process`: the command line
-    and
-    every worker) user code can end neither the process nor its output: `os._exit` also becomes a `ModelFailed`, as does
-    a KeyboardInterrupt that does not come from Ctrl-C; a real one passes even if the code caught it; and output of the
-    code
-    to standard output goes to standard error. Code that kills the process below Python (a signal, `abort`, a
-    crash in C) is not caught: only workers survive it (`--workers`).
+    and every worker), user code cannot end the process or its output. `os._exit`, and a KeyboardInterrupt that does not
+    come from Ctrl-C, become a `ModelFailed`. A real Ctrl-C passes even if the code catches it. Output of the code to
+    standard output goes to standard error. Code that kills the process below Python (a signal, `abort`, a crash in C)
+    is not caught: only workers survive it (`--workers`).
 
     Args:
         where: the file or the model, as named in the message.
@@ -96,7 +94,10 @@ def one_line(text: object) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """Return the innermost line of the user's code, as " (line 3 of model.py)"; "" if only libraries were called."""
+    """Return the innermost line of the user's code, as " (line 3 of model.py)".
+
+    "" if the error came from libraries only.
+    """
     trace, place = error.__traceback__, ""
     while trace is not None:
         code = trace.tb_frame.f_code
@@ -117,7 +118,10 @@ def protect_process() -> None:
 
 @contextmanager
 def process_protected() -> Iterator[None]:
-    """Protect the process as `protect_process` inside the block; restore `os._exit` and SIGINT's handler after it."""
+    """Protect the process like `protect_process` inside the block.
+
+    Restore `os._exit` and the SIGINT handler on exit.
+    """
     if _PROTECTION.is_on:
         yield
         return
@@ -130,11 +134,10 @@ def process_protected() -> Iterator[None]:
 
 @contextmanager
 def guard_once() -> Iterator[None]:
-    """Set up the protection of `guard_user_code` once, around a library's many passes.
+    """Set up the protection of `guard_user_code` once, for all passes of a library call.
 
-    In a protected process, a call of `os._exit` inside raises SystemExit, and a Ctrl-C that the code caught is raised
-    at
-    the end.
+    In a protected process, a call of `os._exit` in the block raises SystemExit. A Ctrl-C that the code caught is raised
+    at the end.
     """
     _PROTECTION.enter()
     try:
@@ -169,11 +172,11 @@ def stdout_to_stderr() -> Iterator[None]:
 
 
 class _Exited(SystemExit):
-    """`os._exit` was called by user code."""
+    """Raised when user code calls `os._exit`."""
 
 
 class _Protection:
-    """Replacements in one of davylamp's processes; standard output is replaced only while any thread runs user code."""
+    """Replacements in one of davylamp's processes. Standard output is replaced only while a thread runs user code."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -212,7 +215,7 @@ class _Protection:
             self.interrupted, self._at_entry = False, signal.getsignal(signal.SIGINT)
 
     def leave(self) -> bool:
-        """Restore standard output; return whether Ctrl-C was pressed in the block, if this is the main thread."""
+        """Restore standard output. Return whether Ctrl-C was pressed in the block, if this is the main thread."""
         thread = threading.get_ident()
         if thread not in self._inside:
             return False

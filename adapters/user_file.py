@@ -18,11 +18,10 @@ from .user_code_guard import guard_user_code
 
 @contextmanager
 def load_user_object(path: Path, name: str, what: str) -> Iterator[tuple[Any, "LocalImportFinder"]]:
-    """Yield an object from a Python file and the finder for its local imports, inside the file's environment.
+    """Yield an object from a Python file and the finder for its local imports, in the environment of the file.
 
-    The file can import modules in its folder, also later, inside the finder's context; no other file can see them.
-    Changes
-    to the whole process in the block (paths, folder, precision, warnings) are undone.
+    The file can import modules in its folder, at loading and later inside the finder's context. Other files cannot see
+    these modules. Changes to the whole process in the block (paths, folder, precision, warnings) are undone.
 
     Args:
         path: path of the file.
@@ -55,10 +54,10 @@ _PRIVATE = "_davylamp_model_"
 
 
 class LocalImportFinder(AbstractContextManager[None]):
-    """Import finder for a model's file: modules in its folder, for that file alone.
+    """Import finder for a user's file: finds modules in the file's folder, for that file alone.
 
-    Inside the context they take precedence over installed modules of the same name (not over Python's own or those
-    already imported), as in a script. Outside they are hidden, so that other files get theirs.
+    Inside the context, these modules take precedence over installed modules of the same name, as in a script, but not
+    over Python's modules or those already imported. Outside, they are hidden, so that other files get theirs.
 
     Args:
         folder: the file's folder.
@@ -122,19 +121,19 @@ class LocalImportFinder(AbstractContextManager[None]):
         return spec
 
     def _added(self) -> list[str]:
-        """Return the path entries that the file itself has added."""
+        """Return the path entries that the file has added."""
         return [entry for entry in sys.path if entry not in self._path_before]
 
 
 class _FreshLoader(SourceFileLoader):
-    """Compiles the current source: a bytecode file cannot be distinguished from that of an edit a second ago."""
+    """Loads a module from its current source, because a bytecode file may be that of an edit in the same second."""
 
     def get_code(self, fullname: str) -> CodeType:  # noqa: ARG002 - the signature is importlib's
         return self.source_to_code(self.get_data(self.path), self.path)
 
 
 def _import_file(path: Path) -> ModuleType:
-    """Run a Python file as a module of a private package, so that it shadows no other and may use `from . import`."""
+    """Run a Python file as a module of a private package. It shadows no other module and can import relatively."""
     package = ModuleType(f"{_PRIVATE}{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}")
     package.__path__ = [str(path.resolve().parent)]
     name = f"{package.__name__}.{path.stem.replace('.', '_')}"
@@ -157,7 +156,7 @@ def preserve_process_state(arguments: list[str] | None = None) -> Iterator[None]
     """Restore process settings that user code may change: folder, precision, device, warnings, NumPy's error handling.
 
     Args:
-        arguments: command line that the code sees, or None for the present one.
+        arguments: command line that the code sees, or None for the current one.
     """
     before = sys.argv
     with preserve_torch_state(OF_FILES):

@@ -46,8 +46,9 @@ class AdaptiveSettings:
     """Selection of the images on which a new model is attacked.
 
     Args:
-        adaptive: the most informative images, in batches, until its rank is known closely enough; else all.
-        width: worst minus best rank of an interval that is narrow enough.
+        adaptive: whether to attack only the most informative images, in batches, until the rank interval is narrow
+            enough. If not, all images are attacked.
+        width: largest difference of worst and best rank for an interval to be narrow enough.
         batch: images per batch.
         seed: random seed of the fit and of every draw.
     """
@@ -69,8 +70,8 @@ class Baseline:
     """A baseline for the placement of new models.
 
     Attributes:
-        config: of the baseline, with which its attacks are run on new models.
-        frame: of the baseline, as returned by `load`.
+        config: config of the baseline, with which its attacks are run on new models.
+        frame: results of the baseline, as returned by `load`.
         notes: notes for the reader.
     """
 
@@ -83,11 +84,13 @@ def read_baseline(folder: str | Path, *, adaptive: bool = False) -> Baseline:
     """Read the attacks and results of a folder, for the placement of new models.
 
     Args:
-        folder: made by an evaluation of two models or more, on one data set with one group of settings.
-        adaptive: for selected images: without attacks that compute one perturbation for all images.
+        folder: results folder of an evaluation of at least two models, on one data set with one group of settings.
+        adaptive: whether images will be selected. Attacks that compute one perturbation for all images are then
+            omitted.
 
     Raises:
-        InvalidInput: if it has several data sets or settings, one model, or nothing to select images by.
+        InvalidInput: if the folder has several data sets or settings, only one model, or no results by which images can
+            be selected.
         Unavailable: if there is no such folder, or it is empty.
     """
     frame: Any = load_outcomes(folder)
@@ -123,12 +126,13 @@ def place_on_baseline(
     Args:
         baseline: result of `read_baseline`.
         store: receives the new models' records.
-        config: of the baseline, with the new models as its models and other allowed changes: device, batch size.
-        asking: the selection of images.
+        config: config of the baseline, with the new models as its models, and possibly a different device or batch
+            size.
+        asking: settings for the selection of images.
         models: classifiers by name, in place of those that the config names.
         data: images, in place of those that the config names.
-        run: runs a plan into the store; None to run it in this process.
-        tell: called with a new model's name and its present placement after each batch of images.
+        run: function that runs a plan into the store; None to run it in this process.
+        tell: called with a new model's name and its current placement after each batch of images.
 
     Returns:
         A placement for each new model. If images were selected, its `choice` lists them, with the placement after each
@@ -171,36 +175,37 @@ def place(
     tell: Callable[[str, Step], object] = lambda *_: None,
     **settings: Any,
 ) -> tuple[Placement, ...]:
-    """Attack new models as those of a folder were, and place each among them (CANARY's fast test).
+    """Attack new models with a baseline's attacks, and place each among the baseline's models (CANARY's fast test).
 
     Args:
-        models: as for `evaluate`; none of the baseline's.
+        models: as for `evaluate`, except models of the baseline.
         inputs: the images of the baseline, if it was evaluated on tensors, shape (N, C, H, W).
         labels: ground truth, shape (N,).
-        against: the results folder of the baseline: its attacks are run, on its data, with its seeds.
+        against: the results folder of the baseline. Its attacks are run on its data, with its seeds.
         out: the results folder of the new models, from which an interrupted run resumes.
-        adaptive: only on the most informative images for each new model, in batches, until its rank interval is narrow
-            enough; else on all.
-        width: worst minus best rank of an interval that is narrow enough, for `adaptive`, or None for 1.
+        adaptive: whether to attack only the most informative images for each new model, in batches, until its rank
+            interval is narrow enough. If not, all images are attacked.
+        width: for `adaptive`, the largest difference of worst and best rank for an interval to be narrow enough, or
+            None for 1.
         batch: images per batch, for `adaptive`, or None for 8.
-        names: of the images, as in the baseline.
+        names: names of the images, as in the baseline.
         executor: "local" or "ray".
         workers: processes on this machine.
-        address: of a Ray cluster; None to start one here.
+        address: address of a Ray cluster; None to start one on this machine.
         seed: random seed of the fit and of every draw of the ranking.
-        retry_failed: repeat failed runs.
-        trust_unknown: reuse results of code whose identity cannot be fully determined.
+        retry_failed: whether to repeat failed runs.
+        trust_unknown: whether to reuse results of code whose identity cannot be fully determined.
         progress: as for `evaluate`, for each batch of images.
         tell: called with a new model's name and its ranking after each batch of images, for `adaptive`.
-        **settings: of `davylamp.Config` that do not affect the results: batch_size, shard_size, device, keep_images,
-            isolate and its limits, requests to servers (rate, cost, token, ...).
+        **settings: settings of `davylamp.Config` that do not affect the results: batch_size, shard_size, device,
+            keep_images, isolate and its limits, requests to servers (rate, cost, token, ...).
 
     Returns:
         A placement for each new model. With `adaptive` its `choice` lists the images, with the placement after each
         batch.
 
     Raises:
-        DavylampError: as `evaluate`; InvalidInput if the folder is not a baseline, or already has the models.
+        DavylampError: as `evaluate`; InvalidInput if the folder is not a baseline, or already contains the models.
     """
     if given := [name for name, value in (("width", width), ("batch", batch)) if value is not None and not adaptive]:
         raise InvalidInput(f"{' and '.join(f'`{name}`' for name in given)} cannot be used without `adaptive`")
@@ -226,11 +231,13 @@ def place(
 
 
 def _refuse_settings(settings: Mapping[str, Any]) -> None:
-    """Raise an error for settings that the baseline determines, and for unknown ones."""
+    """Raise an error for settings that follow from the baseline, and for unknown settings."""
     known = {*inspect.signature(evaluate_models).parameters, *(each.name for each in fields(Config))}
     for name in settings:
         if name not in FREE and name in known:
-            raise InvalidInput(f"expected `against` without `{name}`: attacks, data and seeds are the baseline's")
+            raise InvalidInput(
+                f"`against` and `{name}` cannot be combined: attacks, data and seeds are those of the baseline"
+            )
         if name not in FREE:
             raise UnknownName("setting", name, ("models", *FREE))
 
@@ -240,7 +247,7 @@ def _runner(store: ResultsStore, executor: Executor | None = None) -> Callable[[
 
 
 class _NewModel:
-    """One new model, its records so far, and its failures."""
+    """One new model, with its records so far and its failures."""
 
     def __init__(
         self,
@@ -258,7 +265,7 @@ class _NewModel:
         self.traffic = ServerUsage()
 
     def ask(self, images: Sequence[str] = ()) -> pd.DataFrame:
-        """Run the attacks on these images (all of the baseline's if empty), and return all records of the new model."""
+        """Run the attacks on these images (empty: all of the baseline's), and return all of the new model's records."""
         config = replace(self.config, images=tuple(images)) if images else self.config
         transport = config.transport(self.store.folder / ANSWERS)
         plan = make_plan(config, models=self.models, data=self.data, transport=transport)
@@ -278,7 +285,7 @@ class _NewModel:
         return mine
 
     def place(self, seed: int, records: pd.DataFrame | None = None, fits: dict[bytes, Any] | None = None) -> Placement:
-        """Return the placement from its records, after an evaluation of all images if there are no records yet."""
+        """Return the placement from the model's records. If there are none yet, evaluate all images first."""
         records = self.ask() if records is None else records
         with as_invalid_input():
             (placed,) = place_results(self.baseline.frame, records, seed=seed, fits=fits)
@@ -287,7 +294,7 @@ class _NewModel:
         return replace(placed, notes=notes, ranking=replace(placed.ranking, notes=notes))
 
     def choose(self, asking: AdaptiveSettings, tell: Callable[[str, Step], object]) -> Placement:
-        """Return the placement from the most informative images."""
+        """Select the most informative images, and return the placement."""
         with as_invalid_input():
             matrix = build_responses(self.baseline.frame)
             fit = fit_irt(matrix.values, choose_model(matrix.values), seed=asking.seed)
@@ -316,7 +323,7 @@ def _answers(baseline: pd.DataFrame, records: pd.DataFrame, matrix: Responses) -
     try:
         (both,) = build_against(aligned.results)
     except ValueError as error:
-        raise Unavailable(f"no responses to select further images by: {error}") from error
+        raise Unavailable(f"no responses from which further images can be selected: {error}") from error
     given = dict(zip(both.items, both.values[-1], strict=True))
     return np.array([given.get(item, np.nan) for item in matrix.items])
 
@@ -328,7 +335,7 @@ def _names_of_images(frame: pd.DataFrame) -> Any:
 
 
 def _usable(cells: Sequence[AttackRun], *, adaptive: bool) -> tuple[list[AttackRun], tuple[str, ...]]:
-    """Return the runs that can place a new model, and a note for those that cannot."""
+    """Return the runs that can place a new model, and notes on the runs that cannot."""
     models = {cell.subject.model for cell in cells}
     met: dict[tuple[Any, ...], set[str]] = {}
     setting_of = shared_settings(cells)

@@ -53,16 +53,17 @@ def corrupt_table(
         corruption: "fog", ..., or "all"; None for the 15 of the benchmark.
         severity: 1 to 5, or None for all.
         sequence: perturbation sequences for FP and mFR: "translate", ..., or "all".
-        baseline: reference model of CE and FP, measured with the models, or "alexnet"; "" for AlexNet on ImageNet.
+        baseline: reference model for CE and FP, which is measured together with the models, or "alexnet"; "" for
+            AlexNet on ImageNet.
         limit: largest number of images.
         out: the results folder.
         by: subject of a table row.
         bootstrap: replicates, over images; 0 for no intervals.
         seed: random seed of corruptions and bootstrap.
         device: device of models that are loaded by name.
-        progress: called with the number of images before the models see them; its context's value is called with
-            progress.
-        tell: called with each message: what was measured, and which models failed.
+        progress: called with the number of images before they are classified. It returns a context manager, whose value
+            is called with the progress.
+        tell: called with each message on measurements and on models that failed.
         **loading: settings of `Config` for models loaded by name: isolate, rate, ...
 
     Raises:
@@ -121,7 +122,10 @@ def _measure(
     progress: Progress,
     loading: dict[str, Any],
 ) -> None:
-    """Compute the predictions that the folder lacks. A model that cannot be loaded does not affect the others."""
+    """Compute the predictions that are missing in the folder.
+
+    A model that cannot be loaded does not affect the others.
+    """
     tell, failed = loading["tell"], dict[str, str]()
     with ExitStack() as stack:
         ready: dict[str, Classifier] = dict((classifiers_from_modules(given, stack, {})[0] if given else None) or {})

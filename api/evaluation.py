@@ -60,18 +60,18 @@ _THREAT = ("norm", "epsilon", "target", "parameters", "defaults")
 
 @dataclass(frozen=True, repr=False)
 class Evaluation:
-    """A results folder, and information on the call that made it.
+    """A results folder, and information on the call that filled it.
 
     Attributes:
         folder: the folder of the records.
-        summary: of the call; None if the folder was only opened, or the evaluation has not started.
+        summary: summary of the call; None if the folder was only opened, or the evaluation has not started.
         notes: all notes, including `chosen`, `warnings`, `unsteady` and `hints`.
         plan: the evaluated plan.
         chosen: the defaults that were used, in a sentence.
-        warnings: attacks that cannot reach the boundary of their ball.
-        unsteady: models whose outputs have changed.
+        warnings: warnings on attacks whose steps cannot reach their radius.
+        unsteady: messages on models that return different outputs for the same image.
         radii: radius of each attack at saturation, with the reason.
-        hints: how outputs were interpreted, and why a model may classify nothing correctly.
+        hints: notes on how outputs were interpreted, and on models at chance accuracy.
         detections: results of the detectors; None without detectors.
     """
 
@@ -156,7 +156,7 @@ class Evaluation:
 
 
 class _Settled(NamedTuple):
-    """A config, the names of its given settings, and notes on which attacks got which parameters."""
+    """A config, the names of the settings that were given, and notes on which attacks got which parameters."""
 
     config: Config
     given: set[str]
@@ -214,39 +214,40 @@ def evaluate(
     """Run attacks on models into a folder, from which an interrupted run resumes.
 
     Args:
-        models: a module, modules by name, or names that `load_model` knows; modules are not changed. None for those of
-            the config.
+        models: a module, modules by name, or names that `load_model` knows; modules are not changed. None for the
+            models in the config.
         inputs: images in [0, 1], shape (N, C, H, W); None with `data="imagefolder:PATH"` or a different name in the
             settings.
         labels: ground truth, shape (N,).
         config: a `Config` or a TOML file; keywords override its settings.
-        attacks: one or several of "pgd", "foolbox:pgd", "best(foolbox:pgd)", "best", "my_attack.py:MyAttack", attacks
-            themselves, and `AttackChoice`s. None for those of the config, or "pgd" without one.
+        attacks: one or several of "pgd", "foolbox:pgd", "best(foolbox:pgd)", "best", "my_attack.py:MyAttack", attack
+            objects, and `AttackChoice`s. None for the attacks in the config, or "pgd" without a config.
         out: the results folder.
-        norm: of the attacks other than `AttackChoice`s, as for `run_attack`.
+        norm: norm of the attacks other than `AttackChoice`s, as for `run_attack`.
         epsilon: as for `run_attack`; with several radii each attack is run with each.
         target: as for `run_attack`.
-        parameters: canonical ones, for the same attacks, in addition to the matched ones; also as keywords: `steps=5`.
-            Each attack gets those that it accepts.
-        defaults: each library's defaults instead of the matched parameters.
-        defences: each model is also evaluated behind each of these: "jpeg:quality=50".
-        names: of the images, N of them.
+        parameters: canonical parameters for the same attacks, in addition to the matched ones; also as keywords:
+            `steps=5`. Each attack gets those that it accepts.
+        defaults: whether to use each library's defaults instead of the matched parameters.
+        defences: defences with which each model is evaluated in addition: "jpeg:quality=50".
+        names: names of the images, length N.
         executor: "local" or "ray".
         workers: processes on this machine.
-        address: of a Ray cluster; None to start one here.
+        address: address of a Ray cluster; None to start one on this machine.
         part: "3/64": only this part of the work, for a job of a job array; "" for all.
-        surrogate: source model of the examples: a module, a name, or several of them (the mean of their logits). Each
-            of the models is then judged on the examples, and not queried by the attack.
-        detectors: files of trained detectors, measured on the examples, which are stored for them.
-        retry_failed: repeat failed runs.
-        trust_unknown: reuse results of code whose identity cannot be fully determined.
-        version: of the judged models, a part of their identity. Change it for changes that cannot be detected, such as
-            what code reads after its first pass. Results of a different version are never reused.
-        progress: called with the evaluation before it runs; its context's value is called with the name of a run and
-            the number of images done.
-        **settings: of `davylamp.Config`: limit, fit_data (a name, or images and labels), fit_limit, seeds, libraries,
-            transfer, keep_images, max_queries, pixels, measures (groups of metrics, and "my_metrics.py:f") ...;
-            `preset` starts from a paper's settings.
+        surrogate: source model of the examples: a module, a name, or several (the mean of their logits). The
+            examples are then judged on each of the models, which the attack does not query.
+        detectors: files of trained detectors to measure on the examples, which are stored for this purpose.
+        retry_failed: whether to repeat failed runs.
+        trust_unknown: whether to reuse results of code whose identity cannot be fully determined.
+        version: version of the judged models, which is part of their identity. Change it after changes that davylamp
+            cannot detect, such as in files that code reads after its first pass. Results of a different version are
+            never reused.
+        progress: called with the evaluation before it runs. It returns a context manager, whose value is called with
+            the name of a run and the number of images done.
+        **settings: settings of `davylamp.Config`: limit, fit_data (a name, or images and labels), fit_limit, seeds,
+            libraries, transfer, keep_images, max_queries, pixels, measures (groups of metrics, and "my_metrics.py:f")
+            ...; `preset` starts from a paper's settings.
 
     Raises:
         DavylampError: as `davylamp.engine.make_plan` and `davylamp.engine.evaluate`.
@@ -255,10 +256,10 @@ def evaluate(
     chosen_part, workers = read_part(part) if part else None, read_int(workers, "workers from 0", 0, _MOST)
     detectors = list(detectors)
     if chosen_part and executor != "local":
-        line = f"expected `part` without `executor` {executor}, got both: Ray hands the work to its machines itself"
+        line = f"`part` and `executor` {executor} cannot be combined: Ray distributes the runs itself"
         raise InvalidInput(line)
     if chosen_part and detectors:
-        raise InvalidInput("expected `part` without `detectors`, got both: measure them when all parts are done")
+        raise InvalidInput("`part` and `detectors` cannot be combined: measure the detectors when all parts are done")
     trained = read_detectors(detectors)
     images, rounded = coerce_data(inputs, labels, names)
     settings |= {"norm": norm, "epsilon": epsilon, "target": target, "parameters": parameters, "defaults": defaults}
@@ -324,7 +325,7 @@ def table(folder: str | Path, by: By = "attacks", **options: Any) -> Table:
 
 
 def _of_version(config: Config, version: str) -> Config:
-    """Return a config with a version in its models' names; unchanged for ""."""
+    """Return a config whose model names contain a version; unchanged for ""."""
     expanded = expand_models(config) if version else config
     return replace(expanded, models=tuple(add_version(name, version) for name in expanded.models))
 
@@ -332,7 +333,7 @@ def _of_version(config: Config, version: str) -> Config:
 def _settle(
     config: Config | str | Path | None, attacks: Any, defences: Iterable[str], settings: Mapping[str, Any]
 ) -> _Settled:
-    """Return the config of the arguments of `evaluate`, which override those of a file or a preset."""
+    """Return the config for the arguments of `evaluate`, which override those of a file or a preset."""
     rest = {name: value for name, value in settings.items() if name not in _THREAT}
     rest, parameters = split_settings(rest, read_mapping(settings.get("parameters"), "parameters by name"))
     base, stated = base_config(config, rest.pop("preset", None))
@@ -363,7 +364,7 @@ def _settle(
 def _list_choices(
     attacks: Any, threat: dict[str, Any], parameters: Mapping[str, Any], where: dict[str, Any]
 ) -> tuple[tuple[AttackChoice, ...], list[str]]:
-    """Return every attack with every radius. A parameter is passed to the attacks that accept it."""
+    """Return every attack with every radius. A parameter is passed only to attacks that accept it."""
     alone = isinstance(attacks, AttackChoice) or callable(attacks)
     several = [attacks] if alone else read_list(attacks, "attacks as names, functions or AttackChoices")
     radii, rest = threat["epsilon"], {name: threat[name] for name in ("norm", "target", "defaults")}
@@ -388,7 +389,7 @@ def _list_choices(
 
 
 def _plan_notes(plan: Plan, given: Mapping[str, Any] | None) -> list[str]:
-    """Return notes on the preset and models of a plan: precision, isolation, defences' gradients, random models."""
+    """Return notes on a plan's preset and models: precision, isolation, gradients of defences, random models."""
     config, lent = plan.config, given or {}
     notes = [(name, model.precision_note) for name, model in lent.items()]
     notes += [(name, describe_gradients(name)) for name in config.models]
@@ -422,12 +423,12 @@ def _detect(
 
 
 def no_progress(_: Evaluation) -> AbstractContextManager[Any]:
-    """Show nothing."""
+    """Show no progress."""
     return nullcontext()
 
 
 def _folder(out: Any) -> Path:
-    """Return the results folder. Raises InvalidInput if it is a file."""
+    """Return the path of the results folder. Raises InvalidInput if it is a file."""
     path = read_path(out, "out as a folder")
     if expand_path(path).is_file():
         raise InvalidInput(f"expected a folder for `out`, got the file {path}")

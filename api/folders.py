@@ -57,14 +57,14 @@ def curve(
     """Compute accuracy against a budget, with half distortion and optimality, or distance against queries.
 
     Args:
-        folder: made by `evaluate`.
+        folder: results folder made by `evaluate`.
         against: kind of budget; "passes" for the median distance by number of queries.
-        norm: restrict to this norm.
-        model: restrict to these models.
+        norm: norm of the curves; None for all norms.
+        model: names of models; empty for all.
         budget: values of the table, numbers or fractions such as "4/255", or None for round ones.
         bootstrap: replicates, over images; 0 for no intervals.
         seed: random seed of the bootstrap.
-        out: draw the curves into this file: .svg, .png or .pdf.
+        out: file for a plot of the curves: .svg, .png or .pdf.
 
     Raises:
         DavylampError: as `build_curves` and `build_distance_curves`.
@@ -104,19 +104,20 @@ def check(
     """Compute failure indicators of a results folder: masked gradients, weak or broken attacks, wrong models.
 
     Args:
-        folder: made by `evaluate`.
-        run: also repeat each run on a few images, for indicators that records alone cannot give.
-        model: restrict to these models; with `run`, optionally the modules themselves, by name.
+        folder: results folder made by `evaluate`.
+        run: whether to also repeat each run on a few images, for indicators that do not follow from the records.
+        model: names of models, empty for all; with `run`, optionally the modules, by name.
         data: for `run`, images and labels in place of loading them by name.
-        limit: images of each run, for `run`.
+        limit: number of images of each run, for `run`.
         device: device of models that are loaded by name, for `run`.
         version: version with which modules were evaluated.
-        progress: called with the number of models before they run; its context's value is called with progress.
+        progress: called with the number of models before they run. It returns a context manager, whose value is called
+            with the progress.
         **loading: settings of `Config` for models loaded by name: isolate, rate, ...
 
     Returns:
-        One row per indicator; `made` has the indicator results and the repeated runs; `notes` name what could not be
-        run.
+        One row per indicator. `made` has the indicator results and the repeated runs, and `notes` name the runs that
+        could not be repeated.
 
     Raises:
         DavylampError: as `check_folder` and `probe_folder`.
@@ -124,7 +125,7 @@ def check(
     check_loading(check, loading)
     only, limit = read_names(model, "model"), read_limit(limit) or 8
     if data is not None and not run:
-        raise InvalidInput("expected `data` with `run`: records alone are read without images")
+        raise InvalidInput("`data` needs `run`: without it, only records are read, no images")
     if version and not (run and isinstance(model, Mapping)):
         raise InvalidInput("`version` needs `run` and `model` as modules by name: a name contains its version")
     outcomes = read_outcomes(folder, ["OTR"])
@@ -174,9 +175,9 @@ def detect(
     """Measure trained detectors on the stored examples of a results folder.
 
     Args:
-        folder: made by `evaluate` with `keep_images=True`.
-        detector: files made by `train`.
-        false_alarms: false-positive rates, inside [0, 1), or None for 0.01 and 0.05.
+        folder: results folder made by `evaluate` with `keep_images=True`.
+        detector: detector files made by `train`.
+        false_alarms: false-positive rates in [0, 1), or None for 0.01 and 0.05.
         model: the evaluated modules by name, in place of loading them by name.
         data: images and labels in place of loading them by name.
         device: device of models that are loaded by name.
@@ -204,7 +205,7 @@ def detect(
         measured = measure_detectors(outcomes, detectors, rates=rates, models=lent, data=images, **how)
     document = measured.document()
     count = len(measured.rows)
-    headline = f"{folder}: {len(detectors)} detector{'s' * (len(detectors) > 1)} on {count} cell{'s' * (count != 1)}"
+    headline = f"{folder}: {len(detectors)} detector{'s' * (len(detectors) > 1)} on {count} run{'s' * (count != 1)}"
     rows = [line for row in measured.rows for line in _rates_of(row)]
     if not rows:
         why = next(iter(measured.notes), "no finished run; evaluate with `keep_images`")
@@ -228,14 +229,14 @@ def export(
     """Pack a results folder into one file with tables, card, licence and checksums, or write AttackBench's files.
 
     Args:
-        folder: made by `evaluate`.
+        folder: results folder made by `evaluate`.
         out: the ZIP file; for "attackbench" a folder for its files.
         form: output format.
-        licence: of a bundle: an SPDX identifier such as "CC-BY-4.0".
-        creator: of a bundle: author of the results.
-        name: of a bundle: title of the data set; "" for models and data.
-        description: of a bundle, in a sentence; "" for a summary.
-        images: of a bundle: whether to include stored adversarial images.
+        licence: for a bundle, an SPDX identifier such as "CC-BY-4.0".
+        creator: for a bundle, the author of the results.
+        name: for a bundle, the title of the data set; "" for a title made from models and data.
+        description: for a bundle, a sentence; "" for a summary.
+        images: for a bundle, whether to include stored adversarial images.
         data: for "attackbench", the images of the folder, or a different name for them, or None for the evaluated ones.
 
     Returns:
@@ -247,9 +248,9 @@ def export(
     terms = SharingTerms(licence, creator, name, description)
     if form == "bundle":
         if data is not None:
-            raise InvalidInput("expected `data` with form='attackbench': a bundle has no images of the data set")
+            raise InvalidInput("`data` needs form='attackbench': a bundle has no images of the data set")
         bundled = write_bundle(folder, out, terms=terms, images=images)
-        unstated = () if licence else ("no licence is given, as the bundle states: `licence=CC-BY-4.0`",)
+        unstated = () if licence else ("no licence is given, and the bundle says so; give one: `licence=CC-BY-4.0`",)
         size = bundled.path.stat().st_size / 1e6
         headline = f"{bundled.path}: {size:.1f} MB, {describe_counts(bundled.records)}; `davylamp import` reads it"
         document = {"file": str(bundled.path), "records": bundled.records, "notes": [*bundled.notes, *unstated]}
@@ -257,7 +258,7 @@ def export(
     if form != "attackbench":
         raise UnknownName("format", form, ("bundle", "attackbench"))
     if wrong := [f"`{field}`" for field, value in vars(terms).items() if value]:
-        raise InvalidInput(f"expected attackbench without {', '.join(wrong)}")
+        raise InvalidInput(f"form='attackbench' cannot be combined with {', '.join(wrong)}")
     if not images:
         raise InvalidInput("form='attackbench' cannot be combined with `images`: its files have none")
     if expand_path(out).resolve() == expand_path(folder).resolve():
@@ -276,13 +277,13 @@ def import_results(
     model: str | None = None,
     data: Any = None,
 ) -> VerbResult:
-    """Read a bundle into a new folder, or other programs' results into a results folder, without judging them.
+    """Read a bundle into a new folder, or other programs' results into a results folder. They are not judged again.
 
     Args:
         what: the bundle, or the other program's file or folder of files.
-        out: a new folder for a bundle; else the results folder.
+        out: a new folder for a bundle, otherwise an existing results folder.
         form: input format.
-        model: for "attackbench", the model of the folder; None to match it by its predictions.
+        model: for "attackbench", the name of the model in the folder; None to match it by its predictions.
         data: for "attackbench", the images of the folder, or a different name for them, or None for the evaluated ones.
 
     Returns:
@@ -292,7 +293,7 @@ def import_results(
         DavylampError: as `unpack_bundle`, `import_attackbench` and `import_robustbench`.
     """
     if form != "attackbench" and (model is not None or data is not None):
-        raise InvalidInput(f"expected `model` and `data` with form='attackbench' alone, got form='{form}'")
+        raise InvalidInput(f"`model` and `data` need form='attackbench', got form='{form}'")
     if form == "bundle":
         merged = unpack_bundle(what, out)
         headline = f"{out}: {describe_counts(merged.records)}; every checksum is right"

@@ -76,12 +76,11 @@ def robust_accuracy(
     progress: Callable[[Plan], AbstractContextManager[Any]] | None = None,
     **loading: Any,
 ) -> RobustAccuracy:
-    """Measure a model's accuracy under AutoAttack, preceded by all warnings about the result.
+    """Measure a model's accuracy under AutoAttack, with all warnings about the result.
 
-    The attacks are those of AutoAttack's standard version, by the authors' code if `pyautoattack` is installed, each
-    on the images not yet fooled. With fewer than four classes, where it is not defined, the same
-    attacks on the plain margin of the logits replace it; for a random model
-    (`Classifier(random=True)`) the rand version does.
+    The attacks are those of AutoAttack's standard version, by the authors' code if `pyautoattack` is installed, each on
+    the images not yet fooled. With fewer than four classes AutoAttack is not defined, and the same attacks on the plain
+    margin of the logits replace it. For a random model (`Classifier(random=True)`), its rand version is used.
 
     Args:
         model: a module that returns logits for images in [0, 1], or a name that `load_model` knows.
@@ -176,17 +175,17 @@ def challenge(
         labels: ground truth, shape (N,).
         data: a name that `load_data` knows, in place of `inputs`, or None for "demo:imagenet".
         original: the undefended model, if it does not follow from the name.
-        surrogates: further source models of examples: modules by name, or one or several names.
-        out: the results folder; `davylamp.report(out)` has a section on it.
+        surrogates: additional source models of examples: modules by name, or one or several names.
+        out: the results folder; `davylamp.report(out)` has a section on the challenge.
         norm: "linf" or "l2".
         epsilon: the radius, a number or a fraction such as "8/255", or None for the usual one.
         limit: largest number of images.
-        quick: a quick trial: 10 images, 10 steps.
-        effort: steps, candidates, queries, eot, draws in place of the defaults.
+        quick: whether to make only a quick trial with 10 images and 10 steps.
+        effort: values of steps, candidates, queries, eot and draws that replace the defaults.
         seed: random seed.
         device: device of loaded models; a module is not moved.
-        version: of the model, as in `davylamp.evaluate`.
-        progress: called with each attack's outcome when it is done.
+        version: version of the model, as in `davylamp.evaluate`.
+        progress: called with each attack's outcome when the attack is finished.
         **loading: settings of `Config` for models loaded by name: isolate, rate, ...
 
     Raises:
@@ -265,8 +264,8 @@ def certify(
         model: a module without the noise, or a name with it: "MODEL+smoothing:sigma=0.25".
         inputs: images in [0, 1], shape (N, C, H, W), or None for those of `data`.
         labels: ground truth, shape (N,).
-        sigma: standard deviation of the noise for a module, on pixels in [0, 1], a number or a fraction; a name
-            contains it.
+        sigma: for a module, standard deviation of the noise, on pixels in [0, 1], a number or a fraction. A name
+            contains its sigma.
         data: a name that `load_data` knows, in place of `inputs`, or None for "demo:imagenet".
         limit: largest number of images.
         first: noise samples that select the class (n0).
@@ -275,9 +274,9 @@ def certify(
         radius: l2 radii at which certified accuracy is reported, numbers or fractions, or None for 0 to 4 sigma.
         seed: random seed of the noise.
         device: device of a model given by its name.
-        version: of the model, as in `davylamp.evaluate`.
-        progress: called with the number of images before they are certified; its context's value is called with
-            progress.
+        version: version of the model, as in `davylamp.evaluate`.
+        progress: called with the number of images before they are certified. It returns a context manager, whose value
+            is called with the progress.
         **loading: settings of `Config` for a model loaded by name: isolate, rate, ...
 
     Returns:
@@ -290,7 +289,9 @@ def certify(
     asked: Any = model
     if isinstance(model, str):
         if sigma is not None:
-            raise InvalidInput(f"expected the noise in the name of the model alone, got {model} and `sigma={sigma}`")
+            raise InvalidInput(
+                f"give the noise in the name of the model or as `sigma`, got both: {model} and `sigma={sigma}`"
+            )
         model = add_version(model, version)
         asked, sigma = split_smoothed(model)
     if sigma is None:
@@ -368,21 +369,21 @@ def saturation(
         labels: ground truth, shape (N,).
         data: a name that `load_data` knows, in place of `inputs`, or None for "demo:imagenet".
         limit: largest number of images.
-        norm: None for the attack's first.
+        norm: norm of the attack; None for the attack's first norm.
         epsilon: radii to try, numbers or fractions, or None for 9 around the usual one.
         threshold: success rates that differ by less count as equal.
-        parameters: canonical ones, in addition to the matched ones.
-        libraries: restrict to these; empty for all.
-        repaired: include the fixed variants.
+        parameters: canonical parameters, in addition to the matched ones.
+        libraries: names of the libraries to use; empty for all.
+        repaired: whether to include the fixed variants.
         seed: random seed.
         device: device of a model given by its name.
-        version: of the model, as in `davylamp.evaluate`.
-        progress: called with the number of attacked images, over all radii; its context's value is called with
-            progress.
+        version: version of the model, as in `davylamp.evaluate`.
+        progress: called with the number of attacks on an image, over all radii. It returns a context manager, whose
+            value is called with the progress.
         **loading: settings of `Config` for a model loaded by name: isolate, rate, ...
 
     Returns:
-        One row per implementation; `notes` name those that failed.
+        One row per implementation. `notes` name the implementations that failed.
 
     Raises:
         DavylampError: as `davylamp.engine.search_saturation_radius`, if no implementation can be run.
@@ -465,7 +466,7 @@ def reproduce(
             does not name it) -> our data. A difference is given for these, and for networks that the paper names.
         limit: largest number of images.
         out: folder that stores the results and from which the call resumes, or None for a temporary one.
-        device: where to compute, or None for the CPU.
+        device: device of the computation, or None for the CPU.
         seed: random seed.
         progress: called with an attack and the number of images just attacked.
 
@@ -499,7 +500,7 @@ def reproduce(
         return VerbResult(f"{name}: {document['source']}", lines, {**document, "rows": lines}, (), table)
     if given and not table.runs_models:
         option = next(iter(given))
-        raise InvalidInput(f"expected {name} without `{option}`, got it: {name} runs no model")
+        raise InvalidInput(f"{name} cannot be combined with `{option}`, because it runs no model")
     with ExitStack() as stack:
         if rows:
             given |= _named_rows(rows, models)
@@ -532,7 +533,7 @@ def _named_rows(rows: Mapping[str, Any], models: Any) -> dict[str, Any]:
 
 
 def _records_in(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the records of a document and of those inside it, in order."""
+    """Yield the records of a document and of the documents inside it, in order."""
     for value in document.values():
         if isinstance(value, Mapping):
             yield from _records_in(value)

@@ -38,7 +38,7 @@ def silent(*_: object) -> Iterator[Callable[[str, int], object]]:
 
 
 def check_loading(verb: Callable[..., Any], loading: Mapping[str, Any]) -> None:
-    """Raise UnknownName for a keyword of neither the function nor the loading of models, before anything is read."""
+    """Raise UnknownName for a keyword that neither the function nor the loading of models accepts."""
     keywords = [name for name, each in inspect.signature(verb).parameters.items() if each.kind is not each.VAR_KEYWORD]
     for name in loading:
         if name not in (*LOADING, "tell"):
@@ -51,9 +51,9 @@ def loading_of(
     """Return the options for loading models by name, and start the processes of isolated ones.
 
     Args:
-        settings: of `LOADING`, as checked by `check_loading`; `tell` is called with a message on models in separate
-            processes.
-        models: the names, if known.
+        settings: settings in `LOADING`, validated by `check_loading`; `tell` is called with a message on models in
+            separate processes.
+        models: names of the models, if known.
         folder: the results folder with the servers' answer cache, or None for no cache.
 
     Raises:
@@ -68,14 +68,17 @@ def loading_of(
 
 
 def lend_model(model: Any, stack: ExitStack, device: str, loading: Mapping[str, Any], version: str = "") -> Classifier:
-    """Return a module borrowed while the stack is open, or the model of a name, which contains its version."""
+    """Return a classifier that uses the given module until the stack is closed, or the model of the given name.
+
+    Both have the version in their name.
+    """
     named = isinstance(model, str)
     how = loading_of(loading, [model] if named else [])
     return how.load(model, device) if named else stack.enter_context(as_classifier(model, version))
 
 
 def name_of(module: nn.Module) -> str:
-    """Return the default name of a module; a `Classifier` has a name."""
+    """Return the default name of a module. A `Classifier` contains its name."""
     return module.name if isinstance(module, Classifier) else type(module).__name__
 
 
@@ -85,7 +88,7 @@ def read_limit(limit: Any) -> int | None:
 
 
 def read_several(value: Any, wanted: str, kind: type | tuple[type, ...] = object) -> list[Any]:
-    """Return `read_list`, but refuse an empty list, which may result from a script's filter."""
+    """Convert to a list like `read_list`. An empty list, such as from a script's filter, raises an error."""
     several = read_list(value, wanted, kind)
     if not several:
         raise InvalidInput(f"expected {wanted}, got an empty list")
@@ -103,7 +106,7 @@ def read_number(value: Any, name: str) -> float:
 
     Args:
         value: the argument.
-        name: of the keyword.
+        name: name of the keyword.
     """
     value = value.tolist() if hasattr(value, "tolist") else value
     if isinstance(value, str):
@@ -131,7 +134,7 @@ def take_source(inputs: Any, labels: Any, data: Any) -> tuple[Data | str, str]:
 
 
 def images_of(classifier: Classifier, source: Data | str, limit: int | None) -> Data:
-    """Return the first images of a source, prepared for the model; all without a limit."""
+    """Return the first `limit` images of a source, prepared for the model; all without a limit."""
     if isinstance(source, str):
         return load_data_for(classifier, source, limit)
     return source if limit is None else Data(source.inputs[:limit], source.labels[:limit], source.names[:limit])
@@ -174,7 +177,7 @@ def coerce_data(inputs: Any, labels: Any, names: Any) -> tuple[Data | None, str]
 
 
 def _pair(pair: Any, name: str) -> Data:
-    """Return given images and labels as data."""
+    """Convert a pair of images and labels to data."""
     try:
         inputs, labels = pair
     except (TypeError, ValueError):
@@ -184,12 +187,12 @@ def _pair(pair: Any, name: str) -> Data:
 
 
 def coerce_labelled(pair: Any) -> str | Data:
-    """Return a name, or given images and labels as data."""
+    """Return a name unchanged; convert a pair of images and labels to data."""
     return pair if isinstance(pair, (str, Data)) else _pair(pair, "data")
 
 
 def coerce_fit_data(settings: dict[str, Any]) -> tuple[Data | None, dict[str, Any]]:
-    """Return given images and labels to fit on, and the settings with a name for them."""
+    """Return the fit images if a pair of images and labels was given, and the settings with a name for them."""
     given = settings.get("fit_data", "")
     if isinstance(given, str):
         return None, settings
@@ -199,9 +202,9 @@ def coerce_fit_data(settings: dict[str, Any]) -> tuple[Data | None, dict[str, An
 def classifiers_from_modules(
     models: Any, stack: ExitStack, settings: dict[str, Any], version: str = ""
 ) -> tuple[dict[str, Classifier] | None, dict[str, Any]]:
-    """Return classifiers of modules by name, borrowed while the stack is open, or the setting `models` of names.
+    """Return the classifiers by name if modules were given, otherwise the setting `models` with the names to load.
 
-    A version is a part of the names, as it is of those that are loaded.
+    The classifiers use the modules, without a copy, until the stack is closed. A version becomes part of the names.
     """
     if isinstance(models, nn.Module):
         models = {name_of(models): models}
@@ -235,7 +238,7 @@ def as_model_list(surrogate: Any) -> list[Any]:
 
 
 def name_surrogates(surrogate: Any) -> dict[str, nn.Module | None]:
-    """Return the source models by name, or None for those to be loaded by that name."""
+    """Return the source models by name; None for a model that is loaded by that name."""
     if isinstance(surrogate, Mapping):
         return dict(surrogate)
     named: dict[str, nn.Module | None] = {}
@@ -251,7 +254,7 @@ def split_settings(settings: Mapping[str, Any], parameters: dict[str, Any]) -> t
     """Split keywords into config settings and attack parameters, and join the latter with `parameters`.
 
     Raises:
-        UnknownName: if a keyword is neither.
+        UnknownName: if a keyword is neither a setting nor a parameter.
         InvalidInput: if a parameter is given twice.
     """
     known = [field.name for field in fields(Config) if field.name != "attacks"]

@@ -66,13 +66,13 @@ class RankedResults:
         per: see `build_responses`.
         unequal: see `build_responses`.
         original: see `build_responses`.
-        norm: restrict to attacks in this norm, or None for any.
-        knowledge: restrict to attacks with this knowledge, or None for all.
-        examples: for "defences" of folders: made on each defended model or on its original; None for own if there are
-            any.
+        norm: norm of the attacks, or None for any.
+        knowledge: attacker knowledge of the attacks, or None for any.
+        examples: for "defences" of folders, "own" for examples made on each defended model, "original" for those made
+            on its undefended model; None for "own" if such examples exist.
 
     Raises:
-        InvalidInput: if examples are given for other subjects, or with a budget.
+        InvalidInput: if `examples` is given for subjects other than "defences", or with a budget.
         UnknownName: if there is no such norm.
     """
 
@@ -89,15 +89,17 @@ class RankedResults:
         if self.norm not in (None, *NORMS):
             raise UnknownName("norm", str(self.norm), NORMS)
         if self.examples is not None and self.subjects != "defences":
-            raise InvalidInput(f"expected `examples` with subjects='defences', got {self.subjects}")
+            raise InvalidInput(f"`examples` needs subjects='defences', got {self.subjects}")
         if self.examples is not None and self.budget is not None:
-            raise InvalidInput("expected `budget` without `examples`: the distances are those that fool the original")
+            raise InvalidInput(
+                "`budget` and `examples` cannot be combined: the distances are those that fool the original"
+            )
 
     def read(self, source: str | Path | pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
-        """Return one row per image, for defended models on examples made in one way, with notes.
+        """Return one row per image, with notes; for defended models, all on the same kind of examples.
 
         Args:
-            source: a results folder, or a frame of one.
+            source: a results folder, or a frame loaded from one.
         """
         if isinstance(source, pd.DataFrame):
             if self.examples is not None:
@@ -114,12 +116,12 @@ class RankedResults:
 
     @property
     def of_responses(self) -> dict[str, Any]:
-        """Return the choices applied to the rows, by their names in `build_responses`."""
+        """Return the choices that apply to rows, by their names in `build_responses`."""
         return {name: getattr(self, name) for name in Choices._fields}
 
 
 class ImageRanking(NamedTuple):
-    """A ranking by images, with notes on the folder at the end, and its responses."""
+    """A ranking by images, with its responses. Its notes end with the notes on the folder."""
 
     ranking: Ranking
     responses: Responses
@@ -130,12 +132,12 @@ def rank_images(source: str | Path | pd.DataFrame, chosen: RankedResults, **opti
     """Rank by the responses to each image.
 
     Args:
-        source: a results folder, or a frame of one.
-        chosen: which results.
-        **options: of `rank_responses`: scoring, model, method, seed.
+        source: a results folder, or a frame loaded from one.
+        chosen: selection of the results.
+        **options: options of `rank_responses`: scoring, model, method, seed.
 
     Raises:
-        InvalidInput: if they cannot be ranked.
+        InvalidInput: if the results cannot be ranked.
     """
     results, notes = chosen.read(source)
     if chosen.subjects == "models" and not isinstance(source, pd.DataFrame):
@@ -148,19 +150,19 @@ def rank_images(source: str | Path | pd.DataFrame, chosen: RankedResults, **opti
 def place_images(
     source: str | Path | pd.DataFrame, baseline: str | Path | pd.DataFrame, chosen: RankedResults, **options: Any
 ) -> tuple[tuple[Placement, ...], tuple[str, ...]]:
-    """Place every subject that a baseline lacks among its subjects, by the responses to each image.
+    """Place every subject that a baseline lacks among the baseline's subjects, by the responses to each image.
 
     Args:
-        source: a results folder, or a frame of one, with the new subjects.
-        baseline: a results folder, or a frame of one.
-        chosen: which results, of both.
-        **options: of `place_results`: scoring, model, method, seed, adaptive, width, batch.
+        source: a results folder, or a frame loaded from one, with the new subjects.
+        baseline: a results folder, or a frame loaded from one.
+        chosen: selection of the results, for both.
+        **options: options of `place_results`: scoring, model, method, seed, adaptive, width, batch.
 
     Returns:
         The placements, and notes on the folder of the new subjects.
 
     Raises:
-        InvalidInput: if they cannot be placed.
+        InvalidInput: if the subjects cannot be placed.
     """
     options.pop("scoring", None)
     (new, notes), (known, _) = chosen.read(source), chosen.read(baseline)
@@ -205,14 +207,15 @@ def rank(
     """Rank models, attacks or defences by item response theory on every image, with uncertainty.
 
     Args:
-        results: a results folder, or the frame that `load` makes of one, possibly filtered.
-        subjects: what is ranked.
-        against: results of a baseline: each subject that it lacks is placed among its subjects, one at a time, by the
-            responses that both have. The abilities and items of the baseline do not change.
-        budget: a radius at which smallest changes count.
-        per: what counts once: an attack, by the strongest of its libraries on each image, or every implementation.
-        norm: restrict to attacks in this norm.
-        knowledge: restrict to attacks with this knowledge.
+        results: a results folder, or a frame from `load`, possibly filtered.
+        subjects: kind of the ranked subjects: "models", "attacks", "implementations" or "defences".
+        against: results of a baseline. Each subject that the baseline lacks is placed among the baseline's subjects,
+            one at a time, by the responses to common items. The abilities and items of the baseline do not change.
+        budget: radius within which an example of a minimum-norm attack counts as fooling.
+        per: whether an "attack" counts once, by the strongest of its libraries on each image, or every
+            "implementation".
+        norm: norm of the attacks; None for any.
+        knowledge: attacker knowledge of the attacks; None for any.
         unequal: omit items without a response of every subject ("common"), or treat these as missing ("keep").
         original: for "defences": the undefended model of all others, if it does not follow from their names.
         examples: for "defences" of folders: made on each defended model, or on its original; None for own if there are
@@ -227,7 +230,7 @@ def rank(
         The ranking; with a baseline a placement for each new subject.
 
     Raises:
-        InvalidInput: with fewer than two subjects, or a choice that selects nothing or would be ignored.
+        InvalidInput: if there are fewer than two subjects, or a choice selects nothing or would be ignored.
         UnknownName: for an unknown keyword.
     """
     for name in options:
@@ -259,9 +262,9 @@ class LayerRanking(NamedTuple):
 
     Attributes:
         layer: "white-box" or "black-box"; "all" for a table.
-        ranking: of these attacks; its notes end with those on the table of metrics.
+        ranking: ranking by these attacks. Its notes end with those on the table of metrics.
         metrics: number of metrics.
-        without: the ranking without each metric; None if not requested.
+        without: effect of omitting each metric on the ranking; None if not requested.
     """
 
     layer: str
@@ -274,10 +277,10 @@ class _RankRequest(NamedTuple):
     """A requested ranking.
 
     Args:
-        results: a results folder, a frame of one, or a CSV table of metrics.
+        results: a results folder, a frame loaded from one, or a CSV table of metrics.
         against: the baseline, or None.
         chosen: selection of the results.
-        options: of the fit: scoring, model, method, seed; for a baseline adaptive, width, batch.
+        options: options of the fit: scoring, model, method, seed; for a baseline adaptive, width, batch.
         of_metrics: whether means of metrics are ranked.
         of_layers: for these: curve, uncapped, propagate.
     """
@@ -291,7 +294,7 @@ class _RankRequest(NamedTuple):
 
     @property
     def layers(self) -> dict[str, Any]:
-        """Return the selection of metrics, by the names of `build_layers`."""
+        """Return the choices that apply to metrics, by their names in `build_layers`."""
         return {name: getattr(self.chosen, name) for name in ("norm", "knowledge", "per", "original", "examples")}
 
     def rank(self) -> ImageRanking:
@@ -304,7 +307,7 @@ class _RankRequest(NamedTuple):
         return rank_layers(self.results, self.chosen.subjects, self.layers, **more)
 
     def place(self) -> tuple[tuple[Placement, ...], tuple[str, ...]]:
-        """Place every subject that the baseline lacks; return the placements and notes."""
+        """Place every subject that the baseline lacks. Return the placements and notes."""
         if not self.of_metrics:
             return place_images(self.results, self.against, self.chosen, **self.options)
         more = {**self.of_layers, "seed": self.options.get("seed", 0)}
@@ -324,11 +327,11 @@ def rank_in_detail(
 
     Args:
         results: as for `rank`.
-        given: keywords of `rank` with the given values; those that would be ignored are refused.
-        library: look for images on which this library differs at equal ability.
-        sensitivity: rank again without each subject or metric.
-        stability: rank again with a part of the images.
-        items: number of images to show, refused if there are none.
+        given: keywords of `rank` with the given values. A keyword that would be ignored raises an error.
+        library: library for which to find images on which it differs from others at equal ability.
+        sensitivity: whether to rank again without each subject or metric.
+        stability: whether to rank again with parts of the images.
+        items: number of images to show. It raises an error if the ranking has no images.
 
     Returns:
         `RankingOutput`s, or one `PlacementOutput`.
@@ -354,7 +357,7 @@ def rank_in_detail(
 
 
 def _settle(results: Any, given: Mapping[str, Any], details: Collection[str] = ()) -> _RankRequest:
-    """Return the requested ranking from the given keywords. Raises InvalidInput for one that would be ignored."""
+    """Return the request for the given keywords. Raises InvalidInput for a keyword that would be ignored."""
     rest = dict(given)
     subjects, against, scoring = rest.get("subjects", "models"), rest.pop("against", None), rest.get("scoring", "irt")
     rows = {name: rest.pop(name) for name in (each.name for each in fields(RankedResults)) if name in rest}
@@ -400,12 +403,12 @@ def _describe(
 
 
 def _check_library(library: str, implementations: Collection[str]) -> None:
-    """Raise an error unless there are implementations of this library and of others to compare."""
+    """Raise an error unless there are implementations of this library and of other libraries."""
     have = list(dict.fromkeys(name.partition(":")[0] for name in implementations))
     if library not in have:
         raise UnknownName("library", library, have)
     if len(have) < 2:
-        raise InvalidInput(f"`library={library}` needs implementations of another library to compare with")
+        raise InvalidInput(f"`library={library}` needs implementations of at least two libraries")
 
 
 def _is_frame(value: Any) -> bool:
@@ -430,13 +433,13 @@ def refuse_ignored(
 
     Args:
         given: the given keywords.
-        results: what is ranked.
+        results: see `rank`.
         subjects: see `rank`.
-        scoring: how the scores are computed.
-        against: the baseline.
+        scoring: see `rank`.
+        against: see `rank`.
 
     Raises:
-        InvalidInput: for the first of them.
+        InvalidInput: for the first ignored choice.
     """
     of_metrics, of_defences = is_of_metrics(results, scoring, against), subjects == "defences"
     is_file = is_csv(results) and (against is None or is_csv(against))
@@ -447,42 +450,44 @@ def refuse_ignored(
 
     def refuse(names: str, line: str, *, unless: bool = False) -> None:
         if names and not unless:
-            raise InvalidInput(f"expected {line}")
+            raise InvalidInput(line)
 
     adaptive = listed("adaptive", "width", "batch")
     is_placed = against is not None
-    line = f"{adaptive} with `against` and responses to images"
+    line = f"{adaptive} cannot be used without `against` and responses to images"
     refuse(adaptive, line, unless=is_placed and not of_metrics)
-    refuse(adaptive, f"`adaptive` with {adaptive}", unless="adaptive" in given)
+    refuse(adaptive, f"{adaptive} cannot be used without `adaptive`", unless="adaptive" in given)
     if is_placed:
-        line = f"`against` without scoring='{scoring}': means over different images are no ranking"
+        line = f"`against` and scoring='{scoring}' cannot be combined: means over different images are no ranking"
         refuse("scoring" if by_mean else "", line)
         ignored = listed("library", "items", "sensitivity", "stability", "propagate")
-        refuse(ignored, f"`against` without {ignored}: the items are the baseline's")
+        refuse(ignored, f"`against` cannot be combined with {ignored}: the items are those of the baseline")
     if of_metrics:
         names = ["budget", "library", "unequal", "model", "method", "items", "stability"]
         names += ["norm", "knowledge", "per", "original"] if is_file else []
         ignored = listed(*names, *(["scoring"] if by_mean else []))
         what = "a CSV table" if is_file else "scoring='canary'" if scoring == "canary" else "a table of metrics"
-        refuse(ignored, f"{what} without {ignored}: it ranks means of metrics with CANARY's model")
-        line = "scoring='canary' for subjects='defences' without `per`: libraries are averaged"
+        refuse(ignored, f"{what} cannot be combined with {ignored}: means of metrics are ranked with CANARY's model")
+        line = "`per` cannot be combined with scoring='canary' and subjects='defences': libraries are averaged"
         refuse(listed("per"), line, unless=not of_defences)
     else:
         refuse(listed("propagate"), "`propagate` with scoring='canary': no other has two layers")
         ignored = listed("curve", "uncapped")
         refuse(ignored, f"{ignored} with scoring='canary', which ranks metrics")
         ignored = listed("model", "method", "items")
-        refuse(ignored, f"{ignored} with scoring='irt', got scoring='{scoring}'", unless=scoring == "irt")
+        refuse(
+            ignored, f"{ignored} cannot be used without scoring='irt', got scoring='{scoring}'", unless=scoring == "irt"
+        )
     of_implementations = subjects == "implementations"
-    line = "`library` with subjects='implementations' and scoring='irt'"
+    line = "`library` needs subjects='implementations' and scoring='irt'"
     refuse(listed("library"), line, unless=of_implementations and scoring == "irt")
-    line = "`per` without subjects='implementations': each counts there"
+    line = "`per` cannot be combined with subjects='implementations': each implementation counts"
     refuse(listed("per"), line, unless=not of_implementations)
-    line = "`examples` with subjects='defences' of a results folder"
+    line = "`examples` needs subjects='defences' of a results folder"
     refuse(listed("examples"), line, unless=of_defences and not is_csv(results))
-    line = "`examples` without a baseline of metrics, which does not say how its examples were made"
+    line = "`examples` cannot be used with a baseline of metrics, which does not say how its examples were made"
     refuse(listed("examples"), line, unless=not is_placed or not of_metrics)
-    refuse(listed("original"), "`original` with subjects='defences'", unless=of_defences)
+    refuse(listed("original"), "`original` needs subjects='defences'", unless=of_defences)
 
 
 def rank_layers(
@@ -509,7 +514,7 @@ def rank_layers(
         seed: random seed of every draw.
 
     Raises:
-        InvalidInput: if none of them can be ranked.
+        InvalidInput: if no table can be ranked.
     """
     if isinstance(results, pd.DataFrame):
         raise InvalidInput("expected a results folder or a CSV table of metrics with scoring='canary', got a frame")
@@ -541,7 +546,7 @@ def rank_layers(
 def place_metrics(
     folder: Any, against: Any, subjects: Any, chosen: dict[str, Any], **more: Any
 ) -> tuple[tuple[Placement, ...], tuple[str, ...]]:
-    """Place by CANARY's method every row of metrics that the baseline lacks.
+    """Place every subject of a table of metrics that the baseline lacks, by CANARY's method.
 
     Args:
         folder: of the new subjects, or a CSV table of metrics.
@@ -554,7 +559,7 @@ def place_metrics(
         The placements, and notes on the tables.
 
     Raises:
-        InvalidInput: if there is nothing to place.
+        InvalidInput: if there is no new subject.
     """
     from ..benchmarks.canary.table9 import PUBLISHED as TABLES
     from ..benchmarks.canary.table9 import published_baseline
@@ -589,7 +594,7 @@ def place_metrics(
 
 
 def _read_layer(folder: Path, subjects: Any, chosen: dict[str, Any], least: int = 2) -> Any:
-    """Return a table of metrics of the selected attacks, by default the white-box ones, with a note."""
+    """Return a table of metrics of the selected attacks, by default of white-box attacks, with a note."""
     layers = build_layers(folder, subjects, metrics_of(VIEWS[subjects]), least=least, **chosen)
     layer, matrix = next(iter(layers.items()))
     if len(layers) == 1:

@@ -72,20 +72,21 @@ def harden(
         model: a module that returns logits for images in [0, 1], or a name that `load_model` knows; not changed.
         data: training images: a name that `load_data` knows, `Data`, or images and labels.
         method: "pgd", "trades", "mart", "awp", "free", "fbf", ...: `davylamp defences` lists them.
-        validation: separate images, for the card, or None for a proportion of the data.
-        held_out: that proportion, inside (0, 1).
-        limit: of the data, the first ones.
+        validation: separate images for the card's measurements, or None for a proportion of the data.
+        held_out: proportion of the data to hold out without `validation`, in (0, 1).
+        limit: number of images of the data to use, the first ones; None for all.
         norm: "linf" or "l2".
         epsilon: radius, a number or a fraction such as "8/255", or None for the usual one.
         seed: random seed.
         device: device of a model given by its name.
         out: file of weights, "NAME.pt", with its card next to it; an interrupted call resumes from its checkpoint
             there.
-        mixed_precision: bfloat16 where torch's autocast supports it.
-        fresh: reinitialise the weights instead of continuing from the model's.
-        begin: called before the training with the preparation and the number of images that it will process; its
-            context's value is called with the progress.
-        **parameters: epochs, batch_size, learning_rate, optimiser, schedule, weight_decay, and the method's own.
+        mixed_precision: whether to use bfloat16 where torch's autocast supports it.
+        fresh: whether to reinitialise the weights instead of continuing from the model's.
+        begin: called before the training with its preparation and the number of images that it will process. It returns
+            a context manager, whose value is called with the progress.
+        **parameters: epochs, batch_size, learning_rate, optimiser, schedule, weight_decay, and the parameters of the
+            method.
 
     Returns:
         The trained classifier, its card and its file.
@@ -131,22 +132,23 @@ def train(
     """Train a detector for a model into a file for `detect`, or fit an attack into a results folder.
 
     Args:
-        what: "art:binary-input", "feature-squeezing", ... (`davylamp detectors`); or "art:uap@repaired", ...
+        what: a detector, "art:binary-input", "feature-squeezing", ... (`davylamp detectors`), or an attack,
+            "art:uap@repaired", ...
         model: a module that returns logits for images in [0, 1], or a name that `load_model` knows.
-        data: training images: a name that `load_data` knows, `Data`, or images and labels. 30 % of them calibrate the
-            threshold of a detector.
+        data: training images: a name that `load_data` knows, `Data`, or images and labels. 30 % of the images calibrate
+            the threshold of a detector.
         limit: largest number of images.
-        attack: for a detector: the attack whose examples it is trained on.
-        norm: of the attack.
+        attack: for a detector, the attack on whose examples it is trained.
+        norm: norm of the attack.
         epsilon: radius of the attack, a number or a fraction such as "8/255", or None for the usual one.
-        target: for a detector: the target of its attack, as for `run_attack`, or a class number.
-        attack_parameters: for a detector: canonical parameters of its attack.
-        parameters: of the detector, or of the fitted attack.
+        target: for a detector, the target of its attack, as for `run_attack`, or a class number.
+        attack_parameters: for a detector, canonical parameters of its attack.
+        parameters: parameters of the detector, or of the fitted attack.
         seed: random seed.
         device: device of a model given by its name.
         out: the file of a detector, or None for "detector.pt". For an attack, the results folder, in which
-            `evaluate(fit_data=...)` uses it.
-        version: of the model, as in `davylamp.evaluate`.
+            `evaluate(fit_data=...)` finds the fit.
+        version: version of the model, as in `davylamp.evaluate`.
         tell: called before the training with the defaults that were used, and the models that run in separate
             processes.
         **loading: settings of `Config` for a model loaded by name: isolate, rate, ...
@@ -155,7 +157,7 @@ def train(
         A summary with the number of images; `made` is the detector, or the fitted attacks by key.
 
     Raises:
-        DavylampError: if it needs no training, or does not support the request.
+        DavylampError: if the attack needs no training, or the detector or attack does not support the request.
     """
     check_loading(train, loading)
     seed, radius, given = read_seed(seed), read_radius(epsilon), read_mapping(parameters, "parameters by name")
@@ -177,7 +179,7 @@ def train(
         about = {"norm": norm, "epsilon": radius, "target": rule or None, "attack_parameters": of_attack or None}
         if attack is None and (alone := [f"`{name}`" for name, value in about.items() if value is not None]):
             raise InvalidInput(
-                f"`attack` is missing for {', '.join(alone)}: the attack whose examples {what} is trained on"
+                f"`attack` is missing for {', '.join(alone)}: the attack that makes the training examples of {what}"
             )
         out = check_output_path("detector.pt" if out is None else out)
         classifier = lend_model(model, stack, device, {**loading, "tell": tell}, version)
@@ -259,7 +261,7 @@ def _shown(
 
 
 def _parameters(given: Mapping[str, Any], attack: str) -> dict[str, Any]:
-    """Return canonical parameters of an attack, each given as a value or as text."""
+    """Return canonical parameters of an attack. Each may be given as a value or as text."""
     more = parameters_of([attack])
     read = {name: parse_text if isinstance(value, str) else read_parameter for name, value in given.items()}
     return {name: read[name](name, value, more) for name, value in given.items()}

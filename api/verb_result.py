@@ -16,7 +16,7 @@ class VerbResult(Displayed):
     Args:
         headline: one sentence with the most important numbers.
         rows: the rows of the table.
-        document: all of it as JSON types, as printed with `--json`.
+        document: the whole result as JSON types, as printed with `--json`.
         notes: notes for the reader.
         made: the underlying objects: certificates, indicator results, detections, a trained detector.
     """
@@ -28,7 +28,7 @@ class VerbResult(Displayed):
     made: Any = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as JSON types."""
+        """Return the whole result as JSON types."""
         return dict(self.document)
 
     def to_frame(self) -> pd.DataFrame:

@@ -1,6 +1,6 @@
 """The functions of `davylamp` for a script or a notebook: a plain module, tensors or arrays, and keywords.
 
-None of them changes the process that calls it. Call `davylamp.keep_freed_memory()` in a script that attacks on a CPU:
+No function changes the process that calls it. Call `davylamp.keep_freed_memory()` in a script that attacks on a CPU:
 without it an attack can take half as long again.
 """
 
@@ -101,21 +101,22 @@ def run_attack(
     """Attack the images that a model classifies correctly, and judge the returned images.
 
     Args:
-        attack: "foolbox:pgd", "my_attack.py:MyAttack", or an attack itself (`as_implementation`).
+        attack: "foolbox:pgd", "my_attack.py:MyAttack", or an attack object (`as_implementation`).
         model: a module that returns logits for images in [0, 1]; it is not changed.
         inputs: images in [0, 1], shape (N, C, H, W), a tensor or an array; attacked in float32.
         labels: ground truth, shape (N,).
-        threat_model: or its norm and radius by keyword.
+        threat_model: the threat model, in place of `norm` and `epsilon`.
         norm: "linf", "l2", "l1", "l0", "unrestricted"; None for the default of `choose_threat_model`, which the result
             names.
         epsilon: the radius, a number or a fraction such as "8/255", or None for the usual one, if the attack needs one.
         target: "second-likely", "least-likely", "random", a class number, or the class of each image, shape
             (N,); empty if untargeted.
-        surrogate: attack this white-box module instead, and judge the examples on the model, which the attack never
-            queries (`knowledge` is "transfer"); several for the mean of their logits. Targets are also the surrogate's.
-        **parameters: canonical ones: steps, step_size (a number, or "2.5 epsilon / steps"), restarts, max_queries ...;
-            the library's default if not given. Also `seed`; `fitted`, the result of `fit_attack`; `draws` and `eot` for
-            a random model (`Classifier(random=True)`).
+        surrogate: source model: this module is attacked instead, and the examples are judged on the model, which the
+            attack never queries (`knowledge` is "transfer"). Several modules are attacked by the mean of their logits.
+            Targets are also chosen by the surrogate's outputs.
+        **parameters: canonical parameters: steps, step_size (a number, or "2.5 epsilon / steps"), restarts, max_queries
+            ...; others have the library's default. Also `seed`; `fitted`, the result of `fit_attack`; `draws` and `eot`
+            for a random model (`Classifier(random=True)`).
 
     Returns:
         The result. Its `notes` name the defaults that were used, how the model's outputs were interpreted, and
@@ -173,18 +174,17 @@ def fit_attack(
     target: int | None = None,
     **parameters: Any,
 ) -> Fitted:
-    """Fit an attack on images; `run_attack(..., fitted=...)` applies it to others.
+    """Fit an attack on images. `run_attack(..., fitted=...)` then applies it to other images.
 
     Args:
         attack: "art:uap@repaired", "davylamp:gd-uap", ...
         model: a module that returns logits for images in [0, 1]; it is not changed.
-        inputs: images in [0, 1] to fit on, shape (N, C, H, W); only those classified correctly are used.
+        inputs: fit images in [0, 1], shape (N, C, H, W); only those classified correctly are used.
         labels: ground truth, shape (N,).
-        norm: as for `run_attack`, with the same value there.
+        norm: as for `run_attack`, which must get the same value.
         epsilon: as for `run_attack`.
-        target: the target class for all images, if the attack is targeted; also pass it as `target`, as text, to
-            `run_attack`.
-        **parameters: canonical ones: steps, ...; also `seed`.
+        target: the target class for all images, if the attack is targeted. Pass it to `run_attack` as well, as text.
+        **parameters: canonical parameters: steps, ...; also `seed`.
 
     Raises:
         DavylampError: as `davylamp.adapters.running.fit.fit_attack`.
@@ -224,7 +224,7 @@ def compare(
     progress: Progress = silent,
     **parameters: Any,
 ) -> Comparison:
-    """Run an attack through every library that has it, on the same images, and judge each pair.
+    """Run an attack through every library that has it, on the same images, and compare each pair of implementations.
 
     Args:
         attack: "pgd", or one implementation or attack as for `run_attack`; "best(pgd)", "at-saturation(foolbox:pgd)".
@@ -255,7 +255,7 @@ def compare(
             `defaults` each library's.
 
     Returns:
-        The comparison. Its `notes` are as those of `run_attack`'s result.
+        The comparison. It has `notes` like those of `run_attack`'s result.
 
     Raises:
         DavylampError: as `davylamp.engine.compare`.
@@ -326,7 +326,7 @@ def _rows_beside(beside: Any, rules: ThreatModel, *, repaired: bool) -> list[Imp
 
 
 def _split_target(target: Any, targets: Any, count: int) -> tuple[str, Tensor | None]:
-    """Return the rule of the targets, "" without one, and the class of each image, None without them."""
+    """Return the target rule, "" without one, and the class of each image, None if not given."""
     is_each = isinstance(target, Tensor | np.ndarray | list | tuple)
     if targets is not None and (is_each or target not in ("", None)):
         raise InvalidInput("`target` and `targets` cannot be combined: give the class of each image as `target`")
@@ -340,13 +340,13 @@ def _split_target(target: Any, targets: Any, count: int) -> tuple[str, Tensor | 
 
 
 def rows_of(attack: Any, libraries: Iterable[str], *, repaired: bool, norm: str | None = None) -> list[Implementation]:
-    """Return the requested implementations, restricted to these libraries, whose names are checked.
+    """Return the requested implementations of these libraries, whose names are checked.
 
     Args:
-        attack: as for `compare`.
-        libraries: restrict to these; empty for all.
-        repaired: include the fixed variants.
-        norm: for a search, or None for any norm of its attack.
+        attack: see `compare`.
+        libraries: names of the libraries to use; empty for all.
+        repaired: whether to include the fixed variants.
+        norm: for a search, the required norm, or None for any norm of its attack.
 
     Raises:
         DavylampError: if there are no such implementations.
@@ -409,10 +409,10 @@ def warnings_before(
 
     Args:
         rows: implementations to run.
-        rules: the threat model.
-        parameters: given parameters; others have the library's default.
+        rules: threat model.
+        parameters: parameters that were given; others have the library's default.
         eot: samples of a random model whose mean the attack sees.
-        model: under attack.
+        model: model under attack.
     """
     is_drawn = isinstance(model, Classifier) and model.random and type(eot) is int
     single = [row for row in rows if not isinstance(row, SearchImplementation)]
@@ -429,11 +429,11 @@ def hints_after(
     eot: int | None = None,
     surrogate: Classifier | None = None,
 ) -> list[str]:
-    """Return hints that need the model: its outputs, its defences' gradients, its samples, and accuracy at chance.
+    """Return hints that depend on the model: on its outputs, gradients of defences, samples, and accuracy at chance.
 
     Args:
         classifier: the model under attack.
-        result: of an attack on it; None if all failed.
+        result: result of an attack on the model; None if all attacks failed.
         draws: samples on which an example of a random model is judged, or None for the default.
         eot: samples whose mean the attack sees.
         surrogate: source model of the examples.

@@ -1,6 +1,6 @@
 """All tables of `davylamp reproduce`: of the papers, of other packages, and of a user's file.
 
-Listing them imports neither torch nor an attack library.
+Listing the tables imports neither torch nor an attack library.
 """
 
 import json
@@ -41,7 +41,7 @@ def list_tables() -> dict[str, PaperTable]:
 
 
 def collect_tables() -> Collection:
-    """Return davylamp's own tables and those of other packages; unusable ones are skipped."""
+    """Return davylamp's tables and those of other packages. Unusable ones are skipped."""
     tables, refused = list_tables(), {}
     for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name):
         try:
@@ -94,7 +94,10 @@ def _tables_of(point: EntryPoint) -> Iterator[PaperTable]:
 
 
 def _table_of_file(name: str) -> PaperTable:
-    """Return a table of a user's file, whose functions run with the file's folder importable, in user code guards."""
+    """Return a table from a user's file.
+
+    Its functions run in user code guards, and can import from the file's folder.
+    """
     from ..adapters.paths import split_file_name
     from ..adapters.user_file import load_object  # loads torch
 
@@ -121,7 +124,7 @@ def _walled(function: Callable[..., Any], name: str, surroundings: AbstractConte
 
 
 def _shown(show: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `show` to print past the guard that removes user code's standard output."""
+    """Wrap `show` so that it can print although the guard suppresses user code's standard output."""
 
     @wraps(show)
     def print_result(result: Any, console: Any) -> None:

@@ -1,4 +1,4 @@
-"""`davylamp evaluate --models NEW --against BASELINE`: attacks new models as the baseline's were, and ranks them."""
+"""`davylamp evaluate --models NEW --against BASELINE`: runs a baseline's attacks on new models, and ranks these."""
 
 import json
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ class BaselineOptions:
 
     @property
     def is_given(self) -> bool:
-        """Whether a baseline was given. Raises InvalidInput if only its dependent options were given."""
+        """Whether a baseline was given. Raises InvalidInput if only options that need a baseline were given."""
         given = {"--adaptive": self.adaptive, "--width": self.width is not None, "--batch": self.batch is not None}
         names = [name for name, value in given.items() if value]
         if names and self.against is None:
@@ -61,15 +61,15 @@ class BaselineOptions:
 def place_newcomers(
     given: Given, seen: InputOptions, against: BaselineOptions, out: Path, run: Any, *, as_json: bool
 ) -> int:
-    """Evaluate and place new models; 0, or 1 if some runs failed.
+    """Evaluate and place new models. Return 0, or 1 if some runs failed.
 
     Args:
-        given: other options, by argument of `evaluate`.
-        seen: options for model inputs and outputs.
-        against: the baseline, and options for the number of images.
+        given: values of other options, by argument of `evaluate`.
+        seen: options for the models' inputs and outputs.
+        against: options for the baseline and for the number of images.
         out: results folder.
         run: execution options, see `ExecutionOptions`.
-        as_json: print one JSON document instead of tables.
+        as_json: whether to print one JSON document instead of tables.
     """
     from ..api.baseline_placement import place
     from ..report.text.console import print_error

@@ -65,7 +65,7 @@ def defences() -> list[str]:
 
 
 def metrics() -> list[str]:
-    """Return symbols of metrics, parsed from the source, because importing their functions needs torch."""
+    """Return the symbols of metrics. They are parsed from the source, because importing the metrics needs torch."""
     texts = [path.read_text(encoding="utf-8") for path in sorted((_ROOT / "metrics").glob("*.py"))]
     return list(dict.fromkeys(symbol for text in texts for symbol in re.findall(r'\bsymbol="(.+?)"', text)))
 
@@ -85,7 +85,7 @@ def corruptions() -> list[str]:
 
 
 def completer_of(parameter: str) -> Callable[[str], list[str]] | None:
-    """Return the completion function of a parameter; None for the shell's completion of files."""
+    """Return the completion function of a parameter; None if the shell should complete file names."""
     names = COMPLETED.get(parameter)
     if names is None:
         return None

@@ -50,17 +50,17 @@ _KEYWORD = re.compile(r"`(\w+)(?:=([^`]*))?`|(?<![\w/.:-])(\w+)=('[\w-]*')")
 
 @dataclass(frozen=True)
 class Keyword:
-    """Marks an option whose keyword in the API has a different name."""
+    """Marks an option that has a different name in the API."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class FromConfig:
-    """Marks a parameter that stands for options of a dataclass and receives the given values by field.
+    """Marks a parameter that represents options of a dataclass and receives their given values by field.
 
     Args:
-        names: fields; empty for all that no other parameter of the command has.
+        names: fields; empty for all fields that no other parameter of the command has.
         record: `Config`, or `AttackChoice` for norm, radius, target and parameters.
         several: fields that may be given repeatedly.
     """
@@ -95,8 +95,8 @@ def suggest_choice(message: str) -> str:
 def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function with a signature for Typer: an option for each field of its groups.
 
-    A parameter marked `FromConfig` receives a dict of the given values; one whose type is a dataclass of options
-    receives an instance of it.
+    A parameter marked `FromConfig` receives a dict of the given values. A parameter whose type is a dataclass of
+    options receives an instance of the dataclass.
     """
     declared = inspect.signature(function).parameters
     marks = {name: _mark_of(parameter.annotation) for name, parameter in declared.items()}
@@ -131,7 +131,7 @@ def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def read_given(values: Given, record: type = Config) -> Given:
-    """Return the given values by field: lists split at commas, numbers converted, nothing checked."""
+    """Return the given values by field. Lists are split at commas and numbers converted, without validation."""
     given = {}
     for name, value in values.items():
         if value is None or value is False:
@@ -146,12 +146,7 @@ def read_given(values: Given, record: type = Config) -> Given:
 
 
 def keywords_of(options: Any, given: Collection[str]) -> Given:
-    """Return the given values of a dataclass of options, by keyword of the API.
-
-    Args:
-        options: options dataclass.
-        given: fields that were given.
-    """
+    """Return the given values from a dataclass of options, by their keyword in the API."""
     hints = get_type_hints(type(options), include_extras=True)
     return {_keyword_of(name, hints[name]): value for name, value in vars(options).items() if name in given}
 
@@ -202,7 +197,7 @@ def in_options(message: str) -> str:
 
 
 def _option_typed(name: str) -> str | None:
-    """Return the current command's option for a keyword, in the singular if repeatable."""
+    """Return the option of the current command for a keyword. If it is repeatable, its name is singular."""
     typed = _TYPED.get({})
     return typed.get(name) or typed.get(name.removesuffix("s"))
 
@@ -239,7 +234,7 @@ def _options(record: type) -> dict[str, Option]:
 
 
 def _options_of(mark: FromConfig, taken: set[str]) -> dict[str, inspect.Parameter]:
-    """Return parameters for the fields of a mark, or for all fields that are not `taken`."""
+    """Return parameters for the fields named in a mark, or for all fields that are not `taken`."""
     known, shown = _options(mark.record), {}
     for name in mark.names or [each for each in known if each not in taken]:
         option, kind = known[name], _plain_type(_hints(mark.record)[name])
@@ -264,7 +259,7 @@ def _number_in(hint: Any) -> Any:
 
 
 def _number(text: Any, kind: Any) -> Any:
-    """Convert a text to a number; other texts are returned unchanged and refused by the dataclass."""
+    """Convert a text to a number. Other texts are returned unchanged and rejected by the dataclass later."""
     if kind is None or not isinstance(text, str):
         return text
     if _NUMBER.fullmatch(text.strip()):
@@ -306,7 +301,7 @@ def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
 
 
 def _mark_of(annotation: Any) -> Any:
-    """Return the `FromConfig` or options dataclass of a group parameter; None for an option."""
+    """Return the `FromConfig` mark or the options dataclass of a group parameter; None for a single option."""
     marks = [mark for mark in getattr(annotation, "__metadata__", ()) if isinstance(mark, FromConfig)]
     return marks[0] if marks else annotation if is_dataclass(annotation) else None
 
@@ -316,7 +311,7 @@ def _is_mapping(kind: Any) -> bool:
 
 
 def _plain_type(hint: Any) -> Any:
-    """Return a type hint without limits and None."""
+    """Return a type hint without limits and without None."""
     while get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
     if get_origin(hint) in (Union, UnionType):

@@ -47,7 +47,7 @@ def list_detectors(
 
 
 def _print_detectors(rows: list[Any], chosen: list[Any], console: Any) -> None:
-    """Print detectors; a chosen one with explained parameters."""
+    """Print detectors. A chosen one is printed with explanations of its parameters."""
     from ..report.text.console import print_table
 
     shown = ("detector", "title", "learns", "defaults", "differentiable", "source")
@@ -70,9 +70,7 @@ def train_beside(
     limit: Annotated[
         int | None, typer.Option(help="use the first N images of --data; 30 % of them calibrate the threshold")
     ] = None,
-    attack: Annotated[
-        str | None, typer.Option(help="attack whose examples the detector is trained on: foolbox:pgd")
-    ] = None,
+    attack: Annotated[str | None, typer.Option(help="attack that makes the training examples: foolbox:pgd")] = None,
     norm: Annotated[str | None, typer.Option(help="norm of the attack")] = None,
     epsilon: Annotated[str | None, typer.Option("--epsilon", "--eps", help="radius of the attack: 4/255")] = None,
     target: Annotated[
@@ -123,7 +121,7 @@ def train_beside(
     else:
         more = []
         if file := done.document.get("file"):
-            again = f"davylamp detect FOLDER --detector {shlex.quote(file)}: on other images, evaluated with"
+            again = f"davylamp detect FOLDER --detector {shlex.quote(file)} measures it on other images, evaluated with"
             more = [f"- {again} --keep-images"]
         for line in (*done.headline.splitlines(), *more):
             make_console().print(line, highlight=False, markup=False, soft_wrap=True)

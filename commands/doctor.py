@@ -37,7 +37,7 @@ class Availability(NamedTuple):
     Args:
         name: name of the library or extra.
         version: installed version of a library; "" for an extra.
-        what: number of attacks, or purpose.
+        what: number of attacks of a library, or purpose of an extra.
         problem: why it is unusable; "" if usable.
         command: command that installs it; "" if nothing needs to be installed.
     """
@@ -85,7 +85,7 @@ def examine(view: TableOptions, as_json: Json = False) -> None:
 
 
 def examine_libraries() -> list[Availability]:
-    """Examine the attack libraries; one is usable if the class of each of its attacks can be imported."""
+    """Examine the attack libraries. A library is usable if the classes of all its attacks can be imported."""
     from ..adapters.catalogue.lookup import LIBRARIES, load_class
     from ..errors import DavylampError, MissingLibrary
 
@@ -109,7 +109,7 @@ def examine_libraries() -> list[Availability]:
 
 
 def examine_extras() -> list[Availability]:
-    """Examine the extras that are not attack libraries; one is usable if all its requirements are installed."""
+    """Examine the extras that are not attack libraries. An extra is usable if all its requirements are installed."""
     required = distribution("davylamp").requires or ()
     states = []
     for name, what in EXTRAS.items():
@@ -123,7 +123,7 @@ def examine_extras() -> list[Availability]:
 
 
 def _applies(requirement: str) -> bool:
-    """Whether a requirement applies to this system. Those of davylamp depend on platform and Python only."""
+    """Whether a requirement applies to this system. Only platform and Python version are considered."""
     import sys
 
     if "sys_platform" in requirement:

@@ -14,7 +14,7 @@ _FULL = {errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EDQUOT, errno.EBADF}
 
 
 def open_output() -> None:
-    """Prepare the standard streams: characters that the output encoding lacks are escaped."""
+    """Prepare the standard streams, so that characters missing in the output encoding are escaped."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # closed by the parent process
@@ -24,7 +24,10 @@ def open_output() -> None:
 
 
 def protected() -> AbstractContextManager[None]:
-    """Prevent user code from ending the process or its output while a command runs. Imported late for speed."""
+    """Prevent user code from ending the process or its output while a command runs.
+
+    The implementation is imported late for a fast start.
+    """
     from ..adapters.user_code_guard import process_protected
 
     return process_protected()
@@ -41,7 +44,7 @@ def refuse_empty(arguments: Sequence[str]) -> None:
 
 
 def print_interrupted(folder: object, otherwise: str = "") -> None:
-    """Report that a run was interrupted: how to resume from `folder`, or `otherwise` if there is no folder."""
+    """Report that a run was interrupted: how to resume from `folder` or, without a folder, the text `otherwise`."""
     from ..report.text.console import print_error
 
     kept = f"finished results are stored in {folder}; run the same command again to resume"
@@ -75,7 +78,7 @@ def explain(error: BaseException) -> int:
 
 
 def close_output() -> int:
-    """Flush the output; 0, or 1 if it could not be written."""
+    """Flush the output. Return 0, or 1 if it could not be written."""
     try:
         sys.stdout.flush()
     except OSError as error:

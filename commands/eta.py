@@ -9,7 +9,7 @@ __all__ = ["TimeLeft", "duration"]
 
 
 class _Part:
-    """Progress of the images of one name: number left, and cost of the finished ones."""
+    """Progress of the images with one name: number of remaining images, and cost of finished images."""
 
     def __init__(self, left: int, passes: float):
         self.left, self.expected = left, passes
@@ -22,7 +22,7 @@ class _Part:
 
     @property
     def partly(self) -> float | None:
-        """Number of images that correspond to the passes for unfinished images; None to use `passes`."""
+        """Work done on unfinished images, as a number of images; None if the caller computes it from `passes`."""
         return None
 
     def begin(self) -> None:
@@ -33,10 +33,10 @@ class _Part:
 
 
 class _PartInTurn(_Part):
-    """Progress of a worst case, whose images are finished as soon as one attack fools them.
+    """Progress of a worst case, in which an image is finished as soon as one attack fools it.
 
-    Remaining images have not been fooled: in the running task, each still faces all remaining attacks, whatever the
-    passes used on the others. Later tasks are expected to cost the same as finished ones.
+    Remaining images have not been fooled. In the running task, all remaining attacks will run on each of them,
+    independently of the passes used on other images. Later tasks are expected to cost the same as finished ones.
     """
 
     def __init__(self, left: int, passes: float):
@@ -47,7 +47,7 @@ class _PartInTurn(_Part):
 
     @property
     def partly(self) -> float:
-        """Number of images that correspond to the passes for unfinished images."""
+        """Work done on unfinished images, as a number of finished images."""
         return self._running * min(self._each / max(self.expected, 1e-9), 0.99)
 
     @property
@@ -74,8 +74,8 @@ class _PartInTurn(_Part):
 class TimeLeft:
     """Finished and remaining images by name, and the remaining time in seconds.
 
-    Seconds are measured per name, because images differ in cost: an attack may need 1000 queries, a clean
-    prediction one. Names that have not started are expected to cost their passes, at the measured seconds per pass.
+    Seconds are measured per name, because images differ in cost: an attack may need 1000 queries, a clean prediction
+        one. A name that has not started is expected to need its passes, at the measured seconds per pass.
 
     Args:
         total: number of images, including finished ones.
@@ -107,7 +107,7 @@ class TimeLeft:
         self._now = name
 
     def skip(self, name: str, images: int) -> None:
-        """Count images that need not be done."""
+        """Count images that need no computation."""
         self.total -= images
         if name in self._parts:
             self._parts[name].left = max(self._parts[name].left - images, 0)
@@ -121,7 +121,7 @@ class TimeLeft:
 
     @property
     def partly(self) -> float:
-        """Return the number of images that correspond to the passes since the last finished image."""
+        """Return the work done since the last finished image, as a number of finished images."""
         part = self._parts.get(self._now)
         if part is not None and part.partly is not None:
             return part.partly

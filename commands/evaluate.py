@@ -128,7 +128,10 @@ def evaluate_models(
 
 
 def _complete(given: Given, seen: InputOptions) -> Given:
-    """Return the arguments for `evaluate`: metrics add to those of the file; files run in a separate process."""
+    """Return the arguments for `evaluate`.
+
+    Metrics are added to those of the config file, and files run in separate processes.
+    """
     from ..engine.plan.config_file import base_config, expand_models
 
     base, stated = base_config(given["config"], given.get("preset"))
@@ -155,7 +158,7 @@ def _print_config(given: Given) -> None:
 
 
 def _begin(evaluation: "Evaluation") -> AbstractContextManager[Any]:
-    """Print automatic choices and notes before the run, then show progress."""
+    """Print the defaults taken and notes before the run, then show progress."""
     from ..engine.query_estimates import expected_work
     from ..report.text.console import print_error
 
@@ -206,7 +209,7 @@ def _print_hints(done: "Evaluation") -> None:
 
 
 def _say_next(summary: Any, plan: Any, store: Any, out: Path) -> None:
-    """Print the result, or for an unfinished part how to view it."""
+    """Print the result. For an unfinished part, print how to see it later."""
     from ..report.text.console import make_console
 
     if plan.part is not None and not _is_whole(plan, store):

@@ -12,7 +12,7 @@ _ALIKE = ("model", "norm", "epsilon", "targeted")
 
 
 class _SummaryWording(NamedTuple):
-    """Phrases for robust accuracy and for the outcome of the other images."""
+    """Phrases for robust accuracy, and for the images that are not robust."""
 
     kept: str
     none: str  # formatted with the number of images
@@ -35,7 +35,7 @@ MANY = 400  # most runs; reading more of them would take too long
 
 
 def print_summary(plan: Any, store: Any, out: Path) -> None:
-    """Print the result of an evaluation: a line for each of at most five models and threat models.
+    """Print the result of an evaluation: one line for each model and threat model, at most five.
 
     Args:
         plan: plan of the evaluation.
@@ -85,7 +85,7 @@ def result_lines(plan: Any, store: Any) -> list[str]:
 
 
 def _gave_up(outcomes: Any, names: set[str]) -> list[str]:
-    """Return a hint for each user attack that returned clean images, which is valid only for declared failures."""
+    """Return a hint for each user attack that returned clean images without declaring this as its failure."""
     from ..engine.checks.verdicts import paired_outcomes
 
     counts: Counter[str] = Counter()
@@ -101,7 +101,7 @@ def _gave_up(outcomes: Any, names: set[str]) -> list[str]:
 
 
 def _model_line(row: Any, pairs: Sequence[Any]) -> str:
-    """Describe a model's worst case, and the attack that fooled most, or at the smallest distance."""
+    """Describe a model's worst case, and the attack that fooled most images, or at the smallest distance."""
     from ..adapters.display_text import format_threat_labels
     from ..engine.checks.standings import place_attacks
     from ..report.text.console import KEPT, interval_text
@@ -133,7 +133,7 @@ def _model_line(row: Any, pairs: Sequence[Any]) -> str:
 
 
 def _has_radius(labels: Any) -> bool:
-    """Whether a row has a worst case. It is meaningless over attacks without a radius."""
+    """Whether a row has a worst case, which is meaningless over attacks without a radius."""
     return labels["norm"] == "unrestricted" or not math.isnan(labels["epsilon"])
 
 

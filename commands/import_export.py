@@ -20,7 +20,7 @@ DataAgain = Annotated[
 def import_results(
     what: Annotated[str, typer.Argument(help="BUNDLE.zip, or a format: attackbench, robustbench")],
     out: Annotated[Path, typer.Option("--out", "-o", help="a new folder for a bundle, else a results folder")],
-    path: Annotated[Path | None, typer.Argument(help="the other program's file, or a folder of them")] = None,
+    path: Annotated[Path | None, typer.Argument(help="the other program's file, or a folder of such files")] = None,
     model: Annotated[
         str | None, typer.Option(help="AttackBench: model of the folder (default: matched by predictions)")
     ] = None,

@@ -1,4 +1,4 @@
-"""Options for model inputs and outputs, which become part of the model's name and so of the records."""
+"""Options for model inputs and outputs. They become part of the model's name, and thus of the records."""
 
 from dataclasses import dataclass, fields
 from typing import Annotated
@@ -66,7 +66,7 @@ class InputOptions:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Given input settings."""
+        """Input settings that were given."""
         given = {
             field.name: getattr(self, field.name)
             for field in fields(self)
@@ -75,7 +75,7 @@ class InputOptions:
         return {name: value for name, value in given.items() if value is not None}
 
     def of(self, model: str) -> str:
-        """Return the model name with these settings; unchanged if no option was given."""
+        """Return the model name extended by these settings; unchanged if no option was given."""
         from ..adapters.models.zoo.load import add_input, add_outputs, add_version
 
         return add_version(add_outputs(add_input(model, self.settings), self.outputs), self.model_version or "")

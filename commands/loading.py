@@ -19,7 +19,7 @@ def default_isolate() -> Any:
 
 
 def set_attack_isolation(values: Given, stated: Any = None) -> None:
-    """Set the isolation of attacks from files, before they are loaded.
+    """Set the isolation of attacks from files, before any is loaded.
 
     Invalid values are reported later, when the options are read.
 
@@ -37,13 +37,13 @@ def set_attack_isolation(values: Given, stated: Any = None) -> None:
 
 
 def loading_settings(values: Given) -> Given:
-    """Return fields of `Config` from options; models from files run in a separate process by default."""
+    """Return fields of `Config` from options. By default, models from files run in a separate process."""
     set_attack_isolation(values)
     return {**values, "isolate": values.get("isolate") or default_isolate()}
 
 
 def loading_keywords(values: Given) -> Given:
-    """Return keywords for API functions that load models by name; isolated models are reported on standard error.
+    """Return keywords for API functions that load models by name. Isolated models are reported on standard error.
 
     Args:
         values: values of the options, by field of `Config`.
@@ -52,14 +52,14 @@ def loading_keywords(values: Given) -> Given:
 
 
 def tell(line: str) -> None:
-    """Print a note before a run on standard error."""
+    """Print a note to standard error before a run."""
     from ..report.text.console import print_error
 
     print_error(line if line.startswith("chosen: ") else f"- {in_options(line)}")
 
 
 def prestart_processes(isolation: Any, models: Iterable[str]) -> None:
-    """Start the processes of isolated models in the background, and report them on standard error."""
+    """Start the processes of isolated models in the background, and report them to standard error."""
     from ..adapters.models.sandbox.isolated import describe_isolated, prestart_processes
     from ..report.text.console import print_error
 

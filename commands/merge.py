@@ -15,7 +15,7 @@ ManyResults = Annotated[list[Path], typer.Argument(help="results folders or BUND
 
 
 def open_results_arguments(context: typer.Context, sources: Sequence[Path]) -> Path:
-    """Return the given folder, or a temporary merged one, deleted when the command ends."""
+    """Return the given folder, or a temporary merged folder, which is deleted when the command ends."""
     from ..engine.sharing.open_results import open_results
 
     return context.with_resource(open_results(*sources))

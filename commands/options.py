@@ -63,9 +63,9 @@ def split_list(option: str, values: Sequence[str] | None) -> list[str] | None:
 
 
 def split_names(option: str, values: Sequence[str]) -> list[str]:
-    """Split as `split_list`, except at commas in names of existing files, as in "FILE.py:NAME", and in settings.
+    """Split like `split_list`, but not at commas in names of existing files ("FILE.py:NAME") or in settings.
 
-    Settings stay with their name: "+jpeg:quality=50,gradients=none", "boundary:directions=2,spacing=42".
+    Settings are not split from their name: "+jpeg:quality=50,gradients=none", "boundary:directions=2,spacing=42".
     """
     names: list[str] = []
     for value in values:
@@ -80,7 +80,7 @@ def split_names(option: str, values: Sequence[str]) -> list[str]:
 
 
 def split_models(values: Sequence[str] | None) -> list[str] | None:
-    """Split as `split_names`; None if there are no values."""
+    """Split like `split_names`; None if there are no values."""
     return split_names("--models", values) if values else None
 
 
@@ -105,7 +105,7 @@ def versions_of(folder: Path) -> dict[str, str]:
 
 
 def read_whole(option: str, texts: Sequence[str] | None) -> list[int] | None:
-    """Convert texts to whole numbers; the caller checks their range."""
+    """Convert texts to whole numbers. The caller checks their range."""
     numbers = []
     for text in split_list(option, texts) or []:
         if not re.fullmatch(r"[+-]?[0-9]{1,30}", text):
@@ -145,7 +145,10 @@ def choose_rows(attack: str | None, libraries: list[str] | None, *, repaired: bo
 
 
 def read_parameters(options: dict[str, Any], texts: list[str], attacks: Sequence[str] = ()) -> dict[str, Any]:
-    """Return attack parameters from options and from texts `name=value`, canonical or of user attacks."""
+    """Return attack parameters from options and from texts `name=value`.
+
+    Names are canonical or those of user attacks.
+    """
     from ..engine.plan.config_file import parameters_of, parse_text, read_parameter
 
     more = parameters_of(attacks)
@@ -182,13 +185,13 @@ def split_settings(texts: Iterable[str], given: Mapping[str, Any] = MappingProxy
 
 
 def given_options(context: typer.Context) -> set[str]:
-    """Return the parameters that the user gave, by name in the command's function."""
+    """Return the names of the parameters that the user gave, as in the command's function."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
     return {name for name, source in sources.items() if source is not None and source.name != "DEFAULT"}
 
 
 def say_defaults(context: typer.Context, names: Sequence[str]) -> None:
-    """Print the values of these options that the user did not give, in one line on standard error."""
+    """Print the values of the named options that the user did not give, in one line on standard error."""
     from ..report.text.console import print_error
 
     given = given_options(context)
@@ -200,7 +203,9 @@ def say_defaults(context: typer.Context, names: Sequence[str]) -> None:
 
 
 def all_failed(reasons: Sequence[str], total: int, what: str) -> bool:
-    """Whether all implementations or runs of a command failed. If so, print the most frequent reason on standard error.
+    """Whether all implementations or runs of a command failed.
+
+    If so, print the most frequent reason to standard error.
 
     Args:
         reasons: reason for each failure.

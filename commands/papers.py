@@ -43,7 +43,7 @@ class RankedKind(str, Enum):
 def draw_figures(
     folder: Folder,
     kinds: Annotated[
-        list[Kind] | None, typer.Argument(help="kind of figure (default: all that the folder has data for)")
+        list[Kind] | None, typer.Argument(help="kind of figure (default: all kinds with data in the folder)")
     ] = None,
     out: Annotated[
         Path,

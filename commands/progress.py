@@ -18,7 +18,7 @@ _BESIDE = 54  # columns for the bar, the images, the time so far and the time le
 def show_progress(total: int, work: Mapping[str, tuple[int, float]] | None = None) -> Iterator["Advance"]:
     """Yield a progress callback, called with a name and the number of images just finished.
 
-    An empty name means that the images were finished before.
+    An empty name means that the images were already finished.
 
     Args:
         total: number of images, including finished ones.
@@ -63,7 +63,7 @@ def _cut(name: str, width: int) -> str:
 
 
 class Advance:
-    """Progress callback: called with a name and the images just finished, 0 when work on a name starts.
+    """Progress callback, called with a name and the number of images just finished, 0 when work on a name starts.
 
     Args:
         pace: measured speed.
@@ -74,7 +74,7 @@ class Advance:
         self._pace, self._look = pace, look
 
     def __call__(self, name: str, images: int) -> None:
-        """Count finished images; without a name they need not be done."""
+        """Count finished images. Without a name, the images need no computation."""
         if name:
             self._pace.add(name, images)
         else:
@@ -82,7 +82,7 @@ class Advance:
         self._look(name)
 
     def skip(self, name: str, images: int) -> None:
-        """Count images that need not be done and do not affect the measured speed."""
+        """Count images that need no computation and do not affect the measured speed."""
         self._pace.skip(name, images)
 
     def asked(self, name: str, passes: int) -> None:

@@ -62,7 +62,10 @@ def quickstart(
 
 
 def _begin(evaluation: Any) -> Any:
-    """Show progress. The folder must be empty or from a quickstart with this seed, because tables would mix results."""
+    """Show progress.
+
+    The folder must be empty or from a quickstart with the same seed, because tables would mix results.
+    """
     from ..engine import ResultsStore
     from ..errors import InvalidInput
     from .progress import show_progress
@@ -75,7 +78,7 @@ def _begin(evaluation: Any) -> Any:
 
 
 def _print_libraries(evaluation: Any, console: Any) -> None:
-    """Print the fooling rates with each library's defaults, the weakest first, and warnings about unreachable radii."""
+    """Print the fooling rates with each library's defaults, the lowest first, and warnings about unreachable radii."""
     from ..adapters.catalogue.lookup import IMPLEMENTATIONS, library_defaults
     from ..report.text.console import print_table
 

@@ -164,7 +164,7 @@ def rank_subjects(
 
 
 def _say_defaults(context: typer.Context, options: RankOptions, folder: Path) -> None:
-    """Print the automatic choices among the relevant options."""
+    """Print the defaults taken, for the options that are relevant."""
     of_table, of_canary = folder.suffix == ".csv", options.method == "canary"
     each = options.subjects == "implementations" or (options.subjects == "defences" and of_canary)
     unused = {"method", "per"} if of_table else {"per"} if each else set[str]()

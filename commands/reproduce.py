@@ -34,7 +34,7 @@ def reproduce(
     data: Annotated[str | None, typer.Option(help="data instead of the default images; digits: scikit-learn's")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="use at most this many images")] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="folder to keep the results in, and to resume from")
+        Path | None, typer.Option("--out", "-o", help="folder for the results; an interrupted run resumes from it")
     ] = None,
     device: Annotated[str | None, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = None,
     seed: Annotated[int, typer.Option(min=0, help="random seed")] = 0,
@@ -92,7 +92,7 @@ def _print(done: Any, name: str, form: str, side: Any, style: Any, view: TableOp
 
         text = grid_latex(result, table.grid(result), side, style) if side else reproduction_latex(result, style)
         if not text:
-            raise InvalidInput(f"{name} has no rows of ours next to published numbers for --latex; use --json")
+            raise InvalidInput(f"{name} has no measured rows next to published numbers for --latex; use --json")
         print(text, end="")  # noqa: T201
     elif side:
         from ..benchmarks.shared.paper_grid import print_grid

@@ -1,4 +1,4 @@
-"""Options for the amount of output of commands that print tables."""
+"""Options for the amount of output in commands that print tables."""
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -28,13 +28,13 @@ class TableOptions:
     verbose: Verbose = False
 
     def open(self) -> AbstractContextManager[Any]:
-        """Open the output console; omitted columns are listed at its end."""
+        """Open the output console. Omitted columns are listed at the end."""
         from ..report.text.console import open_page
 
         return open_page(self.chosen, wide=self.wide, verbose=self.verbose)
 
     def check(self, form: str) -> None:
-        """Refuse these options together with a format that always has every column.
+        """Raise an error if these options are combined with a format that always has every column.
 
         Raises:
             InvalidInput: If both are given.
@@ -45,5 +45,5 @@ class TableOptions:
 
     @property
     def chosen(self) -> tuple[str, ...]:
-        """Names of the columns; empty for those that fit."""
+        """Names of the requested columns; empty to show the columns that fit."""
         return tuple(split_list("--columns", self.columns) or ())

@@ -80,7 +80,7 @@ class ModelOnData:
 
 
 def tell_apart(subjects: Iterable[ModelOnData]) -> dict[str, str]:
-    """Return display names of models that share their name but differ in weights or code, by key of model and data."""
+    """Return display names, by `ModelOnData.key`, for models that share a name but differ in weights or code."""
     known = {subject.key: subject for subject in subjects}
     digests: dict[str, set[str]] = {}
     for subject in known.values():
@@ -98,7 +98,7 @@ class Surrogate:
 
 @dataclass(frozen=True)
 class FitData:
-    """Images that an attack is fitted on, none of which is evaluated; 0 images if it needs none."""
+    """Images for fitting an attack, which are not evaluation images. An attack fitted without images has 0."""
 
     data: str
     data_digest: str
@@ -110,9 +110,8 @@ class AttackRun:
     """One implementation on one model and data set. Its record is one file, named by its key.
 
     The key contains the versions that can change the numbers: the full version of the attack's library, the version of
-    the
-    judge's rules, and the first two parts of torch's version (a patch release does not invalidate weeks of work). The
-    `versions` of a record list all packages in full, with NumPy and others.
+    the judge's rules, and the first two parts of torch's version (a patch release does not invalidate weeks of work).
+    The `versions` of a record list all packages in full, with NumPy and others.
 
     Args:
         subject: the model and its images.
@@ -132,14 +131,13 @@ class AttackRun:
         rules: version of the judge (`judge.RULES`); 1 for davylamp 0.1.0.
         torch: torch's version, "2.5"; "" if not recorded.
         device: "cpu", "cuda" or "mps", because rounding depends on it; "" if not recorded.
-        surrogate: models that the examples are made on, several for an ensemble; empty for the model itself.
-        fitted_on: images that the attack is fitted on; None if it is fitted on the evaluation images, or not at all.
-        draws: samples of a random model that each example is judged on; 0 for a deterministic model.
+        surrogate: models on which the examples are made, several for an ensemble; empty for the model itself.
+        fitted_on: fit images of the attack; None if it is fitted on the evaluation images, or not at all.
+        draws: number of samples of a random model on which each example is judged; 0 for a deterministic model.
         eot: samples of a random model whose mean the attack uses.
         implementation: the implementation itself if its name is not enough: a user's attack, or a placeholder for one
-            that
-            is not installed here. Not part of the key.
-        asked: requested threat model of a finished run at saturation, which is part of the key.
+            that is not installed here. Not part of the key.
+        asked: for a finished run at saturation, the threat model that was requested; the key contains this one.
     """
 
     subject: ModelOnData
@@ -182,12 +180,12 @@ class AttackRun:
 
     @cached_property
     def search(self) -> Search:
-        """The search that the attack runs in, parsed from its name."""
+        """The search around the attack, parsed from the run's name."""
         return parse_search(self.attack)
 
     @property
     def as_planned(self) -> "AttackRun":
-        """The run before it was run: for a run at saturation, without the radius that was found."""
+        """The run as planned: a run at saturation without the radius found later."""
         return self if self.asked is None else replace(self, threat_model=self.asked, asked=None)
 
     @property
@@ -202,9 +200,8 @@ class AttackRun:
     def knowledge(self) -> Access:
         """Attacker knowledge of the run: "transfer" with a surrogate, otherwise that of the attack.
 
-        A fitted attack that queries the model has the knowledge of those queries if it was fitted on a surrogate, and
-        is
-        "white-box" if it was fitted on the model itself, whose gradients it used.
+        A fitted attack that also queries the model is "white-box" if it was fitted on the model itself, because the fit
+        used its gradients. If it was fitted on a surrogate, its queries decide.
         """
         if self.row.learned:
             return "white-box" if self.fitted_on and not self.surrogate else canonical_attack(self.row).knowledge
@@ -329,7 +326,7 @@ def why_not_probed(cell: AttackRun) -> str:
         return "the attack ran on a surrogate: check it there, white-box"
     if cell.fitted_on is not None:
         return "the attack was fitted on other images"
-    return "a worst case over several attacks: run each of them in full" if cell.search.sums_up else ""
+    return "a worst case over several attacks; run each attack separately" if cell.search.sums_up else ""
 
 
 def _origin_text(cell: AttackRun) -> str:
@@ -337,7 +334,7 @@ def _origin_text(cell: AttackRun) -> str:
     via = f" via {ensemble_name([each.model for each in cell.surrogate])}" if cell.surrogate else ""
     row, fit = cell.implementation or IMPLEMENTATIONS.get(cell.search.inside), cell.fitted_on
     if fit.data_digest == cell.subject.data_digest if fit else row is not None and row.universal:
-        return f"{via} fitted on what it is scored on"
+        return f"{via} fitted on the evaluation images"
     return f"{via} fitted on {fit.data} ({fit.images})" if fit and fit.images else via
 
 
@@ -351,7 +348,7 @@ def _fit_spec(cell: AttackRun) -> dict[str, Any]:
 
 
 def _stand_in(search: Search, about: Any) -> Implementation | None:
-    """Build a placeholder for an attack that is not installed, from its record; None if the record lacks facts."""
+    """Build a placeholder for an attack that is not installed, from its record; None if the record lacks a field."""
     if not isinstance(about, Mapping) or not {"attack", "library", "kind", "knowledge"} <= set(about):
         return None
     texts = {key: about.get(key, "") for key in ("attack", "library", "title", "source", "variant", "canonical")}

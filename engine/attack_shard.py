@@ -39,7 +39,7 @@ def attack_shard(  # noqa: PLR0913 - as run_attack
         labels: shape (N,).
         first: index of the first image in the data; it makes random numbers different in each shard.
         logits: logits of these images, if known.
-        surrogate: model that the examples are made on, if the run has one; targets are chosen by its predictions.
+        surrogate: model on which the examples are made, if the run has one. Its predictions determine the targets.
         fitted: the fitted attack, for a run with `fitted_on`.
         progress: called with the number of images just attacked.
 
@@ -72,11 +72,11 @@ def attack_shard(  # noqa: PLR0913 - as run_attack
 
 
 def precisions_of(cell: AttackRun) -> tuple[str | None, ...]:
-    """Return the precision of the run's model calls: the given one, or each that a search tries."""
+    """Return the numeric precisions of the run's model calls: one, or all that a search tries."""
     return cell.grid.get("precision", (precision_of(cell.row, cell.parameters),))
 
 
 def _row_to_run(cell: AttackRun) -> Implementation:
-    """Return the run's implementation; a user's attack that is known from a record is loaded from its file."""
+    """Return the run's implementation. If a record describes a user's attack, load the attack from its file."""
     name = cell.search.inside
     return find_implementation(name) if is_foreign(cell) and is_file_name(name) else cell.row

@@ -52,7 +52,7 @@ def certify(  # noqa: PLR0913 - the names of the paper's algorithm by keyword
     seed: int = 0,
     progress: Callable[[int], object] | None = None,
 ) -> Certificates:
-    """Certify images by Cohen et al.'s CERTIFY: choose a class by some samples, bound its probability by others.
+    """Certify images with Cohen et al.'s algorithm CERTIFY: some samples select a class, others bound its probability.
 
     The radius is sigma times the normal quantile of the bound (their theorem 1). If the bound is not above 1/2, the
     smoothed model abstains. The bound is Clopper and Pearson's, one-sided: an image's certificate is wrong with a
@@ -148,7 +148,10 @@ def split_smoothed(model: str) -> tuple[str, float]:
 
 
 def _count(classifier: Classifier, image: Tensor, sigma: float, draws: int) -> np.ndarray:
-    """Count the classes predicted for noisy copies of an image (C, H, W), without copies with non-finite logits."""
+    """Count how often each class is predicted for noisy copies of an image, (C, H, W).
+
+    Copies with non-finite logits are not counted.
+    """
     counts: Tensor | None = None
     for start in range(0, draws, PASS_SIZE):
         copies = image.expand(min(PASS_SIZE, draws - start), *image.shape)

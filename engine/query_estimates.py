@@ -1,4 +1,4 @@
-"""Rough estimates of the queries per image, for the remaining time before anything is measured."""
+"""Rough estimates of the queries per image, for the remaining time before any measurement."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -40,7 +40,7 @@ def estimate_queries(cell: AttackRun) -> float:
 
 
 def expected_work(plan: Any) -> dict[str, tuple[int, float]]:
-    """Return the work of a plan by the names that executors report: number of images, and passes per image.
+    """Return the expected work of a plan by the names that executors report: number of images, and passes per image.
 
     Args:
         plan: see `plan.plan.Plan`.

@@ -29,7 +29,7 @@ class LoadOptions(NamedTuple):
     isolation: Isolation = NOT_ISOLATED
 
     def load(self, name: str, device: str) -> Classifier:
-        """Load a model by name; raises the errors of `load_model`."""
+        """Load a model by name. Raises the errors of `load_model`."""
         return load_model(name, device, transport=self.transport, isolation=self.isolation)
 
 
@@ -86,11 +86,11 @@ class DataSource:
 
 @dataclass(frozen=True)
 class FitSource:
-    """Source of the images that an attack is fitted on, like `DataSource`; evaluation images are removed.
+    """Source of the images on which an attack is fitted, like `DataSource`. Evaluation images are removed.
 
     Args:
         name: name of the data.
-        limit: largest number of images, the first that are not evaluated; None for all.
+        limit: largest number of images, taken from the first that are not evaluation images; None for all.
         data: the images, if the caller passed them.
     """
 
@@ -133,13 +133,13 @@ class LoadedCache:
         self._data: tuple[Any, Data] | None = None
 
     def adopt(self, other: "LoadedCache") -> None:
-        """Take over the model and images of a different cache if this one is empty, and clear that cache."""
+        """Take the model and images from a different cache if this one is empty, and clear the other."""
         if self._model is None:
             self._model, self._data = other._model, other._data
         other.forget()
 
     def known(self, source: ModelSource, device: str) -> Classifier | None:
-        """Return the classifier of a source if it is the cached one."""
+        """Return the classifier of a source if it is cached; otherwise None."""
         key = (source.name, id(source.classifier), device)
         return self._model[1] if self._model is not None and self._model[0] == key else None
 
@@ -159,7 +159,10 @@ class LoadedCache:
         self._surrogate = None
 
     def surrogate(self, sources: Sequence[ModelSource], device: str) -> Classifier:
-        """Return the surrogate, the mean-logit ensemble of several models, cached next to the evaluated model."""
+        """Return the surrogate of several models, whose logits are averaged.
+
+        It is cached in addition to the evaluated model.
+        """
         key = (tuple((source.name, id(source.classifier)) for source in sources), device)
         if self._surrogate is None or self._surrogate[0] != key:
             self._surrogate = (key, mean_logit_ensemble([source.load(device) for source in sources]))

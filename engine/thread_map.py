@@ -18,9 +18,9 @@ _WAITING = 2  # steps per thread that are started before their results are consu
 def thread_map(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
     """Apply a function to items on threads, for steps that wait for NumPy, Arrow, Pillow, torch or a disk.
 
-    Results come in the order of the items, and only the calling thread uses the items' iterator. Few steps run ahead of
-    the caller, which limits memory. Meanwhile NumPy and SciPy multiply matrices with one thread each in this process:
-    products of thin matrices on several threads are slower, tenfold if other processes use the cores.
+    Results come in the order of the items, and only the calling thread uses the items' iterator. Only a few steps run
+    ahead of the caller, which limits memory. During the map, NumPy and SciPy multiply matrices with one thread each in
+    this process: products of thin matrices on several threads are slower, tenfold if other processes use the cores.
 
     Args:
         function: called with one item, from several threads at a time, or in this thread if there is one core.

@@ -32,7 +32,7 @@ class UserMetric(NamedTuple):
 
     Args:
         name: "path/to/file.py:function", which is also its symbol.
-        function: called with those of `OF_RECORDS` and `OF_IMAGES` that it names, each of shape (n, ...).
+        function: takes as arguments any of the names in `OF_RECORDS` and `OF_IMAGES`, each of shape (n, ...).
         needs: names of its arguments.
         digest: digest of its code, as far as it can be identified.
         unknown: reasons why the digest may be incomplete; empty if it is complete.
@@ -48,7 +48,7 @@ class UserMetric(NamedTuple):
 
     @property
     def of_records(self) -> bool:
-        """Whether it can be computed from stored records."""
+        """Whether the metric can be computed from stored records."""
         return set(self.needs) <= set(OF_RECORDS)
 
     def values(self, given: Mapping[str, Any]) -> Tensor:
@@ -56,7 +56,7 @@ class UserMetric(NamedTuple):
 
         Raises:
             ModelFailed: if the function fails, or changes the model; the message names the file and the user's line.
-            InvalidInput: if it returns something else.
+            InvalidInput: if it returns any other value.
         """
         guard = StateGuard(given["model"]) if "model" in self.needs else None
         try:
@@ -81,7 +81,9 @@ def _numbers(returned: Any, count: int, name: str) -> Tensor:
 
 
 def find_metric(name: str) -> UserMetric:
-    """Load the metric "path/to/file.py:function"; cached until the file, or a local import of it, changes.
+    """Load the metric "path/to/file.py:function".
+
+    It is cached until the file, or a local module that it imports, changes.
 
     Raises:
         Unavailable: if there is no such file.
@@ -115,7 +117,10 @@ def sealed_name(name: str) -> str:
 
 
 def plain_name(measure: str) -> str:
-    """Return the name in a run's measure, "my.py:f code 3f2a..."; other measures stay as they are."""
+    """Return the name without the digest of the code in a run's measure, "my.py:f code 3f2a...".
+
+    Other measures unchanged.
+    """
     return measure.partition(_MARK)[0]
 
 

@@ -30,14 +30,14 @@ ENLARGED = 8  # times the difference, so that it can be seen
 
 
 def libraries_of(attack: str) -> list[str]:
-    """The installed libraries that have an attack."""
+    """Return the installed libraries that have an attack."""
     rows = (IMPLEMENTATIONS.get(f"{library}:{attack}") for library in LIBRARIES)
     return [row.library for row in rows if row and LIBRARIES[row.library].is_installed]
 
 
 @lru_cache
 def load(model: str) -> tuple[Any, torch.Tensor, torch.Tensor]:
-    """A model, its images and their labels."""
+    """Return a model, its images and their labels."""
     data, limit = MODELS[model]
     images, labels, _ = davylamp.load_data(data, limit=limit)
     return davylamp.load_model(model), images, labels
@@ -45,7 +45,7 @@ def load(model: str) -> tuple[Any, torch.Tensor, torch.Tensor]:
 
 @lru_cache
 def class_names(model: str) -> list[str]:
-    """Names of the classes: ImageNet's, or the digits."""
+    """Return the names of the classes: ImageNet's, or the digits."""
     if MODELS[model][0] == "demo:digits":
         return [str(digit) for digit in range(10)]
     from torchvision.models import ResNet18_Weights
@@ -58,14 +58,14 @@ def attack_image(model: str, place: int, attack: str, library: str, radius: floa
 
     Args:
         model: a key of `MODELS`.
-        place: of the image, from 0; one beyond the last begins again.
+        place: index of the image, from 0. Indices beyond the last begin again.
         attack: a key of `ATTACKS`.
         library: one of `libraries_of(attack)`.
         radius: largest change of a pixel, in (0, 1].
 
     Returns:
-        The clean image, the adversarial one and the enlarged difference, as (height, width, channels) in [0, 1]; and
-        the outcome in words.
+        The clean image, the adversarial image and the enlarged difference, as (height, width, channels) in [0, 1], and
+        a sentence on the outcome.
     """
     classifier, images, labels = load(model)
     index = int(place) % len(images)
@@ -114,7 +114,7 @@ def _picture(image: torch.Tensor) -> np.ndarray:
 
 
 def build_page() -> Any:
-    """The page, which `launch()` serves."""
+    """Build the page, which `launch()` serves."""
     import gradio as gr
 
     with gr.Blocks(title="davylamp") as page:

@@ -2,7 +2,7 @@
 
 Functions of tensors, batched, on the device and in the precision of their arguments. `METRICS` maps each symbol to
 its record, in the order of the imports below. `reduction="none"` gives one value per image, NaN where the image does
-not count; `summarise` turns those into a mean and the number of images that it rests on.
+not count; `summarise` turns these into a mean and the number of images that count.
 """
 
 from typing import TYPE_CHECKING

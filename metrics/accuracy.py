@@ -27,7 +27,7 @@ def clean_accuracy(logits: Tensor, labels: Tensor, *, reduction: Reduction = "me
     """Share of the images that the model classifies correctly.
 
     Args:
-        logits: of the clean images, shape (N, K); on a tie the first class is predicted.
+        logits: logits of the clean images, shape (N, K); on a tie the first class is predicted.
         labels: true classes, shape (N,), int64.
         reduction: "mean" or "sum" over the images, or "none".
 
@@ -59,10 +59,10 @@ def macro_f1(logits: Tensor, labels: Tensor, *, classes: Literal["met", "all"] =
     """Unweighted mean over the classes of the F1 score.
 
     F1 = 2 P R / (P + R) with precision P and recall R, 0/0 counted as 0. The paper sums over images and divides by
-    their number, although precision and recall belong to classes: a slip.
+    their number, although precision and recall are defined for classes.
 
     Args:
-        logits: of the clean images, shape (N, K).
+        logits: logits of the clean images, shape (N, K).
         labels: true classes, shape (N,), int64.
         classes: "met" averages over the classes that occur among labels or predictions, "all" over all K.
 
@@ -102,7 +102,7 @@ def true_class_confidence(logits: Tensor, labels: Tensor, *, reduction: Reductio
     """Probability that the model gives to the true class, whether it predicts it or not.
 
     Args:
-        logits: of the clean images, shape (N, K).
+        logits: logits of the clean images, shape (N, K).
         labels: true classes, shape (N,), int64.
         reduction: "mean" or "sum" over the images, or "none".
 
@@ -142,14 +142,15 @@ def robust_accuracy(
 ) -> Tensor:
     """Share of all images that are right when clean and that no attack of the threat model fools: the worst case.
 
-    Image by image: where several attacks ran, an image that one of them fools is not robust. In tables an image that
-    broke a rule is not robust either, and of a random model an image counts as the share of its draws.
+    If several attacks ran, an image that one of them fools is not robust. In tables, an image with an invalid result is
+    not robust either, and for a random model an image counts with the rate of its samples.
 
     Args:
-        logits: of the clean images, shape (N, K).
-        adv_logits: of the adversarial images, shape (N, K), or of A attacks, shape (A, N, K).
+        logits: logits of the clean images, shape (N, K).
+        adv_logits: logits of the adversarial images, shape (N, K), or of A attacks, shape (A, N, K).
         labels: true classes, shape (N,), int64.
-        targets: target classes, shape (N,), int64: what is not driven to its target counts as robust; None: no target.
+        targets: target classes, shape (N,), int64. An image that is not classified as its target counts as robust. None
+            without targets.
         reduction: "mean" or "sum" over the images, or "none".
 
     Returns:

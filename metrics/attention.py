@@ -62,13 +62,13 @@ def grad_cam(
     Args:
         model: classifier in evaluation mode, gives logits (N, K).
         inputs: images in [0, 1], shape (N, C, H, W).
-        classes: whose maps are wanted, shape (N,), or several for each image, shape (N, M), int64; several cost one
+        classes: class of each map, shape (N,), or several for each image, shape (N, M), int64. Several need only one
             forward pass.
         layer: name of the layer (as in `model.named_modules()`) or the module itself; None finds the output of the
             last stage, after its activation, for torchvision's classifiers and EfficientNet-Lite, also inside a
-            wrapper. For vision transformers that is the first norm of the last block, for Swin the last norm.
+            wrapper. For vision transformers it is the first norm of the last block, for Swin the last norm.
         score: "logit", as Grad-CAM has it, or "softmax", the probability.
-        layout: of the output of the layer: "maps" (N, c, h, w), "maps-last" (N, h, w, c), or "tokens" (N, t, c), a
+        layout: layout of the layer's output: "maps" (N, c, h, w), "maps-last" (N, h, w, c), or "tokens" (N, t, c), a
             square of positions with or without a class token before it; None: tokens if it has three dimensions,
             maps-last for Swin, else maps.
 
@@ -76,8 +76,8 @@ def grad_cam(
         Shape (N, h, w), or (N, M, h, w) for several, >= 0.
 
     Raises:
-        ValueError: if shapes, types or values are not as described, no layer is known for the model, or the layer
-            takes no part in the score.
+        ValueError: if shapes, types or values are not as described, no layer is known for the model, or the score does
+            not depend on the layer.
     """
     sizes = check_images(inputs=inputs)
     several = isinstance(classes, Tensor) and classes.ndim == 2
@@ -116,7 +116,7 @@ def predicted_attention_similarity(
     Args:
         predicted_cams: maps of the class predicted for the clean image, shape (N, h, w), >= 0.
         predicted_adv_cams: maps on the adversarial image of the class predicted for it, shape (N, h, w), >= 0.
-        logits: of the clean images, shape (N, K).
+        logits: logits of the clean images, shape (N, K).
         labels: true classes, shape (N,), int64.
         reduction: "mean" or "sum" over the images that count, or "none".
 
@@ -155,7 +155,7 @@ def true_attention_similarity(
     Args:
         true_cams: maps of the true class on the clean image, shape (N, h, w), >= 0.
         true_adv_cams: maps of the true class on the adversarial image, shape (N, h, w), >= 0.
-        logits: of the clean images, shape (N, K).
+        logits: logits of the clean images, shape (N, K).
         labels: true classes, shape (N,), int64.
         reduction: "mean" or "sum" over the images that count, or "none".
 
@@ -172,7 +172,10 @@ def true_attention_similarity(
 
 
 def _cosine(cams: Tensor, adv_cams: Tensor) -> Tensor:
-    """Cosine of each pair of maps, NaN if one is all zero; scaled first, so that small maps do not vanish."""
+    """Cosine of each pair of maps, NaN if one is all zero.
+
+    Maps are scaled first, so that small values do not underflow.
+    """
     pairs = [at_least_float32(maps).flatten(1) for maps in (cams, adv_cams)]
     directions = [maps / maps.amax(1, keepdim=True) for maps in pairs]
     norms = [torch.linalg.vector_norm(maps, dim=1) for maps in directions]
@@ -196,7 +199,7 @@ def _layer(model: nn.Module, layer: str | nn.Module | None) -> nn.Module:
 
 
 def _layout(model: nn.Module, layout: Layout | None) -> Layout | None:
-    """Return the checked layout; None if the number of dimensions determines it."""
+    """Return the layout after checking it; None if it follows from the number of dimensions."""
     check_choice("layout", layout, (None, "maps", "maps-last", "tokens"))
     if layout is None and any(type(part).__name__ in CHANNELS_LAST for part in model.modules()):
         return "maps-last"
@@ -204,7 +207,7 @@ def _layout(model: nn.Module, layout: Layout | None) -> Layout | None:
 
 
 def _known_layers(model: nn.Module) -> Iterator[nn.Module]:
-    """Yield the layer of each part of the model whose architecture is known."""
+    """Yield the layer for each part of the model whose architecture is known."""
     for part in model.modules():
         for path in LAYERS.get(type(part).__name__, ()):
             module: Any = part

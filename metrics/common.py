@@ -1,4 +1,4 @@
-"""Argument checks shared by all metrics, and arithmetic that half precision does not degrade."""
+"""Argument checks shared by all metrics, and arithmetic that does not suffer from half precision."""
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -29,14 +29,14 @@ def check(
     """Check tensors that share one shape, and return the sizes of its dimensions.
 
     Args:
-        tensors: by the caller's names for them.
-        dims: names of the dimensions, as "N K"; a name in `sizes` must have that size.
+        tensors: tensors by the names that error messages use.
+        dims: names of the dimensions, such as "N K". A name in `sizes` must have that size.
         kind: type of the elements; "number" is float or integer.
         within: least and largest allowed element, which excludes NaN; None to allow everything, including NaN.
-        sizes: sizes known already.
+        sizes: known sizes by name of the dimension.
 
     Returns:
-        The sizes of all dimensions so far.
+        The sizes of all dimensions known so far.
 
     Raises:
         TypeError: if one is not a tensor.
@@ -57,7 +57,10 @@ def check(
 
 
 def _check_elements(name: str, value: Tensor, kind: Kind, within: tuple[float, float] | None) -> None:
-    """Raise unless the elements are of the kind and all lie within the range (the extremes are NaN if one is)."""
+    """Raise ValueError unless the elements are of the kind and within the range.
+
+    The extremes are NaN if an element is.
+    """
     integer = not (value.is_floating_point() or value.is_complex() or value.dtype == torch.bool)
     fits = {
         "float": value.is_floating_point(),
@@ -78,9 +81,9 @@ def _check_elements(name: str, value: Tensor, kind: Kind, within: tuple[float, f
 def _extremes(value: Tensor) -> tuple[float, float]:
     """Return the least and largest element, NaN if one is; cached while the tensor lives and is unchanged.
 
-    Memory that NumPy may change unnoticed (which torch cannot resize) and inference tensors (which have no version) are
-    checked each time. Writes through `.data` do not change the version and are not noticed until the tensor is changed
-    in a different way.
+    Memory that is shared with NumPy (which torch cannot resize) and inference tensors (which have no version) are
+    checked each time. Writes through `.data` are not detected until the tensor is changed in a different way, because
+    they do not change its version.
     """
     watched = not value.is_inference() and value.untyped_storage().resizable()
     known = _EXTREMES.get(value) if watched else None
@@ -127,14 +130,14 @@ def check_pairs(inputs: Tensor, adv_inputs: Tensor, success: Tensor | None, *, l
 
 
 def check_choice(name: str, value: Any, allowed: Iterable[Any]) -> None:
-    """Raise ValueError unless the value of an option is one of those allowed."""
+    """Raise ValueError unless the value of an option is allowed."""
     allowed = list(allowed)
     if value not in allowed:
         raise ValueError(f"expected {name} to be one of {', '.join(map(repr, allowed))}, got {value!r}")
 
 
 def at_least_float32(values: Tensor) -> Tensor:
-    """Float64 and float32 stay as they are; half precision becomes float32."""
+    """Convert half precision to float32. Float32 and float64 stay unchanged."""
     return values if values.dtype in (torch.float32, torch.float64) else values.float()
 
 
@@ -144,7 +147,7 @@ def nan_where_undefined(values: Tensor, where: Tensor | None) -> Tensor:
 
 
 def as_float(true: Tensor, like: Tensor) -> Tensor:
-    """Return 1 for true and 0 for false, in the precision that goes with the tensor `like`."""
+    """Return 1 for true and 0 for false, in a precision that suits the tensor `like`."""
     return true.to(torch.float64 if like.dtype == torch.float64 else torch.float32)
 
 
@@ -155,7 +158,7 @@ def confidence(logits: Tensor, classes: Tensor) -> Tensor:
 
 
 def grey_levels(images: Tensor) -> Tensor:
-    """Return the nearest of the 256 levels of an 8-bit image, half a level rounded up, for values in [0, 1]."""
+    """Return the nearest 8-bit grey level, 0 to 255, for values in [0, 1]. Half a level is rounded up."""
     images = at_least_float32(images)
     return torch.add(images.new_tensor(0.5), images, alpha=255).floor_()
 
@@ -168,17 +171,17 @@ def l2_divisor(values: int, normalisation: Normalisation) -> float:
 
 
 def values_at_once(device: torch.device) -> int:
-    """Return the number of colour values of a group of images that suits the device."""
+    """Return a suitable number of colour values per group of images for the device."""
     return VALUES["cpu" if device.type == "cpu" else "other"]
 
 
 def in_groups(function: Callable[..., Tensor], *images: Tensor, at_once: int | None = None) -> Tensor:
-    """Apply a function with one value per image to groups of images, small enough to stay fast; without gradients.
+    """Apply a function with one value per image to groups of images, without gradients. Small groups are faster.
 
     Args:
         function: takes as many tensors (n, C, H, W), float32 or float64, and returns shape (n,).
         *images: each of shape (N, C, H, W).
-        at_once: colour values in a group; None: what suits the device.
+        at_once: colour values in a group; None for a number that suits the device.
 
     Returns:
         The values, shape (N,).

@@ -35,12 +35,12 @@ PAPER_KS = (1, 2, 5, 10, 20, 50, 100)
 def fooling_rate_at_k(logits: Tensor, adv_logits: Tensor, k: int, *, reduction: Reduction = "mean") -> Tensor:
     """Share of the images whose clean prediction is no longer among the K most probable classes.
 
-    Classes that tie with the clean prediction do not push it down: a tie counts against the attack. With no more than K
-    classes every prediction is among the first K, whatever the attack did: the rate is undefined, NaN.
+    Classes that tie with the clean prediction do not lower its rank, so a tie counts against the attack. With at most K
+    classes every prediction is among the first K, so the rate is undefined, NaN.
 
     Args:
-        logits: of the clean images, shape (N, C); the paper takes correctly classified ones.
-        adv_logits: of the adversarial images, shape (N, C).
+        logits: logits of the clean images, shape (N, C); the paper takes correctly classified ones.
+        adv_logits: logits of the adversarial images, shape (N, C).
         k: number of most probable classes, at least 1.
         reduction: "mean" or "sum" over the images, or "none".
 
@@ -73,11 +73,12 @@ def fooling_rate_auc(
 ) -> Tensor:
     """Area under the fooling rate at K by the trapezoid rule on a linear axis, over the width of the axis.
 
-    Axis and normaliser are not in the paper, and its values for the weakest attacks cannot be reached with these.
+    The paper gives neither the axis nor the normalisation, and its values for the weakest attacks cannot be obtained
+    with these.
 
     Args:
-        logits: of the clean images, shape (N, C); the paper takes correctly classified ones.
-        adv_logits: of the adversarial images, shape (N, C).
+        logits: logits of the clean images, shape (N, C); the paper takes correctly classified ones.
+        adv_logits: logits of the adversarial images, shape (N, C).
         ks: values of K, at least two, increasing, from 1; the paper's by default.
         reduction: "mean" or "sum" over the images, or "none".
 
@@ -122,10 +123,10 @@ def semantic_confusion(
     """Share of the images whose prediction under attack means something else than the clean prediction.
 
     Args:
-        logits: of the clean images, shape (N, C); the paper takes correctly classified ones.
-        adv_logits: of the adversarial images, shape (N, C).
-        similarity: of each class to each, shape (C, C), -1 to 1, as `imagenet_wup` gives for ImageNet; NaN where it is
-            undefined.
+        logits: logits of the clean images, shape (N, C); the paper takes correctly classified ones.
+        adv_logits: logits of the adversarial images, shape (N, C).
+        similarity: similarity of each pair of classes, shape (C, C), -1 to 1, such as `imagenet_wup` for ImageNet;
+            NaN where it is undefined.
         threshold: classes less similar than this are confused.
         reduction: "mean" or "sum" over the images that count, or "none".
 
@@ -161,9 +162,9 @@ def visual_confusion(
     """Share of the images whose prediction under attack looks like something else than the clean prediction.
 
     Args:
-        logits: of the clean images, shape (N, C); the paper takes correctly classified ones.
-        adv_logits: of the adversarial images, shape (N, C).
-        weight: of the last linear layer of the model, shape (C, d).
+        logits: logits of the clean images, shape (N, C); the paper takes correctly classified ones.
+        adv_logits: logits of the adversarial images, shape (N, C).
+        weight: weight of the last linear layer of the model, shape (C, d).
         threshold: classes less similar than this are confused.
         reduction: "mean" or "sum" over the images that count, or "none".
 
@@ -201,9 +202,9 @@ def targeted_semantic_confusion(
 
     Args:
         targets: target classes, shape (N,), int64.
-        adv_logits: of the adversarial images, shape (N, C).
-        similarity: of each class to each, shape (C, C), -1 to 1, as `imagenet_wup` gives for ImageNet; NaN where it is
-            undefined.
+        adv_logits: logits of the adversarial images, shape (N, C).
+        similarity: similarity of each pair of classes, shape (C, C), -1 to 1, such as `imagenet_wup` for ImageNet;
+            NaN where it is undefined.
         threshold: classes less similar than this are confused.
         reduction: "mean" or "sum" over the images that count, or "none".
 
@@ -241,8 +242,8 @@ def targeted_visual_confusion(
 
     Args:
         targets: target classes, shape (N,), int64.
-        adv_logits: of the adversarial images, shape (N, C).
-        weight: of the last linear layer of the model, shape (C, d).
+        adv_logits: logits of the adversarial images, shape (N, C).
+        weight: weight of the last linear layer of the model, shape (C, d).
         threshold: classes less similar than this are confused.
         reduction: "mean" or "sum" over the images that count, or "none".
 
@@ -261,7 +262,7 @@ def weight_similarity(weight: Tensor) -> Tensor:
     """Visual similarity of classes: cosine between their rows of the last layer, without bias.
 
     Args:
-        weight: of the last linear layer of the model, shape (C, d).
+        weight: weight of the last linear layer of the model, shape (C, d).
 
     Returns:
         Shape (C, C), in [-1, 1], 1 on the diagonal; NaN for a class with a row of zeros.
@@ -282,7 +283,7 @@ def rank_of_clean(logits: Tensor, adv_logits: Tensor) -> Tensor:
 
 
 def _confused(before: Tensor, adv_logits: Tensor, similarity: Tensor, threshold: float) -> Tensor:
-    """Return 1 where the prediction under attack is less similar to the class before than the threshold, else 0."""
+    """Return 1 if the prediction under attack is less similar to the class `before` than the threshold, otherwise 0."""
     classes = adv_logits.shape[1]
     check({"similarity": similarity}, "C C", within=None, sizes={"C": classes})
     alike = similarity[before, adv_logits.argmax(1)]

@@ -27,12 +27,12 @@ def corruption_error(errors: Tensor, *, baseline_errors: Tensor | None = None) -
 
     Args:
         errors: error rate of each corruption at each severity, shape (corruptions, severities), in [0, 1].
-        baseline_errors: error rates of a reference model, same shape; each sum is divided by the reference's, as
+        baseline_errors: error rates of a reference model, same shape; each sum is divided by that of the reference, as
             Hendrycks does.
 
     Returns:
-        Shape (corruptions,); from 0 to the number of severities, or a ratio, NaN where the reference makes no error
-        (`summarise` counts them).
+        Shape (corruptions,); from 0 to the number of severities, or a ratio, NaN if the reference makes no error
+        (`summarise` counts these).
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -93,8 +93,8 @@ def relative_corruption_error(
     Args:
         errors: error rate of each corruption at each severity, shape (corruptions, severities), in [0, 1].
         clean_error: error rate without corruption, in [0, 1].
-        subtract: the clean error from "each" error rate, so that an insensitive model gets 0, or "once" from each
-            sum, another reading of the equation.
+        subtract: whether the clean error is subtracted from "each" error rate, so that an insensitive model gets 0, or
+            "once" from each sum, a different interpretation of the equation.
 
     Returns:
         A scalar; 0 ("each") if corruption changes nothing; NaN without corruptions.
@@ -125,7 +125,7 @@ def flip_probability(frames: Tensor, *, against: Literal["previous", "first"] = 
 
     Args:
         frames: predictions along each sequence, shape (sequences, frames), int64, at least 2 frames.
-        against: the frame each is compared with: "previous", or "first", as Hendrycks does for noise.
+        against: frame with which each frame is compared: "previous", or "first", as Hendrycks does for noise.
 
     Returns:
         A scalar; a fraction; 0 for constant predictions; NaN without sequences.
@@ -157,11 +157,12 @@ def mean_flip_rate(flip_probabilities: Tensor, base_flip_probabilities: Tensor) 
     """Flip probability over that of a reference model, averaged over the corruptions.
 
     Args:
-        flip_probabilities: of each corruption, shape (corruptions,), in [0, 1].
-        base_flip_probabilities: of the reference model, which the paper does not name, same shape.
+        flip_probabilities: flip probability of each corruption, shape (corruptions,), in [0, 1].
+        base_flip_probabilities: those of the reference model, which the paper does not name, same shape.
 
     Returns:
-        A scalar; a ratio, 1 for equal models; over the corruptions where it is defined, see `flip_rates`; NaN if none.
+        A scalar; a ratio, 1 for equal models; over the corruptions for which `flip_rates` is defined; NaN without such
+        corruptions.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -173,11 +174,11 @@ def flip_rates(flip_probabilities: Tensor, base_flip_probabilities: Tensor) -> T
     """Flip probability over that of a reference model for each corruption.
 
     Args:
-        flip_probabilities: of each corruption, shape (corruptions,), in [0, 1].
-        base_flip_probabilities: of the reference model, same shape.
+        flip_probabilities: flip probability of each corruption, shape (corruptions,), in [0, 1].
+        base_flip_probabilities: those of the reference model, same shape.
 
     Returns:
-        Shape (corruptions,); a ratio; NaN where the reference never flips (`summarise` counts them).
+        Shape (corruptions,); a ratio; NaN if the reference never flips (`summarise` counts these).
 
     Raises:
         ValueError: if shapes, types or values are not as described.

@@ -26,8 +26,8 @@ AT_LEAST_ZERO = (0.0, float("inf"))
 def time_cost_levels(seconds: Tensor) -> Tensor:
     """Rank of the running time of each attack among all, in five levels: 0 very fast to 4 very slow.
 
-    The paper gives no cut points: these are five equal groups of ranks. Equal times share a level; only the order
-    means anything.
+    The paper gives no boundaries of the levels; here they are five equal groups of ranks. Equal times share a level.
+    Only the order of levels has a meaning.
 
     Args:
         seconds: running time of each attack, shape (A,), >= 0.

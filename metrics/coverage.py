@@ -34,15 +34,16 @@ def multisection_coverage(
 ) -> Tensor:
     """Share of the sections of the neurons' known ranges that the test set reaches.
 
-    The range of each neuron is cut into equal sections, closed below, the last one closed above too; values outside
-    count nowhere. A neuron with high = low reaches one section, the first, when it takes that value.
+    The range of each neuron is cut into equal sections. A section includes its lower bound, and the last section also
+    its upper bound. Values outside the range do not count. If a neuron has high = low, only its first section can be
+    reached, by exactly that value.
 
     Args:
-        activations: on the test set, shape (N, units) or (N, C, h, w).
+        activations: activations on the test set, shape (N, units) or (N, C, h, w).
         low: least value of each neuron on the training set, shape (units,).
         high: greatest value of each neuron on the training set, shape (units,).
         sections: number of sections, at least 1.
-        neurons: "unit" or "channel"; `low` and `high` belong to the same.
+        neurons: "unit" or "channel"; `low` and `high` must be for the same neurons.
 
     Returns:
         A scalar; a fraction; 0 without images.
@@ -70,10 +71,10 @@ def boundary_coverage(activations: Tensor, low: Tensor, high: Tensor, *, neurons
     """Share of the two ends of the neurons' known ranges that the test set goes beyond.
 
     Args:
-        activations: on the test set, shape (N, units) or (N, C, h, w).
+        activations: activations on the test set, shape (N, units) or (N, C, h, w).
         low: least value of each neuron on the training set, shape (units,).
         high: greatest value of each neuron on the training set, shape (units,).
-        neurons: "unit" or "channel"; `low` and `high` belong to the same.
+        neurons: "unit" or "channel"; `low` and `high` must be for the same neurons.
 
     Returns:
         A scalar; a fraction; 0 without images or on the training set itself.
@@ -102,10 +103,10 @@ def strong_activation_coverage(activations: Tensor, low: Tensor, high: Tensor, *
     """Share of the neurons that the test set drives above their known range.
 
     Args:
-        activations: on the test set, shape (N, units) or (N, C, h, w).
+        activations: activations on the test set, shape (N, units) or (N, C, h, w).
         low: least value of each neuron on the training set, shape (units,).
         high: greatest value of each neuron on the training set, shape (units,).
-        neurons: "unit" or "channel"; `low` and `high` belong to the same.
+        neurons: "unit" or "channel"; `low` and `high` must be for the same neurons.
 
     Returns:
         A scalar; a fraction; 0 without images or on the training set itself.
@@ -151,7 +152,7 @@ def top_k_coverage(layers: Sequence[Tensor], k: int, *, neurons: Neurons = "unit
 
 
 def sections_reached(units: Tensor, low: Tensor, high: Tensor, sections: int) -> Tensor:
-    """Which sections of the neurons' ranges are reached; those of several sets of images are united by "or".
+    """Return which sections of the neurons' ranges are reached. The union of several sets of images is their "or".
 
     Args:
         units: values of the neurons, shape (N, units), from `neuron_values`.
@@ -184,7 +185,7 @@ def beyond_ranges(units: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Ten
 
 
 def most_active(units: Tensor, k: int) -> Tensor:
-    """Which neurons of a layer are among its k most active for some image, bool, shape (units,).
+    """Return which neurons of a layer are among its k most active for some image, bool, shape (units,).
 
     Args:
         units: values of the neurons, shape (N, units), from `neuron_values`.
@@ -197,10 +198,10 @@ def most_active(units: Tensor, k: int) -> Tensor:
 
 
 def neuron_values(activations: Tensor, neurons: Neurons = "unit", name: str = "activations") -> Tensor:
-    """Checked values of the neurons, shape (N, units), of activations (N, units) or (N, C, h, w).
+    """Return the checked values of the neurons, shape (N, units), from activations (N, units) or (N, C, h, w).
 
     Raises:
-        ValueError: if the activations or `neurons` are something else.
+        ValueError: if the activations or `neurons` are not as described.
     """
     check_choice("neurons", neurons, ("unit", "channel"))
     maps = isinstance(activations, Tensor) and activations.ndim == 4
@@ -212,7 +213,7 @@ def neuron_values(activations: Tensor, neurons: Neurons = "unit", name: str = "a
 
 
 def _check_ranges(units: Tensor, low: Tensor, high: Tensor) -> None:
-    """Raise unless each neuron has a range."""
+    """Raise ValueError unless each neuron has a range."""
     check({"low": low, "high": high}, "units", sizes={"units": units.shape[1]})
     if (low > high).any():
         raise ValueError("expected low <= high for every neuron, got a larger one")

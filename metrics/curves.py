@@ -1,6 +1,6 @@
-"""Success and accuracy as functions of the distortion, and the numbers that sum a curve up.
+"""Success and accuracy as functions of the distortion, and numbers that summarise a curve.
 
-A distance belongs to an image: 0 if the clean image is misclassified already, infinite if the attack failed.
+The distance of an image is 0 if the clean image is already misclassified, and infinite if the attack failed.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ GRID = 64  # first guesses of the rate of an exponential
 
 
 class HalfDistortion(NamedTuple):
-    """Distortion that halves the accuracy, from an exponential: rate of decay and quality of the fit."""
+    """Distortion that halves the accuracy, from an exponential fit, with the rate of decay and quality of the fit."""
 
     value: float
     rate: float
@@ -29,7 +29,7 @@ def success_curve(distances: Tensor, budgets: Tensor) -> Tensor:
     """Share of all images that the attack gets misclassified within each budget.
 
     Args:
-        distances: of each image, shape (N,), >= 0.
+        distances: distance of each image, shape (N,), >= 0.
         budgets: distortions, shape (B,), >= 0.
 
     Returns:
@@ -50,7 +50,7 @@ def accuracy_curve(distances: Tensor, budgets: Tensor) -> Tensor:
     """Share of all images that the model still classifies correctly within each budget.
 
     Args:
-        distances: of each image, shape (N,), >= 0.
+        distances: distance of each image, shape (N,), >= 0.
         budgets: distortions, shape (B,), >= 0.
 
     Returns:
@@ -79,15 +79,15 @@ def accuracy_curve(distances: Tensor, budgets: Tensor) -> Tensor:
 def half_distortion(distances: Tensor) -> HalfDistortion:
     """Distortion at which an exponential through the clean accuracy falls to half of it.
 
-    Least squares for the rate alone, on the accuracy at 0 and just after each distance; the paper fixes neither the
+    The rate is fitted by least squares to the accuracy at 0 and just after each distance. The paper fixes neither the
     method nor the points.
 
     Args:
-        distances: of each image, shape (N,), >= 0.
+        distances: distance of each image, shape (N,), >= 0.
 
     Returns:
         The distortion ln 2 / rate, the rate and R^2; infinite, 0 and NaN if the attack always fails; all NaN without
-        correctly classified images or if all of them fall at one distance, which no rate fits.
+        correctly classified images, or if all these are fooled at the same distance, which no exponential fits.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -113,10 +113,11 @@ def empirical_half_distortion(distances: Tensor) -> float:
     """Least distortion at which the accuracy is at most half of the clean accuracy.
 
     Args:
-        distances: of each image, shape (N,), >= 0.
+        distances: distance of each image, shape (N,), >= 0.
 
     Returns:
-        In the unit of the distances; infinite if it stays above half; NaN without correctly classified images.
+        In the unit of the distances; infinite if the accuracy stays above half; NaN without correctly classified
+        images.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -130,10 +131,10 @@ def best_distances(distances: Sequence[Tensor]) -> Tensor:
     """Least distance of each image over several attacks or settings of one.
 
     Args:
-        distances: for each attack, of each image, shape (N,), >= 0.
+        distances: for each attack, the distance of each image, shape (N,), >= 0.
 
     Returns:
-        Shape (N,); infinite where all fail.
+        Shape (N,); infinite if all attacks fail.
 
     Raises:
         ValueError: if shapes, types or values are not as described, or there is no attack.
@@ -162,12 +163,12 @@ def local_optimality(distances: Tensor, best_distances: Tensor) -> Tensor:
     best distances and r the clean accuracy.
 
     Args:
-        distances: of each image, shape (N,), at least the best.
-        best_distances: least distance of each image over all attacks, shape (N,), as `best_distances` gives.
+        distances: distance of each image, shape (N,), at least the best.
+        best_distances: least distance of each image over all attacks, shape (N,), from the function `best_distances`.
 
     Returns:
-        A scalar; 1 if the attack equals the best, 0 if it never succeeds; NaN if a best distance is infinite or all
-        are equal.
+        A scalar; 1 if the attack equals the best, 0 if it never succeeds; NaN if a best distance is infinite, or all
+        best distances are equal.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -200,8 +201,8 @@ def quantised_success(
     """Share of the successful adversarial images that still fool the model once rounded to 8 bits.
 
     Args:
-        logits: of the clean images, shape (N, K).
-        adv_logits: of the adversarial images after rounding to 8 bits, shape (N, K).
+        logits: logits of the clean images, shape (N, K).
+        adv_logits: logits of the adversarial images after rounding to 8 bits, shape (N, K).
         labels: true classes, shape (N,), int64.
         success: which images fooled the model before rounding, shape (N,), bool.
         reduction: "mean" or "sum" over the images that count, or "none".
@@ -221,7 +222,7 @@ def quantised_success(
 
 
 def _decay_rate(distances: np.ndarray, shares: np.ndarray) -> float:
-    """Return the rate of the exponential from 1 that fits the shares best, by least squares."""
+    """Return the rate of the exponential from 1 that fits the accuracies best, by least squares."""
     from scipy.optimize import least_squares
 
     scale = float(distances.mean())

@@ -65,8 +65,8 @@ def rectify_ratio(logits: Tensor, defended_logits: Tensor, labels: Tensor, *, re
     """Share of all images that the original model gets wrong and the defended one right.
 
     Args:
-        logits: of the original model, shape (N, K).
-        defended_logits: of the defended model, shape (N, K).
+        logits: logits of the original model, shape (N, K).
+        defended_logits: logits of the defended model, shape (N, K).
         labels: true classes, shape (N,), int64.
         reduction: "mean" or "sum" over the images that count, or "none".
 
@@ -97,8 +97,8 @@ def sacrifice_ratio(
     """Share of all images that the original model gets right and the defended one wrong.
 
     Args:
-        logits: of the original model, shape (N, K).
-        defended_logits: of the defended model, shape (N, K).
+        logits: logits of the original model, shape (N, K).
+        defended_logits: logits of the defended model, shape (N, K).
         labels: true classes, shape (N,), int64.
         reduction: "mean" or "sum" over the images that count, or "none".
 
@@ -129,8 +129,8 @@ def classification_confidence_variance(
     """Absolute change of the probability of the true class, over images that both models get right.
 
     Args:
-        logits: of the original model, shape (N, K).
-        defended_logits: of the defended model, shape (N, K).
+        logits: logits of the original model, shape (N, K).
+        defended_logits: logits of the defended model, shape (N, K).
         labels: true classes, shape (N,), int64.
         reduction: "mean" or "sum" over the images that count, or "none".
 
@@ -171,10 +171,10 @@ def classification_output_stability(
     The divergence itself, not its root (which `scipy.spatial.distance.jensenshannon` returns).
 
     Args:
-        logits: of the original model, shape (N, K).
-        defended_logits: of the defended model, shape (N, K).
+        logits: logits of the original model, shape (N, K).
+        defended_logits: logits of the defended model, shape (N, K).
         labels: true classes, shape (N,), int64.
-        base: of the logarithm, above 1; the papers do not state it, 2 makes the largest value 1.
+        base: base of the logarithm, above 1. The papers do not state it; 2 makes the largest value 1.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
@@ -192,18 +192,18 @@ def classification_output_stability(
 
 
 def _right(logits: Tensor, defended_logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """1 where each of the two models is right, 0 where it is wrong, after the check of the arguments."""
+    """Return 1 where each of the two models is right, 0 where it is wrong, after checking the arguments."""
     check_classes(check_logits(logits=logits, defended_logits=defended_logits), labels=labels)
     return as_float(logits.argmax(1) == labels, logits), as_float(defended_logits.argmax(1) == labels, logits)
 
 
 def _both_right(logits: Tensor, defended_logits: Tensor, labels: Tensor) -> Tensor:
-    """Which images both models classify correctly."""
+    """Return the images that both models classify correctly."""
     return (logits.argmax(1) == labels) & (defended_logits.argmax(1) == labels)
 
 
 def _jensen_shannon(logits: Tensor, defended_logits: Tensor) -> Tensor:
-    """Divergence between the softmax of each pair of rows, in nats; 0 log 0 is 0."""
+    """Return the divergence between the softmax outputs of each pair of rows, in nats; 0 log 0 is 0."""
     p, q = at_least_float32(logits).softmax(1), at_least_float32(defended_logits).softmax(1)
     middle = (p + q) / 2
     terms = xlogy(p, p) + xlogy(q, q) - xlogy(p, middle) - xlogy(q, middle)

@@ -45,11 +45,12 @@ def adversarial_confidence_drop(
 ) -> Tensor:
     """Probability of the prediction under attack on the original model minus that on the defended one.
 
-    To the letter the prediction of each model; with a working defence the defended one predicts the true class.
+    According to the paper's wording, the prediction is that of each model; with a working defence, the defended model
+    predicts the true class.
 
     Args:
-        adv_logits: of the original model on its adversarial images, shape (N, K).
-        defended_adv_logits: of the defended model on its adversarial images, shape (N, K).
+        adv_logits: logits of the original model on its adversarial images, shape (N, K).
+        defended_adv_logits: logits of the defended model on its adversarial images, shape (N, K).
         of: "each" takes the class that each model predicts, "original" on both the class that the original predicts.
         reduction: "mean" or "sum" over the images, or "none".
 

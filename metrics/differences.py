@@ -1,4 +1,4 @@
-"""Metrics of a defence that are a metric of one model on the defended model minus the same on the original."""
+"""Metrics of a defence that are the difference of a one-model metric: defended model minus original model."""
 
 import inspect
 from collections.abc import Callable
@@ -33,14 +33,15 @@ def difference(
     note: str = "",
     **facts: Any,
 ) -> Callable[..., Tensor]:
-    """Make and record the metric that is a metric of the defended model minus that of the original.
+    """Make and register a metric of a defence: a metric of the defended model minus that of the original model.
 
     Its arguments are those of the metric, for each model; range, unit, direction, needs and formula follow from it.
 
     Args:
-        base: function of the metric of one model.
-        name: of the new function.
-        of_images: whether the difference is taken on each image; else of the two means, each over its images.
+        base: function that computes the metric of one model.
+        name: name of the new function.
+        of_images: whether the difference is taken on each image; otherwise it is that of the two means, each over its
+            images.
         adversarial: whether the metric's logits are those on adversarial images.
         note: of its docstring, a sentence after the first line.
         **facts: of the record (`Metric`), `symbol`, `title` and `meaning` at least.
@@ -98,13 +99,13 @@ def difference(
 
 
 def _text(name: str, base: Callable[..., Tensor]) -> str:
-    """Description of an argument."""
+    """Return the description of an argument."""
     text = _TEXTS.get(name.removeprefix("defended_"), f"as in `{base.__name__}`.")
     return text.format("defended" if name.startswith("defended_") else "original")
 
 
 def _check(given: dict[str, Tensor]) -> None:
-    """Check the arguments of both models under the names that the caller knows."""
+    """Check the arguments of both models under the caller's names."""
     logits, images, success = (
         {key: each for key, each in given.items() if key.endswith(end)} for end in ("logits", "inputs", "success")
     )

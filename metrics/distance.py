@@ -318,7 +318,7 @@ def perturbation_sensitivity_distance(
 
 
 def _norm(images: Tensor, p: float) -> Tensor:
-    """Norm of order p of all values of each image."""
+    """Return the norm of order p of all values of each image."""
     values = images.flatten(1)
     return (
         torch.maximum(values.amax(1), -values.amin(1))
@@ -328,7 +328,10 @@ def _norm(images: Tensor, p: float) -> Tensor:
 
 
 def _local_deviation(images: Tensor) -> Tensor:
-    """Population standard deviation of every 3 x 3 region; exactly 0 where it is flat, as differences to its centre."""
+    """Return the population standard deviation of every 3 x 3 region, which is exactly 0 in flat regions.
+
+    It is computed from differences to the centre.
+    """
     height, width = images.shape[-2:]
     mirrored = pad(images, (1, 1, 1, 1), mode="reflect")
     total, squares = torch.zeros_like(images), torch.zeros_like(images)

@@ -38,8 +38,8 @@ def misclassification_ratio(
     """Share of the correctly classified images that the attack gets misclassified.
 
     Args:
-        logits: of the clean images, shape (N, K).
-        adv_logits: of the adversarial images, shape (N, K).
+        logits: logits of the clean images, shape (N, K).
+        adv_logits: logits of the adversarial images, shape (N, K).
         labels: true classes, shape (N,), int64.
         reduction: "mean" or "sum" over the images that count, or "none".
 
@@ -72,8 +72,8 @@ def targeted_attack_success(
     """Share of the correctly classified images that the attack moves to its target class.
 
     Args:
-        logits: of the clean images, shape (N, K).
-        adv_logits: of the adversarial images, shape (N, K).
+        logits: logits of the clean images, shape (N, K).
+        adv_logits: logits of the adversarial images, shape (N, K).
         labels: true classes, shape (N,), int64.
         targets: target classes, shape (N,), int64.
         reduction: "mean" or "sum" over the images that count, or "none".
@@ -107,12 +107,13 @@ def adversarial_confidence_increase(
 ) -> Tensor:
     """Rise of the probability of the class that is predicted after the attack, over correctly classified images.
 
-    After minus before, as the paper's positive tables need (its formula is printed the other way round). Failed
-    attacks count and may be negative: the label stays, its probability falls.
+    The value is the probability after the attack minus that before the attack, because the paper's tables are positive
+    (its formula is printed the other way round). Failed attacks also count. Their values may be negative, because the
+    label is still predicted with a lower probability.
 
     Args:
-        logits: of the clean images, shape (N, K).
-        adv_logits: of the adversarial images, shape (N, K).
+        logits: logits of the clean images, shape (N, K).
+        adv_logits: logits of the adversarial images, shape (N, K).
         labels: true classes, shape (N,), int64.
         reduction: "mean" or "sum" over the images that count, or "none".
 
@@ -147,8 +148,8 @@ def true_confidence_reduction(
     """Fall of the probability of the true class, over correctly classified images.
 
     Args:
-        logits: of the clean images, shape (N, K).
-        adv_logits: of the adversarial images, shape (N, K).
+        logits: logits of the clean images, shape (N, K).
+        adv_logits: logits of the adversarial images, shape (N, K).
         labels: true classes, shape (N,), int64.
         reduction: "mean" or "sum" over the images that count, or "none".
 
@@ -191,10 +192,12 @@ def true_confidence_reduction(
 def adversarial_accuracy(adv_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Share of all adversarial images that the model classifies correctly.
 
-    Equation 8 counts the wrong ones, against the name and the tables; what it prints is 1 minus this.
+    Equation 8 counts the misclassified images instead, in contradiction to the name and the tables; it equals 1 minus
+    this metric.
 
     Args:
-        adv_logits: of the adversarial images, made with (AAW) or without (AAB) access to the model, shape (N, K).
+        adv_logits: logits of the adversarial images, made with (AAW) or without (AAB) access to the model, shape (N,
+            K).
         labels: true classes, shape (N,), int64.
         reduction: "mean" or "sum" over the images, or "none".
 
@@ -223,10 +226,10 @@ def adversarial_accuracy(adv_logits: Tensor, labels: Tensor, *, reduction: Reduc
 def adversarial_class_confidence(adv_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Probability that the model gives to its wrong prediction, over misclassified adversarial images.
 
-    Equation 9 has the true class; the text and both published programs have the predicted one.
+    Equation 9 uses the true class; the text and both published programs use the predicted class.
 
     Args:
-        adv_logits: of the adversarial images, shape (N, K).
+        adv_logits: logits of the adversarial images, shape (N, K).
         labels: true classes, shape (N,), int64.
         reduction: "mean" or "sum" over the images that count, or "none".
 
@@ -259,9 +262,9 @@ def true_class_confidence_when_fooled(
     """Probability that the model still gives to the true class, over misclassified adversarial images.
 
     Args:
-        adv_logits: of the adversarial images, shape (N, K).
+        adv_logits: logits of the adversarial images, shape (N, K).
         labels: true classes, shape (N,), int64.
-        over: "successes" counts misclassified images, "all" every image, as equation 10 prints it.
+        over: "successes" counts misclassified images, "all" every image, as in equation 10.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
@@ -302,10 +305,11 @@ def noise_tolerance(
 ) -> Tensor:
     """Lead of the most probable class over the second, over misclassified adversarial images.
 
-    Equation 11 takes the clean prediction instead of the wrong one, which would make every success negative.
+    Equation 11 uses the clean prediction instead of the wrong one, which would make the value of every success
+    negative.
 
     Args:
-        adv_logits: of the adversarial images, shape (N, K), K >= 2.
+        adv_logits: logits of the adversarial images, shape (N, K), K >= 2.
         labels: true classes, shape (N,), int64.
         over: "successes" counts misclassified images, "all" every image.
         of: class whose lead counts: "predicted" under attack, or "clean", as printed, by which every success is

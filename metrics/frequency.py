@@ -70,8 +70,8 @@ def low_frequency_distortion(
         normalisation: what divides the L2 norm, with n = C H W values in an image: "rms" the root of n;
             "published" the root of 3 n, the scale of AED in the paper's Table 5; "formula" nothing, as printed.
         method: "dwt", or "published" for the columns of the paper's tables: grey images, a Gaussian filter of the
-            Fourier transform, each part stretched to 8 bits (n = H W), and the two bands swapped; with the program's
-            centre, one line off for an even size, and its cutting to 8 bits.
+            Fourier transform, each part stretched to 8 bits (n = H W), and the two bands swapped. The centre is one
+            line off for an even size, and values are truncated to 8 bits, as in the paper's program.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
@@ -113,7 +113,7 @@ def high_frequency_distortion(
 ) -> Tensor:
     """Root mean square of the high-frequency part of the change, over successful attacks.
 
-    The part is the change without its low-frequency part; see `low_frequency_distortion`.
+    This part is the change minus its low-frequency part; see `low_frequency_distortion`.
 
     Args:
         inputs: clean images in [0, 1], shape (N, C, H, W).
@@ -139,7 +139,7 @@ def high_frequency_distortion(
 def _band_norm(
     sizes: Sizes, band: Band, wavelet: str, normalisation: Normalisation, method: Method
 ) -> Callable[[Tensor, Tensor], Tensor]:
-    """The function that gives the normalised L2 norm of one band of the change."""
+    """Return the function that computes the normalised L2 norm of one band of the change."""
     check_choice("method", method, ("dwt", "published"))
     if method == "published" and sizes["C"] not in (1, 3):
         raise ValueError(f"expected images of 1 or 3 channels for the published method, got {sizes['C']}")
@@ -179,19 +179,22 @@ def _wavelet_norm(band: Band, rows: np.ndarray, columns: np.ndarray, inputs: Ten
 
 
 def _haar_low(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
-    """Norm of the low band of the change; the transform is orthogonal, so of its coefficients."""
+    """Return the norm of the low band of the change.
+
+    It equals that of the coefficients, because the transform is orthogonal.
+    """
     return _norm(_haar(_haar(adv_inputs - inputs, -2, "low"), -1, "low")) / 2
 
 
 def _haar_high(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
-    """Return the norm of the rest of the change."""
+    """Return the norm of the high band of the change."""
     change = adv_inputs - inputs
     across = _norm(_haar(_haar(change, -2, "low"), -1, "high")) / 2
     return torch.hypot(_norm(_haar(change, -2, "high")) * sqrt(0.5), across)
 
 
 def _haar(values: Tensor, dim: int, band: Band) -> Tensor:
-    """Return Haar coefficients along a dimension, too large by root 2; an unpaired last value is in the low band."""
+    """Return Haar coefficients along a dimension, too large by root 2. An unpaired last value is in the low band."""
     pairs = values.shape[dim] // 2
     first, second = values.narrow(dim, 0, 2 * pairs).unflatten(dim, (pairs, 2)).unbind(dim)
     coefficients = first + second if band == "low" else first - second
@@ -201,22 +204,22 @@ def _haar(values: Tensor, dim: int, band: Band) -> Tensor:
 
 
 def _norm(values: Tensor) -> Tensor:
-    """L2 norm of all values of each image."""
+    """Return the L2 norm of all values of each image."""
     return torch.linalg.vector_norm(values.flatten(1), dim=1)
 
 
 def _published_low(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
-    """Norm of the change of what the published program calls the low band: the high one."""
+    """Return the norm of the change in the band that the published program calls low, which is the high one."""
     return _norm(_filtered(adv_inputs, high=True) - _filtered(inputs, high=True))
 
 
 def _published_high(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
-    """Norm of the change of what the published program calls the high band: the low one."""
+    """Return the norm of the change in the band that the published program calls high, which is the low one."""
     return _norm(_filtered(adv_inputs, high=False) - _filtered(inputs, high=False))
 
 
 def _filtered(images: Tensor, *, high: bool) -> Tensor:
-    """8-bit grey images, filtered in Fourier space, each stretched to 0..1 in steps of 1/255."""
+    """Return 8-bit grey images filtered in Fourier space, each stretched to 0..1 in steps of 1/255."""
     levels = grey_levels(images)
     luma = images.new_tensor(LUMA)
     grey = torch.einsum("nchw,c->nhw", levels, luma) if images.shape[1] == 3 else levels[:, 0]
@@ -230,5 +233,5 @@ def _filtered(images: Tensor, *, high: bool) -> Tensor:
 
 
 def _squared_offset(size: int) -> Tensor:
-    """Return squared distances of the frequencies from the filter's centre, one line below 0 for an even size."""
+    """Return squared distances of frequencies from the filter's centre, one line below 0 for an even size."""
     return (torch.fft.fftfreq(size, 1 / size, dtype=torch.float64) + size // 2 - (size - 1) // 2).square()

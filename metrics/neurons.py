@@ -25,12 +25,12 @@ INFINITE = float("inf")
 def neuron_sensitivity(activations: Tensor, adv_activations: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Mean absolute change of the activations of a layer under attack.
 
-    The mean over the positions of a channel, then over the channels: all values weigh the same. Pass one channel
-    (`activations[:, c : c + 1]`) for the sensitivity of one neuron.
+    The mean is over the positions of a channel, then over the channels, so all values have equal weight. Pass one
+    channel (`activations[:, c : c + 1]`) for the sensitivity of one neuron.
 
     Args:
-        activations: of the clean images, shape (N, units) or (N, C, h, w).
-        adv_activations: of the adversarial images, same shape.
+        activations: activations on the clean images, shape (N, units) or (N, C, h, w).
+        adv_activations: activations on the adversarial images, same shape.
         reduction: "mean" or "sum" over the images, or "none".
 
     Returns:
@@ -63,12 +63,13 @@ def neuron_uncertainty(
 ) -> Tensor:
     """Variance of the neurons of a layer, averaged over them.
 
-    The equation does not say what the variance is over. Pass one channel for the uncertainty of one neuron.
+    The equation does not state over which values the variance is computed. Pass one channel for the uncertainty of one
+    neuron.
 
     Args:
-        activations: of the clean images, shape (N, units) or (N, C, h, w).
-        over: "positions" takes the variance of each channel within an image, 0 for scalar units; "images" that of
-            each unit or channel mean over the images. Population variance in both.
+        activations: activations on the clean images, shape (N, units) or (N, C, h, w).
+        over: "positions" for the variance of each channel within an image, 0 for scalar units; "images" for the
+            variance of each unit or channel mean over the images. Both are population variances.
         reduction: "mean" or "sum" over the images, or "none" (for "images" the squared deviations of each image).
 
     Returns:
@@ -90,5 +91,5 @@ def neuron_uncertainty(
 
 
 def _dims(activations: Tensor) -> str:
-    """Names of the dimensions of a layer's activations."""
+    """Return the names of the dimensions of a layer's activations."""
     return "N C h w" if isinstance(activations, Tensor) and activations.ndim == 4 else "N units"

@@ -106,8 +106,8 @@ def dists(
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none", NaN where the image does not count; usually in [0, 1] (structure may be
-        anticorrelated, then above); 0 for equal images.
+        A scalar, or shape (N,) for "none", NaN where the image does not count; usually in [0, 1], and above 1 if
+        structure is anticorrelated; 0 for equal images.
 
     Raises:
         ValueError: if shapes, types or values are not as described, or the features are not those of a VGG16.
@@ -182,7 +182,10 @@ def _gradient_difference(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
 
 
 def _framed_luma(inputs: Tensor, adv_inputs: Tensor) -> tuple[Tensor, float]:
-    """Luma of clean, then adversarial images, zeros around each, shape (2 N, H + 2, W + 2), and its unit in levels."""
+    """Return the luma of clean, then adversarial images, with a border of zeros, and its unit in levels.
+
+    The shape is (2 N, H + 2, W + 2).
+    """
     height, width = inputs.shape[-2:]
     framed = inputs.new_zeros(2, len(inputs), height + 2, width + 2)  # both in one tensor for half as many calls
     red, green, blue = YIQ[0]
@@ -196,7 +199,7 @@ def _framed_luma(inputs: Tensor, adv_inputs: Tensor) -> tuple[Tensor, float]:
 
 
 def _halved_frame(framed: Tensor) -> Tensor:
-    """Return sums of 2 x 2 pixels, framed; if either side is odd, both include zeros of the frame."""
+    """Return sums of 2 x 2 pixels, with a border. If a side is odd, its last sums include zeros of the border."""
     height, width = (side - 2 for side in framed.shape[-2:])
     odd = max(height % 2, width % 2)
     height, width = (height + odd) // 2, (width + odd) // 2
@@ -207,7 +210,7 @@ def _halved_frame(framed: Tensor) -> Tensor:
 
 
 def _squared_gradient(framed: Tensor) -> Tensor:
-    """Nine times the squared magnitude of the Prewitt gradient, without the frame."""
+    """Return nine times the squared magnitude of the Prewitt gradient, without the border."""
     rows = (framed[:, :-2] + framed[:, 1:-1]).add_(framed[:, 2:])
     across = rows[..., 2:] - rows[..., :-2]
     steps = torch.sub(framed[:, 2:], framed[:, :-2], out=rows)
@@ -224,7 +227,7 @@ def _gradient_loss(squared: Tensor, adv_squared: Tensor, *, stability: float) ->
 
 
 def _colour_error(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
-    """Root mean square error of the two chroma channels, taken at the coarsest scale."""
+    """Return the root mean square error of the two chroma channels, at the coarsest scale."""
     framed = pad(adv_inputs - inputs, (1, 1, 1, 1)).flatten(0, 1)
     for _ in SCALE_WEIGHTS[1:]:
         framed = _halved_frame(framed).div_(4)
@@ -246,7 +249,7 @@ def _stage_difference(
 
 
 def _stage_similarity(maps: Tensor, mean_weights: Tensor, structure_weights: Tensor) -> Tensor:
-    """Weighted similarity of the maps of clean images, the first half, with those of adversarial images, the second."""
+    """Return the weighted similarity of the maps of clean images (first half) and adversarial images (second half)."""
     means = maps.mean(2)
     centred = maps - means[..., None]
     variances = centred.square().mean(2)

@@ -1,4 +1,4 @@
-"""Registry of all metrics, its decorator, and the reduction from values per image to a number."""
+"""Registry of all metrics, its decorator, and the reduction of values per image to one number."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -31,31 +31,33 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric with all facts that programs need about it, most of which have defaults.
+    """A metric with all facts that programs need. Most fields have defaults.
 
     Attributes:
-        symbol: key in `METRICS`, as the papers abbreviate it.
-        function: computes it.
+        symbol: key in `METRICS`, the papers' abbreviation.
+        function: function that computes it.
         title: display name.
-        meaning: one line; by default the first of the function's docstring.
+        meaning: one line; by default the first line of the function's docstring.
         robust_when: which values indicate a good model or defence, or None for neither.
         between: least and largest possible value.
-        unit: of the value.
+        unit: unit of the value.
         source: paper and equation.
         formula: as computed by default, in the notation of `NOTATION`.
         latex: the same formula in LaTeX; "" if it is in words only.
-        aliases: other names in the papers and in the field; shared within a family, as AND of AMD, AED and APCR.
+        aliases: other names in the papers and in the field. A family shares an alias, such as AND for AMD, AED and
+            APCR.
         kind: type of the value, which determines its interval: a mean of values per image, a proportion of the images,
             a difference of two proportions, or a value of a set of images together.
-        stored: where results folders have it: in a column if its group was measured, with the predictions on clean
+        stored: location in results folders: in a column if its group was measured, with the predictions on clean
             images, or in every result.
-        over: which images count, for a metric whose column also has values of others; "" for all that have a value.
+        over: which images count, for a metric whose column also has values for other images; "" for all images with a
+            value.
         across: how a model's row aggregates several attacks: by the mean, or image by image by the worst case.
         invalid: value of an image with an invalid result; "" to exclude it.
         knowledge: attacker knowledge of the attacks that it concerns; "" for all attacks.
-        needs: requirements: the model's confidences, a target (implied by an argument `targets`), other models to
-            transfer to, a minimum-norm attack, image sequences, a baseline model, or a group of measurements that an
-            evaluation makes only on request ("coverage", "boundary", "neurons", "consistency").
+        needs: requirements: the model's confidences, a target (implied by an argument `targets`), other models as
+            transfer targets, a minimum-norm attack, image sequences, a baseline model, or a group of measurements that
+            an evaluation makes only on request ("coverage", "boundary", "neurons", "consistency").
         parameter: argument whose value may follow "@" in the symbol ("layer": a part of the model); "" for none.
         usual: default value of the parameter, if the symbol has none.
         readings: other readings of its source, by the word that follows "@" in the symbol ("NTE@all").
@@ -106,7 +108,7 @@ class Metric:
 
     @cached_property
     def of_prediction(self) -> bool:
-        """Whether it concerns the predicted class of the example, and is not a rate of correct or wrong ones."""
+        """Whether the metric depends on the example's predicted class, without being a rate of right or wrong ones."""
         return not self.invalid and bool({"adv_logits", "predicted_adv_cams"} & {*self.arguments})
 
     @property
@@ -123,7 +125,10 @@ class Metric:
 
 
 class _Metrics(dict[str, Metric]):
-    """Records by symbol. A record is also found by any name of its metric alone: `METRICS["ASR"]` is MR's."""
+    """Records by symbol.
+
+    A record is also available under any name that only its metric has: `METRICS["ASR"]` is MR's.
+    """
 
     def __missing__(self, name: str) -> Metric:
         symbols = symbols_named(name)
@@ -145,7 +150,7 @@ def symbols_named(name: str) -> tuple[str, ...]:
     """Return the metrics with a symbol, an alias, a title or a function name; case, "-", "_" and spaces are ignored.
 
     Args:
-        name: "MR", "ssim", "QI-Wup", "Misclassification ratio", or of a family: "AND".
+        name: "MR", "ssim", "QI-Wup", "Misclassification ratio", or the name of a family: "AND".
 
     Returns:
         Symbols in the order of `METRICS`; one for a symbol, several for a family, empty for an unknown name.
@@ -158,7 +163,7 @@ def symbols_named(name: str) -> tuple[str, ...]:
 
 
 def near_symbols(name: str) -> list[str]:
-    """Return the symbols of metrics whose symbol, or else a different name, is spelt almost like `name`."""
+    """Return the symbols of metrics with a similar symbol or, without any, a similar other name."""
     symbols = {symbol.casefold(): symbol for symbol in METRICS}
     called = {text.casefold(): symbol for symbol, each in METRICS.items() for text in aliases_of(each)}
     wanted = name.strip().casefold()
@@ -206,8 +211,8 @@ def metric(*, symbol: str, title: str = "", meaning: str = "", **facts: Any) -> 
 
     Args:
         symbol: key in `METRICS`.
-        title: display name; empty: the symbol.
-        meaning: one line; empty: the first of the function's docstring.
+        title: display name; if empty, the symbol.
+        meaning: one line; if empty, the first line of the function's docstring.
         **facts: the other fields of `Metric`; `robust_when`, `between` and `source` are required.
 
     Returns:
@@ -232,14 +237,14 @@ def metric(*, symbol: str, title: str = "", meaning: str = "", **facts: Any) -> 
 
 
 def reduce(values: Tensor, reduction: Reduction) -> Tensor:
-    """Mean or sum of the values that are defined, or all values.
+    """Return the mean or the sum of the defined values, or all values.
 
     Args:
         values: one per image, shape (N,); NaN where the metric is undefined.
         reduction: "mean" or "sum" over the defined values, or "none".
 
     Returns:
-        A scalar, or the values themselves for "none". The mean of nothing is NaN, the sum of nothing 0.
+        A scalar, or the values themselves for "none". Without defined values, the mean is NaN and the sum 0.
 
     Raises:
         ValueError: if the reduction is unknown.
@@ -254,7 +259,7 @@ def reduce(values: Tensor, reduction: Reduction) -> Tensor:
 
 
 class Summary(NamedTuple):
-    """Mean over the images where a metric is defined, and their number."""
+    """Mean over the images for which a metric is defined, and the numbers of defined and undefined images."""
 
     mean: float
     defined: int

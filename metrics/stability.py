@@ -44,20 +44,20 @@ def empirical_boundary_distance(
 ) -> Tensor:
     """Least magnitude of a grid at which a step along one of the directions changes the decision.
 
-    An image x is moved to clip(x + a / 255 v, 0, 1) for each magnitude a and direction v; the value depends on both
-    sets, which the paper does not fix.
+    An image x is moved to clip(x + a / 255 v, 0, 1) for each magnitude a and direction v. The value depends on both
+    sets, which the paper does not specify.
 
     Args:
-        model: gives logits (N, K) for images (N, C, H, W); in evaluation mode.
+        model: classifier in evaluation mode, from images (N, C, H, W) to logits (N, K).
         inputs: clean images in [0, 1], shape (N, C, H, W).
         labels: true classes, shape (N,), int64.
-        directions: of root mean square 1, shape (m, C, H, W), as `orthogonal_directions` gives.
+        directions: directions with root mean square 1, shape (m, C, H, W), such as those of `orthogonal_directions`.
         magnitudes: root mean square change in grey levels, increasing, shape (g,), >= 0.
         reduction: "mean" or "sum" over the images, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none"; grey levels; 0 for misclassified images, the greatest magnitude for images
-        that no step gets misclassified.
+        A scalar, or shape (N,) for "none"; grey levels; 0 for misclassified images, the largest magnitude for images
+        that stay correct after every step.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -103,7 +103,7 @@ def boundary_steps(
     text has steps "for each direction j in the k classes", the authors' program steps away from the true class.
 
     Args:
-        model: gives logits (N, K) for images (N, C, H, W), differentiable; in evaluation mode.
+        model: differentiable classifier in evaluation mode, from images (N, C, H, W) to logits (N, K).
         inputs: clean images in [0, 1], shape (N, C, H, W).
         labels: true classes, shape (N,), int64.
         step_size: of each value in a step, > 0.
@@ -156,20 +156,20 @@ def noise_insensitivity(
 ) -> Tensor:
     """Change of the loss over the largest change of a colour value, averaged over the noisy versions of the images.
 
-    The loss is the cross-entropy. Versions that equal their image or lie farther than epsilon (beyond rounding) are
-    left out.
+    The loss is the cross-entropy. Versions that equal their image, or differ from it by more than epsilon (beyond
+    rounding), are omitted.
 
     Args:
-        logits: of the clean images, shape (N, K).
-        noisy_logits: of m noisy versions of each, shape (N, m, K).
+        logits: logits of the clean images, shape (N, K).
+        noisy_logits: logits of m noisy versions of each image, shape (N, m, K).
         inputs: clean images in [0, 1], shape (N, C, H, W).
         noisy_inputs: the noisy versions, in [0, 1], shape (N, m, C, H, W).
         labels: true classes, shape (N,), int64.
         epsilon: largest change of a colour value that counts, > 0.
 
     Returns:
-        A scalar; nats per full pixel range, over the versions where it is defined, see `noise_ratios`; NaN if none,
-        so for equal images.
+        A scalar; nats per full pixel range, over the versions for which `noise_ratios` is defined; NaN without such
+        versions, as for equal images.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -183,16 +183,16 @@ def noise_ratios(
     """Change of the loss over the largest change of a colour value for each noisy version of each image.
 
     Args:
-        logits: of the clean images, shape (N, K).
-        noisy_logits: of m noisy versions of each, shape (N, m, K).
+        logits: logits of the clean images, shape (N, K).
+        noisy_logits: logits of m noisy versions of each image, shape (N, m, K).
         inputs: clean images in [0, 1], shape (N, C, H, W).
         noisy_inputs: the noisy versions, in [0, 1], shape (N, m, C, H, W).
         labels: true classes, shape (N,), int64.
         epsilon: largest change of a colour value that counts, > 0.
 
     Returns:
-        Shape (N m,), the versions of an image side by side; nats per full pixel range; NaN for versions that equal
-        their image or lie farther than epsilon (`summarise` counts them).
+        Shape (N m,), with the versions of an image next to each other; nats per full pixel range; NaN for versions that
+        equal their image or differ from it by more than epsilon (`summarise` counts these).
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -217,15 +217,15 @@ def orthogonal_directions(count: int, like: Tensor, *, seed: int = 0) -> Tensor:
     """Random orthogonal directions for `empirical_boundary_distance`.
 
     Args:
-        count: how many, at most the number of values in an image.
+        count: number of directions, at most the number of values in an image.
         like: an image (C, H, W): shape, precision and device of each direction.
-        seed: random seed of the random numbers, the same on every device.
+        seed: random seed. The random numbers are the same on every device.
 
     Returns:
         Shape (count, C, H, W), each of root mean square 1.
 
     Raises:
-        ValueError: if there are not so many orthogonal directions.
+        ValueError: if `count` exceeds the number of values in an image.
     """
     size = like.numel()
     if not 1 <= count <= size:
@@ -237,13 +237,13 @@ def orthogonal_directions(count: int, like: Tensor, *, seed: int = 0) -> Tensor:
 
 
 def _check_examples(inputs: Tensor, labels: Tensor) -> dict[str, int]:
-    """Check images with their labels, whose number of classes is not known here."""
+    """Check images and labels without checking the labels against a number of classes."""
     sizes = check_images(inputs=inputs)
     return check({"labels": labels}, "N", kind="int64", within=(0, INFINITE), sizes=sizes)
 
 
 def _checked_grid(directions: Tensor, magnitudes: Tensor, sizes: dict[str, int]) -> list[float]:
-    """The magnitudes, after the check of the directions and of their order."""
+    """Return the magnitudes as a list, after checking the directions, and that the magnitudes increase."""
     check({"directions": directions}, "m C H W", sizes={name: sizes[name] for name in "CHW"})
     check({"magnitudes": magnitudes}, "g", kind="number", within=(0, INFINITE))
     if not len(magnitudes) or not len(directions) or (magnitudes.diff() <= 0).any():
@@ -259,7 +259,7 @@ def _right(model: Model, images: Tensor, labels: Tensor) -> Tensor:
 
 
 def _held(model: Model, images: Tensor, labels: Tensor, directions: Tensor, length: float) -> Tensor:
-    """Return which images stay correct after a step along every direction; an image that fails is not tried further."""
+    """Return which images stay correct after a step along every direction. An image that fails is not tried again."""
     left, tried = torch.arange(len(images), device=images.device), 0
     while len(left) and tried < len(directions):
         group = directions[tried : tried + max(IMAGES // len(left), 1)]

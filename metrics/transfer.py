@@ -1,6 +1,6 @@
 """Transfer of attacks made on one model to other models.
 
-A table of rates has shape (A, M, M): attack, source model of the examples, model that they are tested on. Any
+A table of rates has shape (A, M, M): attack, source model, target model. Any
 metric may fill it; NaN off the diagonal stays NaN in its means, and the diagonal is not read.
 """
 
@@ -39,12 +39,12 @@ def observable_transfer_rate(
     """Share of the other models that an example fools, over the examples that fool the model they were made on.
 
     Args:
-        predictions: class that each of M models gives to each clean image, shape (M, n), int64.
-        adv_predictions: the same on the examples made on model `source`, shape (M, n), int64.
+        predictions: class that each of M models predicts for each clean image, shape (M, n), int64.
+        adv_predictions: class that each model predicts for the examples made on model `source`, shape (M, n), int64.
         labels: true classes, shape (n,), int64.
-        source: row of the model that the examples were made on.
-        over: "fooled" counts images that model classifies correctly until they are attacked; "valid" all that it
-            classifies correctly, so that a failed attack transfers to none.
+        source: row of the source model, on which the examples were made.
+        over: "fooled" counts the images that the source model classifies correctly when clean and wrongly under attack;
+            "valid" counts all that it classifies correctly when clean, so that a failed attack transfers to no model.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
@@ -70,7 +70,7 @@ def transfer_by_source(rates: Tensor) -> Tensor:
     """Mean rate of an attack made on one model over the other models it is tested on.
 
     Args:
-        rates: attack, made on, tested on, shape (A, M, M).
+        rates: rates by attack, source model and target model, shape (A, M, M).
 
     Returns:
         Shape (A, M); the unit of the rates; NaN for M = 1.
@@ -85,7 +85,7 @@ def transfer_by_target(rates: Tensor) -> Tensor:
     """Mean rate of an attack on one tested model over the other models it is made on.
 
     Args:
-        rates: attack, made on, tested on, shape (A, M, M).
+        rates: rates by attack, source model and target model, shape (A, M, M).
 
     Returns:
         Shape (A, M); the unit of the rates; NaN for M = 1.
@@ -100,7 +100,7 @@ def transfer_of_attack(rates: Tensor) -> Tensor:
     """Mean rate of an attack over all pairs of different models.
 
     Args:
-        rates: attack, made on, tested on, shape (A, M, M).
+        rates: rates by attack, source model and target model, shape (A, M, M).
 
     Returns:
         Shape (A,); the unit of the rates; NaN for M = 1.
@@ -115,7 +115,7 @@ def transfer_threat(rates: Tensor) -> Tensor:
     """Mean rate on a tested model over all attacks and the other models they are made on.
 
     Args:
-        rates: attack, made on, tested on, shape (A, M, M).
+        rates: rates by attack, source model and target model, shape (A, M, M).
 
     Returns:
         Shape (M,); the unit of the rates; NaN for M = 1.
@@ -130,8 +130,8 @@ def simple_transfer_of_attack(rates: Tensor, tested: int) -> Tensor:
     """Mean rate of an attack on one fixed tested model over the other models it is made on.
 
     Args:
-        rates: attack, made on, tested on, shape (A, M, M).
-        tested: index of the tested model.
+        rates: rates by attack, source model and target model, shape (A, M, M).
+        tested: index of the target model.
 
     Returns:
         Shape (A,); the unit of the rates; NaN for M = 1.
@@ -148,11 +148,11 @@ def simple_transfer_threat(rates: Tensor, source: int) -> Tensor:
     """Mean rate on each tested model over all attacks made on one fixed model.
 
     Args:
-        rates: attack, made on, tested on, shape (A, M, M).
-        source: index of the model that the examples are made on.
+        rates: rates by attack, source model and target model, shape (A, M, M).
+        source: index of the source model.
 
     Returns:
-        Shape (M,); the unit of the rates; NaN for that model itself, which is not tested.
+        Shape (M,); the unit of the rates; NaN for the source model itself, which is not tested.
 
     Raises:
         ValueError: if the rates are not of shape (A, M, M) or there is no such model.
@@ -163,6 +163,6 @@ def simple_transfer_threat(rates: Tensor, source: int) -> Tensor:
 
 
 def _without_diagonal(rates: Tensor, fill: float) -> Tensor:
-    """Return checked rates with `fill` on the diagonal, where a model is tested on its own examples."""
+    """Return checked rates with `fill` on the diagonal, where source and target model are equal."""
     check({"rates": rates}, "A M M", within=None)
     return rates.masked_fill(torch.eye(rates.shape[1], dtype=torch.bool, device=rates.device), fill)

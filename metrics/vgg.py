@@ -27,7 +27,7 @@ def load_features(features: Features | None, dtype: torch.dtype, device: torch.d
         device: device of the layers.
 
     Returns:
-        The layers; a copy if the precision or the device differs from those of the given module.
+        The layers. They are a copy if the precision or the device differs from that of the given module.
 
     Raises:
         FileNotFoundError: if there is no file of weights.
@@ -52,7 +52,7 @@ def stage_features(layers: nn.Sequential, images: Tensor) -> list[Tensor]:
     """Return the images and the output of each of the five stages, which end before the pooling.
 
     Args:
-        layers: as `load_features` returns them; their pooling is replaced by that of DISTS.
+        layers: result of `load_features`. Their pooling is replaced by that of DISTS.
         images: in [0, 1], shape (N, 3, H, W).
 
     Returns:
@@ -70,7 +70,10 @@ def stage_features(layers: nn.Sequential, images: Tensor) -> list[Tensor]:
 
 
 def stage_weights(like: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Return the weights of the means and of the structure for each of the six stages; together they sum to 1."""
+    """Return the weights of the means and of the structure for each of the six stages.
+
+    All weights together sum to 1.
+    """
     with np.load(Path(__file__).parent / "data" / "dists_weights.npz") as stored:
         means, structure = (torch.from_numpy(stored[name]).to(like) for name in ("alpha", "beta"))
     total = means.sum() + structure.sum()

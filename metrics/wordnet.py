@@ -17,9 +17,9 @@ Nodes = np.ndarray
 def imagenet_wup(sense: Literal["class", "first"] = "class") -> Tensor:
     """Wu-Palmer similarity of the 1000 ImageNet classes, in the usual order of the classes.
 
-    Each class is the synset of its WordNet id, on its shortest hypernym path in WordNet 3.0. The paper looked the
-    class names up and took the first sense, another synset for 209 classes (so coral and jackfruit get 0.46 there,
-    0.19 here).
+    Each class is the synset of its WordNet id, on its shortest hypernym path in WordNet 3.0. The paper looked up the
+    class names and took the first sense, which is a different synset for 209 classes. (Coral and jackfruit have a
+    similarity of 0.46 there, and 0.19 here.)
 
     Args:
         sense: "class" for the synset of the class; "first" for the first noun sense of its first name, and of two
@@ -51,8 +51,8 @@ def wup_from_paths(paths: Sequence[Sequence[Hashable]]) -> Tensor:
     """Wu-Palmer similarity of classes: twice the depth of their last common node over the sum of their depths.
 
     Args:
-        paths: for each of K classes its nodes from the root, of depth 1, down to the class itself. A node has the
-            same depth in all paths, as in a tree or on shortest paths.
+        paths: for each of K classes, its nodes from the root, whose depth is 1, down to the class itself. A node must
+            have the same depth in all paths, as in a tree or on shortest paths.
 
     Returns:
         Shape (K, K), float64, in (0, 1], 1 for equal classes.
@@ -76,7 +76,7 @@ def wup_from_paths(paths: Sequence[Sequence[Hashable]]) -> Tensor:
 
 
 def _similarity(nodes: Nodes) -> Tensor:
-    """Return the similarity from one row of nodes per class, from the root down, padded with 0."""
+    """Return the similarity of classes, given a row of nodes for each class, from the root down, padded with 0."""
     common = np.ones((len(nodes), len(nodes)), np.uint8)
     for depth, column in enumerate(nodes.T[1:], start=2):
         order = np.argsort(column, kind="stable")

@@ -30,7 +30,7 @@ class Step(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Ranks between the best and the worst of the interval."""
+        """Difference of the worst and the best rank of the interval."""
         return self.rank_high - self.rank_low
 
 
@@ -40,9 +40,9 @@ class SelectionResult(NamedTuple):
     Attributes:
         images: selected images.
         steps: result after each batch.
-        enough: whether the last interval is narrow enough.
+        enough: whether the interval after the last batch is narrow enough.
         width: requested width, worst minus best rank.
-        further: next most informative images among those not available.
+        further: most informative images among those that were not available.
     """
 
     images: tuple[str, ...]
@@ -56,9 +56,8 @@ class ImageSelector:
     """Selects images by expected Fisher information about a new subject's ability, given its responses.
 
     The information of a response with probability P is P'^2 / (P (1 - P)), averaged over the posterior of the new
-    subject's ability and over draws of the baseline (van der Linden and Pashley 2000). P is averaged over the
-    uncertainty of the item, so poorly known items are less informative. The information of an image is the sum over its
-    items.
+    subject's ability and over draws of the baseline (van der Linden and Pashley 2000). P is averaged over the posterior
+    of the item, so uncertain items are less informative. The information of an image is the sum over its items.
 
     Args:
         fit: fit of the baseline, with binary responses.
@@ -93,7 +92,7 @@ class ImageSelector:
         self.images, self._image = np.unique(self.clusters, return_inverse=True)
 
     def log_likelihood(self, newcomer: np.ndarray) -> Tensor:
-        """Return `Anchor.log_likelihood`, computed from the table of probabilities."""
+        """Return `Anchor.log_likelihood`, computed from cached probabilities."""
         log = torch.zeros(self.anchor.prior.numel())
         for value, curves in enumerate(self._log):
             log += (
@@ -108,7 +107,7 @@ class ImageSelector:
             log: log-likelihood of the new subject, shape (D, T).
 
         Returns:
-            Shape (images,), for ability on the scale of the fit.
+            Shape (images,), with respect to ability on the scale of the fit.
         """
         weight = self.anchor.posterior(log).float()
         between = (weight[:, 1:] + weight[:, :-1]) / 2
@@ -116,7 +115,7 @@ class ImageSelector:
         return np.bincount(self._image, of_pattern[self._pattern], len(self.images))
 
     def next_images(self, newcomer: np.ndarray, asked: Sequence[str], count: int = BATCH) -> list[str]:
-        """Return the most informative images, the best first.
+        """Return the images with the most information, the most informative first.
 
         Args:
             newcomer: responses of the new subject so far, shape (M,); NaN is missing.
@@ -155,20 +154,20 @@ def choose_images(
 ) -> SelectionResult:
     """Evaluate a new subject on the most informative images, until its rank interval is narrow enough.
 
-    The first batch is optimal without any knowledge of the new subject. Stopping early does not bias the posterior,
-    because it depends on the responses only.
+    The first batch is the most informative one before anything is known about the new subject. Stopping early does not
+    bias the posterior, because it depends only on the responses.
 
     Args:
         chooser: selector of the baseline.
-        answer: returns the new subject's responses, shape (M,), after all of these images were evaluated; NaN is
-            missing.
+        answer: called with the images selected so far; evaluates them and returns the new subject's responses, shape
+            (M,), NaN if missing.
         width: largest worst minus best rank of the interval; 0 for a single rank.
         batch: images per batch.
         among: available images. None for all.
         tell: called with the result after each batch.
 
     Returns:
-        The selected images; all images if they are not enough.
+        The selected images; all images if even they do not make the interval narrow enough.
     """
     asked: list[str] = []
     steps: list[Step] = []
@@ -190,13 +189,13 @@ def choose_images(
 def replay_selection(
     fit: IRTFit, values: np.ndarray, clusters: Sequence[str], width: int | None, batch: int, seed: int = 0
 ) -> SelectionResult:
-    """Find which of a new subject's evaluated images would have sufficed.
+    """Find which of a new subject's evaluated images would have sufficed for its rank.
 
     Args:
         fit: fit of the baseline.
         values: responses of the baseline and, last, the new subject, shape (N + 1, M); NaN is missing.
         clusters: image of each item, length M.
-        width: see `choose_images`. None for the width with all its images.
+        width: see `choose_images`. None for the width that all its images give.
         batch: see `choose_images`.
         seed: random seed of every draw.
     """

@@ -1,4 +1,4 @@
-"""A fitted baseline for placing new subjects: draws of its abilities, with each item integrated out."""
+"""A fitted baseline for placing new subjects: draws of its abilities, with every item integrated out."""
 
 from collections.abc import Iterator, Sequence
 
@@ -18,17 +18,17 @@ _BLOCK = 2e7  # most numbers in a table
 
 
 class Anchor:
-    """A fitted baseline: draws of its abilities, and the posterior of each item given a draw.
+    """A fitted baseline: draws of its abilities, and the posterior of each item for each draw.
 
     Given the baseline's abilities and the priors, items are independent, and each has a posterior on the sampler's
-    grid. The probability of a response is its mean over that posterior, so items are not treated as known, and
-    responses to poorly known items count less. The new responses do not change the baseline: the draws are not weighted
-    by their likelihood (a cut posterior, Plummer 2015).
+    grid. The probability of a response is its mean over that posterior. Items are thus not treated as known, and
+    responses to uncertain items count less. The new responses do not change the baseline: the draws are not weighted by
+    their likelihood (a cut posterior, Plummer 2015).
 
     Args:
         fit: fit of the baseline.
         responses: fitted responses, shape (N, M); NaN is missing.
-        draws: number of draws of the fit to use, evenly spaced. None for all D that include the items.
+        draws: number of evenly spaced draws of the fit to use. None for all D draws that include the items.
         seed: random seed of every draw.
     """
 
@@ -146,7 +146,7 @@ def joint_draws(anchor: Anchor, log: Tensor, effect: float, effect_of_newcomer: 
 
 
 def partial_design_effect(effect: float, clusters: np.ndarray, some: np.ndarray) -> float:
-    """Return the design effect with fewer items per image: 1 + (m - 1) times the same correlation (Kish).
+    """Return the design effect for fewer items per image: 1 + (m - 1) times the same correlation (Kish).
 
     Args:
         effect: design effect of all items.
@@ -161,7 +161,7 @@ def partial_design_effect(effect: float, clusters: np.ndarray, some: np.ndarray)
 
 
 def _nearest(grid: Tensor, values: np.ndarray) -> Tensor:
-    """Return positions of values on an even grid."""
+    """Return the nearest positions of values on an evenly spaced grid."""
     step = float(grid[1] - grid[0]) if len(grid) > 1 else 1.0
     place = torch.from_numpy(np.rint((values - float(grid[0])) / step).astype(int))
     return place.clamp(0, len(grid) - 1)

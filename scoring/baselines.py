@@ -1,4 +1,4 @@
-"""Rankings without a model: mean, Borda count, bootstrap over images, agreement of rankings."""
+"""Rankings without a response model: mean, Borda count, bootstrap over images, agreement of rankings."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -24,10 +24,12 @@ def mean_response(responses: np.ndarray) -> np.ndarray:
 
 
 def borda(responses: np.ndarray) -> np.ndarray:
-    """Return the Borda count: how often a subject's response exceeds another's on the same item; ties count half.
+    """Return the Borda count: the rate at which a subject's response exceeds another's on the same item.
+
+    Ties count half.
 
     Args:
-        responses: shape (N, M); NaN is missing, and an item counts for pairs with two responses.
+        responses: shape (N, M); NaN is missing. An item counts for the pairs in which both subjects have a response.
 
     Returns:
         Mean over the other subjects, in [0, 1], shape (N,); NaN for a subject that shares no item.
@@ -67,14 +69,16 @@ def expected_borda(shares: np.ndarray) -> np.ndarray:
     """Return the expected Borda count if each response is 1 with a given probability, independently.
 
     For probabilities p and q, the first exceeds with p (1 - q), and both are equal with p q + (1 - p) (1 - q), so the
-    first wins with 1/2 + (p - q) / 2. If the probabilities were compared directly, a model robust in 99 of 100 samples
-    would lose every image to one robust in all. For probabilities 0 and 1 it equals `borda`.
+    first wins with 1/2 + (p - q) / 2. If the probabilities were compared directly, a model that is robust in 99 of 100
+    samples would lose every image to a model that is robust in all. For probabilities 0 and 1 the result equals
+    `borda`.
 
     Args:
-        shares: probabilities, shape (N, M); NaN is missing, and an item counts for pairs with two values.
+        shares: probabilities, shape (N, M); NaN is missing. An item counts for the pairs in which both subjects have a
+            value.
 
     Returns:
-        As `borda`.
+        Mean over the other subjects, as for `borda`.
     """
     seen = (~np.isnan(shares)).astype(float)
     values = np.where(seen > 0, shares, 0.0)
@@ -103,8 +107,8 @@ def bootstrap(
         seed: random seed of the resampling.
 
     Returns:
-        Shape (replicates, N); NaN if a replicate has no response of a subject, and everywhere for fewer than `FEWEST`
-        images, whose resamples are too similar to be informative.
+        Shape (replicates, N); NaN if a replicate has no response of a subject. All NaN for fewer than `FEWEST` images,
+        whose resamples are too similar.
     """
     names, cluster = np.unique(np.asarray(clusters), return_inverse=True)
     if len(names) < FEWEST:
@@ -118,7 +122,7 @@ def bootstrap(
 
 
 def _resampled_means(responses: np.ndarray, cluster: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """Return plain means of the chosen clusters, by their counts, without building resampled matrices."""
+    """Return the plain means over the resampled clusters from their counts, without building resampled matrices."""
     seen = ~np.isnan(responses)
     times = np.stack([np.bincount(row, minlength=chosen.shape[1]) for row in chosen])
     sums, counts = np.zeros((2, chosen.shape[1], len(responses)))
@@ -133,8 +137,9 @@ class LeaveOneOut(NamedTuple):
 
     Attributes:
         name: omitted subject or item.
-        tau: Kendall's tau-b of the rankings with and without it, over common subjects; NaN if one ties all.
-        moved: largest rank change among them; NaN if the rest cannot be ranked.
+        tau: Kendall's tau-b of the rankings with and without it, over common subjects; NaN if one of the rankings ties
+            all subjects.
+        moved: largest rank change among the common subjects; NaN if these cannot be ranked.
     """
 
     name: str
@@ -145,7 +150,7 @@ class LeaveOneOut(NamedTuple):
 def leave_one_out(
     score: Callable[[np.ndarray], np.ndarray], names: Sequence[str], *, axis: Literal["subjects", "items"]
 ) -> list[LeaveOneOut]:
-    """Rank again without each subject, or each item (or metric), in turn.
+    """Rank again without each subject, item or metric in turn.
 
     Args:
         score: function from the remaining positions in `names` to the scores of the remaining subjects; raises
@@ -154,7 +159,7 @@ def leave_one_out(
         axis: whether `names` are subjects or items.
 
     Returns:
-        One record for each name, the most influential first; those without which nothing can be ranked are last.
+        One record for each name, the most influential first. Names without which nothing can be ranked are last.
     """
     everything = np.arange(len(names))
     full = score(everything)
@@ -172,11 +177,11 @@ def leave_one_out(
 
 
 def agreement(score: np.ndarray, others: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """Return Kendall's tau-b of a ranking with others.
+    """Return Kendall's tau-b of a ranking with other rankings.
 
     Args:
         score: higher is better, shape (N,).
-        others: scores of the same subjects by name, such as the plain mean; NaN is excluded.
+        others: scores of the same subjects by name of the ranking, such as the plain mean; NaN is excluded.
 
     Returns:
         Values in [-1, 1] by name; NaN if fewer than two subjects remain or all are tied.

@@ -39,8 +39,8 @@ class Rule(NamedTuple):
 
     Attributes:
         category: category of the metric.
-        scale: function that maps it into [0, 1].
-        complement: views that use 1 minus that.
+        scale: function that maps the metric into [0, 1].
+        complement: views that use 1 minus the scaled metric.
         between: smallest and largest possible value of the metric.
         factor: for a metric that the published program multiplies by this and cuts at 1; 0 for others.
     """
@@ -98,7 +98,7 @@ def metrics_of(view: View) -> tuple[str, ...]:
         view: view of models, attacks or defences.
 
     Returns:
-        Symbols from `RULES`. OTR and the computing cost are about attacks only.
+        Symbols from `RULES`. OTR and the computing cost are only in the view of attacks.
     """
     return tuple(symbol for symbol, rule in RULES.items() if rule.category in OF_VIEW[view] and (symbol, view) != OTR)
 
@@ -152,8 +152,8 @@ def rank_table(  # noqa: PLR0913 - the data by position, the choices by keyword
     every conditional draw is exact.
 
     There are two departures. The published program inverts the time levels twice, so that slow attacks score higher;
-    here fast ones do, as in the text. It has no rules for defences; the text puts all their metrics into one category
-    (section 3.1.4), so there is one layer, and they are max-min normalised in the direction given there.
+    here fast attacks score higher, as in the text. It has no rules for defences; the text puts all their metrics into
+    one category (section 3.1.4), so there is one layer, and they are max-min normalised in the direction given there.
 
     Args:
         values: shape (N, M); NaN is missing.
@@ -223,10 +223,10 @@ def _capped_notes(values: np.ndarray, metrics: Sequence[str]) -> list[str]:
 def _fit_layers(
     responses: np.ndarray, subjects: Sequence[str], metrics: Sequence[str], view: View, model: ResponseModel, seed: int
 ) -> tuple[list[IRTFit], list[list[bool]], list[str]]:
-    """Return the fits of both layers (the second last), the metrics of each first-layer fit, and notes.
+    """Return the fits of both layers (the second is last), the metrics of each first-layer fit, and notes.
 
-    The first layer has the categories in which subjects differ; notes list the others and absent ones. Otherwise,
-    max-min normalisation would scale abilities that are equal up to simulation error to [0, 1].
+    The first layer has only the categories in which subjects differ, because max-min normalisation would otherwise
+    scale simulation errors to [0, 1]. Notes list the other categories, and those without metrics.
     """
     about = [RULES[metric].category for metric in metrics]
     layers, kept, notes = [], [], []
@@ -263,7 +263,7 @@ def _fit_layers(
 
 
 def _second(layers: Sequence[IRTFit]) -> np.ndarray:
-    """Return the responses of the second layer: the abilities of the first, max-min normalised."""
+    """Return the responses of the second layer: the max-min normalised abilities of the first layer."""
     return np.stack([_normalised(layer.expected, digits=15) for layer in layers], 1)
 
 
@@ -288,9 +288,9 @@ def place_row(  # noqa: PLR0913 - the data by position, the choices by keyword
 ) -> Placement:
     """Place a new subject among the subjects of a table of metrics, as ranked by `rank_table`.
 
-    Both layers are fitted to the table only (`Anchor`). A metric of the new subject is scaled to the range of the
-    table, the ability of a category to that of the table's subjects; values beyond the range are clipped, with a note.
-    Missing metrics of the new subject are missing responses, as are categories without any metric.
+    Both layers are fitted to the table only (`Anchor`). A metric of the new subject is scaled to the metric's range in
+    the table, and its ability in a category to the range of the table's subjects. Values beyond the range are clipped,
+    with a note. Missing metrics of the new subject are missing responses, as are categories without any metric.
 
     Args:
         values: metrics of the baseline, shape (N, M); NaN is missing.
@@ -372,7 +372,7 @@ def normalise_metrics(values: np.ndarray, metrics: Sequence[str], view: View, *,
         Shape (N, M), in [0, 1].
 
     Raises:
-        ValueError: If a metric has no rule, does not belong to the view, or is out of range.
+        ValueError: If a metric has no rule, is not part of the view, or is out of range.
     """
     unknown = [metric for metric in metrics if metric not in RULES]
     if unknown:
@@ -405,19 +405,19 @@ def _directed(values: np.ndarray, metrics: Sequence[str], view: View, uncapped: 
 
 
 def _normalised(value: np.ndarray, digits: int = 2, among: np.ndarray | None = None) -> np.ndarray:
-    """Max-min normalise over `among` and round; constant values are unchanged; the result is clipped to [0, 1]."""
+    """Max-min normalise over `among`, round, and clip to [0, 1]. Constant values are not normalised."""
     known = value if among is None else among
     low, high = np.nanmin(known), np.nanmax(known)
     return np.clip(value if low == high else np.round((value - low) / (high - low), digits), 0, 1)
 
 
 def _fit(responses: np.ndarray, model: ResponseModel, seed: int) -> IRTFit:
-    """Fit one layer with many short chains, which exact draws of few items allow."""
+    """Fit one layer with many short chains, which are sufficient because draws with few items are exact."""
     return fit_irt(responses, model, method="fast", chains=CHAINS, warmup=WARMUP, draws=DRAWS, seed=seed)
 
 
 def _propagated(layers: list[IRTFit], model: ResponseModel, seed: int) -> np.ndarray:
-    """Return second-layer abilities over draws of the first layer, pooled: multiple imputation (Rubin 1987)."""
+    """Return second-layer abilities for draws of the first layer, pooled: multiple imputation (Rubin 1987)."""
     generator = np.random.default_rng(seed)
     pools = [layer.ability.reshape(-1, layer.ability.shape[2]) for layer in layers]
     pooled = []
@@ -429,7 +429,7 @@ def _propagated(layers: list[IRTFit], model: ResponseModel, seed: int) -> np.nda
 
 
 def _worst(fits: list[IRTFit]) -> Diagnostics:
-    """Return the worst of every number over the layers, and the total time."""
+    """Return the worst value of each diagnostic over the layers, and the total time."""
     each = [fit.diagnostics for fit in fits]
     return replace(
         each[0],

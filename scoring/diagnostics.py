@@ -11,7 +11,7 @@ STEP = 0.1  # posterior deviations: a smaller last step changes no interval
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """Quality of a fit, the worst over the subjects.
+    """Quality of a fit. All values are the worst over the subjects.
 
     Attributes:
         sampler: sampling method.
@@ -37,7 +37,7 @@ class Diagnostics:
 
     @property
     def problem(self) -> str | None:
-        """Why the fit cannot be trusted, in one line. None if it can."""
+        """Reason why the fit cannot be trusted, in one line. None if it can."""
         problems = []
         if not self.rhat <= RHAT:
             problems.append(f"R-hat {self.rhat:.3f} above {RHAT}")
@@ -150,7 +150,7 @@ def _normal_scores(draws: np.ndarray) -> np.ndarray:
 
 
 def _rhat(draws: np.ndarray) -> float:
-    """Return the ratio of the spread of all draws to that within the chains."""
+    """Return the ratio of the standard deviation of all draws to that within the chains."""
     length = draws.shape[1]
     within = draws.var(1, ddof=1).mean()
     return float(np.sqrt((length - 1) / length + draws.mean(1).var(ddof=1) / within)) if within > 0 else float("nan")

@@ -1,8 +1,8 @@
 """Gibbs sampling of an item response model on a grid, as a kernel of Pyro's MCMC.
 
-Every conditional distribution is a table, evaluated from the Pyro program and sampled exactly: given the items,
-abilities are independent, and vice versa. A sweep is two look-ups and two categorical draws for all chains in parallel.
-There is no tuning and no rejection.
+Every conditional distribution is a table, which is evaluated from the Pyro program and sampled exactly, because
+abilities are independent given the items, and vice versa. A sweep is two look-ups and two categorical draws for all
+chains in parallel. There is no tuning and no rejection.
 """
 
 import logging
@@ -103,7 +103,7 @@ class GridGibbs(MCMCKernel):
         return self._values(self._state, weight @ tables.ability / weight.sum(-1))
 
     def _first(self, items: int) -> State:
-        """Draw prior settings from their weights and abilities from the priors; items are drawn first in a sweep."""
+        """Draw prior settings from their weights, and abilities from the priors. A sweep begins with the items."""
         priors = _priors(self._tables)
         settings = [_draw(prior.weight.repeat(self.chains, 1), self._generator) for prior in priors]
         first = priors[0].points[settings[0]][:, None].repeat(1, self._data.shape[1], 1)
@@ -130,12 +130,12 @@ class GridGibbs(MCMCKernel):
 
 
 class VectorizedMCMC(MCMC):
-    """`pyro.infer.MCMC` for a kernel that advances all chains together; results are those of several chains.
+    """`pyro.infer.MCMC` for a kernel that advances all chains together. Results look like those of separate chains.
 
     Args:
         kernel: kernel whose sites have the chains as first dimension.
-        num_samples: sweeps kept per chain.
-        warmup_steps: sweeps discarded per chain.
+        num_samples: stored sweeps per chain.
+        warmup_steps: discarded sweeps per chain.
         options: other options of MCMC.
     """
 
@@ -143,7 +143,7 @@ class VectorizedMCMC(MCMC):
         super().__init__(kernel, num_samples, warmup_steps, disable_progbar=True, transforms={}, **options)
 
     def run(self, *args: Any, **kwargs: Any) -> None:
-        """Sample.
+        """Run the sampler.
 
         Args:
             args: arguments of the kernel's program.
@@ -200,7 +200,7 @@ def weigh_items(data: Tensor, tables: Tables, state: State) -> Tensor:
     Args:
         data: statistics of the responses, 0 if missing, shape (K, N, M).
         tables: tables of the model.
-        state: state of C chains; its items are ignored.
+        state: state of C chains. Its item settings are ignored.
 
     Returns:
         Shape (M, C, G).
@@ -217,7 +217,7 @@ def weigh_items(data: Tensor, tables: Tables, state: State) -> Tensor:
 
 
 def _from_items(data: Tensor, item: Tensor, of_item: Tensor) -> Tensor:
-    """Return the log-likelihood of each ability of each subject, (C, N, T), given the items' settings, (C, M)."""
+    """Return the log-likelihood of abilities for each subject, (C, N, T), given the settings of the items, (C, M)."""
     statistics, settings = of_item.shape[:2]
     if item.shape[1] < settings:
         table = of_item[:, item].transpose(0, 1).flatten(1, 2)  # (C, K M, T)
@@ -237,7 +237,7 @@ def _scatter(grid: Tensor, place: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _draw(log: Tensor, generator: torch.Generator, blocks: int = 1) -> Tensor:
-    """Draw one position from each last row of unnormalised log probabilities, which are overwritten."""
+    """Draw a position from the unnormalised log probabilities in each last row, which are overwritten."""
     weight = _weigh(log)
     if blocks == 1:
         return _pick(weight, generator)
@@ -250,13 +250,13 @@ def _draw(log: Tensor, generator: torch.Generator, blocks: int = 1) -> Tensor:
 
 
 def _weigh(log: Tensor) -> Tensor:
-    """Replace logarithms by unnormalised probabilities, the largest being 1."""
+    """Replace logarithms by unnormalised probabilities, so that the largest is 1."""
     # Below -80 the exponential nears denormal numbers, which are ten times slower and irrelevant.
     return log.sub_(log.amax(-1, keepdim=True)).clamp_(min=-80).exp_()
 
 
 def _pick(weight: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw one position from each last row of unnormalised probabilities."""
+    """Draw a position from the unnormalised probabilities in each last row."""
     total = weight.cumsum(-1)
     level = torch.rand(*total.shape[:-1], 1, generator=generator) * total[..., -1:]
     return torch.searchsorted(total, level, right=True).squeeze(-1).clamp_max(total.shape[-1] - 1)

@@ -37,7 +37,7 @@ class Tables(NamedTuple):
         difficulties: shape (B,); intercepts for the "intercept" curve.
         discriminations: logarithms, shape (A,).
         log_weight: prior of the last parameter of each item setting, shape (G,).
-        likelihood: coefficients of the K statistics, shape (K, T, G).
+        likelihood: coefficients of the K statistics in the log-likelihood, shape (K, T, G).
         ability_prior: prior with means and spreads as settings.
         difficulty_prior: prior with spreads as settings.
         discrimination_prior: prior with spreads as settings.
@@ -94,7 +94,7 @@ def make_tables(model: ResponseModel, subjects: int, items: int) -> Tables:
 
 
 def count_settings(model: ResponseModel, subjects: int, items: int) -> int:
-    """Return the number of item settings on the grid, to which the time of a sweep per response is proportional.
+    """Return the number of item settings on the grid. The time of a sweep per response is proportional to it.
 
     Args:
         model: model to tabulate.
@@ -128,7 +128,7 @@ def likelihood(model: ResponseModel, values: dict[str, Tensor]) -> Tensor:
 
 
 def _sites(model: ResponseModel, values: dict[str, Tensor]) -> dict[str, Any]:
-    """Return the sites of the program, given the values of some; the others are irrelevant."""
+    """Return all sites of the program, given the values of some. The others do not matter."""
     rest = {
         name: torch.ones((), dtype=torch.double) for name in ("ability_mean", *(f"{n}_spread" for n in HALF_NORMAL))
     }
@@ -162,12 +162,15 @@ def _line(reach: float, step: float) -> np.ndarray:
 
 
 def _spreads(low: float, high: float, count: int) -> np.ndarray:
-    """Return standard deviations as close as `count` values can resolve, because coarser ones make chains stick."""
+    """Return standard deviations so close that `count` values cannot distinguish them.
+
+    With coarser ones, chains get stuck.
+    """
     return np.geomspace(low, high, 8 + math.ceil(math.log(high / low) * math.sqrt(2 * count)))
 
 
 def _last(model: ResponseModel) -> tuple[Tensor, Tensor]:
-    """Return values and log prior weights of an item's last parameter: guessing, or precision of a Beta response."""
+    """Return values and log prior weights of an item's last parameter: guessing, or a Beta response's precision."""
     sites = _sites(model, {})
     if model.response == "beta":
         prior = sites["precision"]["fn"]

@@ -26,8 +26,8 @@ class IRTFit:
     """Posterior of an item response model.
 
     Abilities are in logits: one more multiplies the odds on an item of average discrimination by e. With hierarchical
-    priors, every draw is standardised to abilities of mean 0 and discriminations of geometric mean 1, because the
-    responses determine no more.
+        priors, every draw is standardised to abilities of mean 0 and discriminations of geometric mean 1, because the
+        responses do not determine location and scale.
 
     Attributes:
         model: fitted model.
@@ -40,7 +40,7 @@ class IRTFit:
         diagnostics: diagnostics of the draws.
         items: posterior draws of the program's item sites, about a hundred per chain, with the abilities of the same
             draws: shape (D, M), and (D, N) for "ability"; on the scale of the program.
-        mcmc: Pyro's `MCMC` of the default fit, for `arviz.from_pyro` and the like. None for other fits.
+        mcmc: Pyro's `MCMC` object of the default fit, for example for `arviz.from_pyro`. None for other fits.
     """
 
     model: ResponseModel
@@ -60,13 +60,13 @@ def choose_model(responses: np.ndarray, name: str = "auto") -> ResponseModel:
 
     Args:
         responses: shape (N, M), in [0, 1]; NaN is missing.
-        name: "1pl", "2pl", "3pl", or "auto".
+        name: "1pl", "2pl", "3pl", or "auto" for this choice.
 
     Returns:
         The model, hierarchical.
 
     Raises:
-        ValueError: If the name is different, or for 3PL with non-binary scores.
+        ValueError: If the name is unknown, or for 3PL with non-binary scores.
     """
     if name not in ("auto", "1pl", "2pl", "3pl"):
         raise ValueError(f"expected a model 1pl, 2pl, 3pl or auto, got {name!r}")
@@ -87,7 +87,7 @@ def fit_irt(
     draws: int = 1000,
     seed: int = 0,
 ) -> IRTFit:
-    """Fit abilities and items.
+    """Fit an item response model: abilities of the subjects and parameters of the items.
 
     Args:
         responses: shape (N, M), in [0, 1], 1 in favour of the subject; NaN is missing.
@@ -99,7 +99,7 @@ def fit_irt(
             repeated with three times the length if its chains have not converged.
         chains: independent chains, at least 2.
         warmup: discarded draws per chain.
-        draws: kept draws per chain, at least 4.
+        draws: stored draws per chain, at least 4.
         seed: the same seed gives the same fit.
 
     Returns:
@@ -140,7 +140,7 @@ def fit_irt(
 
 
 def _too_large(model: ResponseModel, subjects: int, items: int) -> bool:
-    """Whether the sampler would take minutes, by sizes only, so that the choice is reproducible."""
+    """Whether the sampler would take minutes. This depends on sizes only, so that the choice is reproducible."""
     from .grid import count_settings
 
     simulated = model.hierarchical and subjects >= SIMULATED and model.name != "3pl" and model.response == "bernoulli"
@@ -219,7 +219,7 @@ def check_seed(seed: int) -> None:
 
 
 def _arrays(sites: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Return draws of subjects and priors without the program's item dimension."""
+    """Return draws of the sites of subjects and priors, without the program's item dimension."""
     kept = {name: value.numpy() for name, value in sites.items() if name not in ITEM_SITES}
     return {
         name: value[..., 0] if name.startswith("ability") and value.ndim == 4 else value for name, value in kept.items()
@@ -227,7 +227,7 @@ def _arrays(sites: dict[str, Any]) -> dict[str, np.ndarray]:
 
 
 def _parts(sites: dict[str, Any]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Return draws of subjects and priors, and thinned ones of the items."""
+    """Return draws of the sites of subjects and priors, and thinned draws of the items' sites."""
     every = slice(None, None, _every(sites["ability"].shape[1]))
     items = {name: sites[name].numpy().reshape(*sites[name].shape[:2], -1) for name in ITEM_SITES if name in sites}
     steepness = (
@@ -249,7 +249,7 @@ def _finish(
     divergences: int = 0,
     mcmc: "MCMC | None" = None,
 ) -> IRTFit:
-    """Standardise and summarise the draws, shape (chains, draws, ...); items are thinned by `_every`."""
+    """Standardise and summarise draws, shape (chains, draws, ...). Those of the items are thinned by `_every`."""
     raw, every = sites["ability"].astype(float), slice(None, None, _every(sites["ability"].shape[1]))
     difficulty = items["difficulty"].astype(float)
     log_slope = items.get("log_discrimination", np.zeros_like(difficulty)).astype(float)

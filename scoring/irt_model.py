@@ -33,7 +33,7 @@ def item_response(model: ResponseModel, values: Tensor, seen: Tensor, batch: int
         model: curve, response distribution, and whether the priors are hierarchical.
         values: responses in [0, 1], in (0, 1) for a Beta response, shape (N, M); any such value if missing.
         seen: False for missing responses, shape (N, M).
-        batch: number of items in a random subsample, scaled up to all items. None for all.
+        batch: number of items in a random subsample, whose likelihood is scaled up to all items. None for all items.
     """
     one = values.new_ones(())
     centre, spread = 0 * one, dict.fromkeys(HALF_NORMAL, one)
@@ -62,7 +62,7 @@ def item_response(model: ResponseModel, values: Tensor, seen: Tensor, batch: int
 
 
 def trace_sites(program: Any, given: Mapping[str, Tensor], *data: Any) -> dict[str, Any]:
-    """Return the sites of a program, run once with given values of some of them.
+    """Run a program once with given values of some sites, and return all sites.
 
     Args:
         program: `item_response`, or a program derived from it.
@@ -104,9 +104,9 @@ def sample_nuts(
         model: model with its priors.
         values: responses from `observe`, shape (N, M).
         seen: False for missing responses, shape (N, M).
-        chains: number of chains, each with its own starting point.
+        chains: number of chains, each with a different starting point.
         warmup: adaptation steps per chain.
-        draws: kept steps per chain.
+        draws: stored steps per chain.
         seed: random seed; global generators and Pyro's parameter store are restored.
 
     Returns:
@@ -127,7 +127,7 @@ def sample_nuts(
 
 
 def _original_sites(program: Any, samples: dict[str, Tensor], data: tuple[Any, ...]) -> dict[str, Tensor]:
-    """Return sites named as in `item_response`, draws first, from samples of a reparametrised program."""
+    """Convert samples of a reparametrised program to the sites of `item_response`, with draws as first dimension."""
     kept = []
     for draw in range(len(next(iter(samples.values())))):
         nodes = trace_sites(program, {name: value[draw] for name, value in samples.items()}, *data)

@@ -1,4 +1,4 @@
-"""Analysis of items: hard ones, ones that separate subjects, and ones with differential functioning."""
+"""Analysis of items: hard items, items that separate subjects, and items with differential functioning."""
 
 import re
 from collections.abc import Sequence
@@ -98,12 +98,12 @@ def libraries_of(implementations: Sequence[str]) -> list[str]:
 
 
 def informative_items(fit: IRTFit, responses: np.ndarray, clusters: Sequence[str]) -> pd.DataFrame:
-    """Return the images, or attacks, that separate the subjects: those with the most information about their abilities.
+    """Return the images, or attacks, that separate the subjects, by the information about the subjects' abilities.
 
     Fisher information of a response about a subject's ability, a^2 p (1 - p), where p excludes guessing, times (1 - c)
     p / (c + (1 - c) p) with guessing (Birnbaum 1968), averaged over the subjects with a response and over joint draws
-    of abilities and items. An item on which no two subjects differ has little but some information, because other
-    subjects might differ; it contributes nothing to the separation of these subjects.
+    of abilities and items. An item on which no two subjects differ has some information, because other subjects might
+    differ on it. It contributes nothing to the separation of these subjects.
 
     Args:
         fit: fit of the responses, binary and with a curve that has difficulties.
@@ -119,7 +119,9 @@ def informative_items(fit: IRTFit, responses: np.ndarray, clusters: Sequence[str
         ValueError: For a continuous response or a curve whose items have intercepts.
     """
     if fit.model.curve == "intercept" or fit.model.response != "bernoulli":
-        raise ValueError(f"expected outcomes and difficulties, got {fit.model.response}, {fit.model.curve}")
+        raise ValueError(
+            f"expected binary responses and a curve with difficulties, got {fit.model.response}, {fit.model.curve}"
+        )
     seen = ~np.isnan(responses)
     information = np.where(seen, _information(fit), 0.0)
     differ = np.where(seen, responses, 0).max(0) > np.where(seen, responses, 1).min(0)
@@ -164,7 +166,7 @@ def _information(fit: IRTFit) -> np.ndarray:
 def differential_items(
     fit: IRTFit, responses: np.ndarray, focal: Sequence[bool], clusters: Sequence[str]
 ) -> pd.DataFrame:
-    """Return images with uniform differential functioning: one group differs from the others at equal ability.
+    """Return images with uniform differential functioning: one group responds differently at equal ability.
 
     A logistic regression on ability and group (Swaminathan and Rogers 1990) with the fitted ability and item. The group
     is tested by its number of positive responses, summed over the items of an image. Given the total for each item, the
@@ -187,7 +189,10 @@ def differential_items(
     """
     group = np.asarray(focal, dtype=float)
     if fit.model.response != "bernoulli" or not 0 < group.sum() < len(group):
-        raise ValueError(f"expected outcomes of two groups, got {fit.model.response}, {group.sum():g} of {len(group)}")
+        raise ValueError(
+            f"expected binary responses of two groups, got {fit.model.response}; "
+            f"{group.sum():g} of {len(group)} subjects are in the focal group"
+        )
     seen = ~np.isnan(responses)
     expected = 1 / (1 + np.exp(-fit.discrimination * (fit.expected[:, None] - fit.difficulty)))
     weight = expected * (1 - expected) * seen
@@ -212,7 +217,7 @@ def differential_items(
 
 
 def _adjusted(table: Any) -> Any:
-    """Adjust the p-values for all tests of the table (Benjamini and Hochberg); NaN without a test."""
+    """Adjust the p-values for all tests of the table (Benjamini and Hochberg); NaN stays NaN."""
     known = table["p"].notna()
     return table.assign(p_adjusted=pd.Series(false_discovery_control(table.loc[known, "p"]), table.index[known]))
 
@@ -245,7 +250,7 @@ def _exact(
 
 
 def _symmetric(odds: np.ndarray) -> np.ndarray:
-    """Return elementary symmetric functions of the odds at each item, (M, subjects + 1)."""
+    """Return the elementary symmetric functions of the odds for each item, (M, subjects + 1)."""
     weights = np.zeros((odds.shape[1], len(odds) + 1))
     weights[:, 0] = 1
     for one in odds:
@@ -286,7 +291,7 @@ def describe_differences(table: pd.DataFrame, what: str = "images") -> list[str]
         what: name of the items.
 
     Returns:
-        A sentence for each group that differs, otherwise one that no difference was found.
+        A sentence for each group that differs, or one sentence that no difference was found.
     """
     tested: Any = table[table["p"].notna()]
     images, groups = tested["item"].nunique(), list(dict.fromkeys(table["group"]))

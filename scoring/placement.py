@@ -1,4 +1,4 @@
-"""Places a new subject among those of a fitted baseline with fixed abilities and items (CANARY's fast test).
+"""Places a new subject among the subjects of a fitted baseline, which does not change (CANARY's fast test).
 
 New results are first aligned with the baseline, so that equal names mean the same model, image and attack.
 """
@@ -33,10 +33,10 @@ class Placement:
         newcomer: name of the new subject.
         ranking: ranking of the baseline and, last, the new subject. Means, Borda counts and the bootstrap are over the
             items with a response of the new subject.
-        responses: number of responses of the new subject, or of its metrics.
-        images: number of images in these responses; 0 for metrics.
+        responses: number of the new subject's responses, or of its metrics.
+        images: number of images with a response; 0 for metrics.
         notes: notes to read first.
-        choice: how many of its images would have sufficed, if requested.
+        choice: the images that would have sufficed, if requested.
     """
 
     newcomer: str
@@ -115,25 +115,25 @@ def place_new_subject(  # noqa: PLR0913 - the data by position, the choices by k
     seed: int = 0,
     fit: IRTFit | None = None,
 ) -> Placement:
-    """Place a new subject among the subjects of a baseline, by its responses to some of their items.
+    """Place a new subject among a baseline's subjects, by its responses to some of their items.
 
-    Abilities and items of the baseline are those of its own fit (see `Anchor`); only the new subject's ability is
-    estimated.
+    Abilities and items of the baseline come from a fit without the new subject (see `Anchor`). Only the new subject's
+    ability is estimated.
 
     Args:
         responses: responses of the baseline, shape (N, M), in [0, 1], 1 in favour of the subject; NaN is missing.
         subjects: names, length N.
         newcomer: responses of the new subject to the same items, shape (M,); NaN is missing.
         name: name of the new subject.
-        clusters: image of each item, length M. None if every item is its own.
+        clusters: image of each item, length M. None if every item is a separate image.
         model: see `rank_responses`.
         method: see `rank_responses`.
         seed: see `rank_responses`.
         fit: existing fit of the baseline.
 
     Returns:
-        Rank and P(it beats j), with intervals widened by the `design_effect` of the baseline, adapted to the new
-        subject's number of items per image.
+        The rank and the probabilities of ranking above each subject. Intervals are widened by the baseline's
+        `design_effect`, adapted to the new subject's number of items per image.
 
     Raises:
         ValueError: If the baseline cannot be ranked, or the new subject has no response.
@@ -144,7 +144,9 @@ def place_new_subject(  # noqa: PLR0913 - the data by position, the choices by k
     answers = np.asarray(newcomer, dtype=float)
     seen = ~np.isnan(answers)
     if answers.shape != values.shape[1:] or not seen.any():
-        raise ValueError(f"expected responses to some of {values.shape[1]} items, got {seen.sum()} to {answers.shape}")
+        raise ValueError(
+            f"expected a response to at least one of {values.shape[1]} items, got {seen.sum()} of {answers.shape}"
+        )
     if not ((answers[seen] >= 0) & (answers[seen] <= 1)).all():
         raise ValueError(f"expected responses in [0, 1], got {answers[seen].min():g} to {answers[seen].max():g}")
     images = np.arange(len(answers)).astype(str) if clusters is None else np.asarray(clusters)
@@ -194,7 +196,7 @@ def place_results(  # noqa: PLR0913 - the data by position, the choices by keywo
 
     Args:
         baseline: rows from `davylamp.engine.load`.
-        new: rows of the new subjects; subjects of the baseline are omitted.
+        new: rows with the new subjects. Subjects that are in the baseline are omitted.
         subjects: see `build_against`.
         budget: see `build_against`.
         norm: see `choose_results`, for both.
@@ -205,8 +207,8 @@ def place_results(  # noqa: PLR0913 - the data by position, the choices by keywo
         model: see `rank_responses`.
         method: see `rank_responses`.
         seed: see `rank_responses`.
-        adaptive: also compute which of its images would have sufficed, see `choose_images`.
-        width: sufficient worst minus best rank of the interval. None for the width with all its images.
+        adaptive: whether to also compute which of its images would have sufficed, see `choose_images`.
+        width: largest difference of worst and best rank that suffices. None for the width that all its images give.
         batch: images per batch.
         fits: existing fits of baselines, by the bytes of their responses.
 
@@ -242,7 +244,7 @@ def place_results(  # noqa: PLR0913 - the data by position, the choices by keywo
 
 
 class Aligned(NamedTuple):
-    """Rows of both tables, with a column `new`; and a note for each name whose meaning differs."""
+    """Rows of both tables with a column `new`, and a note for each name whose meaning differs."""
 
     results: pd.DataFrame
     notes: tuple[str, ...]
@@ -252,9 +254,9 @@ def align_results(baseline: pd.DataFrame, new: pd.DataFrame) -> Aligned:
     """Align new results with a baseline, so that equal names mean equal things.
 
     A model with the same name and a different digest, and a user's attack with the same name and different code, are
-    renamed. Images of the same data (`data_digest`) are matched whatever its name; without a digest they are matched if
-    the data has the same name, with a note. If the labels of equally named images differ, the data is treated as
-    different.
+    renamed. Images of the same data (equal `data_digest`) are matched even if the data's names differ. Without a
+    digest, images of equally named data are matched, with a note. If the labels of equally named images differ, the
+    data is treated as different.
 
     Args:
         baseline: from `davylamp.engine.load`, or with `scoring.result_rows.COLUMNS`; digests and versions if known.
@@ -273,7 +275,7 @@ def align_results(baseline: pd.DataFrame, new: pd.DataFrame) -> Aligned:
 
 
 def _plain(rows: pd.DataFrame) -> pd.DataFrame:
-    """Convert categories to texts, because names change and both tables are combined."""
+    """Convert categories to texts, because names are changed and both tables are joined."""
     return rows.astype(dict.fromkeys(rows.select_dtypes("category"), object))
 
 
@@ -287,7 +289,7 @@ def _name_models(baseline: Any, new: Any, notes: list[str]) -> Any:
 
 
 def _name_code(baseline: Any, new: Any, notes: list[str]) -> Any:
-    """Rename user attacks whose code differs; different library versions are only noted."""
+    """Rename user attacks whose code differs. Different library versions only give a note."""
     if "version" not in baseline or "version" not in new:
         return new
     other = _changed(baseline, new, "implementation", "version")

@@ -21,7 +21,7 @@ def plot_ranking(axes: Any, ranking: "Ranking", *, label: str = "score", name: s
     and on the right for numbers.
 
     Args:
-        axes: axes to draw on; colours are those of its cycle.
+        axes: Matplotlib axes. Colours are those of their cycle.
         ranking: ranking by any method.
         label: label of the axis of scores.
         name: prefix of the identifiers of the drawing's marks.
@@ -59,7 +59,7 @@ def plot_ranking(axes: Any, ranking: "Ranking", *, label: str = "score", name: s
 
 
 def draw_figure(ranking: "Ranking", label: str) -> Any:
-    """Return a Matplotlib figure with `plot_ranking`, for a notebook or a paper.
+    """Draw a ranking with `plot_ranking`, and return the Matplotlib figure, for a notebook or a paper.
 
     Raises:
         ImportError: If Matplotlib is not installed.
@@ -110,7 +110,7 @@ def members(ranking: "Ranking") -> dict[str, list[int]]:
 
 
 def _letters(text: str) -> list[str]:
-    """Split the letters of a subject: "ab", or past z "(27)(28)"."""
+    """Split the letters of a subject: "ab", or "(27)(28)" beyond z."""
     letters, number = [], ""
     for character in text:
         number += character
@@ -123,10 +123,10 @@ def _letters(text: str) -> list[str]:
 def plot_item_map(
     axes: Any, ranking: "Ranking", difficulties: Mapping[str, np.ndarray], *, name: str = "items"
 ) -> dict[str, str]:
-    """Plot abilities and difficulties on one axis (Wright map): subjects above, the items of each kind below.
+    """Plot abilities and difficulties on a common axis (Wright map): subjects above, the items of each kind below.
 
-    A subject is robust on, or wins, an item of average discrimination with probability 1/2 if ability equals
-    difficulty. Items of about equal difficulty form one circle, whose area is their number.
+    If ability equals difficulty, a subject responds positively to an item of average discrimination with probability
+    1/2. Items of about equal difficulty are drawn as one circle, whose area is proportional to their number.
 
     Args:
         axes: as for `plot_ranking`.

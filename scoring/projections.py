@@ -25,9 +25,9 @@ class Projection(NamedTuple):
         beats: P(better ranks above worse) with the present images.
         images: present number of images.
         low: additional images with which the two are separated with probability 0.1, if the present difference is the
-            true one. None if more than `TIMES` times the present images would be needed in total.
-        more: the same for probability 0.5.
-        high: the same for probability 0.9.
+            true one. None if the total would exceed `TIMES` times the present images.
+        more: additional images for probability 0.5.
+        high: additional images for probability 0.9.
     """
 
     better: str
@@ -54,7 +54,7 @@ class Projection(NamedTuple):
 
 
 def project_pairs(ranking: Ranking, images: int) -> list[Projection]:
-    """Return the neighbours in a ranking that share a letter, each with the number of images needed to separate them.
+    """Return the neighbours in a ranking that share a letter, with the number of images needed to separate them.
 
     With n + m images of the same kind, the posterior deviation of a difference is the root of n / (n + m) of the
     present one (`design_effect` is part of both). If the present difference d with deviation s is the true one, the
@@ -64,7 +64,7 @@ def project_pairs(ranking: Ranking, images: int) -> list[Projection]:
 
     Args:
         ranking: ranking by any method whose uncertainty is over images.
-        images: number of different images behind it.
+        images: number of different images on which the ranking is based.
 
     Returns:
         Projections in the order of the ranking; empty if all neighbours are separated, and for means and Borda counts
@@ -120,7 +120,7 @@ def describe_projections(projections: Sequence[Projection]) -> list[str]:
 
 
 def _first(numbers: np.ndarray, enough: np.ndarray) -> int | None:
-    """Return the smallest number from which on the condition holds."""
+    """Return the smallest number from which on the condition holds; None if there is no such number."""
     short = np.flatnonzero(~enough)
     if not len(short):
         return int(numbers[0])
@@ -134,7 +134,7 @@ class Subsample(NamedTuple):
         images: number of images.
         subsets: number of random subsets.
         width: mean width of the 95 % intervals of the scores.
-        projected: width projected from all images by the root of their number.
+        projected: width projected from the width with all images, by the root of the number of images.
         ranks: mean number of ranks in the 95 % interval of a rank.
         apart: mean number of pairs of subjects that are separated.
     """
@@ -150,7 +150,7 @@ class Subsample(NamedTuple):
 def rank_subsamples(
     responses: Responses, ranking: Ranking, *, shares: Sequence[float] = (0.25, 0.5), seed: int = 0, **options: str
 ) -> list[Subsample]:
-    """Rank again on parts of the images, to show what fewer would have given and whether widths scale with the root.
+    """Rank again on parts of the images, to show how the widths of intervals depend on the number of images.
 
     Args:
         responses: ranked responses.
@@ -160,7 +160,7 @@ def rank_subsamples(
         **options: options of `rank_matrix`.
 
     Returns:
-        Results from the smallest part to all images, without parts that cannot be ranked because nothing differs.
+        Results from the smallest part to all images, without parts that cannot be ranked because no subjects differ.
     """
     names = np.array(list(dict.fromkeys(responses.images)))
     place = {name: number for number, name in enumerate(names)}

@@ -39,20 +39,20 @@ class Ranking:
         high: upper bound, shape (N,).
         rank: rank by score, shape (N,); equal scores share the better rank.
         rank_low: best rank in the 95 % interval, shape (N,).
-        rank_high: worst rank in it, shape (N,).
+        rank_high: worst rank in the 95 % interval, shape (N,).
         rank_probability: P(rank of i is r + 1), shape (N, N); a tie is split evenly over its ranks.
         beats: P(i ranks above j), ties counting half, shape (N, N); for means and Borda counts the rate over bootstrap
             replicates, which is not a test for few images.
         groups: letters of each subject; two that share a letter do not differ significantly at 95 %.
         apart: whether two subjects differ significantly at 95 %, corrected over all pairs (`tell_apart`), shape (N, N)
             bool; the basis of letters, bars, projections and all outputs.
-        deviations: by how many standard deviations i exceeds j, 0 if it does not, shape (N, N).
-        critical: deviations that a pair without a significant difference would have to exceed.
+        deviations: number of standard deviations by which i exceeds j, 0 if it does not, shape (N, N).
+        critical: number of standard deviations that a pair must exceed to differ significantly.
         mean: plain mean response, shape (N,).
         agreement: Kendall's tau with other rankings, by name.
         bootstrap_low: best rank in the 95 % bootstrap interval of the plain mean over images, shape (N,).
-        bootstrap_high: worst rank in it, shape (N,).
-        notes: notes to read first; failed fits come before all else.
+        bootstrap_high: worst rank in that interval, shape (N,).
+        notes: notes to read first, beginning with failed fits.
         diagnostics: diagnostics of the fit. None without one.
         fit: fit of the item response model. None without one.
         categories: for CANARY's ranking the scores of each category of metrics, shape (N,), in [0, 1], on which the
@@ -192,7 +192,7 @@ def rank_responses(  # noqa: PLR0913 - the nouns by position, the choices by key
         of the `design_effect`, so that `low`, `high`, ranks, `beats` and `groups` allow for correlated responses.
 
     Raises:
-        ValueError: If the matrix cannot be ranked or the names do not fit it.
+        ValueError: If the matrix cannot be ranked, or the number of names differs from its rows.
     """
     plain = check_responses(responses if shares is None else shares)
     values = plain if shares is None or scoring != "irt" else check_responses(responses)
@@ -233,12 +233,12 @@ def rank_responses(  # noqa: PLR0913 - the nouns by position, the choices by key
 
 
 def widen_by_design_effect(draws: np.ndarray, effect: float) -> np.ndarray:
-    """Widen draws, shape (D, N), about their means as a design effect requires."""
+    """Widen draws, shape (D, N), about their means by the root of a design effect."""
     return draws.mean(0) + np.sqrt(effect) * (draws - draws.mean(0))
 
 
 def note_stretch(effect: float) -> list[str]:
-    """Return a note on the effect of the design effect on the intervals, if it is noticeable."""
+    """Return a note on how much the design effect widens the intervals, if this is noticeable."""
     if effect < NOTICED:
         return []
     note = f"responses to one image are correlated: intervals and ranks are {np.sqrt(effect):.2g} times as wide as the "
@@ -262,7 +262,7 @@ def rank_matrix(
         seed: see `rank_responses`.
 
     Returns:
-        The ranking; its notes end with those of the responses.
+        The ranking. The notes of the responses are at the end of its notes.
 
     Raises:
         ValueError: If there is only one subject, or the matrix cannot be ranked.
@@ -312,7 +312,7 @@ def rank_results(  # noqa: PLR0913 - the data by position, the choices by keywor
         seed: see `rank_responses`.
 
     Returns:
-        The ranking, and its responses.
+        The ranking, and the responses on which it is based.
 
     Raises:
         ValueError: As `build_responses` and `rank_matrix`.
@@ -396,7 +396,7 @@ def make_ranking(  # noqa: PLR0913 - the draws by position, what is known of the
 def _rank_bounds(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return best and worst rank along the last axis, 1 for the highest; equal scores share all their ranks.
 
-    An unknown score (NaN) is tied with every other, because it may have any value.
+    An unknown score (NaN) is tied with every other score, because it may have any value.
     """
     best = 1 + np.stack([(scores > one[:, None]).sum(1) for one in scores.T], 1)
     return best, scores.shape[1] - np.stack([(scores < one[:, None]).sum(1) for one in scores.T], 1)
@@ -416,7 +416,7 @@ def _rank_probability(best: np.ndarray, worst: np.ndarray) -> np.ndarray:
 
 
 def _score_interval(draws: np.ndarray, tail: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the bounds of the 95 % interval, each (N,); NaN for zero width, because more is possible."""
+    """Return the bounds of the 95 % interval, each (N,); NaN for zero width, because other values are possible."""
     known = ~np.isnan(draws).all(0)
     ends = np.full((2, draws.shape[1]), np.nan)
     ends[:, known] = np.nanquantile(draws[:, known], (tail, 1 - tail), axis=0)

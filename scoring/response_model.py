@@ -57,15 +57,17 @@ class Observed(NamedTuple):
 
 
 def observe(responses: np.ndarray, response: Response, subjects: int | None = None) -> Observed:
-    """Convert responses to the model's form; Beta responses are moved off 0 and 1, where the density is not finite.
+    """Convert responses to the model's form.
+
+    Beta responses are moved off 0 and 1, where the density is infinite or zero.
 
     Args:
         responses: shape (N, M), in [0, 1]; NaN is missing.
         response: response distribution.
-        subjects: number of subjects that determines the shrinkage. None for N.
+        subjects: number of subjects that determines how far responses are moved. None for N.
 
     Returns:
-        Values and their presence; after Smithson and Verkuilen (2006) for a Beta response.
+        Values, and which are present. Beta responses are moved as by Smithson and Verkuilen (2006).
     """
     seen = ~np.isnan(responses)
     values = np.where(seen, responses, 0.5)

@@ -26,7 +26,7 @@ CHANCE = 0.01  # p-value below which a note reports that missingness depends on 
 
 
 class Responses(NamedTuple):
-    """Subjects by items.
+    """Matrix of responses, subjects by items.
 
     Attributes:
         values: 1 in favour of the subject, 0 against it, NaN missing; shape (N, M).
@@ -35,8 +35,8 @@ class Responses(NamedTuple):
         images: image of each item, length M.
         notes: notes on missing, omitted and combined results.
         kind: kind of the subjects.
-        shares: with randomised models the rate of samples in favour of the subject, shape (N, M), of which `values` has
-            one draw each. None without randomised models.
+        shares: with randomised models, the rate of samples in favour of the subject, shape (N, M). `values` has one
+            random draw for each rate. None without randomised models.
     """
 
     values: np.ndarray
@@ -61,17 +61,18 @@ def build_responses(
 
     A model responds positively if the attack did not fool it; an image misclassified when clean counts against it. An
     attack or implementation responds positively if it fooled the model; an image misclassified when clean is missing.
-    An invalid result counts against a model that caused it (column `invalid_by_model`), and against a library that did
-    (`invalid_by_library`); otherwise it is missing, as are all results of failed attacks. Notes report how many are
+    An invalid result counts against the model or library that caused it (columns `invalid_by_model` and
+    `invalid_by_library`). Otherwise it is missing, as are all results of failed attacks. Notes report how many are
     missing, and whether this depends on the subject.
 
     An attack that ran in several libraries counts once, by the strongest implementation on each image, as in a worst
-    case. Weak or broken implementations therefore do not dilute it or count twice, and the result does not depend on an
-    order of libraries.
+    case. Weak or broken implementations therefore have no effect, and the result does not depend on the order of the
+    libraries.
 
-    A randomised model is fooled at a rate over its samples (column `draws_fooled`; NaN if it is not random): these are
-    the `shares` of the responses, and `values` has one draw of each, 1 with the probability of that rate. The draw does
-    not depend on what else is ranked. Of several attempts at an image the one with the strongest rate counts.
+    A randomised model is fooled at a rate over its samples (column `draws_fooled`; NaN if it is not random). These
+    rates are the `shares` of the responses. `values` has one random draw for each, 1 with the probability of that rate,
+    which does not depend on the other ranked results. If there are several attempts at an image, the one with the
+    strongest rate counts.
 
     A worst case of several attacks (`worst-case(A,B)`) is omitted unless there are only worst cases.
 
@@ -85,13 +86,13 @@ def build_responses(
         budget: largest distance that counts as fooled (column `distance`). None for any. A success of a fixed-budget
             attack at a larger radius is missing, because it is inconclusive. The distance of an example of a randomised
             model is known only if half of its samples are fooled. The results must be in one norm.
-        per: unit that counts once: an "attack", or every "implementation" of it (for "attacks": every library).
+        per: unit that counts once: an "attack", or every "implementation" (for "attacks": every library).
         unequal: attempts that some subjects lack are omitted ("common", as in CANARY), or kept as missing responses of
             the others ("keep"), which is valid only if the choice of attempts does not depend on their outcomes.
-        original: for "defences" without such names: the model that all others are defences of.
+        original: for "defences" without such names: the undefended model of all others.
 
     Returns:
-        The matrix, with subjects and items in the order of the results, without items that no subject has.
+        The matrix, with subjects and items in the order of the results, without items that have no response.
 
     Raises:
         ValueError: If columns are missing, a choice is unknown, or nothing remains.
@@ -127,23 +128,24 @@ def build_against(
 ) -> tuple[Responses, ...]:
     """Build the responses of a baseline and one new subject, for each new subject, with gaps as missing responses.
 
-    On an item with a response of the new subject, only attempts made on both count, because comparing one library with
-    the strongest of three would favour the new subject. Other items keep all results of the baseline.
+    On an item with a response of the new subject, only attempts on both subjects count. Comparing one library with the
+    strongest of three would favour the new subject. Other items keep all results of the baseline.
 
     Args:
         results: as for `build_responses`, with a column `new` that marks rows of new results.
         subjects: see `build_responses`.
         budget: see `build_responses`.
         per: see `build_responses`.
-        unequal: see `build_responses`; for the subjects of the baseline.
+        unequal: see `build_responses`; it applies to the subjects of the baseline.
         original: see `build_responses`.
 
     Returns:
-        A matrix for each new subject, which is its last subject. A subject with rows of both kinds is not new: its new
-        rows are omitted, with a note.
+        A matrix for each new subject, which is its last subject. A subject that is also in the baseline is not new. Its
+        new rows are omitted, with a note.
 
     Raises:
-        ValueError: As `build_responses`, or if no subject is new, or one shares nothing with the baseline.
+        ValueError: As `build_responses`, or if no subject is new, or a new subject has no attempt in common with the
+            baseline.
     """
     choices = Choices(subjects, budget, per, unequal, original)
     rows = read_rows(results, choices)
@@ -167,7 +169,7 @@ def build_against(
 
 
 def choose_results(results: pd.DataFrame, norm: str | None = None, knowledge: str | None = None) -> pd.DataFrame:
-    """Return the results of one norm or kind of attacks.
+    """Return the results in one norm, or of attacks with one kind of knowledge.
 
     Args:
         results: table with the columns `norm` and `knowledge` if used.
@@ -183,7 +185,7 @@ def choose_results(results: pd.DataFrame, norm: str | None = None, knowledge: st
     wanted |= {} if knowledge is None else {"knowledge": (KNOWLEDGE[knowledge], f"{knowledge} attacks")}
     for column, (values, what) in wanted.items():
         if column not in results:
-            raise ValueError(f"the table has no column {column} to choose by")
+            raise ValueError(f"the table has no column {column}, from which rows are chosen")
         have = sorted(set(results[column]))
         results = results.loc[results[column].isin(values)]
         if results.empty:
@@ -221,7 +223,7 @@ def select_items(responses: Responses, kept: np.ndarray) -> Responses:
 
 
 def of_subjects(responses: Responses, kept: Sequence[int] | np.ndarray) -> Responses:
-    """Select subjects by position, and the items with a response of one of them."""
+    """Select subjects by position, and the items with a response of at least one selected subject."""
     some = _in_rows(responses, kept)
     return select_items(some, np.flatnonzero(~np.isnan(some.values).all(0)))
 
@@ -233,7 +235,7 @@ def _in_rows(responses: Responses, places: Sequence[int] | np.ndarray) -> Respon
 
 
 def check_rankable(responses: Responses) -> None:
-    """Raise ValueError unless there are at least two subjects, with a hint where the numbers are shown."""
+    """Raise ValueError if there are fewer than two subjects. The message says which command shows the numbers."""
     if len(responses.subjects) > 1:
         return
     kind = responses.kind.removesuffix("s")
@@ -245,7 +247,7 @@ def check_rankable(responses: Responses) -> None:
 
 
 def _rows_that_count(results: pd.DataFrame, choices: Choices) -> tuple[ResultRows, list[str]]:
-    """Return rows that can be compared, and notes on the others."""
+    """Return the rows that can be compared, and notes on omitted rows."""
     rows = read_rows(results, choices)
     if choices.unequal == "keep":
         return rows, _note_uneven(rows.labels)
@@ -254,7 +256,7 @@ def _rows_that_count(results: pd.DataFrame, choices: Choices) -> tuple[ResultRow
 
 
 def _build(rows: ResultRows, left_out: list[str], choices: Choices) -> Responses:
-    """Build the matrix of comparable rows with its notes; the strongest of several attempts at an item counts."""
+    """Build the matrix of comparable rows with its notes. If an item has several attempts, the strongest counts."""
     seen = ~rows.missing & rows.value.notna()
     if not seen.any():
         raise ValueError("expected results of attacked images, got none")
@@ -280,7 +282,7 @@ def _build(rows: ResultRows, left_out: list[str], choices: Choices) -> Responses
 
 
 def _drawn(matrix: Responses) -> Responses:
-    """Draw a response for each rate; the matrix is unchanged if all rates are 0 or 1."""
+    """Draw a response for each rate. If all rates are 0 or 1, the matrix is unchanged."""
     between = (matrix.values > 0) & (matrix.values < 1)
     if not between.any():
         return matrix
@@ -324,7 +326,7 @@ def _common(labels: Any, *, of_models: bool) -> tuple[np.ndarray, list[str]]:
 
 
 def _shared(labels: Any, is_new: np.ndarray, name: str, choices: Choices) -> tuple[np.ndarray, list[str]]:
-    """Return comparable rows of the baseline and a new subject, (rows,) bool, and notes on the others."""
+    """Return the comparable rows of the baseline and a new subject, (rows,) bool, and notes on omitted rows."""
     of_name = is_new & (labels["subject"] == name).to_numpy()
     attempt, attempts = pd.factorize(labels["attempt"])
     kept = ~is_new

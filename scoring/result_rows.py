@@ -33,7 +33,7 @@ class Choices(NamedTuple):
 
     @property
     def of_models(self) -> bool:
-        """Whether the subjects are attacked; otherwise they attack."""
+        """Whether the subjects are attacked, rather than attacking."""
         return is_of_models(self.subjects)
 
 
@@ -73,7 +73,7 @@ def read_rows(results: Any, choices: Choices) -> ResultRows:
 
 
 def is_of_models(subjects: str) -> bool:
-    """Whether subjects are attacked; otherwise they attack."""
+    """Whether subjects of this kind are attacked, rather than attacking."""
     return subjects in ("models", "defences")
 
 
@@ -100,7 +100,7 @@ def _check(results: Any, choices: Choices) -> None:
 
 
 def _check_budget(results: Any, budget: Any) -> None:
-    """Check that a budget is used in one norm, and on the model that each example was made on."""
+    """Check that a budget is used for one norm only, and only for examples judged on their source model."""
     if "made_on" in results and (results["made_on"] == "original").any():
         kind = "responses to examples of the original"
         raise ValueError(
@@ -116,12 +116,12 @@ def _check_budget(results: Any, budget: Any) -> None:
 
 
 def _without_worst_cases(results: Any) -> tuple[Any, list[str]]:
-    """Omit worst cases, which repeat the results of their attacks, unless there is nothing else."""
+    """Omit worst cases, which repeat the results of their attacks, unless there are only worst cases."""
     names = [name for name in results["attack"].unique() if str(name).startswith("worst-case(")]
     together = results["attack"].isin(names).to_numpy(bool)
     if not together.any() or together.all():
         return results, []
-    why = "several attacks, each on images not fooled before, not a single attack"
+    why = "several attacks, each on the images that the previous attacks did not fool, not a single attack"
     return results[~together], [f"omitted: {abbreviate_list(names)}: {why}"]
 
 
@@ -140,7 +140,7 @@ def _add_defences(rows: Any, original: str | None) -> tuple[Any, list[str]]:
             raise ValueError(f"the undefended model of {abbreviate_list(alone)} is missing; evaluate it as well")
         raise ValueError(
             "there are no defended models NAME+DEFENCE (`davylamp evaluate --defence`); "
-            "give `original=NAME` if all other models are defences of it"
+            "give `original=NAME` if all other models are defended versions of NAME"
         )
     rest = [name for name, (base, defence) in pairs.items() if defence == UNDEFENDED and base not in originals]
     notes = [f"omitted: {abbreviate_list(rest)}: no model with this defence"] if rest else []
@@ -239,7 +239,7 @@ def _label_kinds(rows: Any, subjects: str, per: str) -> Any:
 
 
 def _categories(places: np.ndarray, texts: np.ndarray) -> pd.Categorical:
-    """Return the text at each position as a categorical; equal texts are merged."""
+    """Return the text at each position as a categorical. Equal texts become one category."""
     code, different = pd.factorize(texts)
     return pd.Categorical.from_codes(code[places], different)
 
@@ -306,7 +306,7 @@ def _join(rows: Any, columns: Sequence[str]) -> Any:
 
 
 def notes_on_rows(rows: Any, choices: Choices) -> list[str]:
-    """Return notes on missing responses, repeated counts and combined results, for rows that count."""
+    """Return notes on missing responses, repeated counts and combined results, for the rows that count."""
     missing, (subjects, _, per, *_), of_models = int(_is_undecided(rows, choices).sum()), choices, choices.of_models
     blamed = int(rows["violated"].astype(bool).sum()) - missing
     notes = [f"{missing} of {len(rows)} responses are missing: the result is invalid"] if missing else []
@@ -338,7 +338,7 @@ def notes_on_rows(rows: Any, choices: Choices) -> list[str]:
 
 
 def _notes_on_libraries(rows: Any, subjects: str, per: str) -> list[str]:
-    """Describe how often an attack counts that several libraries ran."""
+    """Describe how often an attack counts if several libraries ran it."""
     libraries = rows.groupby("attack", sort=False, observed=True)["library"].unique()
     several = [f"{attack} ({', '.join(sorted(names))})" for attack, names in libraries.items() if len(names) > 1]
     if not several:

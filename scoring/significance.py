@@ -20,7 +20,7 @@ _ROUNDING = 1e-9
 
 
 def tell_apart(deviations: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return significantly different pairs, corrected over all pairs: equal subjects differ in at most 5 % of rankings.
+    """Return significantly different pairs, corrected for all pairs: equal subjects differ in at most 5 % of rankings.
 
     Step-down max-T (Westfall and Young 1993; Romano and Wolf 2005): a pair differs if its deviations exceed the 95 %
     quantile of the largest deviation over all pairs, from joint draws about their means. The step is repeated for the
@@ -51,12 +51,12 @@ def tell_apart(deviations: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, f
 
 
 def pair_deviations(draws: np.ndarray, beats: np.ndarray, p_values: np.ndarray | None = None) -> np.ndarray:
-    """Return by how many standard deviations i exceeds j, (N, N), 0 if it does not: the smallest of several estimates.
+    """Return the number of standard deviations by which i exceeds j, (N, N); 0 if it does not.
 
     Args:
         draws: draws of the scores, shape (D, N); NaN is unknown.
-        beats: P(i ranks above j), shape (N, N), which few draws do not resolve near 1, so the mean difference is also
-            used.
+        beats: P(i ranks above j), shape (N, N). Few draws do not resolve this near 1, so the mean difference is also
+            used, and the smallest of the estimates is returned.
         p_values: see `make_ranking`.
     """
     known = ~np.isnan(draws)
@@ -68,7 +68,7 @@ def pair_deviations(draws: np.ndarray, beats: np.ndarray, p_values: np.ndarray |
 
 
 def _centred(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return draws about their means, 0 if unknown, and one over the deviation of each difference, 0 if constant."""
+    """Return draws minus their means, 0 if unknown, and the reciprocal deviation of each difference, 0 if constant."""
     known = ~np.isnan(draws)
     filled = np.where(known, draws, 0.0)
     centred = np.where(known, filled - filled.sum(0) / np.maximum(known.sum(0), 1), 0.0)
@@ -106,7 +106,7 @@ def tie_groups(score: np.ndarray, apart: np.ndarray) -> tuple[str, ...]:
 
 
 def paired_p_values(parts: np.ndarray, clusters: Sequence[str]) -> np.ndarray:
-    """Return two-sided p-values of every pair, if each image favours either with equal probability.
+    """Return each pair's two-sided p-value of the hypothesis that an image favours either with equal probability.
 
     The test flips the sign of each image's difference. If images have one item and responses are 0 or 1, it is
     McNemar's exact test. It enumerates all signs if few images differ, or counts if the differences have a common unit;
@@ -114,8 +114,9 @@ def paired_p_values(parts: np.ndarray, clusters: Sequence[str]) -> np.ndarray:
 
     Args:
         parts: contribution of each item to the score of each subject, which is their mean: responses, or rates of
-            comparisons won; shape (N, M), NaN is missing. An item counts for pairs with two values.
-        clusters: image of each item, length M, whose differences keep one sign.
+            comparisons won; shape (N, M), NaN is missing. An item counts for the pairs in which both subjects have a
+            value.
+        clusters: image of each item, length M. The differences of an image's items are flipped together.
 
     Returns:
         Shape (N, N), symmetric; 1 if no image differs.
@@ -161,7 +162,7 @@ def flip_test(differences: np.ndarray) -> float:
 
 
 def _in_units(sizes: np.ndarray) -> np.ndarray | None:
-    """Return sizes as multiples of a common unit, (n,) int; None without one."""
+    """Return sizes as integer multiples of a common unit, (n,) int; None if they have none."""
     least = sizes.min()
     for parts in range(1, _PARTS + 1):
         units = sizes * parts / least
@@ -209,10 +210,10 @@ def design_effect(fit: "IRTFit", responses: np.ndarray, clusters: Sequence[str])
     """Return the factor by which correlated responses to one image increase the variance of the abilities.
 
     An item response model assumes independent responses given ability and item. Five attacks on one image are not
-    independent: an image that is unusual for a model is so under each of them. The middle matrix of the sandwich
+    independent: an image that is unusual for a model is unusual under each attack. The middle matrix of the sandwich
     estimator, sums of squared scores, is computed with images and with items as clusters (Liang and Zeger 1986); the
-    ratio of the traces is the design effect (Kish 1965), one for all subjects, because few images do not resolve more.
-    The posterior, widened by its root, has the coverage of the sandwich estimator (Mueller 2013).
+    ratio of the traces is the design effect (Kish 1965), one for all subjects, because few images do not suffice for
+    separate ones. The posterior, widened by its root, has the coverage of the sandwich estimator (Mueller 2013).
 
     Scores are a (y - p), with p averaged over the posterior of the difficulty, minus their means over the subjects of
     an item and over the items of a subject, because the responses determine only differences of abilities.
@@ -223,7 +224,7 @@ def design_effect(fit: "IRTFit", responses: np.ndarray, clusters: Sequence[str])
         clusters: image of each item, length M.
 
     Returns:
-        1 if no image has two items, otherwise about 1 for independent ones; never below 1.
+        At least 1: exactly 1 if no image has two items, and about 1 for independent items.
     """
     names, cluster = np.unique(np.asarray(clusters), return_inverse=True)
     if not 1 < len(names) < len(cluster):

@@ -1,11 +1,11 @@
 """Variational inference for data too large to sample.
 
-First the Pyro program on random subsamples of its items gives a guide of independent parts. Then every item is
-integrated out around it, for the joint posterior of abilities and priors, which such a guide does not have: given the
-abilities the items are independent, so each is an integral over its few parameters. It is computed by adaptive
+First, a guide of independent normal distributions is fitted to the Pyro program on random subsamples of its items. Then
+every item is integrated out around the guide, which gives the joint posterior of abilities and priors. Given the
+abilities, the items are independent, so each is an integral over its few parameters, which is computed by adaptive
 Gauss-Hermite quadrature (Naylor and Smith 1982). The program's values at the nodes give gradient and information of the
-abilities (Louis 1982). Newton's method ends at the mode, where the inverse information includes the items' uncertainty:
-a Laplace approximation of the abilities only, each of which has responses to many items.
+abilities (Louis 1982). Newton's method ends at the mode, where the inverse information includes the items' uncertainty.
+The result is a Laplace approximation of the abilities only. Each ability depends on responses to many items.
 """
 
 import math
@@ -36,7 +36,7 @@ JITTER = 1e-4  # added to variances, so that a quadrature cannot collapse
 
 
 class Guide(NamedTuple):
-    """A normal distribution for every site of the program, independent, in its unconstrained space.
+    """Independent normal distributions for all sites of the program, in their unconstrained spaces.
 
     Attributes:
         mean: mean of each site, shape (N,), (M,) or ().
@@ -50,7 +50,7 @@ class Guide(NamedTuple):
 def sample_svi(
     model: ResponseModel, values: Tensor, seen: Tensor, chains: int, draws: int, every: int, seed: int
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], float]:
-    """Draw from the posterior: a guide by stochastic gradients, then integration over the items around it.
+    """Draw from the posterior: fit a guide by stochastic gradients, then integrate over the items around it.
 
     Args:
         model: model with its priors.
@@ -62,8 +62,8 @@ def sample_svi(
         seed: the same seed gives the same draws; global state is not changed.
 
     Returns:
-        Sites of subjects, shape (chains, draws, ...), of items, (chains, kept, M), and the length of the longest last
-        step of an optimisation in posterior deviations.
+        Sites of subjects, shape (chains, draws, ...), of items, (chains, stored, M), and the longest last step of an
+        optimisation, in posterior standard deviations.
     """
     runs = []
     for run in range(RUNS):
@@ -130,15 +130,16 @@ def _start(values: Tensor, seen: Tensor) -> dict[str, Tensor]:
 
 
 class IntegrationProblem(NamedTuple):
-    """An integration problem: arguments of the program, and the partition of its sites.
+    """An integration problem: the program's arguments, and which of its sites are integrated out, shared or fixed.
 
     Attributes:
         model: model with its priors.
         values: responses, shape (N, M), single precision.
         seen: False for missing responses, shape (N, M).
         items: sites of an item, which are integrated out.
-        shared: sites shared by all items, after the abilities in the global vector, unconstrained.
-        held: values of the sites that are fixed at the guide's.
+        shared: sites shared by all items. The global vector has the abilities, then these sites, in unconstrained
+            space.
+        held: values of the sites that stay fixed at the guide's estimates.
     """
 
     model: ResponseModel
@@ -149,7 +150,7 @@ class IntegrationProblem(NamedTuple):
     held: dict[str, Tensor]
 
     def part(self, chosen: slice) -> "IntegrationProblem":
-        """Return the problem for some of the items."""
+        """Return the problem restricted to some of the items."""
         return self._replace(values=self.values[:, chosen], seen=self.seen[:, chosen])
 
 
@@ -175,7 +176,7 @@ class Marginal(NamedTuple):
         covariance: shape (G, G).
         items: posterior of the program's sites `names`.
         names: sites of an item.
-        step: length of the last step of Newton's method, in posterior deviations.
+        step: length of the last step of Newton's method, in posterior standard deviations.
     """
 
     mean: Tensor
@@ -185,7 +186,7 @@ class Marginal(NamedTuple):
     step: float
 
     def draw(self, subjects: int, draws: int, every: int, seed: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Draw independently.
+        """Make independent draws.
 
         Args:
             subjects: number N of subjects.
@@ -195,7 +196,7 @@ class Marginal(NamedTuple):
 
         Returns:
             "ability", shape (draws, N), and "steepness", the mean log discrimination, shape (draws,); and the sites of
-            the items, constrained, shape (kept, M).
+            the items, constrained, shape (stored, M).
         """
         generator = torch.Generator().manual_seed(seed)
         noise = torch.randn(draws, len(self.mean), generator=generator, dtype=torch.double)
@@ -220,7 +221,7 @@ def integrate_items(
 ) -> Marginal:
     """Compute the joint posterior from a guide of independent parts.
 
-    The spread of the abilities is fixed at the guide's, because the joint mode would be at zero.
+    The standard deviation of the abilities is fixed at the guide's value, because the joint mode would be at zero.
 
     Args:
         model: model with its priors.
@@ -261,7 +262,7 @@ def integrate_items(
 
 
 def _cholesky(information: Tensor) -> Tensor:
-    """Return the Cholesky root of the information, made positive definite if necessary to ensure ascent."""
+    """Return the Cholesky root of the information, which is made positive definite if necessary, to ensure ascent."""
     root, failed = torch.linalg.cholesky_ex(information)
     if not failed:
         return root
@@ -270,7 +271,7 @@ def _cholesky(information: Tensor) -> Tensor:
 
 
 def _sweep(problem: IntegrationProblem, place: Tensor, items: Items) -> tuple[Tensor, Tensor, Items]:
-    """Return gradient and information of the responses about the global vector, and the items' posterior given it."""
+    """Return gradient and information of the responses for the global vector, and the items' posterior given it."""
     nodes, correction = _rule(problem.items)
     gradient, curvature = torch.zeros_like(place), torch.zeros_like(place)
     unknown = place.new_zeros(len(place), len(place))
@@ -305,8 +306,8 @@ def _rule(names: tuple[str, ...]) -> tuple[Tensor, Tensor]:
 def _differentiate(problem: IntegrationProblem, place: Tensor, where: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the log density of each item at each node, (K, m), and its first two derivatives, (K, G, m).
 
-    Every response and every item gets its own copy of abilities and priors, so that derivatives of a sum are those of
-    its parts.
+    Every response and every item gets a separate copy of abilities and priors, so that the derivatives of a sum are the
+    derivatives of its parts.
     """
     subjects, items = problem.values.shape
     vector = place.float()[:, None, None]
@@ -323,7 +324,7 @@ def _differentiate(problem: IntegrationProblem, place: Tensor, where: Tensor) ->
 
 
 def _gradient(total: Tensor, sources: tuple[Tensor, ...]) -> list[Tensor]:
-    """Return differentiable derivatives; zero without dependence."""
+    """Return derivatives that can be differentiated again; zero where the total does not depend on a source."""
     parts = torch.autograd.grad(total, sources, create_graph=True, allow_unused=True)
     return [torch.zeros_like(source) if each is None else each for each, source in zip(parts, sources, strict=True)]
 

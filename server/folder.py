@@ -1,4 +1,4 @@
-"""The folder of a server: database, files, tasks and keys, readable by its user only."""
+"""The folder of a server: database, files, tasks and keys. Only the server's user can read it."""
 
 import os
 import secrets
@@ -25,11 +25,11 @@ class Settings:
     Args:
         largest: largest upload in MiB.
         quota: total size of a user's files in MiB.
-        images: most images of a task, for each attack and model.
-        cells: most runs of a task: models x attacks x data x seeds.
-        waiting: most unfinished tasks of a user.
-        trust: run and read users' files without a sandbox.
-        cheap: hash passwords weakly, for tests only.
+        images: largest number of images of a task, for each attack and model.
+        cells: largest number of runs of a task: models x attacks x data x seeds.
+        waiting: largest number of a user's unfinished tasks.
+        trust: whether to run and read users' files without a sandbox.
+        cheap: whether to hash passwords weakly, for tests only.
     """
 
     largest: int = 2048
@@ -45,16 +45,17 @@ class ServerFolder:
     """The folder of a server.
 
     `server.db` is the database, unless a different one is given; `blobs/` contains the files by SHA-256,
-    `tasks/NUMBER/` the files of a task, `secret.key` the key of forms, `signing.key` that of finished tasks.
+    `tasks/NUMBER/` the files of a task, `secret.key` the key that signs forms, `signing.key` the key that signs
+    finished tasks.
 
     Args:
-        folder: created if necessary and `create`.
+        folder: path of the folder.
         database: "postgresql://..."; "" for SQLite in the folder.
         settings: limits.
-        create: create the folder; otherwise it must be a server's folder already.
+        create: whether to create a missing folder. If not, the path must be a server's folder.
 
     Raises:
-        InvalidInput: If the folder is not a server's, or does not exist and must not be created.
+        InvalidInput: If the path is not a server's folder, or does not exist and `create` is False.
         Unavailable: If it cannot be created, or the database cannot be reached.
     """
 
@@ -82,7 +83,7 @@ class ServerFolder:
 
     @cached_property
     def hasher(self) -> "PasswordHasher":
-        """Argon2id with its authors' parameters."""
+        """Argon2id password hasher with its authors' parameters."""
         from argon2 import PasswordHasher
 
         return PasswordHasher(time_cost=1, memory_cost=8, parallelism=1) if self.settings.cheap else PasswordHasher()
@@ -134,7 +135,7 @@ class ServerFolder:
 
 
 def require_packages() -> None:
-    """Raise MissingLibrary with the name of the extra, if the server's packages are not installed."""
+    """Raise MissingLibrary with the name of the extra if the packages for a server are not installed."""
     try:
         import alembic  # noqa: F401
         import argon2  # noqa: F401
@@ -147,7 +148,7 @@ def require_packages() -> None:
 
 
 def _make_key(path: Path) -> None:
-    """Create a key atomically; only one of several processes succeeds."""
+    """Create a key atomically. If several processes try simultaneously, only one succeeds."""
     if path.is_file():
         return
     draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")

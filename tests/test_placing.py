@@ -154,7 +154,7 @@ def test_what_is_no_baseline_is_refused(digits, baseline, newcomer, tmp_path):
     images = (digits.inputs, digits.labels)
     with pytest.raises(InvalidInput, match="expected models that the baseline lacks, got noise"):
         davylamp.place({"noise 0.2": newcomer["new"]}, *images, against=baseline, out=tmp_path / "out")
-    with pytest.raises(InvalidInput, match="expected `against` without `attacks`"):
+    with pytest.raises(InvalidInput, match="`against` and `attacks` cannot be combined"):
         davylamp.place(newcomer, *images, against=baseline, out=tmp_path / "out", attacks="pgd")
     with pytest.raises(InvalidInput, match="expected width as a whole number >= 0, got -1"):
         davylamp.place(newcomer, *images, against=baseline, out=tmp_path / "out", adaptive=True, width=-1)
@@ -229,8 +229,8 @@ def test_the_command_places_and_says_how_far_it_is(run, folder_of_files):
     [
         (("--adaptive",), "--adaptive needs --against BASELINE"),
         (("--against", "base", "--models", "m", "--width", "1"), "--width cannot be used without --adaptive"),
-        (("--against", "base", "--models", "m", "--attacks", "pgd"), "expected --against without --attacks"),
-        (("--against", "base", "--models", "m", "--preset", "robic"), "expected --against without --preset"),
+        (("--against", "base", "--models", "m", "--attacks", "pgd"), "--against and --attacks cannot be combined"),
+        (("--against", "base", "--models", "m", "--preset", "robic"), "--against and --preset cannot be combined"),
         (("--against", "base"), "--against needs --models"),
         (("--against", "base.csv", "--models", "m"), "expected a results folder for --against, got base.csv"),
     ],

@@ -45,7 +45,7 @@ def test_its_commands_run_and_its_claims_hold(run, files, monkeypatch):
     once = davylamp.table("once").to_frame().set_index("implementation")
     assert set(once.index) == {
         "art:uap@repaired fitted on digits.py:fitting (10)",
-        "art:uap@repaired fitted on what it is scored on",
+        "art:uap@repaired fitted on the evaluation images",
         "art:uap@repaired via digits.py:wide fitted on digits.py:fitting (10)",
         "davylamp:gd-uap",
     }

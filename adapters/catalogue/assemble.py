@@ -1,4 +1,4 @@
-"""Joins the library definitions to one catalogue. Loads neither a library nor torch."""
+"""Joins the library definitions into one catalogue, without loading the libraries or torch."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -13,7 +13,7 @@ from .attacks import ATTACKS as CANONICAL
 
 
 def _why_unusable(library: Library, known: Mapping[str, Attack], findings: set[str]) -> str:
-    """Return why a library definition is invalid or contradicts another one; "" if it is valid."""
+    """Return why a library definition is invalid or conflicts with a different one; "" if it is valid."""
     introduced = {attack.name: attack for attack in library.introduces}
     for name, attack in introduced.items():
         if known.get(name, attack) != attack:
@@ -29,7 +29,7 @@ def _why_unusable(library: Library, known: Mapping[str, Attack], findings: set[s
 
 
 class Catalogue(NamedTuple):
-    """Libraries, attacks and implementations by name, and the refused libraries with the reason."""
+    """Libraries, attacks and implementations by name, and the refused libraries with the reasons."""
 
     libraries: Mapping[str, Library]
     attacks: Mapping[str, Attack]

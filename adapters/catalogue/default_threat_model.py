@@ -1,4 +1,4 @@
-"""Default threat model of a comparison, if the user leaves it open."""
+"""Default threat model of a comparison, for the parts that the user does not give."""
 
 import math
 from collections.abc import Sequence
@@ -22,15 +22,15 @@ def choose_threat_model(
     epsilon: float | None = None,
     targeted: bool = False,
 ) -> ThreatModel:
-    """Complete a threat model: the norm that most libraries have, and the usual radius if the attack needs one.
+    """Complete a threat model: with the norm that most libraries support, and the usual radius if the attack needs one.
 
     Args:
         attack: the canonical attack.
         rows: its implementations under comparison.
         components: C x H x W of an image.
-        norm: if None, the first of linf, l2, l1, l0, unrestricted that these implementations and most implementations
-            of the attack support; with an epsilon, linf for a fixed-budget attack that supports it if epsilon <= 1, or
-            the only norm.
+        norm: None without an epsilon: the norm in `rows` that most implementations of the attack support (the first of
+            linf, l2, l1, l0, unrestricted if tied). None with an epsilon, for a fixed-budget attack: its only norm, or
+            linf if epsilon <= 1.
         epsilon: if None, `default_epsilon` for a fixed-budget attack, no radius for a minimum-norm attack.
         targeted: whether the attack is targeted.
 
@@ -59,7 +59,7 @@ def choose_threat_model(
 
 
 def _norm_that_follows(row: Implementation, have: Sequence[Norm], epsilon: float) -> Norm | None:
-    """Return the norm that a radius without a norm refers to, for a fixed-budget attack; None if there is only one.
+    """Return the norm to which a radius without a norm refers, for a fixed-budget attack; None if no norm follows.
 
     Raises:
         InvalidInput: if several norms are possible.

@@ -1,4 +1,4 @@
-"""A mapping that is built at its first use."""
+"""A mapping that is built when it is first used."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
@@ -8,7 +8,7 @@ Value = TypeVar("Value")
 
 
 class LazyMapping(Mapping[str, Value]):
-    """The mapping that `make` returns, which is called once, at the first use.
+    """A mapping that is built by calling `make` once, at the first use.
 
     The library definitions of other packages import `davylamp.adapters` and cannot be loaded while that is being
     imported.

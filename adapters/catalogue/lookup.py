@@ -1,4 +1,4 @@
-"""Lookup of attacks, implementations and libraries by name. A library is loaded when it is used."""
+"""Lookup of attacks, implementations and libraries by name. A library is imported only when it is used."""
 
 import importlib
 import inspect
@@ -89,7 +89,10 @@ def _with_known_attack(row: Implementation) -> Implementation:
 
 
 def canonical_attack(row: Implementation) -> Attack:
-    """Return the canonical attack of an implementation, which describes it itself if it is not in the catalogue."""
+    """Return an implementation's canonical attack.
+
+    If the catalogue lacks it, the implementation contains its description.
+    """
     return row.described or find_attack(row.attack)
 
 
@@ -100,7 +103,10 @@ def implementations_of(attack: str) -> list[Implementation]:
 
 
 def find_library(name: str) -> Library:
-    """Return the definition of a library. Raises UnknownName with close matches or the reason for its refusal."""
+    """Return the definition of a library.
+
+    Raises UnknownName with close matches, or with the reason why it was refused.
+    """
     if name == USER.name or name.endswith(".py"):
         return USER
     if name not in LIBRARIES:
@@ -111,7 +117,7 @@ def find_library(name: str) -> Library:
 
 
 def require_library(name: str) -> None:
-    """Raise MissingLibrary, which names the extra, if the library is not installed."""
+    """Raise MissingLibrary if the library is not installed. The message names davylamp's extra for it."""
     library = find_library(name)
     if not library.is_installed:
         raise _missing(library)
@@ -176,7 +182,7 @@ def load_apply(row: Implementation) -> Callable[..., Tensor]:
 
 
 def load_call_context(row: Implementation) -> Callable[[], AbstractContextManager[Any]]:
-    """Return the context manager entered around each call of the library."""
+    """Return the context manager that is active during each call of the library."""
     return _load_object(row.within, find_library(row.library)) if row.within else nullcontext
 
 
@@ -220,7 +226,9 @@ def check_support(row: Implementation, threat_model: ThreatModel, parameters: Ma
 def check_settings(
     row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any], radii: Tensor | None
 ) -> dict[str, Any]:
-    """Return the parameters in their types, as `check_support` does; `step_size` may hold one value per radius.
+    """Return the parameters in their declared types, like `check_support`.
+
+    `step_size` may have one value per radius.
 
     Raises:
         Unsupported: if the implementation does not support the request, or a radius per image.
@@ -246,7 +254,7 @@ def check_settings(
 
 
 def accepts_parameter(row: Implementation, parameter: str) -> bool:
-    """Whether an implementation accepts a canonical parameter. Every random one accepts `restarts`."""
+    """Whether an implementation accepts a canonical parameter. Every random implementation accepts `restarts`."""
     return parameter in accepted_parameters(row)
 
 
@@ -278,7 +286,7 @@ def supports_per_image_radii(row: Implementation, norm: str, parameters: Mapping
 
 
 def accepted_parameters(row: Implementation) -> list[str]:
-    """Return the canonical parameters that an implementation accepts, those of its class first."""
+    """Return the canonical parameters that an implementation accepts, beginning with those of its class."""
     names = [name for name in row.params if name not in SUPPLIED]
     restarts = ["restarts"] if row.random and "restarts" not in names else []
     return [*dict.fromkeys((*names, *restarts, *UNIVERSAL))]
@@ -305,9 +313,9 @@ def library_defaults(row: Implementation, norm: str) -> dict[str, Any]:
 
 
 def describe_implementation(row: Implementation) -> dict[str, Any]:
-    """Return the catalogue's facts on an implementation; `defaults` is None if the library is not installed.
+    """Return the catalogue's facts on an implementation, as JSON types. `defaults` is None without the library.
 
-    `defaults` are the library's, by norm if they differ between norms.
+    `defaults` are the library's default values, by norm if they differ between norms.
     """
     attack = canonical_attack(row)
     try:

@@ -20,11 +20,10 @@ def is_relative(value: object) -> bool:
 def resolve_step_size(parameters: Mapping[str, Any], epsilon: float | Tensor | None) -> dict[str, Any]:
     """Return the parameters with a relative `step_size` replaced by its number at one radius.
 
-    "K epsilon / steps" is at most epsilon: with fewer steps than K a step would leave the ball, and CleverHans refuses
-    it.
+    "K epsilon / steps" is limited to epsilon, because a longer step would leave the ball, which CleverHans refuses.
 
     Args:
-        parameters: canonical ones.
+        parameters: canonical parameters.
         epsilon: the radius, or one per image. None for a minimum-norm attack, which then gets no step size.
 
     Raises:

@@ -1,1 +1,1 @@
-"""Contract of every implementation, and the tests of it."""
+"""Contract of every implementation, and its tests."""

@@ -46,11 +46,10 @@ _ROUNDING = 1e-3  # of the clean margin: an example this close is on the boundar
 
 
 class ContractCheck(NamedTuple):
-    """Result of one contract check of an implementation under one norm, with the observation.
+    """Result of one contract check of an implementation under one norm, with what was observed.
 
-    "weak": no rule is broken, but the attack does not find what is known to exist; "not shown": no rule is broken, by
-    an
-    attack that did nothing; "not promised": the implementation does not declare it.
+    "weak": no rule is broken, but the attack misses examples that are known to exist. "not shown": no rule is broken,
+    but the attack did nothing. "not promised": the implementation does not declare the property.
     """
 
     implementation: str
@@ -61,7 +60,7 @@ class ContractCheck(NamedTuple):
 
 
 class _CallObservation(NamedTuple):
-    """Passes of one library call (forward, backward), as counted and as seen by the model, and changed settings."""
+    """Observations of one library call: passes as counted and as seen by the model, and changed settings."""
 
     counted: tuple[int, int]
     seen: tuple[int, int]
@@ -110,7 +109,10 @@ class _CheckSetup(NamedTuple):
         return self.watched(radius, images, **more).result
 
     def watched(self, radius: float | None = None, images: slice = slice(None), **more: Any) -> _Run:
-        """Run the attack at a radius, if it accepts one; targeted if there are `targets`."""
+        """Run the attack at a radius, if it accepts one, and observe its calls.
+
+        It is targeted if there are `targets`.
+        """
         rules = ThreatModel(self.norm, (radius or self.radius) if self.bound else None, "targets" in more)
         # The place seeds an image: alone as in the batch.
         words = {"seed": _SEED, **self.words, **more, "first": images.start or 0}
@@ -120,7 +122,7 @@ class _CheckSetup(NamedTuple):
         return self.done[key]
 
     def again(self) -> AttackResult:
-        """Repeat the run from a different state of the random generators."""
+        """Repeat the run with a different state of the global random generators."""
         with seeded(_SEED + 1):
             rules = ThreatModel(self.norm, self.radius if self.bound else None)
             return self._attack(rules, slice(None), {"seed": _SEED, **self.words}).result
@@ -152,9 +154,9 @@ def run_contract_checks(
 
     Args:
         attack: an implementation, its name, or a user's attack.
-        norms: norms to check, or None for all that the implementation supports. Those that are not balls (l0,
-            unrestricted) have no closed form and are not checked.
-        parameters: in place of quick ones.
+        norms: norms to check, or None for all that the implementation supports. l0 and "unrestricted" have no closed
+            form and are not checked.
+        parameters: canonical parameters that replace the quick ones.
 
     Yields:
         One `ContractCheck` after the other.
@@ -232,11 +234,11 @@ def run_contract_check(
         attack: an implementation, its name, or a user's attack.
         norm: one of its norms; linf, l2 or l1 without a `case`.
         name: name of the check.
-        parameters: in place of quick ones.
+        parameters: canonical parameters that replace the quick ones.
         case: a model and its images; None for the linear one. If the least perturbations are not known, no check about
             the optimum is possible, and a fixed-budget attack needs an epsilon.
         epsilon: radius of a fixed-budget attack, or None for twice the least perturbation.
-        done: stores runs that several checks of one attack in one norm, with one case and epsilon, share.
+        done: cache of runs, for checks that share the attack, norm, case and epsilon.
     """
     row = resolve_implementation(attack)
     words = _quick(row) if parameters is None else dict(parameters)
@@ -260,7 +262,7 @@ def run_contract_check(
 
 
 def _quick(row: Implementation) -> dict[str, Any]:
-    """Return quick parameters: few steps for a fixed-budget attack, more for a search, defaults for the rest."""
+    """Return quick parameters: few steps for a fixed-budget attack, more for a search, and defaults for all others."""
     fixed = canonical_attack(row).kind == "fixed-budget"
     words = {name: value for name, value in _MOST.items() if accepts_parameter(row, name) and name != "restarts"}
     return words | ({"steps": _STEPS} if fixed and "steps" in words else {})
@@ -272,7 +274,7 @@ def _runs(trial: _CheckSetup) -> tuple[State, str]:
 
 
 def _keeps_the_rules(trial: _CheckSetup) -> tuple[State, str]:
-    """Check that images are in the ball and in [0, 1], finite and not of other images, and the model unchanged."""
+    """Check that images are finite, in the ball and in [0, 1], in the order of the inputs, and the model unchanged."""
     kinds = [kind for each in trial.run().violations for kind in each if kind in OF_THE_LIBRARY]
     return ("broken", ", ".join(sorted(set(kinds)))) if kinds else ("kept", "no violation")
 
@@ -286,7 +288,7 @@ def _repeats(trial: _CheckSetup) -> tuple[State, str]:
 
 
 def _alone(trial: _CheckSetup) -> tuple[State, str]:
-    """Check that a deterministic attack finds the same for an image alone as in a batch."""
+    """Check that a deterministic attack returns the same example for an image alone as in a batch."""
     if trial.row.random or trial.row.universal:
         return (
             "not promised",
@@ -305,12 +307,12 @@ def _alone(trial: _CheckSetup) -> tuple[State, str]:
     missed = int((flipped & (margin > _ROUNDING * _margin(together.logits))).sum())
     kept = change <= _ALONE and not missed
     detail = f"distances differ by {change:.2%} at most, success on {int(flipped.sum())} of {len(both)} images"
-    detail += f", {missed} of them off the boundary" if flipped.any() else ""
+    detail += f", {missed} of these away from the boundary" if flipped.any() else ""
     return ("kept" if kept else "broken"), f"alone or in a batch, {detail}"
 
 
 def _margin(logits: Tensor) -> Tensor:
-    """Return the margin of the largest logit over the next, per image."""
+    """Return, per image, the largest logit minus the second largest."""
     highest = logits.topk(2, dim=1).values
     return highest[:, 0] - highest[:, 1]
 
@@ -325,7 +327,7 @@ def _budget(trial: _CheckSetup) -> tuple[State, str]:
 
 
 def _honest_count(trial: _CheckSetup) -> tuple[State, str]:
-    """Check that every pass is counted in each call: for the batch, for one image, and within a budget."""
+    """Check that every pass of each call is counted: for a batch, for one image, and within a query budget."""
     whole = trial.watched()
     alone, limited = trial.watched(None, slice(0, 1)), trial.watched(max_queries=BUDGET)
     runs = [(whole, "forward"), (whole, "backward"), (alone, "forward"), (alone, "backward"), (limited, "forward")]
@@ -342,7 +344,7 @@ def _honest_count(trial: _CheckSetup) -> tuple[State, str]:
 
 
 def _restores(trial: _CheckSetup) -> tuple[State, str]:
-    """Check that the global state is restored. Using the global random generators is allowed, seeding them is not."""
+    """Check that the global state is restored. An attack may use the global random generators, but not seed them."""
     first, later = trial.watched(), trial.watched(None, slice(0, 1))
     changed = dict.fromkeys(name for run in (first, later) for call in run.calls for name in call.changed)
     if not any("warning filters" in call.changed for call in later.calls):
@@ -353,7 +355,7 @@ def _restores(trial: _CheckSetup) -> tuple[State, str]:
 
 
 def _nothing_impossible(trial: _CheckSetup) -> tuple[State, str]:
-    """Check that there is no impossible success and no distance below the least perturbation."""
+    """Check that no success is impossible and no distance is below the least perturbation."""
     least = trial.least
     if trial.bound:
         impossible = trial.run(times=0.9 * float(least.min() / least.max()))
@@ -389,7 +391,7 @@ def _aims(trial: _CheckSetup) -> tuple[State, str]:
 
 
 def _parameters(trial: _CheckSetup) -> tuple[State, str]:
-    """Check that every declared parameter can be passed: its default, or some value if it has none."""
+    """Check that every declared parameter can be passed, with its default or, without one, with some other value."""
     defaults = library_defaults(trial.row, trial.norm)
     given = {}
     for name in accepted_parameters(trial.row):
@@ -419,7 +421,7 @@ def _complaint(trial: _CheckSetup, given: Mapping[str, Any]) -> str | None:
 
 
 def _some_value(trial: _CheckSetup, name: str) -> Any:
-    """Return a value for a parameter without a default; None if none can be chosen."""
+    """Return a value for a parameter without a default; None if no value can be chosen."""
     if name == "step_size":
         return 0.1 * (trial.radius or 2 * float(trial.least.max()))
     parameter = _parameter(trial, name)

@@ -26,7 +26,7 @@ class ContractCase(NamedTuple):
         return Classifier(self.module)
 
     def first(self, count: int) -> "ContractCase":
-        """Return the case with its first `count` images only."""
+        """Return the case restricted to its first `count` images."""
         least = {norm: sizes[:count] for norm, sizes in self.least.items()}
         return ContractCase(self.module, self.inputs[:count], self.labels[:count], least)
 
@@ -34,7 +34,7 @@ class ContractCase(NamedTuple):
 def make_linear_case() -> ContractCase:
     """Build a case with four classes on images of 3 x 8 x 8, far from the bounds of [0, 1].
 
-    The weights are large so that cross-entropy follows the nearest competitor instead of the mean of all three.
+    The weights are large so that the cross-entropy depends on the nearest other class instead of the mean of all three.
     """
     generator = torch.Generator().manual_seed(1)
     layer = nn.Linear(192, 4)
@@ -45,7 +45,7 @@ def make_linear_case() -> ContractCase:
 
 
 def make_coarse_case() -> ContractCase:
-    """Build a case for attacks that move in 8-bit grey levels: the least linf perturbations are five to twenty levels.
+    """Build a case for attacks that move in 8-bit grey levels. Least linf perturbations are five to twenty levels.
 
     Few components have nonzero weights, so that a random search among whole levels finds an example.
     """
@@ -59,7 +59,10 @@ def make_coarse_case() -> ContractCase:
 
 
 def _case(layer: nn.Linear, inputs: Tensor) -> ContractCase:
-    """Build the case: the least perturbation to class k is (z_y - z_k) / |w_y - w_k| in the dual norm."""
+    """Build a case from a linear layer and images, with their labels and least perturbations.
+
+    The least perturbation to class k is (z_y - z_k) / |w_y - w_k|, with the dual norm of the weights.
+    """
     module = nn.Sequential(nn.Flatten(), layer).eval().requires_grad_(False)
     logits = module(inputs)
     labels = logits.argmax(1)

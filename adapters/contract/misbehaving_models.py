@@ -1,7 +1,8 @@
-"""Runs implementations on deliberately misbehaving models and checks for false success and false robustness.
+"""Runs implementations on deliberately misbehaving models, and checks for false success and false robustness.
 
-Every model is small, on images of 3 x 16 x 16, with a truth known by construction. An implementation conforms if each
-image that it reports as fooled or robust is so by that truth; all else must be reported as invalid or as an error.
+Every model is small, on images of 3 x 16 x 16, with a truth known by construction. An implementation conforms if every
+image that it reports as fooled or robust is so according to that truth. All other images must be reported as invalid or
+with an error.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -52,7 +53,7 @@ class MisbehavingModel(NamedTuple):
 class FalseResult(NamedTuple):
     """Result of one implementation on one misbehaving model.
 
-    `complaint` states what was reported falsely ("" if nothing); `outcome` counts what was reported.
+    `complaint` describes the false report ("" without one); `outcome` counts the reported results.
     """
 
     implementation: str
@@ -74,7 +75,7 @@ class _Function(nn.Module):
 
 
 class MisbehavingSetup(NamedTuple):
-    """The undisturbed linear model, 8-bit images that it classifies correctly, and radii large enough to fool it."""
+    """The unmodified linear model, 8-bit images that it classifies correctly, and radii large enough to fool it."""
 
     base: nn.Module
     inputs: Tensor
@@ -83,7 +84,7 @@ class MisbehavingSetup(NamedTuple):
 
 
 def make_setting() -> MisbehavingSetup:
-    """Build the setup, identical at each call. The least perturbation of a linear model has a closed form."""
+    """Build the setup, identically at each call. The least perturbation of a linear model has a closed form."""
     generator = torch.Generator().manual_seed(1)
     layer = nn.Linear(3 * SIDE * SIDE, CLASSES)
     layer.weight.data = 50 * torch.randn(layer.weight.shape, generator=generator)
@@ -156,7 +157,7 @@ def _lost_by_rounding(setting: MisbehavingSetup) -> MisbehavingModel:
 def _fails_off_the_clean_image(setting: MisbehavingSetup) -> MisbehavingModel:
     def function(base: nn.Module, x: Tensor) -> Tensor:
         if (torch.cdist(x.flatten(1), setting.inputs.flatten(1).to(x)).amin(1) > 1e-4).any():
-            raise RuntimeError("planted: only clean images, please")
+            raise RuntimeError("planted error: this model accepts only clean images")
         return base(x)
 
     return MisbehavingModel(_Function(setting.base, function), lambda x: torch.full((len(x), CLASSES), torch.nan))
@@ -187,9 +188,9 @@ def run_misbehaving_model_checks(
     Args:
         rows: implementations or their names, or None for all that can run.
         plants: names of `PLANTS`, or None for all.
-        every_norm: all norms of an implementation instead of its first.
+        every_norm: whether to use all norms of an implementation instead of its first.
         norms: restrict to these norms, or None for no restriction.
-        parameters: canonical parameters in place of quick ones, for the implementations that accept them.
+        parameters: canonical parameters that replace the quick ones, for the implementations that accept them.
 
     Yields:
         One `FalseResult` for each implementation, norm and model, as soon as it is known.
@@ -235,7 +236,7 @@ def _run(
     threat_model: ThreatModel,
     words: Mapping[str, Any],
 ) -> AttackResult | DavylampError:
-    """Return the result, or the error if a library crashed or a model cannot be attacked: both are valid reports."""
+    """Return the result, or the error if a library crashed or a model cannot be attacked. Both are valid reports."""
     logits = setting.base(setting.inputs)  # passed in, because the random model could not be attacked without
     classifier = Classifier(module, num_classes=CLASSES)
     try:
@@ -253,7 +254,7 @@ def _judge(
     planted: MisbehavingModel,
     setting: MisbehavingSetup,
 ) -> str:
-    """Return what was reported falsely; "" if nothing."""
+    """Return a description of the false report; "" if the report is true."""
     with torch.no_grad():
         says, rounded = planted.truth(result.adv_inputs), planted.truth(quantise(result.adv_inputs))
     wrong = (says.argmax(1) != setting.labels) & torch.isfinite(says).all(1)

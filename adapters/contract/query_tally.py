@@ -1,4 +1,4 @@
-"""An independent query counter inside a model, however an attack reaches it."""
+"""An independent query counter inside a model, which counts every query, whatever way an attack calls the model."""
 
 import copy
 from typing import Any
@@ -23,18 +23,18 @@ class QueryTally:
         return taken
 
     def note_input(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
-        """Count a forward pass: a hook of the first layer."""
+        """Count a forward pass. This is a hook of the first layer."""
         del module
         self.forwards += len(arguments[0])
 
     def pass_output(self, module: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> Tensor:
-        """Count backward passes: a hook of the last layer, which changes nothing."""
+        """Count backward passes. This is a hook of the last layer, which returns its output unchanged."""
         del module, arguments
         return _Identity.apply(output, self)
 
 
 def with_tally(module: nn.Module, tally: QueryTally) -> nn.Module:
-    """Return a copy of a model that counts in its first and last layers, which every full pass uses.
+    """Return a copy of a model that counts in its first and last layers, because every full pass uses both.
 
     The layers are counted even if an attack unwraps or copies the model, unless it copies the bare weights.
     """

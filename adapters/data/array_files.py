@@ -29,7 +29,7 @@ def load_npz(path: Path, limit: int | None) -> tuple[Tensor, Tensor]:
         InvalidInput: if it is not an npz file or has invalid contents; the message names the array and the problem.
     """
     if not path.is_file():
-        what = "something that is no file" if path.exists() else "none"
+        what = "something that is not a file" if path.exists() else "none"
         raise Unavailable(f"expected an npz file, found {what} at {path}")
     try:
         with path.open("rb") as stream:
@@ -44,7 +44,7 @@ def load_npz(path: Path, limit: int | None) -> tuple[Tensor, Tensor]:
 
 
 def check_arrays(images: np.ndarray, labels: np.ndarray, path: Path | str, limit: int | None) -> tuple[Tensor, Tensor]:
-    """Convert arrays to images (N, C, H, W), float32 in [0, 1], and labels (N,), int64; `path` is their source.
+    """Convert arrays to images (N, C, H, W), float32 in [0, 1], and labels (N,), int64. `path` is named in errors.
 
     Raises:
         InvalidInput: if they are not images and labels.
@@ -79,7 +79,7 @@ def _read_member(archive: zipfile.ZipFile, keys: Sequence[str], path: Path) -> n
 
 
 def _check_header(stream: Any, size: int, key: str, path: Path) -> None:
-    """Raise InvalidInput unless an array's header fits its member's size and this machine's memory."""
+    """Raise InvalidInput unless the size in an array's header matches the archive member and fits into memory."""
     try:
         version = np.lib.format.read_magic(stream)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -115,7 +115,7 @@ def _bytes(count: int) -> str:
 
 
 def _to_inputs(images: np.ndarray, path: Path | str) -> Tensor:
-    """Convert images to float32 in [0, 1], NCHW. NHWC is recognised if only the last axis can be channels (1 or 3)."""
+    """Convert images to float32 in [0, 1], NCHW. NHWC is detected if only the last axis can be channels (1 or 3)."""
     if images.ndim != 4 or (images.shape[1] not in (1, 3) and images.shape[3] not in (1, 3)):
         advice = "; add an axis for the channels" if images.ndim == 3 else ""
         wanted = f"1 or 3 channels in images of shape (N, C, H, W) or (N, H, W, C) in {path}"

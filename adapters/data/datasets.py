@@ -1,4 +1,4 @@
-"""Images and labels by name: bundled samples, folders, array files, and corrupted versions of them."""
+"""Images and labels by name: bundled samples, folders, array files, and corrupted versions."""
 
 import os
 import stat
@@ -63,7 +63,7 @@ _DAMAGED = (  # what Pillow raises for files that are no images, or broken ones
 class ImagePreparation(NamedTuple):
     """How image files are prepared for a model: size, channels, and its number and names of classes if known.
 
-    `all_named`: whether a folder with a different name is an error.
+    `all_named`: whether a folder whose name is not a class name is an error.
     """
 
     resize: int | None
@@ -77,7 +77,7 @@ class ImagePreparation(NamedTuple):
 
 
 def dataset_name_patterns() -> list[str]:
-    """Return every fixed name of data and the patterns of the others, for help texts."""
+    """Return all fixed names of data, and patterns for all other names, for help texts."""
     return [
         *SAMPLES,
         "torchvision:cifar10:PATH",
@@ -111,18 +111,18 @@ def load_data(
     (or `y`), which are used unchanged: sizes apply to image files only. `path/to/file.py:load` is a function that
     returns such images and labels, or a dataset of pairs. `torchvision:cifar10` and others are published sets on this
     machine (`torchvision_datasets`), `hf:ORG/NAME:SPLIT` those of the Hugging Face Hub, downloaded only on request
-    (`list_hub_set`). No file is loaded twice, whatever links lead to it. `DATA+fog:3` are images with a
-    corruption, see `corrupt`. For `imagenet-c:PATH` and `cifar-10-c:PATH` they are read from disk: folders
-    PATH/fog/3/CLASS
-    as in ImageNet-C, or PATH/fog.npy with consecutive severities.
+    (`list_hub_set`). A file that is reachable through several links is loaded once. `DATA+fog:3` are images with a
+    corruption, see `corrupt`. `imagenet-c:PATH` and `cifar-10-c:PATH` are corrupted images on disk, in folders
+    PATH/fog/3/CLASS as in ImageNet-C, or in PATH/fog.npy with consecutive severities.
 
     Args:
         name: one of `dataset_name_patterns()`.
         limit: number of images, the first ones in a fixed order, or None for all.
-        resize: side that the shorter edge is resized to. Resize and crop are torchvision's, on the image file.
-        crop: side of the square centre crop that follows. With neither, ImageNet's samples are resized to 256 and
-            cropped to 224, and all other images keep their size; Tiny-ImageNet's photos are resized to it as a whole.
-        interpolation: of the resizing, antialiased.
+        resize: length to which the shorter side is resized. Resize and crop are torchvision's, on the image file.
+        crop: side of the square centre crop after the resizing. Without both, ImageNet's samples are resized to 256 and
+            cropped to 224, and all other images keep their size. Tiny-ImageNet's photos are resized to the crop's size
+            as a whole.
+        interpolation: interpolation of the resizing, which is antialiased.
 
     Raises:
         UnknownName: if there is no such data.
@@ -137,7 +137,7 @@ def load_data(
 
 
 def load_data_for(classifier: Classifier, name: str, limit: int | None = None, chosen: Collection[str] = ()) -> Data:
-    """Load data for a model, with its size, its channels (grey stays grey for one) and its class indices.
+    """Load data for a model: in its image size, with its channels (grey stays grey for one) and its class indices.
 
     Args:
         classifier: the model.
@@ -196,7 +196,7 @@ def _places(names: Sequence[str], chosen: Collection[str]) -> list[int]:
 
 
 def load_prepared(name: str, limit: int | None, wanted: ImagePreparation, chosen: Collection[str] = ()) -> Data:
-    """Return the images of a name as `wanted`, see `load_data` and `load_data_for`."""
+    """Return the images of a name, prepared as `wanted`; see `load_data` and `load_data_for`."""
     corrupted = split_corruption(name)
     if corrupted is not None and not (corrupted.on_disk and name.startswith(FOLDERS)):
         return _load_corrupted(corrupted, limit, wanted, chosen)
@@ -223,7 +223,7 @@ def load_prepared(name: str, limit: int | None, wanted: ImagePreparation, chosen
 
 
 def _meant_data(name: str) -> str:
-    """Return the data name for a path of images or arrays; "" if there is no such path."""
+    """Return the data name that refers to a path of images or arrays; "" if there is no such path."""
     if not name:
         return ""
     path = expand_path(name)
@@ -240,11 +240,11 @@ def preparation_for(classifier: Classifier) -> ImagePreparation:
 
 
 def preparation_for_data(classifier: Classifier, name: str) -> ImagePreparation:
-    """Return `preparation_for` this data, with the model's number of classes if the labels depend on it.
+    """Return `preparation_for` for these data, with the model's number of classes if the labels depend on it.
 
-    If folders are named by WordNet ids and the model does not declare the number, it is queried once on the first
-    image:
-    some of ImageNet's classes are not the classes 0, 1, ... of a model with 1000 classes.
+    If folders are named by WordNet ids and the model does not declare its number of classes, it is queried once on the
+    first image. For a model with 1000 classes, the ids determine the classes, which are then not 0, 1, ... in the order
+    of the folders.
 
     Raises:
         DavylampError: as `load_data`.
@@ -321,7 +321,7 @@ def read_images(items: Sequence[ImageFile], wanted: ImagePreparation) -> Data:
 
 
 def images_in_room(paths: Sequence[str], wanted: Sequence[Any]) -> list[Tensor]:
-    """Read the pixels of image files; runs in a separate process."""
+    """Read the pixels of image files. Called in a separate process."""
     return [_stack_images([ImageFile(path, Path(path), 0) for path in paths], ImagePreparation(*wanted))]
 
 
@@ -336,7 +336,7 @@ def _read_arrays(path: Path, limit: int | None) -> tuple[Tensor, Tensor]:
 
 
 def arrays_in_room(path: str, limit: int | None) -> list[Tensor]:
-    """Read the arrays of a file; runs in a separate process."""
+    """Read the arrays of a file. Called in a separate process."""
     return [*load_npz(Path(path), limit)]
 
 
@@ -359,7 +359,7 @@ def _stack_images(items: Sequence[ImageFile], wanted: ImagePreparation) -> Tenso
 
 
 def _read_image(item: ImageFile, wanted: ImagePreparation) -> Tensor:
-    """Read an image file as uint8, shape (C, H, W), resized and cropped as torchvision does."""
+    """Read an image file as uint8, shape (C, H, W), resized and cropped like torchvision."""
     from torchvision.transforms import InterpolationMode, functional
 
     image: Any = _open_image(item, wanted)
@@ -378,7 +378,10 @@ def _where(item: ImageFile) -> str:
 
 
 def _open_image(item: ImageFile, wanted: ImagePreparation) -> Any:
-    """Open a file as a Pillow image, converted to RGB if wanted; grey stays grey for a model with one channel."""
+    """Open a file as a Pillow image, converted to RGB if `wanted`.
+
+    Grey images stay grey for a model with one channel.
+    """
     from PIL import Image
 
     content = None if item.content is None else item.content()

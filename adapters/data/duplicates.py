@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def first_occurrence(inputs: Tensor) -> list[int]:
-    """Return, for each image, the index of the first image equal to it (its own if there is no earlier one).
+    """Return, for each image, the index of the first image that is equal to it, which may be the image itself.
 
     Args:
         inputs: shape (N, ...).
@@ -18,7 +18,7 @@ def first_occurrence(inputs: Tensor) -> list[int]:
 
 
 def duplicate_warning(inputs: Tensor, labels: Tensor) -> list[str]:
-    """Return a warning if images repeat, with the number of them that have different labels.
+    """Return a warning if images repeat, with the number of repeated images whose labels differ.
 
     Args:
         inputs: shape (N, C, H, W).
@@ -30,7 +30,7 @@ def duplicate_warning(inputs: Tensor, labels: Tensor) -> list[str]:
         return []
     differing = sum(classes[place] != classes[first[place]] for place in repeated)
     line = f"{len(repeated)} of {len(first)} images duplicate an earlier image; intervals treat them as independent"
-    return [line + (f"; {differing} of them with a different label" if differing else "")]
+    return [line + (f"; {differing} with a different label than the earlier image" if differing else "")]
 
 
 def note_fewer(name: str, images: int, limit: int | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face Hub, or of a folder: Parquet or Arrow files with images and classes in columns."""
+"""Data sets of the Hugging Face Hub or of a folder: Parquet or Arrow files with columns for images and classes."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +19,7 @@ _IMAGES = ("image", "img")
 
 
 class _DataFile(NamedTuple):
-    """A file, with its time and size to detect a replacement."""
+    """A data file, with its time and size, by which a replaced file is detected."""
 
     path: Path
     stamp: tuple[int, int]
@@ -45,12 +45,12 @@ def list_hub_set(
         name: name of the data; without a split, the test split.
         limit: largest number of images.
         classes: number of classes of the model, see `list_folder`.
-        names: of the model's classes, if known, see `list_folder`.
+        names: names of the model's classes, if known, see `list_folder`.
         strict: see `list_folder`.
 
     Raises:
-        Unavailable: if it is missing or damaged; the message tells what to download.
-        InvalidInput: if there are several splits and none is named, or it holds no images with classes.
+        Unavailable: if it is missing or damaged. The message contains the download command.
+        InvalidInput: if there are several splits and the name contains none, or the data have no images with classes.
     """
     files = [_DataFile(path, (path.stat().st_mtime_ns, path.stat().st_size)) for path in _files_of(name)]
     columns = _columns_of(files[0])
@@ -90,7 +90,10 @@ def _files_of(name: str) -> list[Path]:
 
 
 def _columns_of(file: _DataFile) -> _Columns:
-    """Return the image and label columns, from the package datasets' description in the file or by their names."""
+    """Return the image and label columns.
+
+    They follow from the description by the package datasets, or from their names.
+    """
     with _opened(file.path) as opened:
         schema = opened.schema_arrow if file.path.suffix == ".parquet" else opened[0].schema
     said = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
@@ -108,7 +111,7 @@ def _columns_of(file: _DataFile) -> _Columns:
 
 
 def _choose_column(names: Sequence[str], of_its_kind: Sequence[str], usual: Sequence[str]) -> str:
-    """Return the only column of a kind, else the one with a usual name; "" if there is no such column."""
+    """Return the only column of a kind, otherwise the one with a usual name; "" if there is no such column."""
     if len(of_its_kind) == 1:
         return of_its_kind[0]
     return next((name for name in usual if name in (of_its_kind or names)), "")
@@ -117,7 +120,10 @@ def _choose_column(names: Sequence[str], of_its_kind: Sequence[str], usual: Sequ
 def _indices_of(
     columns: _Columns, labels: Sequence[Any], classes: int | None, names: Sequence[str], *, strict: bool, where: str
 ) -> Callable[[Any], int]:
-    """Return the function that maps a label of the files to the model's index, by class names if both have them."""
+    """Return the function from a label in the files to the model's class index.
+
+    Class names are used if both have them.
+    """
     if not labels:
         raise InvalidInput(f"no labelled images in {where}")
     more = {"strict": strict, "where": where}
@@ -156,7 +162,7 @@ def _group_sizes(file: _DataFile) -> tuple[int, ...]:
 
 @lru_cache(maxsize=4)
 def _read(file: _DataFile, group: int, column: str) -> list[Any]:
-    """Return a column of a block as Python objects. The last few are cached."""
+    """Return a column of a block as Python objects. The most recent columns are cached."""
     with _opened(file.path) as opened:
         part = opened.read_row_group(group, columns=[column]) if file.path.suffix == ".parquet" else opened[group]
         return part.column(column).to_pylist()

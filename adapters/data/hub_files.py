@@ -25,7 +25,7 @@ def download_split(name: str, place: str, part: str) -> list[Path]:
 
     Args:
         name: name of the data, for messages.
-        place: "ORG/NAME" or "ORG/NAME@REVISION"; without a revision, the hub's Parquet files.
+        place: "ORG/NAME" or "ORG/NAME@REVISION". Without a revision, the Parquet files that the hub generates.
         part: "SPLIT", "CONFIG/SPLIT", or "" for the test split.
 
     Raises:
@@ -43,7 +43,7 @@ def download_split(name: str, place: str, part: str) -> list[Path]:
     sizes = record.get("files") or _list(name, repository, revision, folder)
     parts = splits_of(sizes)
     if not parts:
-        raise Unavailable(f"no Parquet files for {name} on the branch {revision}; name another revision: @main")
+        raise Unavailable(f"no Parquet files for {name} on the branch {revision}; name a different revision: @main")
     chosen = select_split([*parts], part, name)
     files = [folder / file for file in parts[chosen]]
     if chosen not in record.get("whole", ()):
@@ -68,7 +68,10 @@ def _list(name: str, repository: str, revision: str, folder: Path) -> dict[str, 
             )
             return {entry.path: entry.size for entry in tree if isinstance(entry, RepoFile)}
     except Exception as error:  # the hub's errors are of many classes
-        advice = f"fetch its files elsewhere into a folder, and name it: hf:./FOLDER ({DOWNLOAD}=yes fetches them here)"
+        advice = (
+            "fetch its files on a different machine, and name their folder here: hf:./FOLDER "
+            f"({DOWNLOAD}=yes fetches them here)"
+        )
         reason = one_line(error.__cause__ or error)
         raise Unavailable(f"{name} is not in {folder}, nor is its file list ({reason}); {advice}") from error
 

@@ -30,8 +30,8 @@ def splits_of(files: Iterable[str]) -> dict[str, list[str]]:
 def part_of(file: str) -> str:
     """Return the split of a file from its path: "default/test" for "data/test-00000-of-00001.parquet".
 
-    It also reads "CONFIG/SPLIT/0000.parquet" (the hub's own files), "SPLIT/data-00000-of-00001.arrow" (`save_to_disk`)
-    and "SPLIT.parquet".
+    It also reads "CONFIG/SPLIT/0000.parquet" (files that the hub generates), "SPLIT/data-00000-of-00001.arrow"
+    (`save_to_disk`) and "SPLIT.parquet".
     """
     *folders, last = PurePosixPath(file).with_suffix("").parts
     folders = [folder for folder in folders if folder != "data"]
@@ -46,7 +46,7 @@ def select_split(parts: Sequence[str], part: str, name: str) -> str:
     """Return the named split of a data set, or the test split.
 
     Args:
-        parts: of the data set, each "CONFIG/SPLIT".
+        parts: splits of the data set, each "CONFIG/SPLIT".
         part: "SPLIT", "CONFIG/SPLIT" or "".
         name: name of the data, for errors.
 

@@ -1,4 +1,4 @@
-"""Image files of a folder with their labels: each real file once, with the model's class indices."""
+"""Image files of a folder with their labels. Each real file occurs once, with the model's class index."""
 
 import csv
 import os
@@ -32,11 +32,11 @@ def list_folder(
 
     Args:
         root: folder with a folder for each class, or a `labels.csv`.
-        classes: number of classes of the model, if known. For ImageNet's 1000, folders named by WordNet ids get the
-            class of their id, however few they are.
-        names: of the model's classes, if known: folders, and labels in `labels.csv`, are looked up in them.
-        strict: a folder with a different name is an error; if false, the names count only if all folders are among
-            them.
+        classes: number of classes of the model, if known. For ImageNet's 1000, a folder named by a WordNet id gets the
+            class of its id, even if other classes are missing.
+        names: names of the model's classes, if known. Folder names, and labels in `labels.csv`, are looked up in them.
+        strict: whether a folder with a different name is an error. If false, `names` are used only if they contain all
+            folders.
 
     Raises:
         Unavailable: if there is no such folder or it cannot be read.
@@ -55,12 +55,12 @@ def list_folder(
 
 
 def has_wordnet_ids(items: Sequence[ImageFile]) -> bool:
-    """Whether images lie in folders named by WordNet ids, whose indices depend on the model's number of classes."""
+    """Whether images are in folders named by WordNet ids, whose indices depend on the model's number of classes."""
     return any(_WORDNET_ID.fullmatch(item.name.partition("/")[0]) for item in items)
 
 
 def interleave_classes(items: Iterable[ImageFile]) -> list[ImageFile]:
-    """Interleave images by class, so that any first part is spread over the classes."""
+    """Interleave images by class, so that the first images are spread over the classes."""
     by_class: dict[int, list[ImageFile]] = {}
     for item in items:
         by_class.setdefault(item.label, []).append(item)
@@ -69,7 +69,7 @@ def interleave_classes(items: Iterable[ImageFile]) -> list[ImageFile]:
 
 
 def _list_classes(root: Path, classes: int | None, names: Sequence[str], *, strict: bool) -> list[ImageFile]:
-    """List images as torchvision's ImageFolder, but skip hidden folders and keep the index of an empty class."""
+    """List images like torchvision's ImageFolder, but skip hidden folders and keep the index of an empty class."""
     try:
         folders = sorted(path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
     except OSError as error:
@@ -90,14 +90,15 @@ def _list_classes(root: Path, classes: int | None, names: Sequence[str], *, stri
 def class_indices(
     classes_there: Sequence[str], classes: int | None, names: Sequence[str], *, strict: bool, where: str
 ) -> dict[str, int]:
-    """Return the model's index of each class of some data: by its name, by its WordNet id, or by its position.
+    """Return the model's index for each class of the data: by its name, by its WordNet id, or by its position.
 
     Args:
         classes_there: names of the data's classes, in their order.
         classes: number of classes of the model, if known; for 1000, WordNet ids are looked up.
-        names: of the model's classes, if known; they count only if all of the data's are among them.
-        strict: a different name is an error.
-        where: the data, for errors.
+        names: names of the model's classes, if known. They are used only if they contain all names of the data's
+            classes.
+        strict: whether a name that is not among `names` is an error.
+        where: name of the data, for errors.
 
     Raises:
         InvalidInput: if the model has no such class.
@@ -114,7 +115,7 @@ def class_indices(
 
 
 def _check_depth(items: list[ImageFile], root: Path) -> None:
-    """Raise InvalidInput if the class folders lie one level deeper, because all of `val` would be class 0."""
+    """Raise InvalidInput if the class folders are one level deeper, because all images would get class 0."""
     deeper: dict[str, set[str]] = {}
     for item in items:
         first, *rest = item.name.split("/")
@@ -126,7 +127,7 @@ def _check_depth(items: list[ImageFile], root: Path) -> None:
 
 
 def _walk(folder: Path) -> list[tuple[Path, str]]:
-    """Return the image files below a folder with their real paths. Folders reached again through links are skipped."""
+    """Return the image files below a folder with their real paths. A folder that several links lead to is read once."""
     paths, seen = [], set()
     for parent, folders, files in os.walk(folder, followlinks=True):
         here = os.path.realpath(parent)
@@ -165,7 +166,7 @@ def _imagenet_classes(folders: Sequence[str], root: str) -> dict[str, int]:
 
 def _list_table(table: Path, indices: Mapping[str, int]) -> list[ImageFile]:
     if not table.is_file():
-        raise Unavailable(f"expected a file, got something else at {table}")
+        raise Unavailable(f"expected a file, got a folder or a device at {table}")
     items: dict[str, ImageFile] = {}
     try:
         with table.open(newline="", encoding="utf-8-sig") as lines:

@@ -1,4 +1,4 @@
-"""Adapters for MAITE's protocols of image classification: from its models and data sets, and to them.
+"""Adapters between davylamp and MAITE's protocols of image classification, for models and data sets.
 
 Version 0.10 (MIT). The protocols are structural, so MAITE is not imported: any object with their attributes conforms.
 """
@@ -18,7 +18,7 @@ from .datasets import Data
 
 
 class MaiteModule(nn.Module):
-    """A MAITE model as a module. It gets a batch as a list of images, on the CPU if it is not differentiable."""
+    """A MAITE model as a module. It receives a batch as a list of images, on the CPU if it is not differentiable."""
 
     def __init__(self, model: Any, gradients: bool):
         super().__init__()
@@ -26,7 +26,7 @@ class MaiteModule(nn.Module):
         self.layers_note = "" if isinstance(model, nn.Module) else "a MAITE model's layers cannot be read"
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Shape (N, K)."""
+        """Return the MAITE model's outputs, shape (N, K)."""
         if self.gradients:
             return torch.stack(list(self.inner(list(inputs))))
         rows = (row.detach() if isinstance(row, Tensor) else row for row in self.inner(list(inputs.detach().cpu())))
@@ -64,10 +64,11 @@ def from_maite(thing: Any, *, gradients: bool | None = None, **options: Any) -> 
     """Convert a MAITE model to a `Classifier`, or a MAITE data set to `Data`.
 
     Args:
-        thing: either. Images of a data set must be in [0, 1] or 8-bit; the class is the unique largest entry of each
-            target.
+        thing: MAITE model or data set. Images of a data set must be in [0, 1] or 8-bit. The class is the unique largest
+            entry of each target.
         gradients: whether the model's outputs are differentiable; None to assume so for a `torch.nn.Module`.
-        **options: of `Classifier`; `mean=[0] * 3, std=[1 / 255] * 3` for a model that expects images in [0, 255].
+        **options: options of `Classifier`; `mean=[0] * 3, std=[1 / 255] * 3` for a model that expects images in [0,
+            255].
 
     Raises:
         DavylampError: if it is neither, the data set fails, or its images are not labelled images of one size.
@@ -113,7 +114,7 @@ def to_maite(thing: Classifier | Data, *, num_classes: int | None = None, name: 
     """Convert a classifier to a MAITE model, or labelled images to a MAITE data set.
 
     Args:
-        thing: either.
+        thing: a `Classifier`, or labelled images.
         num_classes: length of the data's one-hot labels, or None for the largest label plus one.
         name: the data set's "id".
 

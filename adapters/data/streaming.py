@@ -1,4 +1,4 @@
-"""Iterates over images in blocks, and identifies image files without reading them."""
+"""Iterates over images in blocks, and identifies image files without decoding them."""
 
 from collections.abc import Iterator
 from hashlib import sha256
@@ -33,7 +33,7 @@ def split_data(data: Data, size: int) -> Iterator[Data]:
 def describe_files(classifier: Classifier, name: str, limit: int | None) -> tuple[str, int]:
     """Return a hash of the names and sizes of image files, without reading them, and their number.
 
-    Images of other sources are read, and the hash is of their pixels.
+    Images from other sources are read, and their pixels are hashed.
 
     Raises:
         DavylampError: as `load_data`.

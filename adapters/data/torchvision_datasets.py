@@ -25,8 +25,8 @@ class PublishedSet(NamedTuple):
 
     Args:
         kind: torchvision's class.
-        split: its arguments that choose the split.
-        files: contents of its folder.
+        split: arguments of torchvision's class that select the split.
+        files: files and folders that must exist.
         megabytes: size of the download.
     """
 
@@ -61,7 +61,7 @@ def read_published(name: str, limit: int | None) -> tuple[Tensor, Tensor]:
 
     Raises:
         UnknownName: if there is no such data set.
-        Unavailable: if it is missing or damaged; the message tells what to download.
+        Unavailable: if it is missing or damaged. The message contains the download command.
     """
     word, _, folder = name.removeprefix(PREFIX).partition(":")
     if word not in PUBLISHED:
@@ -89,7 +89,7 @@ def download_allowed() -> bool:
 
 
 def _open(kind: Any, published: PublishedSet, root: Path, name: str) -> Any:
-    """Open the data set. torchvision compares checksums if it has them."""
+    """Open the data set. torchvision verifies checksums if it has them."""
     if not download_allowed():
         return kind(root, **published.split)
     try:

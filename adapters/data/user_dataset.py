@@ -20,15 +20,15 @@ _WANTED = "images and labels (N of each), perhaps with names, or a dataset of su
 def read_data_file(name: str, limit: int | None) -> tuple[Tensor, Tensor, list[str]]:
     """Call a function in "path/to/file.py:load" and return images (N, C, H, W) in [0, 1], labels (N,) and names.
 
-    It is called without arguments, or with `limit=` if it accepts that. It may return tensors or arrays (uint8, or
-    floats
-    in [0, 1]; NCHW or NHWC), or a dataset of (image, label), of which only the needed images are read.
+    The function is called without arguments, or with `limit=` if it accepts that. It may return tensors or arrays
+    (uint8, or floats in [0, 1]; NCHW or NHWC), or a dataset of (image, label), from which only the needed images are
+    read.
 
     Raises:
         Unavailable: if there is no such file.
         UnknownName: if it has no such function.
         ModelFailed: if the file or the function fails.
-        InvalidInput: if it returns something else.
+        InvalidInput: if it returns any other value.
     """
     path, function = split_file_name(name)
     with load_user_object(path, function, "a data function") as (load, _):

@@ -1,4 +1,4 @@
-"""Definition of an attack library, from which everything library-specific is derived."""
+"""Definition of an attack library. All library-specific behaviour follows from it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -33,8 +33,8 @@ class Library:
         driver: "module:function", called as `driver(attack_class, model, inputs, labels, threat_model, targets=None,
             **kwargs)` for each batch and returning the adversarial images, see `docs/add-a-library.md`.
         package: base of a leading dot in `driver`, `classes` and `within`: `__name__` of the definition's package.
-        extra: extra of davylamp that installs it; if empty, `pip install DISTRIBUTION` does.
-        command: install command, if neither does.
+        extra: extra of davylamp that installs the library; if empty, it is installed by `pip install DISTRIBUTION`.
+        command: install command, if neither of these installs it.
         introduces: canonical attacks of its implementations that davylamp's catalogue does not have.
         findings: known issues by id, which its implementations may name, in addition to the common ones.
         preload: modules that workers import once before they start.
@@ -71,7 +71,7 @@ class Library:
 
     @property
     def is_installed(self) -> bool:
-        """Whether it can be imported, checked without importing it."""
+        """Whether the library can be imported. This is checked without importing it."""
         try:
             return find_spec(self.module) is not None
         except (ImportError, ValueError):  # a parent package is missing, or its module has no spec

@@ -1,1 +1,1 @@
-"""Classifiers: their outputs, their identity, and the sources that they are loaded from."""
+"""Classifiers: their outputs, their identity, and the sources from which they are loaded."""

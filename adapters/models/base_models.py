@@ -21,7 +21,7 @@ def is_float32_in_torch(classifier: Classifier) -> bool:
 
 
 def _is_in_torch(classifier: Classifier) -> bool:
-    """Whether it has weights in torch; a server or ONNX Runtime has none."""
+    """Whether a model has weights in torch. A server or ONNX Runtime has none."""
     of_process: bool | None = getattr(classifier, "in_torch", None)
     held = chain(classifier.model.parameters(), classifier.model.buffers())
     return any(each.is_floating_point() and each.numel() for each in held) if of_process is None else of_process

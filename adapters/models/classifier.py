@@ -1,4 +1,4 @@
-"""The model wrapper: turns any `torch.nn.Module` that classifies images into a model that every library can attack."""
+"""The model wrapper: turns any `torch.nn.Module` that classifies images into a model for all libraries."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -34,7 +34,7 @@ class Classifier(nn.Module):
     `handed_over_training` tells whether it was passed in training mode.
 
     The module runs inside `guard_user_code` and gets its own copy of the images each time, so in-place operations
-    change nothing else. If it fails or returns no logits, a `ModelFailed` names it and, if that can be found out, the
+    change nothing else. If it fails or returns no logits, a `ModelFailed` names it and, if this can be determined, the
     input that it expects.
 
     Args:
@@ -43,16 +43,16 @@ class Classifier(nn.Module):
         num_classes: number of classes. If None, it is taken from the first output.
         mean: per channel, subtracted before the model. If None, the model normalises by itself.
         std: per channel, the divisor after the mean is subtracted. Given together with `mean`.
-        name: name of the model in messages. An evaluation uses the name that the model is passed under.
-        device: device to move the model to. If None, it stays on its device or devices.
-        resize: side that the shorter edge of an image file is resized to before the crop. None for no resizing.
+        name: name of the model in messages. An evaluation uses the name under which the model is passed.
+        device: device of the model, which is moved there. If None, it stays on its device or devices.
+        resize: length to which the shorter side of an image file is resized before the crop. None for no resizing.
         crop: side of the square centre crop of an image file. None for no crop.
         interpolation: interpolation used to resize image files.
         random: whether the model draws random numbers in every forward pass by design. It is then judged on several
             samples (`running.draws`). A random model that is not declared as such is reported as unstable.
-        outputs: "logits", "probabilities" or "labels" (if it returns scores: the largest); "logit" or "probability" for
-            one number for class 1 of two classes, (N, 1) or (N,). If None, the model's attribute `outputs` decides, or
-            else the first output.
+        outputs: "logits", "probabilities" or "labels" (of scores, the largest one gives the label); "logit" or
+            "probability" for one number for class 1 of two classes, (N, 1) or (N,). If None, the model's attribute
+            `outputs` decides, or else the first output.
         gradients: whether the model can be differentiated. Its attribute `gradients` can be set to False as well.
 
     Raises:
@@ -137,7 +137,7 @@ class Classifier(nn.Module):
 
     @property
     def channels(self) -> int | None:
-        """Number of image channels: stated, or from `mean`, or from the first convolution (1 or 3)."""
+        """Number of image channels: declared, or from `mean`, or from the first convolution (1 or 3)."""
         if self.stated_channels is not None:
             return self.stated_channels
         if self.mean is not None:
@@ -152,7 +152,7 @@ class Classifier(nn.Module):
 
     @property
     def gradients(self) -> bool:
-        """Whether the model can be differentiated, as far as is known (`running.access` checks)."""
+        """Whether the model can be differentiated, as far as known (`running.access` tests it)."""
         return self.answers.gradients
 
     def declare_outputs(self, outputs: Outputs) -> None:
@@ -180,7 +180,7 @@ class Classifier(nn.Module):
         return f"the model computes in {kind}; it is attacked in float32, and its logits are read as float32"
 
     def train(self, mode: bool = True) -> "Classifier":  # noqa: ARG002 - the signature is torch's
-        """Put everything in evaluation mode, whatever `mode` is: an evaluation never trains."""
+        """Keep everything in evaluation mode, whatever `mode` is, because an evaluation never trains."""
         if any(part.training for part in self.modules()):  # checking takes a tenth of the time of setting
             super().train(False)
         return self
@@ -270,7 +270,7 @@ class Classifier(nn.Module):
         return self.forward_unnormalised(inputs)
 
     def forward_unnormalised(self, inputs: Tensor) -> Tensor:
-        """Compute logits of images in the module's own range: `mean` and `std`, if any, have been applied already."""
+        """Compute logits of images in the module's own range, to which `mean` and `std` have already been applied."""
         count, name = len(inputs), f"the model {self.name}"
         with self.surroundings, guard_user_code(name):
             output = self.model(inputs)
@@ -294,7 +294,7 @@ class Classifier(nn.Module):
         return extract_logits(output, f"the model {self.name}", len(noise), self.num_classes or self.answers.classes)[0]
 
     def _explain(self, failure: ModelFailed, inputs: Tensor) -> str:
-        """Describe the images on which the model failed, and what it may expect instead."""
+        """Describe the images on which the model failed, and what input it may expect instead."""
         shape = tuple(inputs.shape)
         if shape not in self._hints:
             self._hints[shape] = ""
@@ -307,7 +307,7 @@ class Classifier(nn.Module):
     def predict_logits(self, inputs: Tensor, batch_size: int = PASS_SIZE) -> Tensor:
         """Compute logits for any number of images in full float32, `batch_size` at a time, on the device of `inputs`.
 
-        The judge always uses the same batch size, so that an image gets the same prediction whatever attack made it.
+        The judge always uses the same batch size, so that an image gets the same prediction from every attack.
         """
         return self.predict_batched(inputs, batch_size)
 
@@ -331,7 +331,7 @@ class Classifier(nn.Module):
             The logits of `inputs`, shape (N, num_classes).
 
         Raises:
-            InvalidInput: if the images, labels or outputs are not what attacks rely on.
+            InvalidInput: if the images, labels or outputs are invalid.
         """
         check_images(inputs)
         if isinstance(labels, Tensor):
@@ -366,7 +366,7 @@ def check_several(logits: Tensor) -> None:
 
 def _normalisation(mean: Any, std: Any) -> tuple[list[float] | None, list[float] | None]:
     if (mean is None) != (std is None):
-        raise InvalidInput("mean and std must be given together, got only one of them")
+        raise InvalidInput("mean and std must be given together, got only one")
     if mean is None:
         return None, None
     mean, std = read_channels("mean", mean), read_channels("std", std)

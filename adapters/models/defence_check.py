@@ -1,4 +1,4 @@
-"""Checks the first output of a defence from a file: range of the images, and number of classes."""
+"""Checks the first output of a defence from a file: its range and its number of classes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ from .clamp import describe_out_of_range
 
 
 class DefenceCheck:
-    """Check of a user's defence: it must keep the range of the images and the number of classes.
+    """Check of a user's defence, which must preserve the range of the images and the number of classes.
 
     Only the first output is checked, so later queries cost nothing extra.
 
@@ -32,7 +32,7 @@ class DefenceCheck:
         """Compute logits of the defended model, (N, K), and note values outside [0, 1] that reach the model.
 
         Args:
-            ask: the defended model.
+            ask: function that queries the defended model.
             inputs: images, (N, C, H, W).
 
         Raises:

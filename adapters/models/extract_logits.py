@@ -63,7 +63,10 @@ def extract_logits(
 
 
 def _place_of_logits(tensors: dict[int, Tensor], kind: str, name: str, count: int, classes: int | None) -> int:
-    """Return the position of the only possible logits; if several, those with `classes`; if none, the first tensor."""
+    """Return the position of the only tensor that can be the logits.
+
+    If several can be, it is the one with `classes` columns; if none can be, 0.
+    """
     likely = [
         place
         for place, each in tensors.items()
@@ -149,7 +152,7 @@ def explain_failure(ask: Callable[[Tensor], object], inputs: Tensor) -> str:
     """Describe the input that the model seems to expect instead; "" if that is not found within two seconds.
 
     Args:
-        ask: the model, which raises ModelFailed if it fails.
+        ask: function that queries the model and raises ModelFailed if it fails.
         inputs: the images (N, C, H, W) on which it failed.
     """
     _, channels, height, width = inputs.shape
@@ -171,7 +174,7 @@ def explain_failure(ask: Callable[[Tensor], object], inputs: Tensor) -> str:
 
 
 def _explain_count(ask: Callable[[Tensor], object], inputs: Tensor) -> str:
-    """Whether the model fails for the number of images in a call, "" if that is not the reason."""
+    """Return an explanation if the model fails because of the number of images in a call; otherwise ""."""
     count = len(inputs)
     if count > 1 and _answers(ask, inputs[:1].clone()):
         if _answers(ask, inputs[:1].repeat(count, 1, 1, 1)):
@@ -193,7 +196,7 @@ def _answers(ask: Callable[[Tensor], object], inputs: Tensor) -> bool:
 
 
 def explain_accuracy(logits: Tensor, labels: Tensor) -> str | None:
-    """Explain why a classifier is at or below chance accuracy: a sentence to print, or None if it is better.
+    """Explain why a classifier is at or below chance accuracy, as a sentence; None if it is above.
 
     Args:
         logits: logits of clean images, shape (N, K).

@@ -16,12 +16,12 @@ _TOLERANCE = 1e-3  # relative to the largest logit; correct folding changes logi
 
 @torch.no_grad()
 def fold_batch_norms(classifier: Classifier, side: int) -> int:
-    """Fold, in place, each `BatchNorm2d` that takes the output of a `Conv2d` into that convolution.
+    """Fold, in place, each `BatchNorm2d` that follows a `Conv2d` into this convolution.
 
     Normalisation with fixed statistics and the preceding convolution are one affine map. One layer takes less time and
     memory, above all for gradients (`tools/speed/models.py`). The layers are found by running the model once. Its
     logits are compared before and after; if they differ, nothing is folded, because a model may use a convolution's
-    output elsewhere, or compute its weights. The normalisation layer is replaced by the rest of what it did, usually
+    output elsewhere, or compute its weights. The normalisation layer is replaced by its remaining operations, usually
     `nn.Identity`, so the output at that place stays the same.
 
     Args:
@@ -58,7 +58,7 @@ def fold_batch_norms(classifier: Classifier, side: int) -> int:
 
 
 def _find_pairs(classifier: Classifier, probe: Tensor) -> tuple[list[tuple[nn.Conv2d, nn.BatchNorm2d]], Tensor]:
-    """Return convolutions with the norms that take their output unchanged, each run once, and the probe's logits."""
+    """Return pairs of a convolution and the normalisation of its output, if both run once, and the probe's logits."""
     # Keyed by the output's id; the output is stored so that its id is not reused. Its version reveals in-place changes.
     made: dict[int, tuple[nn.Conv2d, Tensor, int]] = {}
     runs: dict[nn.Module, int] = {}
@@ -87,7 +87,7 @@ def _candidates(classifier: Classifier) -> list[nn.Module]:
 
 
 def _takes_part(layer: nn.Module) -> bool:
-    """Whether a layer is a convolution or plain batch normalisation by fixed statistics, in float32."""
+    """Whether a layer is a convolution, or plain batch normalisation with fixed statistics, in float32."""
     if isinstance(layer, nn.Conv2d):
         weight = dict(layer.named_parameters(recurse=False)).get("weight")  # missing if it is computed
         return weight is not None and weight.dtype == torch.float32
@@ -96,7 +96,10 @@ def _takes_part(layer: nn.Module) -> bool:
 
 
 def _fold(convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
-    """Set the convolution's weight and bias to those of both layers, computed in double precision and rounded once."""
+    """Replace the weight and bias of a convolution by those of convolution and normalisation together.
+
+    They are computed in double precision.
+    """
     of_norm = (norm.running_mean, norm.running_var, norm.weight, norm.bias)
     mean, variance, scale, shift = map(_doubled, of_norm)
     device = convolution.weight.device

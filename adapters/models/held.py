@@ -1,4 +1,4 @@
-"""State that a model uses besides its tensors: attributes, lists, globals, classes, and torch's functions."""
+"""State that a model uses in addition to its tensors: attributes, lists, globals, classes, and torch's functions."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -67,7 +67,7 @@ class Held:
         return bool(differing)
 
     def put(self, values: Mapping[Any, Any]) -> None:
-        """Replace the current values by these, given in the format of `moved`."""
+        """Replace the current values by these, which have the format of `moved`."""
         owner = self._owner
         for name, value in values.items():
             if isinstance(owner, list):
@@ -118,7 +118,7 @@ def hidden_in(model: nn.Module) -> tuple[list[nn.Module], list[Tensor]]:
 
 
 def held_by(modules: Iterable[nn.Module]) -> list[Held]:
-    """Record the state of layers besides their tensors, which a model may change itself.
+    """Record the state of layers apart from their tensors, which a model may change itself.
 
     It consists of their plain attributes, with nested lists and dictionaries; attributes and methods of classes outside
     torch; and the globals that these use. The contents of other objects are not recorded.
@@ -135,7 +135,7 @@ def held_by(modules: Iterable[nn.Module]) -> list[Held]:
 
 
 def torchs_for(modules: Iterable[nn.Module]) -> list[Held | _Codes]:
-    """Record state that no model changes: torch's functions and classes, their code, and its global module hooks."""
+    """Record state that no model changes: torch's functions and classes, their code, and global module hooks."""
     kinds = _kinds(modules)
     tables = (table for name, table in vars(of_all_modules).items() if name.startswith("_global_"))
     return [
@@ -148,7 +148,7 @@ def torchs_for(modules: Iterable[nn.Module]) -> list[Held | _Codes]:
 
 @contextmanager
 def naming_replaced() -> Iterator[None]:
-    """Raise Unsupported with the replaced tensor functions, if the block fails while some are replaced.
+    """If the block fails while tensor functions are replaced, raise Unsupported with their names.
 
     davylamp's own errors pass unchanged.
     """

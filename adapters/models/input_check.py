@@ -23,6 +23,6 @@ def check_model_input(inputs: Any) -> None:
 
 
 def check_counted(tensor: Tensor) -> None:
-    """Raise Unsupported for a tensor of a transform (grad, vmap, jvp), which hides its number of images."""
+    """Raise Unsupported for a tensor inside a transform (grad, vmap, jvp), which hides the number of images."""
     if _functorch.is_functorch_wrapped_tensor(tensor) or _functorch.is_legacy_batchedtensor(tensor):
         raise Unsupported("calls the model in torch.func or vmap, which hide queries; use torch.autograd.grad instead")

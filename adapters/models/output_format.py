@@ -26,10 +26,10 @@ class OutputFormat:
 
     Args:
         model: the model, which may have attributes `outputs` and `gradients`, and may contain classifiers.
-        stated: the declared format. If None, the model's attribute decides, or else the first output.
+        stated: the declared format. If None, the model's attribute decides; without one, the first output.
         gradients: whether the model is declared differentiable. A model that returns labels never is.
         classes: number of classes. If None, the model's attribute or its scores decide. For labels, it is the number of
-            classes in the data plus one, which stands for every other label.
+            classes in the data plus one class for all other labels.
 
     Raises:
         InvalidInput: if `stated` is not in `OUTPUTS`.
@@ -63,7 +63,7 @@ class OutputFormat:
         return not self._members or all(member.gradients for member in self._members)
 
     def note_gradients(self, *, there: bool, why: str = "") -> None:
-        """Record whether an output could be differentiated, and the model's error if it failed."""
+        """Record whether an output could be differentiated, and the model's error if differentiation failed."""
         self._differentiable, self.looked, self.no_gradients = there, True, why
 
     @property
@@ -81,7 +81,7 @@ class OutputFormat:
 
         Args:
             output: output of the model.
-            again: queries the model on other images, if the first are too few to decide.
+            again: function that queries the model on other images, if the first are too few to decide.
         """
         inner = {member.outputs for member in self._members}
         if "labels" in inner or (_is_whole(output) and (output.ndim == 1 or output.shape[1:] == (1,))):
@@ -107,7 +107,7 @@ class OutputFormat:
         return output.float().clamp_min(_LEAST).log() if self.kind == "probabilities" else output
 
     def description(self, name: str, taken: str = "") -> str:
-        """Describe outputs that are not logits, after `taken`, which tells how they were extracted."""
+        """Describe outputs that are not logits. The text follows `taken`, which tells how they were extracted."""
         notes = {
             "labels": "returns labels only (no scores or gradients); only decision-based attacks can be used",
             "probabilities": "returns probabilities. Attacks see their logarithm, whose gradient vanishes where the "
@@ -125,23 +125,23 @@ class OutputFormat:
         return self.outputs == "labels" and (members if self._members else self.classes is None)
 
     def expect_labels(self, labels: Tensor) -> None:
-        """Record the labels of the data, shape (N,): a model that returns labels has at least their classes."""
+        """Record the labels of the data, shape (N,). A model that returns labels has at least these classes."""
         if labels.numel():
             self.expect_classes(int(labels.max()) + 1)
 
     def expect_classes(self, least: int) -> None:
-        """Record a minimum number of classes, used if a model that returns labels does not declare it."""
+        """Record a minimum number of classes. It is used if a model that returns labels does not declare the number."""
         self._least = max(self._least, least)
         for member in self._members:
             member.expect_classes(least)
 
     def check(self, logits: Tensor) -> None:
-        """Raise InvalidInput if the logits of a data set contradict the declared or detected format."""
+        """Raise InvalidInput if the logits of a data set contradict the output format."""
         of_probabilities = self.kind in ("probabilities", "probability")
         sums = logits.exp().sum(1) if of_probabilities else logits.sum(1)
         agrees = torch.allclose(sums, torch.ones_like(sums), atol=_ROUNDING)
         if of_probabilities and not agrees:
-            how = "as declared" if self.stated or self._said_by_itself else "as in its first answers"
+            how = "as declared" if self.stated or self._said_by_itself else "as in its first outputs"
             worst = float(sums[(sums - 1).abs().argmax()])
             raise InvalidInput(
                 f"expected probabilities {how} (rows >= 0 that sum to 1), got a row that sums to {worst:.4g}; "
@@ -153,7 +153,7 @@ class OutputFormat:
             )
 
     def _of_one_number(self, output: Tensor, count: int, classes: int | None, name: str) -> Tensor:
-        """Convert one logit or probability of class 1 to two logits, (count, 2), of the same probabilities."""
+        """Convert one logit or probability of class 1 to two logits, (count, 2), with the same probabilities."""
         if output.shape not in ((count,), (count, 1)) or classes not in (None, 2):
             wanted = f"one {self.kind} for 2 classes as declared, of shape ({count},) or ({count}, 1)"
             got = f"{tuple(output.shape)}{'' if classes in (None, 2) else f' for {classes} classes'}"

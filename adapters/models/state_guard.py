@@ -1,4 +1,4 @@
-"""Restores a module's state: after library calls, after it was frozen, and after a whole evaluation."""
+"""Restores a module's state: after library calls, after freezing, and after an evaluation."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -25,7 +25,7 @@ class StateGuard:
     It covers, for every module: its class, mode, an assigned `forward`, hooks, and which parameters, buffers and
     submodules it has; for every tensor among them, or among the module's attributes and lists there: its values, dtype
     and whether it requires gradients; and the other state that the model computes with (see `held_by`). Changes that
-    the model makes itself when it is queried, such as counting calls, are allowed.
+    the model makes itself when it is queried, such as a count of calls, are allowed.
 
     Args:
         model: the guarded model. Nothing else may change it in the meantime.
@@ -43,7 +43,7 @@ class StateGuard:
 
     @property
     def is_due(self) -> bool:
-        """Whether enough time has passed since the last check that its cost is negligible."""
+        """Whether enough time has passed since the last check for the cost of a check to be negligible."""
         return time.perf_counter() - self._last > _PATIENCE * self._cost
 
     def restore(self, ask: Callable[[], Tensor]) -> bool:
@@ -66,7 +66,7 @@ class StateGuard:
         return changed
 
     def restore_silently(self) -> None:
-        """Restore everything that has changed, for any reason, without querying the model."""
+        """Restore everything that has changed, without querying the model to distinguish the reasons."""
         self._restore_modules(plain=True)
         self._restore_tensors()
 
@@ -95,7 +95,7 @@ class StateGuard:
 
 
 class _Module:
-    """Structure of one module, in objects that no library can reach."""
+    """Structure of one module, stored in objects that no library can access."""
 
     def __init__(self, module: nn.Module):
         self.module, self.kind, self.training = module, type(module), module.training
@@ -139,7 +139,7 @@ class _Module:
 
 
 class _TensorRef:
-    """Location of one tensor's values, and its gradient. The values are not copied."""
+    """Reference to one tensor's values, and its gradient. The values are not copied."""
 
     def __init__(self, tensor: Tensor):
         self.tensor, self.storage = tensor, tensor.data
@@ -165,7 +165,7 @@ class _TensorRef:
 
 
 class _Copy(_TensorRef):
-    """Location and values of one tensor. The values are restored separately."""
+    """Reference to one tensor and a copy of its values. The values are restored separately."""
 
     def __init__(self, tensor: Tensor):
         super().__init__(tensor)
@@ -185,7 +185,7 @@ def _same(now: Any, before: dict[Any, Any]) -> bool:
 
 
 def _of_other_bits(pairs: Iterable[tuple[int, Tensor, Tensor]]) -> list[int]:
-    """Return the keys of pairs that may differ. Reads from a GPU block, so all its tensors share one."""
+    """Return the keys of pairs that may differ. All tensors are read together, because each read from a GPU waits."""
     suspects: list[int] = []
     flags: dict[torch.device, list[tuple[int, Tensor]]] = {}
     for key, now, before in pairs:
@@ -216,7 +216,7 @@ def answers_of(ask: Callable[[], Tensor]) -> Tensor | None:
 
 
 def same_answers(one: Tensor | None, other: Tensor | None, rounding: float = 1e-4) -> bool:
-    """Whether outputs are equal up to `rounding`, relative to the largest, as repeated GPU queries may differ."""
+    """Whether outputs are equal up to `rounding`, relative to the largest output. Repeated GPU queries may differ."""
     if one is None or other is None or one.shape != other.shape:
         return one is other
     close = (one - other).abs() <= rounding * one.abs().amax(1, keepdim=True)
@@ -224,7 +224,7 @@ def same_answers(one: Tensor | None, other: Tensor | None, rounding: float = 1e-
 
 
 class ChangeByAttack(NamedTuple):
-    """Change that could not be undone: the attack's name, images (n, C, H, W), and the outputs (n, K) before it."""
+    """A change that could not be undone: the attack's name, images (n, C, H, W), and the outputs (n, K) before it."""
 
     attack: str
     inputs: Tensor
@@ -237,7 +237,7 @@ def is_changed(classifier: Any, before: ChangeByAttack) -> bool:
 
 
 def check_unchanged(classifier: Any) -> None:
-    """Raise ModelSpoiled if an attack has changed a classifier or the process, and its outputs still differ."""
+    """Raise ModelSpoiled if an attack has changed a classifier or the process and the outputs still differ."""
     change: ChangeByAttack | None = classifier.changed_by
     if change is not None and is_changed(classifier, change):
         raise ModelSpoiled(
@@ -249,7 +249,7 @@ def check_unchanged(classifier: Any) -> None:
 
 
 def state_modes(module: nn.Module) -> None:
-    """Set `training` on modules that lack it: those of `torch.jit.freeze`, which are always in evaluation mode."""
+    """Set `training` on modules that lack it. These come from `torch.jit.freeze` and are always in evaluation mode."""
     for part in module.modules():
         if not hasattr(part, "training"):
             part.training = False
@@ -259,7 +259,8 @@ def state_modes(module: nn.Module) -> None:
 def frozen(module: nn.Module) -> Iterator[None]:
     """Put a module in evaluation mode without parameters that require gradients, and restore both on exit.
 
-    If the module's class overrides `train` (for example to merge weights), its override is called as torch would.
+    If the module's class overrides `train` (for example to merge weights), the override is called as torch would call
+    it.
     """
     modes = [(part, part.training) for part in module.modules()]
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad and parameter.is_leaf]

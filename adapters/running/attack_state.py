@@ -25,10 +25,10 @@ class AttackState:
         images: clean images, labels and targets.
         threat_model: the threat model.
         row: the implementation.
-        spent: queries that each image has used before, shape (N,).
+        spent: queries that each image has used before this attack, shape (N,).
         trace: records the nearest example of each image; None to skip this.
         fitted: the fitted tensors of a fitted attack.
-        seed: random seed of the samples that choose between restarts, if the model is random.
+        seed: random seed of the samples by which restarts are compared, if the model is random.
     """
 
     draws_fooled: Tensor | None = None  # proportion of samples, (N,), of a random model, once concluded
@@ -67,13 +67,13 @@ class AttackState:
         self.errors: list[str] = []
 
     def call_limits(self, rows: Tensor, max_queries: int | None) -> CallLimits:
-        """Return the limits of a library call on `rows`."""
+        """Return the limits for a library call on the images `rows`."""
         used = self.queries_used[rows]
         trace = None if self._trace is None else self._trace.of_call(rows, used)
         return CallLimits(None if max_queries is None else max_queries - used, trace)
 
     def merge(self, rows: Tensor, call: LibraryOutput, classifier: Classifier, *, first: bool) -> None:
-        """Judge the images returned for `rows` and store those that are better than the present ones."""
+        """Judge the images returned for `rows`, and store those that are better than the current examples."""
         clean = self.images.inputs[rows]
         # The clean image is a valid result of an attack that tried others in vain, or ran out of queries.
         may_stay = (call.moved & (self.row.failure == "input")) | call.denied
@@ -103,7 +103,7 @@ class AttackState:
         return self.spent + self.forwards + self.backwards
 
     def update_success(self, classifier: Classifier) -> None:
-        """Score the best examples so far. Only needed between restarts."""
+        """Judge the best examples so far. This is only needed between restarts."""
         drawn = judge_outputs(classifier, self.adv_inputs, *self.images[1:], self.seed, final=False)
         self.success = self._hit(drawn.logits) & ~self._flagged()
 
@@ -119,12 +119,12 @@ class AttackState:
             self.violations[i] = tuple(each for each in self.violations[i] if each != kind)
 
     def finish(self, classifier: Classifier, attacked: Tensor, unsteady: int | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Score the examples and mark invalid results. Returns logits, successes, and successes that last on 8 bits.
+        """Judge the examples and mark invalid results. Return logits, successes, and successes that remain on 8 bits.
 
         Args:
             classifier: the model.
             attacked: whether each image was attacked, shape (N,) bool.
-            unsteady: a seed if the model's predictions vary between calls, else None.
+            unsteady: a seed if the model's predictions vary between calls, otherwise None.
         """
         inputs, labels, targets = self.images
         logits, share = judge_outputs(classifier, self.adv_inputs, labels, targets)
@@ -184,13 +184,13 @@ class AttackState:
 def last_on_grid(
     classifier: Classifier, examples: Images, success: Tensor, unsteady: int | None
 ) -> tuple[Tensor, Tensor]:
-    """Return which successes last on 8-bit images, and for which the model has no finite logits there, (N,) bool each.
+    """Return which successes remain on 8-bit images, and which 8-bit images have non-finite logits, (N,) bool each.
 
     Args:
         classifier: the model under attack.
         examples: the examples, with labels and targets.
-        success: those that fool it, shape (N,) bool.
-        unsteady: a seed if the model's predictions vary between calls, else None.
+        success: examples that fool the model, shape (N,) bool.
+        unsteady: a seed if the model's predictions vary between calls, otherwise None.
     """
     rounded, broken = success.clone(), torch.zeros_like(success)
     if not success.any():

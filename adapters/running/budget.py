@@ -1,4 +1,4 @@
-"""Per-image query budgets, what an over-budget query returns, and the best example seen so far."""
+"""Per-image query budgets, the outputs of queries beyond the budget, and the best example so far."""
 
 import torch
 from torch import Tensor
@@ -11,17 +11,17 @@ IDLE_CALLS = 100  # consecutive queries for exhausted images only, after which t
 
 
 class QueryBudgetExhausted(BaseException):
-    """No image of the batch has queries left. The best examples so far are used."""
+    """Raised if no image of the batch has queries left. The best examples so far are then used."""
 
 
 class QueryBudget:
     """Query budget of each image of one library call, and the best example among its queries.
 
-    The best example is, for a threat model with epsilon, the first one inside the ball that fools the model, or else
-    the one with the smallest margin. It is projected into the ball if the attack queried a point outside (like
-    momentum's
-    look-ahead), because an attacker out of queries would submit that one as well. Without epsilon it is the nearest one
-    that fools the model. A forward query costs `cost`, and so does its gradient; a remainder below that is not used.
+    For a threat model with epsilon, the best example is the first one inside the ball that fools the model, otherwise
+    the one with the smallest margin. If the attack queried a point outside the ball (such as momentum's look-ahead),
+    the point is projected into the ball, because an attacker without queries would submit it as well. Without epsilon,
+    the best example is the nearest one that fools the model. A forward query costs `cost`, and so does its gradient; a
+    smaller remainder is not used.
     """
 
     def __init__(
@@ -44,9 +44,10 @@ class QueryBudget:
         self._idle = 0
 
     def allow_forward(self, owners: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
-        """Return which rows may be queried, and which of those with a gradient, shape (rows,) bool each.
+        """Return which rows may be queried, and which of these with a gradient, shape (rows,) bool each.
 
-        In order, each image gets as many as it has queries left, with a gradient if a query is left for that as well.
+        In their order, the rows of an image are granted while it has queries left, with a gradient if a further query
+        remains for it.
 
         Raises:
             QueryBudgetExhausted: if no image has any query left, or only exhausted images were queried in `IDLE_CALLS`
@@ -65,9 +66,9 @@ class QueryBudget:
         return granted, granted & (earlier < left - asked)
 
     def allow_backward(self, owners: Tensor, used: Tensor) -> Tensor:
-        """Return which rows may pass a gradient on, shape (rows,) bool: for each image as many as it has queries left.
+        """Return the rows that may have a gradient, (rows,) bool: for each image as many as it has queries left.
 
-        The rows of the others pass through the model as zeros, which reveals nothing and is not counted.
+        For the other rows, a gradient of zeros passes through the model. This reveals nothing and is not counted.
 
         Raises:
             QueryBudgetExhausted: if no image has any query left; the backward pass is not made.
@@ -79,7 +80,7 @@ class QueryBudget:
         return granted
 
     def mark_exhausted(self, owners: Tensor) -> None:
-        """Note that these images were denied a query."""
+        """Record that queries were denied to these images."""
         self.denied[owners] = True
 
     def _left(self, used: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ _BITS = 16  # times the rounding of a number in the model's precision
 
 
 class Answered(NamedTuple):
-    """Images, shape (N, C, H, W), and the model's logits, shape (N, K)."""
+    """Images, shape (N, C, H, W), and the model's logits for them, shape (N, K)."""
 
     images: Tensor
     logits: Tensor
@@ -30,10 +30,10 @@ class Answered(NamedTuple):
 
 @full_float32()
 def is_deterministic(classifier: Classifier, inputs: Tensor, logits: Tensor, seed: int) -> bool:
-    """Whether three clean images and a noisy one get the same logits alone, in a different batch, and again.
+    """Whether three clean images and a noisy one get the same logits alone, in a different batch, and repeatedly.
 
-    The images have different predictions if possible. Measured once per classifier, with six forward passes.
-    `stays_steady` checks again after each run.
+    The images have different predictions if possible. This is measured once per classifier, with six forward passes.
+    `stays_steady` repeats a check after each run.
 
     Args:
         classifier: the model.
@@ -59,13 +59,12 @@ def is_deterministic(classifier: Classifier, inputs: Tensor, logits: Tensor, see
 def stays_steady(
     classifier: Classifier, clean: Answered, examples: Answered, attacked: Tensor, passes: int, seed: int
 ) -> bool:
-    """Whether a deterministic model still returns the same after a run, for clean images and examples in one batch.
+    """Whether a deterministic model still returns the same outputs after a run, for clean images and examples.
 
-    An image that was returned unchanged has been queried twice already, at no extra cost. One attacked image, clean or
-    as an
-    example, with different predictions if possible, is queried again for every 200 queries since the last check, or
-    none
-    if that makes fewer than four. A server's answer cache is used; servers are checked by `RemoteModel.has_changed`.
+    An image that was returned unchanged has already been queried twice, which costs nothing. In addition, for every 200
+    queries since the last check, one attacked image is queried again, clean or as an example, with different
+    predictions if possible. If these are fewer than four, none is queried. A server's answer cache is used; servers are
+    checked by `RemoteModel.has_changed`.
 
     Args:
         classifier: the model.
@@ -73,7 +72,7 @@ def stays_steady(
         examples: the attack's examples, and the logits on which they are judged.
         attacked: whether each image was attacked, shape (N,) bool.
         passes: queries of the attack.
-        seed: random seed of the choice and of the model.
+        seed: random seed for the choice of images and for the model.
     """
     # Many images in a different batch: at low precision one of them may be rounded further than in a small batch.
     near = max(TOLERANCE, _BITS * torch.finfo(classifier.anchor.dtype).eps)
@@ -104,7 +103,7 @@ def spread(classes: Tensor, seed: int) -> Tensor:
 
 
 class RepeatedOutcomes(NamedTuple):
-    """For each image, whether it was fooled in every repetition, and in any; bool, shape (N,)."""
+    """For each image, whether it was fooled in all repetitions, and whether in any; bool, shape (N,) each."""
 
     always: Tensor
     ever: Tensor
@@ -136,7 +135,7 @@ def draw_hits(
 
 
 def agree(logits: Tensor, expected: Tensor, tolerance: float = TOLERANCE) -> bool:
-    """Whether logits for the same images, shape (N, K), differ by no more than different batches allow."""
+    """Whether logits for the same images, shape (N, K), differ by no more than they do between batches."""
     scale = expected.abs().amax(1, keepdim=True)
     close = (logits - expected).abs() <= tolerance * scale
     return bool((close | (~torch.isfinite(logits) & ~torch.isfinite(expected))).all())

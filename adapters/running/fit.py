@@ -48,8 +48,8 @@ class Fitted:
         threat_model: norm, epsilon, targeted.
         parameters: canonical parameters of the fit.
         seed: random seed.
-        model: name of the model that it was fitted on.
-        arrays: fitted arrays by name: "perturbation", (C, H, W), or the weights of a generator.
+        model: name of the model on which the attack was fitted.
+        arrays: fitted arrays by name, such as "perturbation", (C, H, W), or the weights of a generator.
         images: number of images in the fit, those that the model classifies correctly; 0 if it needs no images.
         forwards: total number of images passed forward through the model.
         backwards: total number of backward passes.
@@ -102,14 +102,13 @@ def fit_attack(
 
     Args:
         implementation: an implementation that has `fit`, or its name: "art:uap@repaired", "davylamp:gd-uap".
-        classifier: the model that it is fitted to fool.
-        inputs: images in [0, 1] to fit on, shape (N, C, H, W); an attack that needs none uses their shape alone.
+        classifier: the model that the attack is fitted to fool.
+        inputs: fit images in [0, 1], shape (N, C, H, W). An attack that is fitted without images uses only their shape.
         labels: ground truth, shape (N,).
         threat_model: norm, epsilon, targeted.
         seed: fixes every random choice.
-        target: the target class for all images, for a targeted threat model; images of it are not fitted on.
-        **parameters: canonical parameters. Those that concern the images attacked later (`max_queries`, ...) are
-            ignored.
+        target: the target class for all images, for a targeted threat model. Images of this class are not used.
+        **parameters: canonical parameters. Parameters that only affect later attacks (`max_queries`, ...) are ignored.
 
     Raises:
         Unsupported: if the implementation needs no fit, or does not support the request.
@@ -137,7 +136,7 @@ def fit_attack(
             raise Unsupported(f"{row.name} {why}")
         right = logits.argmax(1) == labels.to(inputs.device)
         if not (row.data_free or right.any()):
-            raise InvalidInput(f"the model classifies none of the {len(labels)} images to fit on correctly")
+            raise InvalidInput(f"the model classifies none of the {len(labels)} fit images correctly")
         if target is not None:
             right = _other_classes(right, labels.to(inputs.device), target, logits.shape[1])
         few = slice(0, 1) if row.data_free else right
@@ -180,7 +179,7 @@ def fit_attack(
 
 
 def check_single_target(row: Implementation, threat_model: ThreatModel, target: int | None) -> None:
-    """Raise unless a targeted fitted attack is given one target class for all images.
+    """Raise an error unless a targeted fitted attack gets exactly one target class for all images.
 
     Raises:
         InvalidInput: if the implementation needs a class and none is given, or one is given for an untargeted attack.
@@ -192,12 +191,15 @@ def check_single_target(row: Implementation, threat_model: ThreatModel, target: 
 
 
 def _other_classes(right: Tensor, labels: Tensor, target: int, classes: int) -> Tensor:
-    """Return the flags without images of the target class. Raises InvalidInput if it does not exist or none is left."""
+    """Return the flags without images of the target class.
+
+    Raises InvalidInput if there is no such class or no image remains.
+    """
     if not 0 <= target < classes:
         raise InvalidInput(f"expected a target class from 0 to {classes - 1}, got {target}")
     others = right & (labels != target)
     if not others.any():
-        raise InvalidInput(f"all images to fit on already have the target class {target}")
+        raise InvalidInput(f"all fit images already have the target class {target}")
     return others
 
 
@@ -229,7 +231,7 @@ def check_fitted(
 ) -> None:
     """Raise InvalidInput unless `fitted` comes from this implementation and threat model, and has these targets.
 
-    An image whose label is the common target class may have any target, because it cannot be moved there.
+    An image whose label is the common target class may have any target, because it cannot be moved to this class.
     """
     if not isinstance(fitted, Fitted):
         raise type_error("fitted as a result of fit_attack", fitted)
@@ -254,7 +256,7 @@ def fitted_kwargs(row: Implementation, fitted: Fitted | None, device: torch.devi
 
 
 def apply_fitted(row: Implementation, fitted: Fitted, images: Images, threat_model: ThreatModel) -> LibraryOutput:
-    """Apply the fitted tensors to the images, as a library call without queries."""
+    """Apply the fitted tensors to the images, and return the result as that of a library call without queries."""
     start = time.perf_counter()
     inputs = images.inputs
     learned = {name: torch.from_numpy(array).to(inputs.device) for name, array in fitted.arrays.items()}

@@ -1,4 +1,4 @@
-"""The judge: measures what a library returns. A library's own success flag is never used."""
+"""The judge: validates and measures the images that a library returns. It never uses a library's success flag."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -17,11 +17,11 @@ RULES = (
 KINDS: Mapping[str, str] = {
     "nan": "the library returned NaN or infinity",
     "out-of-bounds": "the returned image has pixels outside [0, 1]",
-    "out-of-ball": "the returned image lies outside the ball, although the attack should stay inside",
-    "black": "a black image was returned in place of one that is not",
+    "out-of-ball": "the returned image is outside the ball, although the attack should stay inside",
+    "black": "a black image was returned for an image that is not black",
     "unchanged": "the attack returned the clean image, although it does not do so on failure or tried no other image",
     "barely-moved": "not fooled, and the change is invisible at 8 bits and far smaller than the radius",
-    "another-image": "the returned image belongs to another image of the run",
+    "another-image": "the returned image belongs to a different image of the run",
     "nan-query": "not fooled, and the library queried an image, or differentiated a loss, that is not finite",
     "nan-logits": "the model's logits are not finite for it, or for a finite image in [0, 1] that the attack tried",
     "nan-gradient": "not fooled, and the model gave the attack a gradient that is not finite",
@@ -41,14 +41,17 @@ LITTLE = 0.1  # of the radius: an invisible change below this proportion of it i
 
 
 class JudgedImages(NamedTuple):
-    """Returned images after clipping, with the reasons why each was invalid before it (empty if valid)."""
+    """Returned images after clipping, with the reasons why each was invalid before clipping (empty if valid)."""
 
     adv_inputs: Tensor
     violations: tuple[tuple[str, ...], ...]
 
 
 def perturbation_norm(delta: Tensor, norm: Norm) -> Tensor:
-    """Return the norm of each change, shape (N,), in its dtype. l0 counts components; "unrestricted" uses l2."""
+    """Return the norm of each change, shape (N,), in the dtype of the changes. l0 counts components.
+
+    "unrestricted" uses l2.
+    """
     flat = delta.flatten(1)
     if norm == "linf":
         return flat.abs().amax(1)
@@ -60,7 +63,7 @@ def perturbation_norm(delta: Tensor, norm: Norm) -> Tensor:
 
 
 def perturbation_distances(inputs: Tensor, adv_inputs: Tensor) -> Distances:
-    """Return all four distances of each pair, in float64, shape (N,) each."""
+    """Return all four distances between clean and adversarial images, in float64, shape (N,) each."""
     delta = adv_inputs.double() - inputs.double()
     return Distances(*(perturbation_norm(delta, norm) for norm in ("l0", "l1", "l2", "linf")))
 
@@ -86,7 +89,7 @@ def within_threat_model(inputs: Tensor, adv_inputs: Tensor, threat_model: Threat
 def judge_images(
     inputs: Tensor, returned: Tensor, threat_model: ThreatModel, *, bound: bool, may_stay: Tensor
 ) -> JudgedImages:
-    """Check the images that a library returned and project them into the threat model, fooled or not.
+    """Check the images that a library returned, and project them into the threat model, even if they fool no model.
 
     Kinds of invalid results, see `KINDS`: "nan", "out-of-bounds", "out-of-ball", "black", "unchanged".
 
@@ -100,7 +103,7 @@ def judge_images(
 
     Returns:
         The images clipped to the ball (linf: clamped; l2 and l1: rescaled; l0: only the largest changes remain) and to
-        [0, 1], with an image that has a NaN replaced by the clean one, and the reasons why each was invalid.
+        [0, 1], and the reasons why each was invalid. An image with a NaN is replaced by the clean image.
     """
     finite = torch.isfinite(returned).flatten(1).all(1)
     images = returned.where(finite.view(-1, 1, 1, 1), inputs)
@@ -125,15 +128,15 @@ def judge_images(
 def judge_outcomes(
     inputs: Tensor, adv_inputs: Tensor, hit: Tensor, threat_model: ThreatModel, *, may_stay: Tensor
 ) -> dict[str, Tensor]:
-    """Return the reasons for invalid results that need the scored examples, by kind; shape (N,) bool each.
+    """Return the reasons for invalid results that depend on the model's outputs, by kind; shape (N,) bool each.
 
-    "unchanged" if the model is fooled by a mere rounding difference from the clean image; "barely-moved" if it is not
-    fooled and the change is lost on 8 bits and uses less than a tenth of the radius, if there is one.
+    "unchanged": the model is fooled by a mere rounding difference from the clean image. "barely-moved": the model is
+    not fooled, the change is lost on 8 bits, and it uses less than a tenth of the radius, if there is one.
 
     Args:
         inputs: clean images, shape (N, C, H, W).
         adv_inputs: examples within the threat model, same shape.
-        hit: those that fool the model, shape (N,) bool.
+        hit: examples that fool the model, shape (N,) bool.
         threat_model: the threat model.
         may_stay: as for `judge_images`; such an image may be returned nearly unchanged.
     """
@@ -145,13 +148,12 @@ def judge_outcomes(
 
 
 def belongs_to_other_image(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
-    """Return which examples belong to another image of the run, shape (N,) bool.
+    """Return the examples that belong to a different image of the run, shape (N,) bool.
 
-    Such an example is less than half as far (l2) from another clean image as from its own, and at least as near to it
-    as the
-    image returned for that one. This detects swapped and repeated examples and returned other images, but not an
-    example
-    that is merely far from its clean image. It compares all pairs of images, with one matrix product.
+    Such an example is less than half as far (l2) from a different clean image as from its own, and at least as near to
+    that image as the example returned for it. This detects examples that are swapped, repeated, or copies of other
+    images, but not an example that is merely far from its clean image. All pairs of images are compared with one matrix
+    product.
     """
     images, examples = inputs.flatten(1), adv_inputs.flatten(1)
     nearest = (images.square().sum(1) - 2 * examples @ images.T).argmin(1)
@@ -166,7 +168,7 @@ def belongs_to_other_image(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
 
 
 def project(inputs: Tensor, images: Tensor, threat_model: ThreatModel) -> Tensor:
-    """Project images that are outside the ball by more than rounding; all others stay bitwise identical."""
+    """Project images that are outside the ball by more than rounding. All others stay bitwise identical."""
     delta, epsilon = images - inputs, threat_model.radius
     if epsilon is None or threat_model.norm == "unrestricted":
         return images

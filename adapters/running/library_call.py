@@ -34,11 +34,11 @@ class Images(NamedTuple):
     targets: Tensor | None
 
     def select(self, rows: Tensor) -> "Images":
-        """Return the images at `rows`."""
+        """Return the images with these indices."""
         return Images(self.inputs[rows], self.labels[rows], None if self.targets is None else self.targets[rows])
 
     def to(self, device: torch.device) -> "Images":
-        """The images on a device, detached and contiguous, as the libraries need them."""
+        """Return the images on a device, detached and contiguous, as the libraries need them."""
         inputs, labels = (item.detach().to(device).contiguous() for item in (self.inputs, self.labels))
         return Images(inputs, labels, None if self.targets is None else self.targets.to(device).contiguous())
 
@@ -48,15 +48,13 @@ class LibraryOutput(NamedTuple):
 
     Per image, shape (n,): whether it was `denied` a query, `moved` (queried at a point different from the clean image),
     `silent` (queried in [0, 1] with non-finite logits in return), had an `odd_gradient` (not finite, for a finite loss)
-    or
-    an `odd_query` (not an image in [0, 1] or not a finite loss, with a non-finite output), `scored` (a score-based
-    attack
-    saw a difference), and how many of its `gradients` were finite and not zero.
+    or an `odd_query` (the point is not an image in [0, 1] or the loss is not finite, and an output is not finite),
+    `scored` (a score-based attack saw a difference), and how many of its `gradients` were finite and not zero.
 
     For the process: the names of changed settings that davylamp restored (`put_back`), and `torch_seeds`: the seed of
     torch's generator right before and right after the call.
 
-    `rows` are the places of the images among all that `run_attack` got, shape (n,), if set by it.
+    `rows` are the indices of the images among all images of `run_attack`, shape (n,), if `run_attack` set them.
     """
 
     adv_inputs: Tensor
@@ -80,9 +78,9 @@ class LibraryOutput(NamedTuple):
 class CallLimits(NamedTuple):
     """Limits and callbacks for one library call.
 
-    `allowance` are the queries that each image may still use, shape (n,), or None for no limit. `trace` records the
-    nearest example of each image, if given. `asked` is called with the number of queries after each model call, for
-    progress display. `precision` is that of the model's passes, or None for torch's current settings.
+    `allowance` is the number of queries that each image may still use, shape (n,), or None for no limit. `trace`
+    records the nearest example of each image, if given. `asked` is called with the number of queries after each model
+    call, for progress display. `precision` is that of the model's passes, or None for torch's current settings.
     """
 
     allowance: Tensor | None = None
@@ -185,7 +183,7 @@ def call_library(
 
 
 def _blame(error: BaseException, classifier: Classifier, seen: QueryObservations) -> BaseException:
-    """Return the error as the model's, if its forward pass raised it or if it followed a NaN of the model."""
+    """Return the error as the model's if its forward pass raised it, or if it followed a NaN from the model."""
     if isinstance(error, ModelFailed):
         return error
     if bool((seen.silent | seen.odd_gradient).any()):
@@ -204,7 +202,7 @@ def _blame(error: BaseException, classifier: Classifier, seen: QueryObservations
 
 
 def _scores_of(row: Implementation) -> Callable[[Tensor], Tensor] | None:
-    """Return the function that maps logits to the scores that a score-based attack sees, or None for other attacks."""
+    """Return the function from logits to the scores that a score-based attack sees; None for other attacks."""
     if canonical_attack(row).knowledge != "score-based":
         return None
     return (lambda logits: logits.softmax(1)) if row.probabilities else (lambda logits: logits)
@@ -218,7 +216,7 @@ def _attack_with_starts(
     kwargs: dict[str, Any],
     has_start: Tensor,
 ) -> Tensor:
-    """Pass the images that have a starting point (all, if the attack needs none) to the library."""
+    """Pass the images that have a starting point to the library; all images if the attack needs none."""
     returned, rows = batch.inputs.clone(), has_start.nonzero()[:, 0]
     if not len(rows):
         return returned
@@ -246,7 +244,7 @@ def _attack_with_starts(
 
 
 def _aim(counter: QueryCounter, inputs: Tensor, labels: Tensor, aims_at: str) -> Tensor:
-    """Return default targets: the least likely or second most likely class. Costs one query per image."""
+    """Return default targets: the least likely or second most likely class. This costs one query per image."""
     with torch.no_grad():
         logits = counter(inputs)
     if aims_at == "least-likely":
@@ -263,10 +261,10 @@ class _Process(NamedTuple):
 
 @contextmanager
 def isolated_call(seed: int, process: _Process | None = None) -> Iterator[None]:
-    """Fix the seed and suppress prints and warnings; restore generators and settings afterwards.
+    """Fix the seed and suppress output and warnings inside the block. Restore generators and settings on exit.
 
-    Threads that the call started in a user's code and that are still running are ended, because they could change later
-    results and keep the process alive. Threads that others start meanwhile are left alone.
+    Threads that a user's code started in the call and that are still running are ended, because they could change later
+    results and keep the process alive. Other threads are not affected.
     """
     process = _Process([], []) if process is None else process
     with (

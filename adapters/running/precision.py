@@ -1,4 +1,4 @@
-"""Precision of an attack's model passes. Lower precision is faster and may weaken the attack, never the judgement.
+"""Precision of an attack's model passes. Lower precision is faster and may weaken the attack, but never the judge.
 
 The judge always computes in full float32 (`switches.full_float32`), so an example that fools the model only in lower
 precision is not a success.
@@ -19,12 +19,15 @@ _AMPERE = 8  # major compute capability of the first GPUs with TF32 and bfloat16
 
 
 def precision_of(row: Implementation, settings: Mapping[str, Any]) -> str | None:
-    """Return the precision of an attack's passes; None for torch's settings. A user's attack may redefine the name."""
+    """Return the precision of an attack's passes; None for torch's settings.
+
+    A user's attack may have a parameter of this name.
+    """
     return None if "precision" in row.more else settings.get("precision")
 
 
 def check_precision(precision: str | None, classifier: Classifier, row: Implementation) -> None:
-    """Raise Unsupported if the model cannot run in this precision, or it would also round the attack itself.
+    """Raise Unsupported if the model cannot run in this precision, or if it would also round the attack's computation.
 
     Args:
         precision: one of `parameters.PRECISIONS`, or None for torch's settings.
@@ -32,8 +35,8 @@ def check_precision(precision: str | None, classifier: Classifier, row: Implemen
         row: the attack.
 
     Raises:
-        Unsupported: if the device cannot, if the model already has a different precision, if torch does not compute it
-            (a server, ONNX Runtime), or if the attack computes with layer outputs.
+        Unsupported: if the device does not support the precision, the model already has a different one, torch does not
+            run the model (a server, ONNX Runtime), or the attack computes with layer outputs.
     """
     if why := precision_error(precision, classifier, row, classifier.device):
         raise Unsupported(why)
@@ -48,7 +51,7 @@ def precision_error(precision: str | None, classifier: Classifier, row: Implemen
         if not is_float32_in_torch(part):
             kind = str(part.anchor.dtype).removeprefix("torch.")
             why = "is not computed by torch here" if kind == "float32" else f"computes in {kind} by itself"
-            return f"{asked}: {part.name} {why}; leave precision out"
+            return f"{asked}: {part.name} {why}; omit precision"
     if precision == "bfloat16" and row.reads_layers:
         return f"{asked} is not available for {row.name}, which reads layer outputs; choose float32 or tf32"
     if precision == "tf32" and device.type != "cuda":

@@ -1,11 +1,11 @@
 """Counts an attack's queries per image and stops it at a budget.
 
-A query is one image passing through the model once, forward or backward: a batch of b images is b queries, and an
-output that is the mean over k samples of a random model (`Classifier.eot`) is k. Queries are
-attributed by construction if the library preserves the order of the batch (`order="kept"`: row r of a call belongs to
-image r modulo the number of images, which also covers stacked copies) or an image is attacked alone. If a
-library shuffles or shrinks the batch (`order="content"`), a row belongs to the clean image nearest to it in l2;
-`images_are_separable` tells when that is certain for every point of the ball.
+A query is one pass of one image through the model, forward or backward. A batch of b images is b queries, and an output
+that is the mean over k samples of a random model (`Classifier.eot`) is k queries. Queries are attributed by
+construction if the library preserves the order of the batch (`order="kept"`: row r of a call belongs to image r modulo
+the number of images, which also covers stacked copies) or an image is attacked alone. If a library shuffles or shrinks
+the batch (`order="content"`), a row belongs to the clean image nearest to it in l2; `images_are_separable` tells when
+that is certain for every point of the ball.
 """
 
 import math
@@ -33,17 +33,17 @@ __all__ = [
 
 
 class QueryCounter(nn.Module):
-    """The classifier as an attack sees it: same logits, with every query counted for its image.
+    """The classifier as an attack sees it: with the same logits, and with every query counted for its image.
 
     Args:
         classifier: the model under attack.
         inputs: the clean images of this library call, shape (n, C, H, W).
         labels: their labels, shape (n,).
-        threat_model: defines a valid example, for the best example under a budget.
+        threat_model: defines valid examples, from which the best one under a budget is selected.
         targets: target classes, shape (n,), or None.
         order: "kept" or "content", see the module.
-        max_queries: forward plus backward passes that each image may still use, shape (n,); None for no limit. Beyond
-            it, the image's rows repeat the last output and carry no gradient; if no image has any left,
+        max_queries: forward plus backward passes that each image may still use, shape (n,); None for no limit. Further
+            queries of an image return its last output without a gradient. If no image has queries left,
             `QueryBudgetExhausted` ends the attack. A forward pass that leaves no query for its backward pass is made
             without a gradient.
         needs_gradients: whether the attack is white-box: a model without gradients is refused
@@ -88,9 +88,9 @@ class QueryCounter(nn.Module):
         self.training = False
 
     def best_examples(self, returned: Tensor | None = None) -> Tensor:
-        """Return the best example of each image that was denied a query, `returned` for the others, shape (n, C, H, W).
+        """Return the best example of each image to which a query was denied, `returned` for others, (n, C, H, W).
 
-        Without `returned` (the attack was ended), return the best example of every image.
+        Without `returned`, because the attack was stopped, return the best example of every image.
         """
         if self.budget is None:
             return self._images if returned is None else returned
@@ -99,7 +99,7 @@ class QueryCounter(nn.Module):
         return self.budget.best.where(self.budget.denied.view(-1, 1, 1, 1), returned)
 
     def restrict(self, rows: Tensor) -> None:
-        """Restrict the library to these images from now on (indices, shape (m,)): its row i is image rows[i]."""
+        """Restrict the following calls to these images (indices, shape (m,)): the library's row i is image rows[i]."""
         self._rows = rows
 
     @property
@@ -118,7 +118,7 @@ class QueryCounter(nn.Module):
         return self._single["backwards"] + self._whole["backwards"]
 
     def train(self, mode: bool = True) -> "QueryCounter":  # noqa: ARG002 - the signature is torch's
-        """Set evaluation mode, whatever the mode."""
+        """Do nothing: the model stays in evaluation mode."""
         return super().train(False)
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -160,7 +160,10 @@ class QueryCounter(nn.Module):
         return logits
 
     def _draw(self, inputs: Tensor, owners: Tensor | None) -> Tensor:
-        """Run one pass, split if without gradients: SPSA queries 2048 images per call, some 40 GB at 224 x 224."""
+        """Run one pass, in parts if no gradient is needed.
+
+        SPSA queries 2048 images per call, some 40 GB at 224 x 224.
+        """
         with model_autocast(self._precision, self.classifier.device):
             return self._pass(inputs, owners)
 
@@ -193,7 +196,7 @@ class QueryCounter(nn.Module):
         return logits
 
     def _answer(self, asked: Tensor, owners: Tensor, budget: QueryBudget) -> Tensor:
-        """Return the logits of granted rows, with a gradient if they have one and it is granted."""
+        """Return the logits of granted rows, with a gradient if they need one and it is granted."""
         self._count("forwards", owners)
         answers = self._ask(asked, owners)
         budget.record_answers(asked.detach(), answers.detach(), owners)
@@ -253,7 +256,7 @@ class QueryObservations:
         self._all_moved, self._all_scored, self._first_scores = False, False, None
 
     def note_inputs(self, inputs: Tensor, owners: Tensor | None) -> None:
-        """Note which images were queried at a point different from the clean image."""
+        """Record which images were queried at a point different from the clean image."""
         if self._all_moved:
             return
         if inputs.shape[1:] != self._images.shape[1:]:  # a resized copy
@@ -266,7 +269,7 @@ class QueryObservations:
         self._all_moved = bool(self.moved.all())
 
     def note_logits(self, logits: Tensor, inputs: Tensor, owners: Tensor | None) -> None:
-        """Note which images had a non-finite output, and whether the query was an image in [0, 1]."""
+        """Record which images had a non-finite output, and whether the query was an image in [0, 1]."""
         if _is_finite(logits.detach()):
             return
         odd = ~torch.isfinite(logits.detach()).all(1)
@@ -276,7 +279,7 @@ class QueryObservations:
         self.odd_query |= self._any(odd & ~proper, owners)
 
     def note_gradient(self, gradient: Tensor, of_loss: Sequence[Tensor], owners: Tensor | None) -> None:
-        """Count the gradients of each image that are finite and not zero, and note those that are not finite.
+        """Count the finite nonzero gradients of each image, and record images with non-finite gradients.
 
         Args:
             gradient: with respect to the images, shape (rows, C, H, W).
@@ -297,7 +300,7 @@ class QueryObservations:
         self.odd_query |= self._any(~asked, owners)
 
     def note_scores(self, scores: Tensor, owners: Tensor | None) -> None:
-        """Note which images had scores that differ from their first ones."""
+        """Record which images had scores that differ from their first scores."""
         if self._all_scored:
             return
         owners = torch.arange(len(scores), device=scores.device) if owners is None else owners
@@ -320,7 +323,7 @@ class QueryObservations:
 
 
 def _is_finite(values: Tensor) -> bool:
-    """Whether all numbers are known to be finite from their sum: on the CPU only, and not if the sum overflows."""
+    """Whether all numbers are known to be finite, from their sum. Only on the CPU; False if the sum overflows."""
     return values.device.type == "cpu" and math.isfinite(values.sum(dtype=torch.float64).numpy())
 
 

@@ -32,13 +32,13 @@ _is_hooked = False
 
 
 def identify_asked(classifier: Classifier, name: str, inputs: Tensor) -> ModelIdentity:
-    """Return `identify_model`, extended by what the code of a user's model reads during a call on two images.
+    """Return `identify_model`, extended by everything that a user's code reads during a call on two images.
 
     The identity is unchanged if the model reads nothing, or has no user code.
 
     Args:
         classifier: a model, preferably just loaded.
-        name: the name that it was loaded by.
+        name: name by which the classifier was loaded.
         inputs: images, shape (N, C, H, W).
     """
     identity = identify_model(classifier, name)
@@ -57,7 +57,10 @@ def identify_asked(classifier: Classifier, name: str, inputs: Tensor) -> ModelId
 
 
 def list_readings(classifier: Classifier, inputs: Tensor, digest: str) -> list[list[str]]:
-    """Return kind, name and digest of everything that user code reads in a pass; the digest is "" if there is none."""
+    """Return kind, name and digest of everything that user code reads in a pass.
+
+    The digest is "" if nothing exists there.
+    """
     kinds = {kind.__module__ for part in classifier.modules() for kind in type(part).__mro__}
     if all(module_origin(name) not in ("local", "unknown") for name in kinds):
         return []
@@ -83,7 +86,7 @@ def _digest(kind: str, which: str) -> str:
 
 @contextmanager
 def _noting(seen: set[tuple[str, str]]) -> Iterator[set[tuple[str, str]]]:
-    """Record reads in `seen` inside the block. Python has hooks for files, which are permanent, not for variables."""
+    """Record reads in `seen` inside the block. Python has permanent hooks for files, and none for variables."""
     global _noted, _is_hooked  # noqa: PLW0603 - a hook cannot be taken away
     if not _is_hooked:
         sys.addaudithook(_note)
@@ -105,7 +108,7 @@ def _noting(seen: set[tuple[str, str]]) -> Iterator[set[tuple[str, str]]]:
 
 
 class _Variables(dict[Any, Any]):
-    """The environment, with a record of which code reads which variable."""
+    """The environment, which records the variables that code reads."""
 
     def __getitem__(self, key: Any) -> Any:
         if _noted is not None and _reader(sys._getframe(1), files=False):
@@ -134,7 +137,10 @@ def _note_file(kind: str, path: Path) -> None:
 
 
 def _reader(frame: FrameType | None, *, files: bool) -> bool:
-    """Whether user code reads: by itself or, for files, through a library that it calls. Imports are not counted."""
+    """Whether user code makes a read: itself or, for files, through a library that it calls.
+
+    Imports are not counted.
+    """
     below, nearest = "", True
     while frame is not None and frame.f_code is not list_readings.__code__:
         name = frame.f_globals.get("__name__", "")

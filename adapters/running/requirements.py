@@ -26,7 +26,7 @@ def check_requirements(
     Args:
         row: the implementation.
         classifier: the model that it queries. Whether it has gradients is tested once, if not known.
-        inputs: images in [0, 1], shape (N, C, H, W), the first of which is queried if necessary.
+        inputs: images in [0, 1], shape (N, C, H, W). The first image is queried if necessary.
         norm: norm for which other attacks are suggested.
         aimed: whether target classes are given.
     """
@@ -37,13 +37,13 @@ def check_requirements(
 def check_any_access(
     rows: Sequence[Implementation], classifier: Classifier, inputs: Tensor, *, norm: str = "", aimed: bool = False
 ) -> None:
-    """Raise Unsupported, for the first of several attacks, if the model supports none of them."""
+    """Raise Unsupported, for the first of several attacks, if the model supports no attack."""
     if all(missing_requirement(row, classifier, inputs, aimed=aimed) for row in rows):
         check_requirements(rows[0], classifier, inputs, norm=norm, aimed=aimed)
 
 
 def missing_requirement(row: Implementation, classifier: Classifier, inputs: Tensor, *, aimed: bool = False) -> str:
-    """Return why an attack cannot run on a model, phrased to follow its name; "" if it can."""
+    """Return why an attack cannot run on a model, phrased to follow the attack's name; "" if it can."""
     knowledge = canonical_attack(row).knowledge
     detect_output_format(classifier, inputs)
     if knowledge == "white-box" and not has_gradients(classifier, inputs):
@@ -60,12 +60,12 @@ def missing_requirement(row: Implementation, classifier: Classifier, inputs: Ten
 
 
 def why_no_layers(row: Implementation, classifier: Classifier) -> str:
-    """Return why an attack cannot read the model's layers, phrased to follow its name; "" if it can, or need not."""
+    """Return why an attack cannot read the model's layers, phrased to follow its name; "" if it can or need not."""
     return _ELSEWHERE if row.reads_layers and runs_in_process(classifier) else ""
 
 
 def detect_output_format(classifier: Classifier, inputs: Tensor) -> None:
-    """Query one image, shape (N, C, H, W) with the others, if the model's output format is not known yet."""
+    """Query one of the images, shape (N, C, H, W), if the model's output format is not known yet."""
     if classifier.outputs is None:
         classifier.predict_logits(inputs[:1])
 
@@ -75,7 +75,7 @@ def has_gradients(classifier: Classifier, inputs: Tensor) -> bool:
 
     Args:
         classifier: the model.
-        inputs: images in [0, 1], shape (N, C, H, W), the first of which is queried.
+        inputs: images in [0, 1], shape (N, C, H, W). The first image is queried.
     """
     answers = classifier.answers
     if answers.gradients and not answers.looked:

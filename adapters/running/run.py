@@ -40,7 +40,7 @@ _PROBES = 32  # images of each kind used to detect a changed model
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Options of a run besides its five main arguments and the attack's parameters, as for `run_attack`."""
+    """Options of a run other than its five main arguments and the attack's parameters; see `run_attack`."""
 
     targets: Tensor | None = None
     seed: int = 0
@@ -99,8 +99,8 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
 ) -> AttackResult:
     """Attack the images that the classifier classifies correctly, and judge the result independently of the library.
 
-    Only the given parameters are passed on; for the others the library's defaults hold. The same seed
-    gives the same result, in this process or a different one.
+    Only the given parameters are passed to the library; the others keep the library's defaults. Equal seeds give equal
+    results, in any process.
 
     Args:
         implementation: an implementation, its name ("foolbox:pgd", "art:square@repaired", "my_attack.py:MyAttack"), or
@@ -111,27 +111,28 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
         threat_model: norm, epsilon, targeted.
         targets: target classes, shape (N,), for a targeted threat model.
         seed: fixes every random choice; 0 <= seed < 2**32.
-        first: place of the first image in the whole data set or, if the images are not consecutive, of every image,
-            shape (N,). It enters the seeding, so that different parts of a data set use different random numbers.
-        spent: queries that each image has used before, int64, shape (N,); they count against `max_queries`, not in the
-            result. An image with none left is not queried and stays unchanged.
+        first: index of the first image in the whole data set or, if the images are not consecutive, of every image,
+            shape (N,). The seed of a call depends on it, so that different parts of a data set use different random
+            numbers.
+        spent: queries that each image has already used, int64, shape (N,); they count against `max_queries`, not in the
+            result. An image without remaining queries is not queried and stays unchanged.
         radii: a radius per image instead of one for all, shape (N,), 0 < radius <= epsilon, if the implementation
             supports it (`supports_per_image_radii`). The `step_size` may then also be a tensor with one value per
             image.
         logits: logits of the clean images, shape (N, K), if known; the classifier is then not queried for them.
         attacked: which images are attacked, shape (N,) bool, or None for those that are classified correctly. A
-            misclassified image counts as fooled if the returned image is misclassified too and is not the clean image.
+            misclassified image counts as fooled if the returned image differs from it and is also misclassified.
         fitted: the result of `fit_attack` for this implementation, with its parameters. It is applied without queries,
             unless the implementation queries with its fitted tensors (`Implementation.learned`).
         progress: called with the number of images done after each library call; its method `asked`, if it has one, with
             the number of queries after each model call.
-        watch: called with the output of each library call, right after it and before judging.
-        trace: records the nearest example of each image among all queries, whether the attack returns it or not; for
-            these images in this order. The queries in `spent` are included in its counts.
+        watch: called with the output of each library call, before it is judged.
+        trace: records the nearest example of each image among all queries, even if the attack does not return it. It
+            must be made for these images in this order. The queries in `spent` are included in its counts.
         draws: number of samples on which each example is judged, if the model is random (`Classifier.random`); default
-            20. They are not the attack's queries.
+            20. They do not count as the attack's queries.
         eot: number of samples of such a model whose mean logits (and gradient) the attack sees: expectation over
-            transformation (Athalye et al. 2018). Each is a query; default 1. Other models are sampled once.
+            transformation (Athalye et al. 2018). Each sample is a query; default 1. Other models are sampled once.
         **parameters: canonical parameters (`parameters.PARAMETERS`); besides the implementation's: `restarts` if it is
             random, `max_queries`, `batch_size` (default 32; 1 if the implementation couples its images), and
             `precision` of its passes (`PRECISIONS`; default: torch's settings). The judge always uses full float32.
@@ -143,10 +144,10 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
     Raises:
         InvalidInput: if an argument has a wrong value, shape or range.
         UnknownName: if no such implementation or parameter exists.
-        Unsupported: if the implementation does not support the request, or needs what the model does not provide;
-            raised before anything is computed.
+        Unsupported: if the implementation does not support the request, or the model lacks something that the
+            implementation needs. It is raised before anything is computed.
         MissingLibrary: if the library is not installed.
-        AttackFailed: if the library crashed on every batch; its error is the cause.
+        AttackFailed: if the library crashed on every batch; its error is the cause (`__cause__`).
     """
     options = RunOptions(
         targets=targets,
@@ -181,7 +182,7 @@ def _run(
     options: RunOptions,
     parameters: Mapping[str, Any],
 ) -> AttackResult:
-    """Run `run_attack` on images that are not checked yet."""
+    """Run an attack on images that `run_attack` has not checked yet."""
     inputs, labels, targets = images
     fitted = options.fitted
     if fitted is not None:
@@ -247,7 +248,7 @@ def _run(
 def _conclude(
     classifier: Classifier, evidence: AttackState, attacked: Tensor, logits: Tensor, *, steady: bool
 ) -> tuple[tuple[Tensor, Tensor, Tensor], bool]:
-    """Return the result of `AttackState.finish` and whether the model is still steady. Finishes again if it is not."""
+    """Return the result of `AttackState.finish`, and whether the model is still deterministic. If not, finish again."""
     seed = evidence.seed
     if not steady:  # it changes by itself: that is not the library's doing
         evidence.mark_invalid("unstable", evidence.tainted & attacked)
@@ -272,7 +273,7 @@ def _attack_all(
     options: RunOptions,
     logits: Tensor,
 ) -> None:
-    """Call the library on every batch of attacked images; `options.first` has the place of every image."""
+    """Call the library on every batch of attacked images. `options.first` has the index of every image."""
     seed, places = options.seed, cast("Tensor", options.first)
     row, fitted, remaining = evidence.row, evidence.fitted, dict(settings)
     batch_size = remaining.pop("batch_size", DEFAULT_BATCH_SIZE)
@@ -314,11 +315,11 @@ def _attack_all(
 
 
 class _ModelStateGuard:
-    """Restores the model after library calls; images attacked while it was changed are invalid.
+    """Restores the model after library calls. Images attacked while it was changed are invalid.
 
-    At the end the model is queried on probe images once more, to detect any change: after attacks of users, and after
-    others if that is a small part of their queries. A change that cannot be undone is recorded on
-    the classifier (`changed_by`). `known` are the logits of the clean images, shape (N, K).
+    At the end, the model is queried on probe images once more to detect any change: after users' attacks, and after
+    other attacks if this is a small part of their queries. A change that cannot be undone is recorded on the classifier
+    (`changed_by`). `known` are the logits of the clean images, shape (N, K).
     """
 
     def __init__(self, classifier: Classifier, evidence: AttackState, known: Tensor):
@@ -331,7 +332,7 @@ class _ModelStateGuard:
         """Start guarding."""
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Restore the model, which is not queried any more if the calls ended in an error or an interrupt."""
+        """Restore the model. It is not queried if the calls ended with an error or an interrupt."""
         if kind is not None:
             self.guard.restore_silently()
             return
@@ -341,7 +342,10 @@ class _ModelStateGuard:
             self.classifier.changed_by = self.before
 
     def note(self, rows: Tensor, error: BaseException | None) -> None:
-        """Check the model if cheap, or after an error. Raises Unsupported if the model itself has no gradients."""
+        """Check the model after a call, if this is cheap or there was an error.
+
+        Raises Unsupported if the model has no gradients.
+        """
         self.unchecked.append(rows)
         self.attacked.append(rows)
         changed = (self.guard.is_due or error is not None) and self.look()
@@ -350,7 +354,7 @@ class _ModelStateGuard:
             raise Unsupported(f"{name} needs gradients, but the model's outputs are detached from its inputs")
 
     def look(self) -> bool:
-        """Restore the model; return whether it was changed."""
+        """Restore the model, and return whether it had been changed."""
         changed = bool(self.unchecked) and self.guard.restore(self._ask_widely)
         if changed:
             self.evidence.tainted[torch.cat(self.unchecked)] = True
@@ -359,13 +363,13 @@ class _ModelStateGuard:
 
     @property
     def _is_worth_a_pass(self) -> bool:
-        """Whether the model is local and deterministic, and the attack a user's or long."""
+        """Whether the model is local and deterministic, and the attack is a user's or had many queries."""
         passes, one = self.evidence.forwards + self.evidence.backwards, self.classifier
         worth = self.evidence.row.is_user_attack or int(passes.sum()) >= _LONG
         return bool(self.attacked and worth and one.steady and one.stated_identity is None)
 
     def _ask_widely(self) -> Tensor:
-        """Query clean and attacked images, noise, black and white, to detect a change of the model."""
+        """Query clean and attacked images, noise, black and white, in order to detect a change of the model."""
         clean, examples = self.evidence.images.inputs[:_PROBES], self.evidence.adv_inputs[:_PROBES]
         noise = torch.rand(clean[:2].shape, generator=torch.Generator().manual_seed(0), device="cpu").to(clean)
         with seeded(0):  # so that a random model returns the same for both calls
@@ -375,7 +379,7 @@ class _ModelStateGuard:
 
 
 def _batches(row: Implementation, rows: Tensor, evidence: AttackState, batch_size: int) -> Iterator[Tensor]:
-    """Yield the images of each call; singly if the implementation couples images or a batch would mix them up."""
+    """Yield the images of each call: single ones if the implementation couples images or a batch would mix them up."""
     for batch in rows.split(1 if row.alone else batch_size):
         if (
             row.order == "content"
@@ -410,7 +414,7 @@ def _check_flags(attacked: Tensor, labels: Tensor) -> Tensor:
 
 
 def _places(first: Any, count: int) -> Any:
-    """Return the place of every image in the whole data set, from that of the first."""
+    """Return the index of every image in the whole data set, given that of the first image or of all."""
     return torch.arange(count, device="cpu") + int(first) if isinstance(first, Integral) else first
 
 

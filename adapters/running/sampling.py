@@ -20,11 +20,10 @@ _CLEAN, _BETWEEN, _FINAL = 1, 2, 3  # separate random numbers, so that selection
 
 
 class SampledOutputs(NamedTuple):
-    """Logits, (N, K), and for a random model the proportion of its samples that are fooled, (N,) double.
+    """Logits, (N, K), and for a random model the proportion of its samples that are fooled, (N,), float64.
 
-    The logits of a random model are those of one sample, the median by margin: they are fooled if and only if at least
-    half
-    of the samples are. If any sample is not finite, they are that one, and the image is invalid.
+    The logits of a random model are those of the sample with the median margin, which is fooled if and only if at least
+    half of the samples are. If a sample is not finite, the logits are those of that sample, and the image is invalid.
     """
 
     logits: Tensor
@@ -33,7 +32,7 @@ class SampledOutputs(NamedTuple):
 
 @contextmanager
 def sampling_context(classifier: Classifier, *, draws: int | None = None, eot: int | None = None) -> Iterator[None]:
-    """Set the judge's and an attack's samples of a random model inside the block, or None for no change.
+    """Set the numbers of samples for the judge and for attacks inside the block; None for no change.
 
     Raises:
         InvalidInput: if a number is out of range.
@@ -53,7 +52,7 @@ def sampling_context(classifier: Classifier, *, draws: int | None = None, eot: i
 
 @full_float32()
 def clean_logits(classifier: Classifier, inputs: Tensor, labels: Tensor, logits: Tensor | None = None) -> Tensor:
-    """Return `Classifier.check`; for a random model the logits of the median sample, identical at each call.
+    """Return the logits from `Classifier.check`; for a random model those of the median sample, equal at each call.
 
     Args:
         classifier: the model.
@@ -71,7 +70,7 @@ def clean_logits(classifier: Classifier, inputs: Tensor, labels: Tensor, logits:
 
 @full_float32()
 def clean_draws(classifier: Classifier, inputs: Tensor, labels: Tensor) -> SampledOutputs:
-    """Return a model's checked outputs for clean images, with the default number of samples whatever the attack's.
+    """Return a model's validated outputs for clean images, always with the default number of samples.
 
     Raises:
         InvalidInput: as `Classifier.check`, and if a sample is not finite.
@@ -93,16 +92,17 @@ def clean_draws(classifier: Classifier, inputs: Tensor, labels: Tensor) -> Sampl
 def judge_outputs(
     classifier: Classifier, images: Tensor, labels: Tensor, targets: Tensor | None, seed: int = 0, *, final: bool = True
 ) -> SampledOutputs:
-    """Return logits: one output, or for a random model the median of its samples with the proportion fooled.
+    """Return the logits on which images are judged; for a random model also the proportion of samples fooled.
 
     Args:
         classifier: the model.
         images: shape (N, C, H, W).
         labels: shape (N,), on the same device.
         targets: shape (N,), or None.
-        seed: random seed of the samples. All runs are judged with the same one, whatever their own, so that the worst
-            case over several runs is not that of the luckiest samples.
-        final: use different random numbers than for the choice between examples.
+        seed: random seed of the samples. All runs are judged with the same seed, independently of their own, because
+            otherwise the worst case over several runs would select the most favourable samples.
+        final: whether this is the final result, which uses random numbers different from those for the choice between
+            examples.
     """
     if not classifier.random:
         return SampledOutputs(classifier.predict_logits(images))
@@ -121,10 +121,10 @@ def _draw(classifier: Classifier, images: Tensor, labels: Tensor, targets: Tenso
 
 
 def _median(answers: Tensor, labels: Tensor, targets: Tensor | None) -> SampledOutputs:
-    """Return the output, among (draws, n, K), at the median margin of each image, and the proportion fooled.
+    """Return, for each image, the output among (draws, n, K) with the median margin, and the proportion fooled.
 
-    A non-finite output counts as not fooled. If there is one, it represents the image, which is then neither a
-    success nor robust.
+    A non-finite output counts as not fooled. If an image has one, this output is returned, and the image is neither
+    fooled nor robust.
     """
     hit = torch.stack([is_fooled(answer, labels, targets) for answer in answers])
     finite = answers.isfinite().all(2)

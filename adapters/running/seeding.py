@@ -14,8 +14,8 @@ import torch
 def seeded(seed: int) -> Iterator[None]:
     """Seed Python, NumPy and torch (CPU and every GPU) with `seed`, and restore their states on exit.
 
-    GPUs that this process does not use yet are skipped: reading their generators would initialise each of them in every
-    worker, and no child process could use them any more.
+    GPUs that this process does not use yet are skipped. Reading their generators would initialise them in every worker,
+    and then no child process could use them.
     """
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
@@ -40,7 +40,7 @@ def _seed_torch(seed: int) -> None:
 class NotedSeedings:
     """Records which of Python's and NumPy's global generators are seeded or set by code other than `seeded`.
 
-    A generator that is set back to its earlier state, or to the seed that `seeded` gave it, counts as unchanged.
+    A generator that is reset to its earlier state, or to the seed from `seeded`, counts as unchanged.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class NotedSeedings:
 
     @contextmanager
     def noting(self) -> Iterator[None]:
-        """Watch `random.seed`, `random.setstate`, `numpy.random.seed` and `numpy.random.set_state` in a block."""
+        """Record calls in the block that seed or set the global generators of Python's `random` or of NumPy."""
         watched = [(random, "seed", "Python's"), (random, "setstate", "Python's")]
         watched += [(np.random, "seed", "NumPy's"), (np.random, "set_state", "NumPy's")]
         originals = [getattr(module, word) for module, word, _ in watched]
@@ -91,10 +91,10 @@ def _state(name: str) -> Any:
 
 
 def call_seed(seed: int, first_image: int, restart: int) -> int:
-    """Return the seed of one library call: `seed` for the first batch of the first run, else mixed with its place.
+    """Return the seed of a library call: `seed` for the first batch of the first run, otherwise a mix with its index.
 
-    The place is the position of the call's first image in the data set, so that an attack that takes one image at a
-    time does not give every image the same noise.
+    The index is that of the call's first image in the data set. An attack that takes one image at a time thus does not
+    give every image the same noise.
     """
     if first_image == 0 and restart == 0:
         return seed

@@ -1,4 +1,4 @@
-"""Starting points of decision-based attacks: the same for every library, determined by the seed."""
+"""Starting points of decision-based attacks: equal for every library, and determined by the seed."""
 
 import torch
 from torch import Tensor
@@ -14,10 +14,10 @@ BISECTIONS = 10
 def find_starting_points(
     counter: QueryCounter, inputs: Tensor, labels: Tensor, targets: Tensor | None, seed: int
 ) -> tuple[Tensor, Tensor]:
-    """Find a misclassified image for each clean image, moved towards it by bisection.
+    """Find an adversarial image for each clean image, and move it towards the clean image by bisection.
 
-    Uniform noise images are drawn until one is misclassified (or classified as the target), then the other images of
-    the batch are tried. The result is moved towards the clean image by bisection. Every query is counted.
+    Uniform noise images are drawn until one is misclassified (or classified as the target). If this fails, the other
+    images of the batch are tried. Every query is counted, including those of the bisection.
 
     Args:
         counter: the model.

@@ -35,21 +35,20 @@ def run_transfer(  # noqa: PLR0913 - as run_attack
 ) -> AttackResult:
     """Attack a surrogate on the images that the classifier gets right, and judge the examples on the classifier.
 
-    The attack knows the surrogate completely and nothing about the classifier: restarts, budgets and smallest changes
-    refer
-    to the surrogate. An image that the surrogate misclassifies is attacked like the others.
+    The attack has full access to the surrogate and none to the classifier: restarts, budgets and smallest changes refer
+        to the surrogate. An image that the surrogate misclassifies is attacked like the others.
 
     Args:
         implementation: an implementation or its name.
         classifier: the target model, on which the examples are judged.
-        surrogate: the source model, on which they are made.
+        surrogate: the source model, on which the examples are made.
         inputs: clean images in [0, 1], shape (N, C, H, W).
         labels: ground truth, shape (N,).
         threat_model: norm, epsilon, targeted.
-        logits: of the classifier on the clean images, shape (N, K), if known.
+        logits: logits of the classifier on the clean images, shape (N, K), if known.
         seed: random seed.
         draws: number of samples on which each example is judged, if the classifier is random, as for `run_attack`.
-        **more: as for `run_attack`; `max_queries` counts queries of the surrogate.
+        **more: options as for `run_attack`; `max_queries` counts queries of the surrogate.
 
     Returns:
         The result on the classifier: `knowledge` is "transfer", `forwards` and `backwards` are zero, and the queries of
@@ -124,11 +123,8 @@ def _judge(
 def _kept(made: AttackResult, hit: Tensor) -> list[tuple[str, ...]]:
     """Return, by image, the reasons for invalid results on the surrogate that also apply to the classifier.
 
-    An unstable surrogate may be attacked. If it misclassifies an image, the clean image is a valid example of it. An
-    example
-    that fools the classifier is valid whatever the surrogate returned. Non-finite outputs of the surrogate say nothing
-    about
-    the classifier.
+    It does not matter whether the surrogate's outputs vary or are not finite. If the surrogate misclassifies an image,
+    the clean image is a valid example. An example that fools the classifier is valid, whatever the surrogate returned.
     """
     wrong = is_fooled(made.logits, made.labels, made.targets).tolist()
     kept = []

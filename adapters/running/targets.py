@@ -40,9 +40,9 @@ def target_rule_error(classifier: Classifier, rule: str) -> str:
 
 
 def why_no_class(classifier: Classifier, rule: str, image: Tensor) -> str:
-    """Return why a rule's class is not one of the model's, for one image, (1, C, H, W); "" if it is.
+    """Return why the model has no class of a rule's number, for one image, (1, C, H, W); "" if it has.
 
-    The model is queried for class rules only.
+    The model is queried only if the rule is a class number.
     """
     aim = class_of(rule)
     if aim is None:
@@ -52,7 +52,7 @@ def why_no_class(classifier: Classifier, rule: str, image: Tensor) -> str:
 
 
 def check_targeted_required(classifier: Classifier, threat_model: ThreatModel) -> None:
-    """Raise Unsupported for an untargeted attack on a model with a detector, where detection would be a success."""
+    """Raise Unsupported for an untargeted attack on a model with a detector: detection would count as success."""
     if classifier.detects and not threat_model.targeted:
         raise Unsupported(
             f"{classifier.name} includes a detector, so attacks on it must be targeted (otherwise a detected "
@@ -61,7 +61,7 @@ def check_targeted_required(classifier: Classifier, threat_model: ThreatModel) -
 
 
 def targets_for(classifier: Classifier, logits: Tensor, labels: Tensor, rule: str, seed: int) -> Tensor:
-    """Return target classes from a classifier's outputs for the clean images, shape (N,); as `choose_targets`.
+    """Return target classes from a classifier's outputs for the clean images, shape (N,), like `choose_targets`.
 
     Raises:
         Unsupported: if the rule needs scores, and the classifier returns labels only.
@@ -73,11 +73,11 @@ def targets_for(classifier: Classifier, logits: Tensor, labels: Tensor, rule: st
 
 
 def moved_target_note(rules: Iterable[str], labels: Tensor) -> list[str]:
-    """Return a note for each class rule that some images already have as their label.
+    """Return a note for each target class that is the label of some images, which get the next class.
 
     Args:
         rules: "random", "3".
-        labels: of all images, shape (N,).
+        labels: labels of all images, shape (N,).
     """
     lines = []
     for rule in dict.fromkeys(rules):
@@ -94,13 +94,13 @@ def choose_targets(logits: Tensor, labels: Tensor, rule: str, seed: int) -> Tens
     """Choose target classes, shape (N,), never equal to the label.
 
     Args:
-        logits: of the clean images, shape (N, K).
+        logits: logits of the clean images, shape (N, K).
         labels: shape (N,).
         rule: "second-likely", "least-likely", "random" or a class number; an image of that class gets the next class.
         seed: random seed of the random targets.
 
     Raises:
-        InvalidInput: if the rule is none of these.
+        InvalidInput: if the rule is unknown.
     """
     classes = logits.shape[1]
     others = logits.scatter(1, labels[:, None], -torch.inf)

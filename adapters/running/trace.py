@@ -1,4 +1,4 @@
-"""Nearest example of each image among all queries of an attack, by number of queries."""
+"""Nearest example of each image among all queries of an attack, against the number of queries."""
 
 from typing import NamedTuple
 
@@ -22,17 +22,16 @@ class Trace:
     """Nearest example so far of each image, over any number of library calls.
 
     A queried point counts if it fools the model, is finite, lies in [0, 1] and differs from the clean image by more
-    than
-    rounding. The prediction is that of its batch, so an example must be judged before it is used.
+    than rounding. The prediction is that of its batch, so an example must be judged before it is used.
 
     `nearest` are the examples, (N, C, H, W), and `distance` their distances, (N,) float64, inf if there is none;
-    `curves` have a point for each time that an image's distance fell.
+    `curves` have a point for each decrease of an image's distance.
 
     Args:
         inputs: clean images, shape (N, C, H, W).
         labels: shape (N,).
         targets: target classes, shape (N,), or None.
-        norm: of the distances; "unrestricted" is measured in l2.
+        norm: norm of the distances; "unrestricted" is measured in l2.
         below: only examples nearer than this are recorded, shape (N,) float64, or None for all.
     """
 
@@ -52,7 +51,7 @@ class Trace:
         Args:
             asked: the queried images, shape (rows, C, H, W); copies of a different size are ignored.
             logits: the model's outputs, shape (rows, K).
-            images: the image that each row belongs to, shape (rows,).
+            images: index of the image to which each row belongs, shape (rows,).
             passes: queries used by that image, this one included, shape (rows,).
         """
         if asked.shape[1:] != self._inputs.shape[1:]:
@@ -73,17 +72,17 @@ class Trace:
                 self.curves[image].append(CurvePoint(int(passes[row]), size))
 
     def of_call(self, images: Tensor, spent: Tensor) -> "CallTrace":
-        """Return the recorder for a library call on some of the images.
+        """Return a recorder for a library call on some of the images.
 
         Args:
-            images: their places, shape (n,).
+            images: indices of the images, shape (n,).
             spent: queries that each has used before the call, shape (n,).
         """
         return CallTrace(self, images, spent)
 
 
 class CallTrace:
-    """A trace as one library call sees it: image i of the call is image `images[i]` of the trace."""
+    """A trace for one library call, whose image i is image `images[i]` of the trace."""
 
     def __init__(self, trace: Trace, images: Tensor, spent: Tensor):
         self._trace, self._images, self._spent = trace, images, spent
@@ -98,7 +97,7 @@ class CallTrace:
 def curves_of(trace: Trace, result: AttackResult) -> tuple[tuple[CurvePoint, ...], ...]:
     """Return the curves of the images of a run; empty for invalid results.
 
-    The returned example is the last point, if it is nearer than all queried points.
+    The last point is the returned example, if this is nearer than all queried points.
     """
     costs, distances = (result.forwards + result.backwards).tolist(), result.distance.tolist()
     curves = []

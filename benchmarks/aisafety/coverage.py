@@ -24,7 +24,7 @@ _READINGS = {
     "ranges are those on the training images",
     "NBCov": "both ends of every neuron, out of 2 |N|",
     "SNACov": "upper ends, out of |N|",
-    "TKNCov": f"k = {_TOP}; the paper defines neither it nor k",
+    "TKNCov": f"k = {_TOP}; the paper defines neither the metric nor k",
 }
 
 
@@ -104,8 +104,8 @@ def read_ranges(classifier: Classifier, inputs: Tensor) -> tuple[Tensor, Tensor]
 def read_activations(classifier: Classifier, inputs: Tensor) -> list[Tensor]:
     """Return the outputs of every ReLU for all images, each (N, units), in order of first execution.
 
-    The images go through the model in batches, and a model may split a batch further; outputs are joined layer by
-    layer. A ReLU used at several positions of a network is a layer at each.
+    The images pass through the model in batches, which a model may split further, and outputs are joined layer by
+    layer. A ReLU that is used at several positions of a network counts as several layers.
 
     Args:
         classifier: model.
@@ -129,7 +129,7 @@ def read_activations(classifier: Classifier, inputs: Tensor) -> list[Tensor]:
 
 
 def _places(parts: list[Tensor], images: int) -> list[list[Tensor]]:
-    """Split a ReLU's outputs by its positions in the network, which alternate batch by batch."""
+    """Split a ReLU's outputs by its positions in the network, which alternate from call to call."""
     runs = sum(map(len, parts))
     count = runs // images
     places = [parts[place::count] for place in range(count)] if count * images == runs else []

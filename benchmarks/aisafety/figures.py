@@ -1,4 +1,4 @@
-"""AISafety's Figures 2 to 7 (Liu, Guo et al.), which are compared with the text, because no numbers are printed."""
+"""AISafety's Figures 2 to 7 (Liu, Guo et al.). They are compared with the text, because no numbers are printed."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -36,16 +36,17 @@ _ADVERSARIAL = {
 }
 _BOUNDARY = {
     "EBD of a direction": "mean over the images along one random direction, on the grid 0, 2, ..., 126 grey levels",
-    "EBD": "quantiles over the images, of the least over all directions; 126: no step of the grid changes the decision",
+    "EBD": "quantiles over the images of the smallest distance over all directions; 126: no step changes the decision",
 }
 _CORRUPTION = {
     "mCE": "sums of error rates over the severities, mean over the corruptions",
-    "RmCE": "the same less the error on clean images",
+    "RmCE": "these sums minus the error on clean images",
     "mFR": "mean ratio of flip probabilities to those of the first model, along sequences of frames",
 }
 _NOISE = {"ENI": "10 versions of each image with uniform noise; the paper mixes noise, blur and attacks"}
 _NEURONS = {
-    "NS": "of convolutions and linear layers, before what follows them; NS@LAYER is that of one, NS their mean",
+    "NS": "outputs of convolutions and linear layers, before activation functions; NS@LAYER of one layer, "
+    "NS their mean",
     "NU": "variance over the positions of a map, of clean images",
 }
 
@@ -115,7 +116,7 @@ def _report(
 
 
 def _boundary(run: SettingRun, classifier: Classifier, count: int) -> Iterator[tuple[str, str, Estimate]]:
-    """Yield the mean distance along each direction, and quantiles of the smallest, in grey levels."""
+    """Yield the mean distance along each direction, and quantiles of the smallest distance, in grey levels."""
     data = run.plan.data.load(classifier)
     inputs, labels = data.inputs.to(classifier.device), data.labels.to(classifier.device)
     directions = orthogonal_directions(min(count, inputs[0].numel()), inputs[0])

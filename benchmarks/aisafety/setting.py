@@ -1,8 +1,8 @@
 """Common setting of AISafety's Tables II to IX: attacks, and replacements of models and data.
 
-The paper has WideResNet-28 on CIFAR-10 and VGG-16 on SVHN, without weights. CIFAR-10's rows of the undefended model and
-of random resizing are compared with the embedded ResNet-18 on CIFAR-10's samples; all others with small models on
-digits, trained and defended as in the paper.
+The paper has WideResNet-28 on CIFAR-10 and VGG-16 on SVHN, without weights. CIFAR-10's rows on the undefended model and
+on random resizing are compared with the embedded ResNet-18 on samples of CIFAR-10. All other rows are compared with
+small models on digits, which are trained and defended as in the paper.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -63,7 +63,7 @@ def setting_of(
 
     Args:
         names: the paper's names of the attacks.
-        table: published table, whose models are run together with the undefended one.
+        table: published table. Its models and the undefended model are run.
         images: number of images of the default size.
         quick: number of images of the quick size.
         transferred: attacks made on `INCEPTION`.
@@ -92,7 +92,7 @@ def setting_of(
 def compare_parts(
     table: str, setting: Setting, options: Options, compare: Callable[[SettingRun], dict[str, Any]], images: int = 20
 ) -> dict[str, Any]:
-    """Run a comparison on the ResNet-18 for comparable CIFAR-10 rows, and on the digits.
+    """Run a comparison on the ResNet-18 for comparable rows on CIFAR-10, and on the digits for all other rows.
 
     If models or data are given, it is run once with them.
 
@@ -177,7 +177,7 @@ def beside_both(
 
 
 def missing_rows(table: str, present: Sequence[str]) -> dict[str, str]:
-    """Return published models and attacks without a counterpart."""
+    """Return the published models and attacks that have no counterpart here."""
     rows = load_published(table)["rows"]
     models = {row["model"] for row in rows} - {*MODELS.values(), *SAME}
     attacks = {row["attack"] for row in rows if "attack" in row} - {*present, "CLEAN"}

@@ -1,4 +1,4 @@
-"""AISafety, Table III (Liu, Guo et al.): accuracy under query attacks and under PGD from another model."""
+"""AISafety, Table III (Liu, Guo et al.): accuracy under query attacks, and under PGD made on a surrogate."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
 """CANARY's metrics of a defence (Sun et al. 2023, section 3.1.4), for which the paper prints no numbers.
 
-As in the paper, adversarially trained models are attacked themselves; defences that transform the input are evaluated
-on examples made on the original.
+As in the paper, adversarially trained models are attacked directly, and defences that transform the input are evaluated
+on examples made on the undefended model.
 """
 
 from typing import Any
@@ -31,8 +31,8 @@ _SETTING = Setting(
 _READINGS = {
     "CAV": "the paper's AV, with FV and CV its MCV, on clean images",
     "CRR": "the paper's RR; CSR is its SR",
-    "MRV": "with the differences of distances (ANDV) and of similarities (AMSV) its ACV; made on the original, both "
-    "models see the same examples, and only MRV is there",
+    "MRV": "with the differences of distances (ANDV) and similarities (AMSV), the paper's ACV; on examples made on the "
+    "original, which both models see, only MRV is defined",
     "ARAC": "each model's confidence in its prediction, before minus after; AITC is after minus before",
 }
 

@@ -1,4 +1,4 @@
-"""Common setting of CANARY's Tables 4 to 8: attacks, their names here, and the meaning of the columns."""
+"""Common setting of CANARY's Tables 4 to 8: the attacks, their names in davylamp, and the meaning of the columns."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -111,7 +111,7 @@ READINGS: Mapping[str, str] = {
     "AIAC": "after minus before: the signs of the table, not the order of the printed formula",
     "ACAMC_A": "Grad-CAM of the logit at the last convolution",
     "ACAMC_T": "Grad-CAM of the logit at the last convolution",
-    "OTR": "over the examples that fool the model that they are made on",
+    "OTR": "over the examples that fool their source model",
     "CTC": "five equal groups by rank of time: the paper gives no limits of its levels",
     "QNC_F": "passes per image, over successes",
     "QNC_B": "passes per image, over successes",
@@ -143,7 +143,7 @@ def paper_name(implementation: str) -> str:
 
 
 def run_name(implementation: str) -> str:
-    """Return the name of the attack that is run under a name of CANARY, if it is a replacement.
+    """Return the name of the attack that is actually run under a name of CANARY, if it is a replacement.
 
     Args:
         implementation: name of an implementation, such as "foolbox:fgsm".
@@ -158,7 +158,7 @@ def same_attack(implementation: str) -> str:
 
 
 def row_of(labels: Mapping[str, Any]) -> dict[str, str]:
-    """Return the labels of the published row for one of ours: `attack`, and `epsilon` for transferable ones."""
+    """Return the labels of the corresponding published row: `attack`, and `epsilon` for transferable attacks."""
     name = paper_name(labels["implementation"])
     if name not in [NAMES[attack] for attack in TRANSFERABLE]:
         return {"attack": name}
@@ -174,7 +174,7 @@ def readings_of(symbols: Sequence[str]) -> dict[str, str]:
 
 
 def left_out(table: str) -> dict[str, str]:
-    """Return published attacks without an implementation."""
+    """Return the published attacks that have no implementation."""
     names = [row["attack"] for row in load_rows(table) if row["attack"] not in NAMES.values()]
     return dict.fromkeys(names, "not implemented in any library")
 

@@ -1,7 +1,7 @@
 """CANARY, Table 9 (Sun et al. 2023): scores and ranks of 15 models from the metrics of Tables 7 and 8.
 
-Our scores are compared with the published ones. The published program is one Metropolis chain per fit without a
-convergence check; its scores vary by up to 0.1 with the seed.
+davylamp's scores are compared with the published ones. The published program runs one Metropolis chain per fit without
+a convergence check, and its scores vary by up to 0.1 with the seed.
 """
 
 import time
@@ -42,14 +42,14 @@ def published_baseline(name: str, knowledge: str | None) -> tuple[np.ndarray, li
 
     Args:
         name: "canary-table9" for models by Tables 7 and 8, "canary-table4" for attacks by Tables 4 and 5.
-        knowledge: "white-box" or None; "black-box".
+        knowledge: "white-box" (None means the same) or "black-box".
 
     Returns:
         Values, shape (N, M), NaN if not published; the subjects; the metrics' symbols.
 
     Raises:
         UnknownName: If there is no such table.
-        InvalidInput: If the knowledge is different.
+        InvalidInput: If `knowledge` has any other value.
     """
     if name not in PUBLISHED:
         raise UnknownName("published baseline", name, PUBLISHED)
@@ -105,12 +105,7 @@ def score_lines(result: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def print_result(result: dict[str, Any], console: Console) -> None:
-    """Print our and the published scores.
-
-    Args:
-        result: result of `compare_scores`.
-        console: output console.
-    """
+    """Print davylamp's scores next to the published ones."""
     columns = ("model", "score", "published", "rank", "95 %", "published rank")
     for kind in ("white", "black"):
         if kind not in result:
@@ -137,7 +132,7 @@ def print_result(result: dict[str, Any], console: Console) -> None:
 
 
 def _beside(ranking: Ranking, table: str, kind: str) -> dict[str, Any]:
-    """Return our and the published values of a column; ranks count from the least robust, as published."""
+    """Return davylamp's and the published values of a column. Ranks begin at the least robust model, as published."""
     theirs = {row["model"]: row for row in load_rows(table)}
     count = len(ranking.subjects)
     rows = [

@@ -68,7 +68,7 @@ def compare_areas(table: str, options: Options) -> dict[str, Any]:
 
 
 def paper_name(labels: Mapping[str, Any]) -> str:
-    """Return the paper's name of a row's attack; "" for the untargeted I-FGSM, which it does not have.
+    """Return the paper's name for the attack of a row; "" for the untargeted I-FGSM, which the paper does not have.
 
     Args:
         labels: labels with `implementation` and `targeted`.

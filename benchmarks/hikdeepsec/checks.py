@@ -9,7 +9,7 @@ from ..shared.paper_numbers import load_rows
 
 
 def check_hikdeepsec() -> Iterator[PaperCheck]:
-    """Check CAV = CRR - CSR, and the implications of ACC and CAV for the undefended model."""
+    """Check CAV = CRR - CSR, and whether ACC and CAV imply a possible accuracy of the undefended model."""
     for number in (1, 2):
         rows, table = load_rows(f"hikdeepsec_table{number}"), f"HikDeep-Sec, Table {number}"
         for row in rows:
@@ -22,7 +22,7 @@ def check_hikdeepsec() -> Iterator[PaperCheck]:
 
 
 def _impossible(rows: list[dict[str, Any]]) -> dict[str, int]:
-    """Count columns with impossible values of ACC, CAV, CRR, CSR; the undefended model has ACC - CAV."""
+    """Count columns with impossible values of ACC, CAV, CRR and CSR. The undefended model's accuracy is ACC - CAV."""
     undefended = [row["ACC"] - row["CAV"] for row in rows]
     pairs = [(a, b) for a, b in zip(range(len(rows)), range(1, len(rows)), strict=False)]
     rising = [undefended[b] > undefended[a] + 2e-4 for a, b in pairs if rows[a]["attack"] == rows[b]["attack"]]

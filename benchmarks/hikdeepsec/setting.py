@@ -1,7 +1,7 @@
-"""HikDeep-Sec's Tables 1 and 2 (Zhang et al. 2023): an adversarially trained model and the same model undefended.
+"""HikDeep-Sec's Tables 1 and 2 (Zhang et al. 2023): an adversarially trained model, and the same model undefended.
 
-The paper has ResNet34 on CIFAR-10 and SVHN, without weights. Both tables are run on the same small models, one of which
-is adversarially trained as in the paper, because no such model is available for CIFAR-10.
+The paper has ResNet34 on CIFAR-10 and SVHN, without weights. Both tables are run on the same two small models. One is
+adversarially trained as in the paper, because no such model is available for CIFAR-10.
 """
 
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ def compare_defence(table: str, options: Options, *, dataset: str) -> dict[str, 
 
     Args:
         table: "hikdeepsec_table1" or "hikdeepsec_table2".
-        options: options of the command; of more than two models only the first and the last are compared.
+        options: options of the command. If there are more than two models, only the first and the last are compared.
         dataset: data set of the table.
     """
     with run_setting(replace(_SETTING, recognise=_recognise), options) as run:

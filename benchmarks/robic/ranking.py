@@ -64,7 +64,7 @@ def rank_replicates(halves: np.ndarray) -> np.ndarray:
 def _rank(
     group: str, order: tuple[tuple[str, ...], ...], cells: Sequence[tuple[AttackRun, np.ndarray, int]]
 ) -> tuple[list[PaperLine], str]:
-    """Return the lines of a group of attacks on one model, smallest first, and how often each is first."""
+    """Return the lines for a group of attacks on one model, smallest first, and how often each attack is first."""
     if not cells:
         return [], ""
     places = rank_replicates(np.stack([draws for _, draws, _ in cells], axis=1))
@@ -91,7 +91,7 @@ def _rank(
 
 
 def _published(order: tuple[tuple[str, ...], ...], name: str) -> float:
-    """Return the mean place of an attack within its group in the paper."""
+    """Return the mean rank of an attack within its group in the paper."""
     before = 0
     for together in order:
         if name in together:

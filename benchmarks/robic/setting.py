@@ -39,7 +39,7 @@ def choose(attacks: Sequence[str], *changes: Mapping[str, Any]) -> Config:
 
     Args:
         attacks: names of attacks in the preset.
-        *changes: changes of parameters; every attack is run once with each.
+        *changes: changes of parameters. Every attack is run once with each change.
     """
     chosen = [choice for choice in _CONFIG.attacks if choice.attack in attacks]
     return replace(_CONFIG, attacks=tuple(_change(choice, change) for choice in chosen for change in changes or ({},)))
@@ -56,7 +56,7 @@ def half_distortions(run: SettingRun) -> Iterator[tuple[AttackRun, Estimate]]:
 
 
 def half_draws(run: SettingRun) -> Iterator[tuple[AttackRun, np.ndarray, int]]:
-    """Yield half-distortions on the images and in 1000 common bootstrap replicates, and the number of images."""
+    """Yield each run with half-distortions of the images and of 1000 bootstrap replicates, and its number of images."""
     for outcome in read_outcomes(run.folder).done:
         images = run.plan.data.load(run.models[outcome.cell.subject.model]).inputs
         grey = outcome.columns["distance"] * 255 / math.sqrt(images[0].numel())
@@ -73,7 +73,7 @@ def compare_budgets(
     budgets: Mapping[str, Sequence[int]],
     images: int,
 ) -> dict[str, Any]:
-    """Compute the half-distortion of each attack at growing budgets; the paper prints curves without numbers.
+    """Compute the half-distortion of each attack at growing budgets, for which the paper prints curves without numbers.
 
     Args:
         published: "robic_figures".

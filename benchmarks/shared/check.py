@@ -1,4 +1,4 @@
-"""Consistency check of a paper: printed number, number computed from the rest of the paper, and rounding error."""
+"""Consistency check of a paper: a printed number, the same number computed from the paper, and the rounding error."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ class PaperCheck(NamedTuple):
     """One checked statement.
 
     Args:
-        paper: place in the paper.
+        paper: paper, and the place in it.
         statement: description of the comparison.
         printed: number in the paper.
         computed: number computed from other numbers.

@@ -1,4 +1,4 @@
-"""Default comparison: attacks and models under the paper's names, each with the published row of that name."""
+"""Default comparison: attacks and models under the paper's names, each compared with the published row of that name."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,17 +32,18 @@ class NamedSetting:
 
     Args:
         attacks: the paper's name -> the attack to run: a name, or a table as in `davylamp evaluate --config`.
-        models: the paper's name -> the model to run; or only models, which are compared with the mean over the paper's.
+        models: the paper's name -> the model to run; or a list of models, which are compared with the mean over the
+            paper's models.
         data: name of the data.
         images: the paper's number of images. None for all.
         columns: the paper's column -> the symbol here, if different.
         where: labels that select published rows.
-        default: size without options, fields of `Size`: "models", "images", "limits", "queries"; omitted ones are the
+        default: size without options, fields of `Size`: "models", "images", "limits", "queries". Omitted fields are the
             paper's.
         quick: size with --quick; omitted fields are those of a small part.
         config: additional keys of `davylamp evaluate --config`: "pixels", "transfer", "max_queries", ...
         readings: symbol -> interpretation of the published column.
-        same: parts that are the paper's own, "models" or "data"; the others are labelled as different.
+        same: parts that are identical to the paper's, "models" or "data". The others are labelled as different.
 
     Raises:
         InvalidInput: If a value has a wrong type.
@@ -105,7 +106,7 @@ def measures_for(symbols: Sequence[str]) -> tuple[str, ...]:
 def compare_table(published: str | Path, options: Options, **arguments: Any) -> dict[str, Any]:
     """Run the attacks and models of a published table, and compare with its rows.
 
-    Our rows are about an attack, a model, or both, like the published rows with their labels "attack" and "model".
+    The rows are for an attack, a model, or both, depending on the published rows' labels "attack" and "model".
 
     Args:
         published: as for `load_published`.
@@ -140,7 +141,7 @@ def compare_table(published: str | Path, options: Options, **arguments: Any) -> 
 
 
 def _subject_of(published: str | Path, rows: Sequence[Mapping[str, Any]]) -> By:
-    """Return the subject of the published rows, which must be unique by it."""
+    """Return the subject of the published rows, which must identify each row."""
     labels = [label for label in _LABELS if any(label in row for row in rows)]
     if not labels:
         raise InvalidInput(f'{published}: expected rows with "attack" or "model", got {len(rows)} rows without')
@@ -157,7 +158,7 @@ def _subject_of(published: str | Path, rows: Sequence[Mapping[str, Any]]) -> By:
 def _symbols(
     published: str | Path, rows: Sequence[Mapping[str, Any]], names: Mapping[str, str], by: By
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return symbol -> the paper's column; and the columns that cannot be computed, with the reason."""
+    """Return symbol -> the paper's column, and the columns that cannot be computed, with the reasons."""
     columns = dict.fromkeys(key for row in rows for key, value in row.items() if _is_number(value))
     for column in names:
         if column not in columns:
@@ -189,7 +190,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _check_names(published: str | Path, rows: Sequence[Mapping[str, Any]], named: NamedSetting) -> None:
-    """Refuse names without a published row, because they could not be compared."""
+    """Raise an error for names without a published row, because they could not be compared."""
     for label, names in (("attack", named.attacks), ("model", named.names.values())):
         known = {row[label] for row in rows if label in row}
         for name in names if known else ():
@@ -200,7 +201,7 @@ def _check_names(published: str | Path, rows: Sequence[Mapping[str, Any]], named
 def _named_rows(
     run: SettingRun, named: NamedSetting, table: Table, by: By
 ) -> Iterator[tuple[TableRow, dict[str, str]]]:
-    """Yield each of our rows with the labels of its published rows, once for each of its attacks."""
+    """Yield each computed row with the labels of its published row, once for each attack that it represents."""
     attacks = list(named.attacks)
     groups = group_cells(read_outcomes(run.folder), by)
     for row, group in zip(table.rows, groups, strict=True):
@@ -216,7 +217,7 @@ def _named_rows(
 def _rows_without(
     rows: Sequence[Mapping[str, Any]], about: Sequence[Mapping[str, str]], named: NamedSetting
 ) -> dict[str, str]:
-    """Return published attacks and models without a counterpart."""
+    """Return the published attacks and models that have no counterpart here."""
     attacks = dict.fromkeys(row["attack"] for row in rows if row.get("attack", "") not in {"", *named.attacks})
     reasons = dict.fromkeys(attacks, "no attack corresponds to it")
     models = {labels["model"] for labels in about if "model" in labels}

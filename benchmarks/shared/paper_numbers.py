@@ -13,8 +13,8 @@ from ...errors import InvalidInput, Unavailable
 def load_published(table: str | Path) -> dict[str, Any]:
     """Load a published table: `source`, `rows`, and `unit` or `note`.
 
-    A row is an object: texts are its labels ("model", "attack", ...), numbers its columns. Missing numbers are omitted
-    or null.
+    A row is an object. Its texts are labels ("model", "attack", ...), and its numbers are columns. Missing numbers are
+    omitted or null.
 
     Args:
         table: path of a JSON file, or "canary_table4" for `canary/published/table4.json`.
@@ -66,12 +66,12 @@ def find_value(table: str | Path, symbol: str, **labels: Any) -> float | None:
 
 
 def find_beside(table: str | Path, symbol: str, **labels: Any) -> tuple[float | None, str]:
-    """Return the published number to compare with, and its origin: one model, or the mean over several.
+    """Return the published number for the comparison, and its origin: one model, or the mean over several.
 
     Args:
         table: published table.
         symbol: column.
-        **labels: labels of the rows; without `model` if none of the paper's corresponds to ours.
+        **labels: labels of the rows, without `model` if none of the paper's models corresponds to ours.
     """
     rows = [row for row in load_rows(table) if labels.items() <= row.items() and row.get(symbol) is not None]
     if len(rows) > 1:

@@ -1,4 +1,4 @@
-"""Lines of a reproduction with our and the published number, as JSON and text."""
+"""Lines of a reproduction with davylamp's and the published number, as JSON and text."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ OTHER_READING = "another reading"
 
 
 class PaperLine(NamedTuple):
-    """Our number with the published one.
+    """A number computed by davylamp, with the published number.
 
     Args:
         row: title of the line.
@@ -62,7 +62,7 @@ def lines_of(result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def join_results(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Join several results for the same table; for lines about the same published number the first result's are used.
+    """Join several results for the same table. If they share a published number, the first result's line is used.
 
     Args:
         results: results of `SettingRun.report`, whose lines start with the model before a comma.
@@ -107,7 +107,7 @@ def print_first(result: Mapping[str, Any], console: Console) -> None:
 
 
 def print_result(result: Mapping[str, Any], console: Console) -> None:
-    """Print our and the published numbers, with the obstacles to comparing them.
+    """Print davylamp's and the published numbers, and why some are not comparable.
 
     Args:
         result: result of `SettingRun.report`.

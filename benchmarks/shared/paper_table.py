@@ -28,10 +28,10 @@ class Options:
     """Options of `davylamp reproduce`.
 
     Args:
-        quick: use the quick size.
-        full: use the paper's own parameters and number of images.
-        models: names, or classifiers by name. None for those of the size.
-        data: name, or images. None for those of the setting.
+        quick: whether to use the quick size.
+        full: whether to use the paper's parameters and number of images.
+        models: names, or classifiers by name. None for the models of the size.
+        data: name, or images. None for the images of the setting.
         limit: number of images to use.
         out: results folder, from which an interrupted call resumes. None for a temporary one.
         device: device of the computation.
@@ -140,12 +140,7 @@ class PaperTable:
         return result
 
     def print(self, result: Mapping[str, Any], console: "Console") -> None:
-        """Print our and the published numbers.
-
-        Args:
-            result: result of `run`.
-            console: output console.
-        """
+        """Print davylamp's numbers next to the published ones."""
         _load(self.show)(result, console)
 
     def published_result(self) -> dict[str, Any]:
@@ -187,7 +182,7 @@ def _names_function(thing: Any) -> bool:
 
 
 def _load(function: Callable[..., Any] | str) -> Callable[..., Any]:
-    """Return a function, imported now if given by name."""
+    """Return a function. If it is given by name, it is imported now."""
     if not isinstance(function, str):
         return function
     module, _, name = function.rpartition(":")

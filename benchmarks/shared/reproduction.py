@@ -1,7 +1,7 @@
 """Shared code for running papers' settings: sizes, models and data by name, comparison with published numbers.
 
-Every paper's setting is a preset of the engine. Parts that are not available (weights, images, time) are replaced and
-labelled in the result; no verdict is given on numbers from different models or data.
+Every paper's setting is a preset of the engine. Parts that are not available (weights, images, time) are replaced,
+which the result mentions. Numbers from different models or data get no verdict.
 """
 
 import tempfile
@@ -45,7 +45,7 @@ class Size:
         models: names for `load_model`, or from `DIGITS`.
         images: largest number of images. None for all.
         limits: canonical parameter -> largest value, for attacks that support it.
-        queries: most forward plus backward passes per image. None for the paper's number.
+        queries: largest number of forward plus backward passes per image. None for the paper's number.
     """
 
     models: tuple[str, ...]
@@ -56,14 +56,14 @@ class Size:
 
 @dataclass(frozen=True)
 class Setting:
-    """A paper's evaluation, with sizes that fit into minutes.
+    """A paper's evaluation, with sizes that take minutes.
 
     Args:
         config: the paper's attacks, parameters and number of images.
         default: size without options: at most 10 minutes on 2 cores.
         quick: size with --quick: at most 1 minute.
         data: name of the data.
-        same: parts that are the paper's own, "models" or "data"; the others are labelled as different.
+        same: parts that are identical to the paper's, "models" or "data". The others are labelled as different.
         data_set: data set of the published rows, if a line does not state it: "ImageNet"; "" if unknown.
         papers: names of the paper's models.
         recognise: the paper's model that one of ours is or stands for, by its name.
@@ -127,9 +127,9 @@ class SettingRun:
 
         Args:
             table: published table, as for `load_published`.
-            lines: our numbers with the published ones.
-            readings: symbol -> published formula that ours follows.
-            left_out: published row -> why there is no number of ours.
+            lines: computed numbers with the published ones.
+            readings: symbol -> published formula that is used here.
+            left_out: published row -> why no number was computed for it.
             notes: additional notes.
 
         Returns:
@@ -165,7 +165,7 @@ class SettingRun:
 
 
 def build_rows(folder: Path, symbols: Sequence[str], by: By) -> tuple[Table, list[str]]:
-    """Build a table of a results folder with the available symbols, and the reasons for the others.
+    """Build a table of a results folder with the available symbols. Return the reasons for missing symbols.
 
     Args:
         folder: results folder.
@@ -191,7 +191,7 @@ def lines_beside(
     columns: Mapping[str, str] | None = None,
     where: Mapping[str, Any] | None = None,
 ) -> list[PaperLine]:
-    """Compare rows of our table with published rows, in their order.
+    """Compare computed rows with published rows, in the order of the published ones.
 
     Args:
         published: as for `load_published`.
@@ -234,7 +234,7 @@ def _titles(rows: Sequence[tuple[TableRow, Mapping[str, str]]]) -> list[str]:
 
 @contextmanager
 def run_setting(setting: Setting, options: Options) -> Iterator[SettingRun]:
-    """Evaluate a setting; the results folder exists until the context ends.
+    """Evaluate a setting. The results folder exists until the context ends.
 
     Args:
         setting: setting of a paper.
@@ -280,7 +280,7 @@ def _pair(setting: Setting, options: Options, models: Sequence[str], data: str) 
 
 
 def shrink(config: Config, size: Size) -> Config:
-    """Limit every attack's parameters, given or matched, to a size."""
+    """Limit the parameters of every attack, given or matched, to the largest values that a size allows."""
     return replace(config, attacks=tuple(_shrink(choice, size) for choice in config.attacks))
 
 

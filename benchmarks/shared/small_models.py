@@ -42,24 +42,24 @@ _ASCENT: Mapping[str, Mapping[str, Any]] = {
 
 
 def load_digits_data(count: int | None = None) -> Data:
-    """Return the digits that no model was trained on (397), as colour images in [0, 1] of 32 x 32."""
+    """Return the digits on which no model was trained (397), as colour images in [0, 1] of 32 x 32."""
     inputs, labels = _digits()
     inputs, labels = inputs[TRAINED_ON:][:count].contiguous(), labels[TRAINED_ON:][:count]
     return Data(inputs, labels, [f"digit_{TRAINED_ON + i}" for i in range(len(labels))])
 
 
 def load_training_inputs() -> Tensor:
-    """Return the images that every model was trained on, shape (1400, 3, 32, 32)."""
+    """Return the images on which every model was trained, shape (1400, 3, 32, 32)."""
     return _digits()[0][:TRAINED_ON].contiguous()
 
 
 def small_models() -> dict[str, Classifier]:
-    """Return all models by name, trained now or read from the cache."""
+    """Return all models by name. They are trained now or read from the cache."""
     return {name: load_small_model(name) for name in TRAININGS}
 
 
 def load_small_model(name: str) -> Classifier:
-    """Return one model of either list, or "inception"; trained on the first call (seconds), then cached."""
+    """Return one model of either list, or "inception". It is trained on the first call (seconds), then cached."""
     file = _cache() / f"{name}-{_digest()}.pt"
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -110,7 +110,7 @@ def _digits() -> tuple[Tensor, Tensor]:
 
 
 def _digest() -> str:
-    """Return a hash of this file, the network, the digits, the training and torch, so that caches match the code."""
+    """Return a hash of this file, the network, the digits, the training and torch, which identifies cached models."""
     root = Path(__file__).parents[2]
     parts = (root / "adapters" / "models" / "zoo" / "demo.py", root / "adapters" / "data" / "bundled_images.py")
     files = [Path(__file__), *parts, *sorted((root / "engine" / "training").glob("*.py"))]

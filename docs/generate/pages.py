@@ -75,7 +75,7 @@ def _directive(name: str, thing: Any) -> str:
 
 
 def _neighbours() -> dict[str, str]:
-    """Return the Markdown files outside docs/ that pages link to, by path."""
+    """Return the Markdown files outside docs/ to which pages link, by path."""
     files: dict[str, str] = {}
     waiting = [*DOCS.glob("*.md"), *(DOCS / "tutorials").glob("*.md")]
     while waiting:

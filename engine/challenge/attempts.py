@@ -15,7 +15,7 @@ PARTS: Mapping[str, str] = {
     "undefended": "the undefended model, by gradients",
     "white-box": "by gradients, adapted to the defence",
     "single step": "by gradients, one step",
-    "transfer": "made on another model",
+    "transfer": "made on a different model",
     "scores": "by scores alone",
     "decisions": "by decisions alone",
     "larger radius": "by gradients, at a larger radius",
@@ -44,12 +44,13 @@ class AttackOutcome:
         gradients: how gradients pass through a gradient variant of the defence; "" for its default.
         epsilon: radius.
         attacked: images that are correct when clean, (n,) bool.
-        fooled: how much of each image is fooled, (n,): 0 or 1, or the rate over samples; 0 for invalid examples.
+        fooled: whether each image is fooled, (n,): 0 or 1, or the rate of samples in which it is fooled; 0 for invalid
+            examples.
         violations: number of images by invalid reason.
         passes: forward and backward passes, mean over the attacked images.
         outcome: its record. None if it failed.
         error: reason for the failure, or why its examples are all invalid.
-        judged: attacked images with a valid example, (n,) bool. None for all of them.
+        judged: attacked images with a valid example, (n,) bool. None for all attacked images.
     """
 
     part: Part
@@ -79,7 +80,7 @@ class AttackOutcome:
 
     @property
     def title(self) -> str:
-        """The attack, with its gradients or the model that it was made on, if different from the default."""
+        """Name of the attack, followed by its gradients or its source model if these are not the default."""
         via = f", gradients {self.gradients}" if self.gradients else ""
         return f"{self.attack}{via}" if self.part not in ("transfer",) else f"{self.attack} on {self.made_on}"
 
@@ -114,7 +115,7 @@ def outcome_from_record(part: Part, outcome: RunResult, made_on: str, gradients:
 def failed_attempt(
     part: Part, choice: tuple[str, float], made_on: str, gradients: str, attacked: np.ndarray, why: str
 ) -> AttackOutcome:
-    """Return an attack and its radius without a result; it fools no image."""
+    """Build the outcome of a failed attack, which fools no image."""
     attack, epsilon = choice
     return AttackOutcome(part, attack, made_on, gradients, epsilon, attacked, np.zeros(len(attacked)), error=why)
 
@@ -133,7 +134,7 @@ def accuracy_shown(attempts: Sequence[AttackOutcome], attacked: np.ndarray, fool
 
 
 def worst_case(attempts: Iterable[AttackOutcome]) -> np.ndarray:
-    """Return how much of each image is fooled by the attack that is best on it, (n,)."""
+    """Return the fooled rate of each image under the attack that fools it most, (n,)."""
     return np.maximum.reduce([attempt.fooled for attempt in attempts])
 
 

@@ -40,7 +40,7 @@ class ChallengeResult:
         attempts: all attacks.
         ruling: verdict.
         checks: failure indicators of the model and its runs.
-        notes: notes on images that were passed in.
+        notes: notes on images given by the caller.
     """
 
     model: str
@@ -98,7 +98,7 @@ def document_of(challenge: ChallengeResult) -> dict[str, Any]:
 
 
 def lead_of(document: dict[str, Any]) -> list[str]:
-    """Return notes to read first: an unsteady model, and attacks that replace others."""
+    """Return notes to print first: the model's outputs vary, or attacks were replaced because there are few classes."""
     lines = [UNSTEADY] if document["sentence"].startswith(UNSTEADY) else []
     if any(each["attack"].endswith(f":{ON_MARGIN}") for each in document["attempts"]):
         lines.append(_FEW)

@@ -52,7 +52,7 @@ def decide_verdict(
         undefended: worst-case accuracy of the undefended model. None without one.
         attempts: all attacks, including those at larger radii.
         checks: failure indicators of the model.
-        gone: smallest radius at which no image is correct. None if there is none.
+        gone: smallest radius at which no image is correct. None if images are correct at every radius.
         draws: for a randomised model, samples that judge an example, and samples that the attacks see. None otherwise.
     """
     reasons = tuple(gradient_masking_signs(attempts, checks))
@@ -150,7 +150,7 @@ def share_text(share: Accuracy) -> str:
 
 
 def _counts(attempt: AttackOutcome) -> bool:
-    """Whether a gradient attack has a valid result, or shows that there are no gradients."""
+    """Whether a gradient attack has a valid result, or reports that there are no gradients."""
     return bool(attempt.usable.any()) or (attempt.outcome is not None and any(map(attempt.violations.get, _LACKING)))
 
 
@@ -163,7 +163,7 @@ def _no_gradients(named: Sequence[AttackOutcome]) -> list[str]:
 
 
 def _beaten(attempts: Sequence[AttackOutcome], rivals: Sequence[AttackOutcome], text: str) -> list[str]:
-    """Describe the rival that fools most of what all attempts miss, if significant by a sign test."""
+    """Describe the rival that fools most of the images missed by all attempts, if a sign test is significant."""
     if not rivals:
         return []
     reached = worst_case(attempts) >= 0.5
@@ -198,7 +198,7 @@ def cumulative_accuracy(
     Args:
         larger: attacks at the larger radii.
         attacked: images that are correct when clean, (n,) bool.
-        fooled: how much of each is fooled at the radius of the challenge, (n,).
+        fooled: fooled rate of each image at the radius of the challenge, (n,).
     """
     curve, so_far = [], fooled
     for epsilon in sorted({attempt.epsilon for attempt in larger}):

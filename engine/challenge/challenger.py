@@ -118,7 +118,7 @@ class ChallengeRunner:
 
         Raises:
             DavylampError: If the model cannot be used on these images, or no attack gave a result.
-            Unsupported: If the model has no gradients, because then there is nothing to adapt to.
+            Unsupported: If the model has no gradients, so that adaptive attacks are impossible.
         """
         self._check_gradients()
         rules = (self.norm, self.epsilon, self.effort)
@@ -192,7 +192,7 @@ class ChallengeRunner:
                 fooled = np.maximum(fooled, attempt.fooled)
 
     def _attack(self, part: Part, choices: Sequence[AttackChoice], made_on: str) -> list[AttackOutcome]:
-        """Run attacks on a model and evaluate them on the defended one (for "undefended", on the model itself)."""
+        """Run attacks on a model and judge their examples on the defended one ("undefended": on the model itself)."""
         if not choices:
             return []
         judged_on = made_on if part == "undefended" else self.defendant.name
@@ -247,7 +247,7 @@ class ChallengeRunner:
         return made + self._left_out(part, plan, made_on, way)
 
     def _left_out(self, part: Part, plan: Plan, made_on: str, way: str) -> list[AttackOutcome]:
-        """Return a failed attempt for each choice without a run in a plan."""
+        """Return a failed attempt for each choice that has no run in a plan."""
         planned = {place for places in plan.choices.values() for place in places}
         gone = [choice for place, choice in enumerate(plan.config.attacks) if place not in planned]
         if not gone:
@@ -262,7 +262,7 @@ class ChallengeRunner:
         return read_outcomes(self.store.folder)
 
     def _right_when_clean(self, name: str) -> np.ndarray:
-        """Return the images that a model classifies correctly when clean, (n,) bool, which attacks on it start from."""
+        """Return the images that a model classifies correctly when clean, (n,) bool. Only these are attacked."""
         if name not in self._right:
             model = self.models[name]
             labels = self.data.labels.to(model.device)
@@ -306,7 +306,7 @@ class ChallengeRunner:
         )
 
     def _fooled(self, attempts: Sequence[AttackOutcome], attacked: np.ndarray) -> np.ndarray:
-        """Return how much of each image the best attack on it fools, (n,), for the `attacked` images.
+        """Return the fooled rate of each `attacked` image under the attack that fools it most, (n,).
 
         For a randomised model, new samples judge the examples of the attack that was best on each image, because the
         largest of several rates is biased upwards. The result is never below that of the best single attack.
@@ -337,7 +337,7 @@ def _of_attempts(outcomes: Results, attempts: Sequence[AttackOutcome]) -> Result
 
 
 def _clean_accuracy(outcomes: Results, attempts: Sequence[AttackOutcome]) -> Accuracy:
-    """Return the clean accuracy of the model that attempts were evaluated on."""
+    """Return the clean accuracy of the model on which attempts were evaluated."""
     clean: CleanResult | None = None
     for attempt in attempts:
         if attempt.outcome is not None:

@@ -23,7 +23,7 @@ def split_original(model: str) -> tuple[str, tuple[str, ...]]:
 
 
 def gradient_variants(model: str) -> dict[str, str]:
-    """Return gradient variants with their gradients: those that the defence supports and the name does not use.
+    """Return the gradient variants that a defence supports besides the one in the model's name: name -> gradients.
 
     "straight-through": as if every part of the defence were the identity (BPDA, Athalye et al. 2018). "exact": the
     derivative of a library's differentiable version of the same transformation.
@@ -60,7 +60,7 @@ def _join(original: str, parts: list[str]) -> str:
 
 
 def _with(part: str, way: Gradients | None) -> str:
-    """Return a part of a model's name with other gradients if supported, written in full."""
+    """Return one part of a model's name written in full, with other gradients if the defence supports them."""
     if not is_defence(part):
         return part
     defence, parameters, chosen = parse_defence(part)

@@ -59,8 +59,8 @@ class EnsembleStep(NamedTuple):
 
     Args:
         attack: implementation, such as "pyautoattack:apgd-ce".
-        attacked: number of images that it was run on: those not fooled before; for a randomised model, those that some
-            sample still classified correctly.
+        attacked: number of attacked images: those that no earlier attack fooled or, for a randomised model, those that
+            some sample still classified correctly.
         fooled: number of images that its example fools; for a randomised model, in at least half of the samples.
     """
 
@@ -80,7 +80,7 @@ class RobustAccuracy:
         model: name of the model.
         norm: norm of the threat model.
         epsilon: radius, for pixels in [0, 1].
-        ensemble: name of the ensemble, with attacks that the model does not allow.
+        ensemble: name of the ensemble, followed by "without ..." and the attacks that the model does not allow.
         clean: accuracy on clean images, with a 95 % interval and the number of images.
         robust: accuracy under attack, over the same images. Invalid results count as not robust, and as robust in the
             upper bound of the interval unless the model is at fault.
@@ -155,7 +155,7 @@ def standard_ensemble(norm: str, epsilon: float, classes: int, *, is_random: boo
         is_random: whether the model is randomised. AutoAttack's rand version has only the two forms of APGD.
 
     Raises:
-        InvalidInput: If the norm is different.
+        InvalidInput: If the norm is neither linf nor l2.
         Unsupported: If no installed library has one of the attacks.
     """
     few = classes < ENOUGH

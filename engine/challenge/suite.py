@@ -45,7 +45,7 @@ def gradient_attacks(
 ) -> tuple[AttackChoice, ...]:
     """Return APGD on cross-entropy and on the logit-difference ratio, or the plain margin below four classes.
 
-    For a randomised model also PGD, which continues where APGD keeps examples that fooled few samples.
+    For a randomised model, PGD is added, because APGD may keep an example that fooled only a few samples.
     """
     names = ("apgd-ce", "apgd-dlr" if classes >= ENOUGH else ON_MARGIN)
     attacks = tuple(choose_row(name, norm, epsilon, {"steps": effort.steps}) for name in names)
@@ -56,7 +56,10 @@ def gradient_attacks(
 
 
 def targeted_attacks(norm: str, epsilon: float, effort: ChallengeBudget, classes: int) -> tuple[AttackChoice, ...]:
-    """Return APGD towards each of the most likely other classes on the targeted ratio; FAB below four classes."""
+    """Return targeted APGD on the targeted logit-difference ratio; FAB below four classes.
+
+    The targets are the most likely other classes.
+    """
     if classes < ENOUGH:
         return (choose_row("fab", norm, epsilon, {"steps": effort.steps}),)
     candidates = min(effort.candidates, classes)
@@ -85,7 +88,7 @@ def check_norm(norm: str) -> Norm:
 
 
 def choose_row(attack: str, norm: str, epsilon: float, parameters: Mapping[str, Any]) -> AttackChoice:
-    """Return an attack by the authors' code if installed, otherwise by another library, with default parameters.
+    """Return an attack by the authors' code if installed, otherwise by a different library, with default parameters.
 
     Raises:
         Unsupported: If no installed library has it in this norm.

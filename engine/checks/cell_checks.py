@@ -79,7 +79,7 @@ class _Kinds:
 
 
 def _older_rules(outcome: RunResult) -> Judged:
-    """Find images that an earlier version counted as fooled or robust and this one would not, if recorded."""
+    """Judge a run of an earlier version by the images that this version would not count as fooled or robust."""
     if outcome.cell.rules >= RULES:
         return judged("pass", "evaluated with rules {rules}, the current ones", rules=outcome.cell.rules)
     columns, results = outcome.columns, outcome.results
@@ -102,7 +102,7 @@ def _older_rules(outcome: RunResult) -> Judged:
 
 
 def _broken(outcome: RunResult, broken: np.ndarray, sentence: str, **numbers: Any) -> Judged:
-    """Return the judgement for invalid images: any of them warns, more than a tenth fail, as in `compare`."""
+    """Judge the number of invalid images: one or more warn, more than a tenth fail, as in `compare`."""
     attacked = int(outcome.results.attacked.sum())
     state = state_of(broken.sum() > TOO_MANY_VIOLATIONS * max(1, attacked), broken.any())
     numbers |= {"broken": int(broken.sum()), "attacked": attacked}
@@ -137,7 +137,7 @@ def _returns(outcome: RunResult, kinds: _Kinds) -> Judged:
 
 
 def _evidence(outcome: RunResult, kinds: _Kinds) -> Judged:
-    """Find attacked images whose result is inconclusive, although the example is within the threat model."""
+    """Find attacked images with an inconclusive result, although their example is within the threat model."""
     counts = kinds.counted(_NO_EVIDENCE)
     summary = ", ".join(f"{count} {kind} ({KINDS[kind]})" for kind, count in counts.items())
     broken = np.logical_or.reduce([kinds(kind) for kind in _NO_EVIDENCE])
@@ -199,7 +199,7 @@ def _judge_noise(outcome: RunResult, probes: Mapping[str, Any], probe: Mapping[s
     p = mcnemar([i in noise for i in images], [i in base for i in images])
     state = state_of(only and (outcome.cell.knowledge == "white-box" or p < SIGNIFICANT), only)
     sentence = "{draws} random perturbations of size {radius} fool {noise} of {count} images, "
-    sentence += "{only} of which the attack missed"
+    sentence += "{only} of these images are robust to the attack"
     numbers = {"draws": probe["draws"], "radius": _radius(outcome, probe), "noise": len(noise), "count": len(images)}
     return judged(state, sentence, only, only=len(only), p=p, **numbers)
 

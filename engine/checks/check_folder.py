@@ -115,7 +115,7 @@ def check_completeness(outcomes: Results) -> list[Finding]:
 
 
 def describe_folder(outcomes: Results) -> dict[str, Any]:
-    """Return what `check --json` prints in addition to the indicators: completeness, verdicts on pairs, and rankings.
+    """Return the parts of `check --json` other than the indicators: completeness, verdicts on pairs, and rankings.
 
     Args:
         outcomes: results of the folder.

@@ -56,7 +56,7 @@ def _beaten_checks(outcomes: Results) -> Iterator[Finding]:
 
 
 def _beaten(outcome: RunResult, rivals: list[tuple[str, np.ndarray]]) -> Judged | None:
-    """Compare the rivals together with the run; None without rivals."""
+    """Compare a run with all its rivals together; None without rivals."""
     if not rivals:
         return None
     cell, attacked = outcome.cell, outcome.results.attacked
@@ -73,7 +73,7 @@ def _beaten(outcome: RunResult, rivals: list[tuple[str, np.ndarray]]) -> Judged 
 
 
 def _reach(outcome: RunResult, cell: AttackRun) -> np.ndarray:
-    """Return the distance at which each image was fooled according to a result, (n,): inf if it was not fooled.
+    """Return the distance at which each image was fooled, (n,): inf if it was not fooled.
 
     For a run with a radius, all distances within it count as 0.
     """
@@ -84,7 +84,7 @@ def _reach(outcome: RunResult, cell: AttackRun) -> np.ndarray:
 
 
 def _reach_transfers(outcome: RunResult, outcomes: Results) -> list[tuple[str, np.ndarray]]:
-    """Return these distances for examples made on other models and evaluated on this run's model."""
+    """Return the distances of `_reach` for examples made on other models and evaluated on this run's model."""
     transfers = []
     for made in outcomes.done:
         fooled = fooled_when_shown(outcomes, made, outcome.cell.subject.key)
@@ -102,7 +102,7 @@ def _in_ball(distance: np.ndarray, cell: AttackRun) -> np.ndarray:
 
 
 def _wins(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return where the first distance is smaller than the second by more than the tolerance of searches."""
+    """Return the images whose first distance is smaller than the second by more than the tolerance of searches."""
     return (first < NEARER * second) & np.isfinite(first)
 
 
@@ -167,7 +167,7 @@ def _seeds(group: Sequence[RunResult]) -> Judged:
 
 
 def _library_checks(outcomes: Results) -> Iterator[Finding]:
-    """Yield the finding "libraries" of every comparison of implementations, and of attacks that one library ran."""
+    """Yield the finding "libraries" for each comparison of implementations, and for attacks of only one library."""
     met = set()
     for contenders in comparisons_of(outcomes):
         met |= {each.cell.key for each in contenders if each.cell is not None}
@@ -194,7 +194,7 @@ def _title(cell: AttackRun) -> str:
 
 
 def _disagreement(pair: PairComparison) -> Judged:
-    """Return the judgement for the pair of a comparison that differs most."""
+    """Judge the pair of implementations that differs most."""
     state, judgement, names = _state_of(pair), pair.judgement, f"{pair.a} and {pair.b}"
     if judgement.verdict == "broken":
         detail = f"{judgement.text}, for {names}{f': {judgement.reason}' if judgement.reason else ''}"
@@ -204,7 +204,7 @@ def _disagreement(pair: PairComparison) -> Judged:
         only = judgement.only_a + judgement.only_b
         detail = f"{only} of {judgement.images} images are fooled by one of {names} only "
         detail += f"(p = {judgement.p:.2g}, {judgement.pairs} pairs): {judgement.text}"
-    detail += f"; only one of them supports {', '.join(pair.unshared)}" if pair.unshared else ""
+    detail += f"; only one implementation supports {', '.join(pair.unshared)}" if pair.unshared else ""
     if state == "unknown":
         more = judgement.needed - judgement.images
         return Judged(state, detail, advice=f"run {more} more images (--limit)" if more > 0 else "")

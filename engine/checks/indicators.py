@@ -108,19 +108,20 @@ _ALL = (
     FailureIndicator(
         "bounds",
         "Bounds and epsilon respected",
-        "use another library's implementation, or the @repaired one; images outside the threat model are invalid",
+        "use a different library's implementation, or the @repaired one; images outside the threat model are invalid",
         "davylamp",
     ),
     FailureIndicator(
         "older-rules",
         "Evaluated with older rules",
-        "evaluate it again into a new folder: this version does not mix both",
+        "evaluate it again into a new folder: this version does not mix results of both rules",
         "davylamp",
     ),
     FailureIndicator(
         "returns",
         "Black or unchanged images returned",
-        "look for gradient masking, or use another library's implementation: these images say nothing about the model",
+        "look for gradient masking, or use a different library's implementation: these images say nothing "
+        "about the model",
         "davylamp",
     ),
     FailureIndicator(

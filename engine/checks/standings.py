@@ -48,12 +48,12 @@ class StandingRow:
 
     Args:
         name: model, or attack with its setting.
-        value: value of the order: for a model that of `kept`, for an attack its fooling rate.
+        value: number that orders the ranking: the value of `kept` for a model, the fooling rate for an attack.
         low: lower bound of its 95 % interval.
         high: upper bound; for an attack, with invalid results counted as fooled.
         results: values for paired tests, (n,) each, by digest of the data and key of the model on data ("" for a model
             itself): 1 or 0, a distance, or a rate over samples; NaN for undecided images.
-        images: number of images of a model; for an attack, images that it was run on, over all models.
+        images: number of images of a model; for an attack, number of attacked images over all models.
         violations: number of invalid results of an attack.
         runs: runs of an attack on each image, with different seeds.
         tries: images of an attack, each counted for every run on it.
@@ -88,7 +88,7 @@ class StandingRow:
 
     @property
     def height(self) -> tuple[float, float]:
-        """Value of the order, rounded; for infinite medians also the rate of images that were never fooled."""
+        """Sort key of the ranking: the rounded value and, if it is infinite, the rate of images never fooled."""
         if math.isnan(self.value):
             return -1.0, 0.0
         decided = self.kept.images - self.kept.undecided
@@ -111,7 +111,7 @@ class ThreatModelRanking:
         norm: norm of the distances if values are medians of the smallest distances; "" for rates.
         places: models or attacks in order; empty if there is no order.
         why: reason why there is no order.
-        attacks: for models: number of attack settings that were run on all of them, which count.
+        attacks: for models: number of attack settings that were run on all models. Only these count.
         left: for models: attacks that do not count, with the models without a result.
         others: for attacks: number of attacks that ran on different models.
         equivalent: whether the rates of two models are equivalent, by the rule of verdicts.
@@ -176,7 +176,9 @@ def rank_models(outcomes: Results, guessing: Collection[str]) -> list[ThreatMode
 
 
 def rank_attacks(outcomes: Results) -> list[ThreatModelRanking]:
-    """Rank the attacks under each threat model with a radius, among those that were run on the same, most models.
+    """Rank the attacks under each threat model with a radius.
+
+    Only attacks on the same models, as many as possible, are compared.
 
     An untargeted attack fools an image if the model misclassifies its example, a targeted one if it predicts the
     target.
@@ -266,8 +268,8 @@ def _test(first: StandingRow, other: StandingRow, *, sided: bool) -> tuple[float
     """Return the p-value of an exact sign test over the images (McNemar's for two rates) and their number.
 
     Images that are undecided for either are excluded. The p-value is NaN without any images, and the number is None if
-    images or models differ. If `sided`, p is 1 if the other is ahead on more images than the first, whose value is
-    larger.
+    images or models differ. If `sided`, p is 1 when `other` is ahead on more images although `first` has the larger
+    value.
     """
     if first.results.keys() != other.results.keys():
         return math.nan, None
@@ -333,7 +335,7 @@ def _mean_change(group: TableGroup) -> float:
 
 
 def _share(group: TableGroup, end: str) -> Proportion:
-    """Return the mean over models of the mean over seeds of one bound of `ImageResults`, as in tables."""
+    """Return one bound of `ImageResults`, averaged over seeds and then over models, as in tables."""
     columns = [(repeats, each, getattr(each.results, end)) for repeats in group.parts for each in repeats]
     rows: dict[str, int] = {}  # the first of each set of images
     total = 0
@@ -441,7 +443,7 @@ def _left_out(
         for group, attempts in zip(groups, met, strict=True):
             if attempt not in attempts:
                 otherwise = any(each[0] == attempt[0] for each in attempts)
-                what = f"{attempt[0]} with other settings or another seed" if otherwise else attempt[0]
+                what = f"{attempt[0]} with other settings or a different seed" if otherwise else attempt[0]
                 lacking = left.setdefault(what, [])
                 lacking += [] if group.labels["model"] in lacking else [group.labels["model"]]
     return left

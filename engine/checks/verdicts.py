@@ -95,7 +95,7 @@ class PairComparison:
 
     @property
     def cell(self) -> AttackRun:
-        """The first run of the two in a folder, whose model, threat model and seed are those of both."""
+        """The first implementation's run in the folder. The second has the same model, threat model and seed."""
         cell = self.contenders[0].cell
         if cell is None:
             raise TypeError("expected a pair from a results folder, got one without a folder")
@@ -137,7 +137,7 @@ class PairComparison:
             return f"{self.weaker} is broken ({complaint}) on {where}."
         better = self.b if self.weaker == self.a else self.a
         costs = f", {judgement.costs}" if judgement.costs else ""
-        costs += f"; only one of them supports {', '.join(self.unshared)}" if self.unshared else ""
+        costs += f"; only one implementation supports {', '.join(self.unshared)}" if self.unshared else ""
         if judgement.is_apart:
             most, least = sorted((judgement.only_a, judgement.only_b), reverse=True)
             numbers = f"{most} images are fooled by the other only, {least} by it only, exact McNemar"

@@ -115,7 +115,7 @@ class Comparison:
 def verdict_groups(comparison: Comparison) -> list[str]:
     """Summarise the verdicts, a line each: "identical: art, foolbox, torchattacks", "weaker: art than foolbox".
 
-    Implementations share a list if every two of them have that verdict; "a / b, c" stands for a with b and with c.
+    Implementations share a list if every two have that verdict; "a / b, c" stands for a with b and with c.
     """
     implementations = [row.implementation for row in comparison.rows]
     libraries = [each.library for each in implementations]
@@ -141,7 +141,7 @@ def verdict_groups(comparison: Comparison) -> list[str]:
 
 
 def _cover(edges: Sequence[tuple[str, str]]) -> list[str]:
-    """Write pairs as few lists: cliques, and otherwise one name with its partners."""
+    """Summarise pairs in few lists: groups in which every two are a pair, or one name with its partners."""
     left, texts = dict.fromkeys(edges), []
     while left:
         partners: dict[str, list[str]] = {}
@@ -206,7 +206,7 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
         parameters: canonical parameters for every library; they override the attack's matched ones. A library that does
             not support one runs without it, which its result records.
         rows: implementations and searches over them (`search_rows`). None for all shipped ones that support the norm.
-        defaults: use each library's defaults; only `parameters` are passed on.
+        defaults: whether to use each library's defaults and pass only `parameters`.
         target: "second-likely", "least-likely", "random" or a class number, for a targeted threat model.
         seed: random seed.
         draws: samples of a randomised model, as for `run_attack`.
@@ -288,7 +288,10 @@ def matched_parameters(attack: str, threat_model: ThreatModel, given: Mapping[st
 
 
 def shared_parameters(attack: str, given: Mapping[str, Any], *, defaults: bool) -> dict[str, Any]:
-    """Return these parameters with a relative step size unresolved; with `defaults` only those `given`."""
+    """Return the matched parameters of an attack and the `given` ones; with `defaults`, only the given ones.
+
+    A relative step size stays relative.
+    """
     name = attack_inside(attack)
     return {**(ATTACKS[name].matched if name in ATTACKS and not defaults else {}), **given}
 

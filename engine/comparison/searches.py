@@ -21,7 +21,7 @@ _ALONE = Single("")  # placeholder: dataclass fields after inherited ones need a
 
 @dataclass(frozen=True)
 class SearchImplementation(Implementation):
-    """An implementation, or several together, inside a radius search, with the norms and parameters of the inner ones.
+    """A search over the radius as an implementation, with the norms and parameters of the implementations inside it.
 
     Args:
         search: search over the radius.
@@ -61,7 +61,7 @@ def search_rows(
 
     Args:
         attack: "best(foolbox:pgd)", "best(A,B)", "best", "at-saturation(pgd)".
-        norm: required norm, from which `best(auto)` chooses its attacks. None for linf there.
+        norm: required norm; None for any norm. `best(auto)` chooses its attacks for this norm, or for linf without one.
         libraries: libraries to use; empty for all.
         repaired: include fixed variants.
 
@@ -105,7 +105,7 @@ def parameters_of_search(row: SearchImplementation, given: Mapping[str, Any], *,
 def check_searches(
     rows: Sequence[Implementation], threat_model: ThreatModel, given: Mapping[str, Any], *, defaults: bool
 ) -> None:
-    """Refuse the searches if none of them could be run on any image, before anything is computed.
+    """Raise an error if none of the searches can run on any image, before anything is computed.
 
     Raises:
         Unsupported: For minimum-norm or universal attacks, a threat model without a radius, or an unsupported request.

@@ -24,8 +24,8 @@ class OperatingPoint:
     Args:
         rate: nominal false-positive rate.
         threshold: score above which an image is called adversarial.
-        detected: images that fooled the model with a score above it.
-        false_alarms: clean test images with a score above it.
+        detected: images that fooled the model with a score above the threshold.
+        false_alarms: clean test images with a score above the threshold.
         missed: validly attacked images that fooled the model and were not detected.
     """
 
@@ -48,7 +48,7 @@ class Detection:
         fooled: number of images that fooled the model.
         clean: number of clean test images.
         rates: an operating point for each false-positive rate.
-        left_out: number of test images that the detector was trained on.
+        left_out: number of test images that were used to train the detector.
         notes: notes on the numbers.
     """
 

@@ -47,7 +47,7 @@ def area_under_curve(clean: np.ndarray, adversarial: np.ndarray) -> float:
         adversarial: scores, shape (M,).
 
     Returns:
-        A value in [0, 1]; NaN if one of them is empty.
+        A value in [0, 1]; NaN if there are no clean or no adversarial scores.
     """
     n, m = len(clean), len(adversarial)
     if not n or not m:
@@ -67,7 +67,7 @@ def area_of_images(clean: np.ndarray, adversarial: np.ndarray, fooled: np.ndarra
 
     Returns:
         The area and its expanded percentile interval, for the number of fooled images (`tail_probability`). The
-        interval is NaN for fewer than 5 of them, and if every pair agrees, because then all resamples are equal.
+        interval is NaN for fewer than 5 fooled images, and if every pair agrees, because then all resamples are equal.
     """
     value = area_under_curve(clean, adversarial[fooled])
     if fooled.sum() < FEWEST or value in (0.0, 1.0):

@@ -33,7 +33,7 @@ _FEWEST = 10  # fewest adversarial images for training
 
 
 class TrainingAttack(NamedTuple):
-    """The attack whose examples a detector is trained on."""
+    """The attack on whose examples a detector is trained."""
 
     attack: str
     threat_model: ThreatModel
@@ -55,10 +55,11 @@ def train_detector(
 
     Args:
         name: name from `adapters.models.detectors.detector_rows`.
-        classifier: model that the detector is for.
-        data: clean images and labels, which must not be used for testing; 30 % are held out to calibrate the threshold.
-        shown: attack whose successes it is trained on, if it needs any.
-        model: name that the classifier was loaded by.
+        classifier: the detector's model.
+        data: clean images and labels, which must not be used for testing. 30 % calibrate the threshold and are not used
+            for fitting.
+        shown: attack on whose successes it is trained, if it needs examples.
+        model: name by which the classifier was loaded.
         seed: random seed.
         **parameters: parameters of the detector.
 
@@ -106,7 +107,7 @@ def train_detector(
 
 
 def check_shown(row: DetectorSpec, shown: TrainingAttack | None) -> None:
-    """Raise InvalidInput unless an attack is given exactly if the detector needs one."""
+    """Raise InvalidInput if an attack is missing, or is given although the detector needs none."""
     if row.learns_examples and shown is None:
         raise InvalidInput(f"{row.full_name} is trained on the examples of an attack; give `attack`")
     if not row.learns_examples and shown is not None:
@@ -119,7 +120,7 @@ def save_detector(trained: TrainedDetector, out: str | Path) -> Path:
     try:
         replace_file(path, lambda draft: torch.save(pack_detector(trained), draft))
     except (OSError, RuntimeError) as error:
-        raise Unavailable(f"could not write {path} ({one_line(error)}); choose another file for `out`") from error
+        raise Unavailable(f"could not write {path} ({one_line(error)}); choose a different file for `out`") from error
     return path
 
 

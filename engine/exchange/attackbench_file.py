@@ -100,7 +100,7 @@ def read_folder(path: Path) -> Iterator[tuple[Path, list[AttackBenchRun] | str]]
         return
     files = sorted(path.glob("*.json")) if path.is_dir() else []
     if not files:
-        raise Unavailable(f"expected a JSON file of AttackBench, or a folder of them, got {path}")
+        raise Unavailable(f"expected a JSON file of AttackBench, or a folder with such files, got {path}")
     for file in files:
         try:
             yield file, read_runs(file)

@@ -28,7 +28,7 @@ class ImportedRun:
     Args:
         attack: "foolbox:fmn".
         norm: norm of its distances.
-        model: model of the folder that it was run on.
+        model: attacked model in the folder.
         images: number of the folder's images that it covers.
         left_out: number of its images that are not in the folder, or that the model classifies differently.
         fooled: number of fooled images among those correct when clean.
@@ -65,7 +65,7 @@ def import_attackbench(
     Importing a file again replaces it.
 
     Args:
-        path: JSON file (protocol 2: of one run, or an envelope by hash), or a folder of them.
+        path: JSON file (protocol 2: of one run, or an envelope by hash), or a folder with such files.
         folder: results folder of `davylamp evaluate` with the same model and images.
         model: attacked model's name in the folder. None to match predictions. Files that name a different model of the
             folder are omitted.
@@ -97,14 +97,14 @@ def import_attackbench(
                 refused.append(f"{file.name}: {error}")
     if others:
         names = ", ".join(sorted(set(others)))
-        refused.append(f"{len(others)} runs are of other models of the folder, not of {model}: {names}")
+        refused.append(f"{len(others)} runs belong to other models in the folder, not to {model}: {names}")
     if not done:
         raise InvalidInput(refused[0] if len(refused) == 1 else f"none of {len(refused)} files: {refused[0]}")
     return done, refused
 
 
 def _sides(outcomes: Results, model: str | None, data: Data | str | None) -> list[_KnownImages]:
-    """Return the models that a file may be about."""
+    """Return the models in the folder whose results a file may contain."""
     bench, reasons, sides = LoadedCache(), [], []
     hashes: dict[str, list[str]] = {}
     for clean in outcomes.clean.values():
@@ -124,13 +124,13 @@ def _sides(outcomes: Results, model: str | None, data: Data | str | None) -> lis
 
 
 def _model_named(outcomes: Results, run: AttackBenchRun) -> str:
-    """Return the folder's model that a run names; "" if it names none of them."""
+    """Return the folder's model that a run names; "" without one."""
     named = run.names["model"]
     return named if any(subject.model == named for subject in outcomes.subjects.values()) else ""
 
 
 def _keep(outcomes: Results, run: AttackBenchRun, sides: list[_KnownImages]) -> ImportedRun:
-    """Write a run as a reference of the model that it is about."""
+    """Write a run as a reference for its model."""
     fitting, reasons = [], []
     named = _model_named(outcomes, run)
     for side in sides:
@@ -194,7 +194,7 @@ def _agreeing_places(run: AttackBenchRun, side: _KnownImages) -> np.ndarray:
 
 
 def _table(run: AttackBenchRun, side: _KnownImages, places: np.ndarray) -> pa.Table:
-    """Return a row for each of the model's images; NaN and False if the run does not cover it."""
+    """Build a table with a row for each of the model's images; NaN and False if the run does not cover the image."""
     n, met = side.subject.images, places >= 0
     columns = {
         "distance": run.distance,

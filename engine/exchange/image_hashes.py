@@ -54,7 +54,7 @@ def places_of(hashes: Sequence[str], known: Sequence[str]) -> np.ndarray:
     """Return positions of `hashes` in `known`, shape (len(hashes),), -1 if missing; duplicates are matched one to one.
 
     Raises:
-        InvalidInput: If none of them is there.
+        InvalidInput: If no image is there.
     """
     free: dict[str, list[int]] = {}
     for place in range(len(known) - 1, -1, -1):

@@ -36,7 +36,7 @@ def import_robustbench(path: str | Path, folder: str | Path) -> PublishedImport:
     AutoAttack's; under corruptions, the mean over them.
 
     Args:
-        path: JSON file, or a folder with any number of them below (`model_info` of its repository).
+        path: JSON file, or a folder that contains such files at any depth (`model_info` in RobustBench's repository).
         folder: results folder, created if necessary.
 
     Raises:
@@ -45,7 +45,7 @@ def import_robustbench(path: str | Path, folder: str | Path) -> PublishedImport:
     """
     place = expand_path(path)
     if not place.exists():
-        raise Unavailable(f"expected a JSON file of {SOURCE}, or a folder of them ({_PLACE}), got {path}")
+        raise Unavailable(f"expected a JSON file of {SOURCE}, or a folder with such files ({_PLACE}), got {path}")
     rows, refused = [], []
     for file in sorted(place.rglob("*.json")) if place.is_dir() else [place]:
         try:

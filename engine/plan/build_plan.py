@@ -71,9 +71,8 @@ def make_plan(
         fit_data: fit images, in place of those that the config names.
         transport: HTTP settings for remote models; None to follow the config, without caching outputs.
 
-    A model that cannot be loaded, or not with these images, does not stop the others, nor does an implementation that
-    lacks
-    an option which others of its attack support: `Plan.failed` has the reasons.
+    A model that cannot be loaded, or does not fit these images, does not stop the others. Neither does an
+    implementation without an option that the attack's other implementations have. `Plan.failed` has the reasons.
 
     Raises:
         DavylampError: if a name is unknown, no model or no images can be loaded, or no library supports the request.
@@ -164,7 +163,7 @@ def _expand_names(config: Config, models: Mapping[str, Classifier] | None) -> Co
 
 
 def _stays_as_loaded(bench: LoadedCache, source: ModelSource, images: DataSource) -> bool:
-    """Whether the loaded model and images can be used again: from weights and image files.
+    """Whether the loaded model and images can be reused because they come from weight files and image files.
 
     Models from Python files are loaded again for the tasks, which check their digest; so are isolated and remote
     models.
@@ -177,7 +176,7 @@ def _stays_as_loaded(bench: LoadedCache, source: ModelSource, images: DataSource
 
 
 def _places(cells: Sequence[tuple[int, AttackRun]]) -> dict[str, tuple[int, ...]]:
-    """Return the indices in the config of the attacks of each run, by its key."""
+    """Return, by key of a run, the indices of its attacks in the config."""
     places: dict[str, tuple[int, ...]] = {}
     for place, cell in cells:
         places[cell.key] = (*places.get(cell.key, ()), place)
@@ -194,7 +193,7 @@ def _identify(classifier: Classifier, name: str, data: Data) -> tuple[ModelIdent
 
 
 def _look(classifier: Classifier, data: Data) -> None:
-    """Query a model on one image for undeclared output properties; InvalidInput for labels outside its classes.
+    """Query a model on one image to detect undeclared output properties; InvalidInput for labels outside its classes.
 
     Args:
         classifier: the model.

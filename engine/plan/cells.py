@@ -41,10 +41,9 @@ def cells_of(
 ) -> Iterator[tuple[int, AttackRun]]:
     """Yield the runs of a model, each with the index of its attack in the config.
 
-    Implementations that lack an option which others of their attack support go into `refused`. Attacks whose surrogate
-    is
-    not among `surrogates` (None: any) are omitted. Without `components` (no image is known yet) radii are not checked
-    against the image size.
+    Implementations that lack an option are added to `refused` if other implementations of the attack support the
+    option. Attacks whose surrogate is not among `surrogates` (None: any) are omitted. Without `components` (no image is
+    known yet) radii are not checked against the image size.
     """
     from .presets import preset_radius  # builds every preset
 
@@ -91,7 +90,7 @@ def _cell(
     if search.why_no_surrogate and surrogate_names(config, choice):
         raise InvalidInput(
             f"expected a fixed radius with a surrogate, got {choice.attack}: {search.why_no_surrogate}; run the attack "
-            "at several radii (several of `epsilon`)"
+            "at several radii (several values of `epsilon`)"
         )
     if choice.grid and not search.finds_smallest:
         raise InvalidInput(f"expected a grid with best({choice.attack}) only, got one with {choice.attack}")
@@ -142,7 +141,7 @@ def environment_key(device: str) -> dict[str, Any]:
 
 
 def sampling_settings(config: Config, classifier: Classifier, surrogate: bool | None) -> dict[str, int]:
-    """Return the sampling settings of a run: for a random judged model, and a random attacked model (surrogate)."""
+    """Return a run's sampling settings, for judging a random model and for attacking a random model or surrogate."""
     is_drawn = classifier.random if surrogate is None else surrogate
     drawn = {"draws": config.draws} if classifier.random else {}
     return {**drawn, "eot": config.eot} if is_drawn else drawn
@@ -169,8 +168,7 @@ def order_runs(config: Config, cells: Iterable[tuple[int, AttackRun]]) -> list[t
 
     Returns:
         The same runs; or with `stop_when_fooled` one worst-case run for each threat model (and target, seed,
-        surrogate),
-        once for each index.
+        surrogate), once for each index.
     """
     ordered = list(cells)
     if config.order == "cheap-first":
@@ -185,8 +183,7 @@ def check_stopping(config: Config, cells: Iterable[tuple[int, AttackRun]]) -> No
 
     Raises:
         InvalidInput: if an attack is a minimum-norm attack, two runs of one attack would be equal, or no two attacks
-            have
-            the same threat model.
+            have the same threat model.
         Unsupported: if an attack is fitted on all images, or has no name.
     """
     if not config.stop_when_fooled:
@@ -262,7 +259,7 @@ def pin_metric_inputs(config: Config, classifier: Classifier | None = None) -> t
 
     Args:
         config: the configuration.
-        classifier: the model that the profile is prepared for; None to read nothing yet.
+        classifier: the model for which the profile is prepared; None to read no data yet.
 
     Raises:
         InvalidInput: if coverage has no profile, or a profile is given without coverage.
@@ -300,7 +297,10 @@ def note_hierarchies(config: Config, classifier: Classifier) -> list[str]:
 
 
 def _seal_profile(measure: str, inside: str, beside: str, classifier: Classifier | None) -> str:
-    """Return coverage with the data of its profile, from its name (`inside`) or the config, pinned to their digest."""
+    """Return a coverage measure pinned to the digest of its profile data.
+
+    The measure (`inside`) or the config names these data.
+    """
     if not (inside or beside):
         raise InvalidInput("coverage needs `profile=DATA`, the data that define the ranges of the neurons")
     whole = measure if inside else with_setting(measure, "profile", beside)

@@ -24,7 +24,7 @@ def rows_of(choice: AttackChoice, libraries: Sequence[str] = (), *, repaired: bo
 
     Raises:
         UnknownName: if there is no such attack or implementation.
-        InvalidInput: if the name is neither an attack, a `library:attack` nor a search over one, or no library is left.
+        InvalidInput: if the name is neither an attack, a `library:attack` nor a search over one, or no library remains.
     """
     for library in libraries:
         find_library(library)
@@ -106,10 +106,10 @@ def check_one_norm(choices: Iterable[AttackChoice], libraries: Sequence[str] = (
 def spread_parameters(
     attacks: Sequence[Any], parameters: Mapping[str, Any], libraries: Sequence[str] = (), *, repaired: bool = False
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Distribute parameters over several attacks: each attack gets those that it has; with notes on the others.
+    """Return the parameters that each of several attacks has, and a note for each parameter that some attacks lack.
 
     Raises:
-        Unsupported: if no attack has one of them.
+        Unsupported: if no attack has one of the parameters.
     """
     choices = [AttackChoice(attack) for attack in attacks]
     rows, attacks = [rows_of(each, libraries, repaired=repaired) for each in choices], [each.attack for each in choices]
@@ -120,7 +120,9 @@ def spread_parameters(
     for name in parameters:
         without = [attack for attack, values in zip(attacks, per_attack, strict=True) if name not in values]
         if len(without) == len(attacks):
-            raise Unsupported(f"expected a parameter of {' or '.join(attacks)}, got {name}: none of them has it")
+            raise Unsupported(
+                f"expected a parameter of {' or '.join(attacks)}, got {name}, which none of the attacks has"
+            )
         if without:
             notes.append(f"{', '.join(without)}: no parameter {name}; run without it")
     return per_attack, notes
@@ -219,7 +221,7 @@ def assumed_texts(rows: Iterable[Implementation]) -> list[str]:
 
 
 def join_chosen(parts: Sequence[str]) -> str:
-    """Join the parts to the line that a command prints; "" without any."""
+    """Join the parts into the line that a command prints; "" without parts."""
     return f"chosen: {'; '.join(parts)}" if parts else ""
 
 
@@ -236,7 +238,7 @@ def _chosen_as(cell: AttackRun) -> tuple[str, str]:
 
 
 def _may_come_from(choice: AttackChoice, cell: AttackRun) -> bool:
-    """Whether a run may come from a choice."""
+    """Whether a run may have been planned for an attack choice."""
     search, threat = parse_search(choice.attack), cell.threat_model
     try:
         search = search.choose_members(threat.norm, targeted=threat.targeted)

@@ -53,10 +53,8 @@ class AttackChoice:
             stops growing; or a user's attack itself, see `as_implementation`.
         norm: None for the norm that most libraries support.
         epsilon: a number or a fraction such as "8/255". None for the customary radius, for attacks that need one.
-            Without a
-            norm, a radius of at most 1 is one of linf for a fixed-budget attack that supports linf; otherwise the
-            attack
-            must have only one norm.
+            Without a norm, a radius of at most 1 is one of linf for a fixed-budget attack that supports linf; otherwise
+            the attack must have only one norm.
         target: "", or "second-likely", "least-likely", "random", or a class number.
         parameters: canonical parameters, on top of the attack's matched ones.
         grid: for "best(...)": parameter -> values to try.
@@ -118,8 +116,9 @@ class Config:
             the nearest adversarial example of each image against passes, for minimum-norm attacks on a CPU in float32;
             "coverage", "boundary", "neurons" and "consistency", with settings as "coverage:sections=100".
         profile: name of the data that define the ranges of the neurons for "coverage".
-        hierarchy: file with the hierarchy of classes, for semantic confusion; "" for WordNet, for ImageNet's classes.
-        libraries: only these; empty for all.
+        hierarchy: file with the hierarchy of classes, for semantic confusion; "" for WordNet, which covers ImageNet's
+            classes.
+        libraries: names of the libraries to use; empty for all.
         repaired: whether to include fixed variants.
         seeds: each run is repeated with each seed.
         max_queries: largest number of forward plus backward passes per image.
@@ -127,28 +126,26 @@ class Config:
         precision: precision of the attacks' passes; the judge uses full float32. None for torch's setting.
         shard_size: images that are attacked, measured and saved at once.
         order: order of a model's runs: as given, or those with the fewest expected passes per image first.
-        stop_when_fooled: whether the attacks under one threat model run in this order as one worst case, each only on
-            the
-            images that none before it has fooled, which saves passes.
+        stop_when_fooled: whether the attacks under one threat model run in this order as one worst case, which saves
+            passes: each runs only on images that the attacks before it have not fooled.
         pixels: whether success and distance are measured on 8-bit images, as in RoBIC.
         transfer: test the examples on the other models: on all ("full"), or from and to the first only ("simple").
-        examples: examples for defended models: made on themselves ("own"), made once on their undefended model
-            ("original"), or both. `defence_pairs.undefended_models` pairs the models.
+        examples: model on which the examples for a defended model are made: the defended model ("own"), its undefended
+            model ("original"), or both. `defence_pairs.undefended_models` pairs the models.
         keep_images: whether to store every adversarial image, without loss.
         device: torch device.
-        surrogate: models that the examples are made on, by the mean of their logits, to be judged on `models`. If
-            attacks
-            name their own surrogates, these replace them, and apply to no other attack.
+        surrogate: models on which the examples are made, by the mean of their logits, and then judged on `models`. If
+            some attacks have a `surrogate` of their own, this one replaces it, and the other attacks have none.
         fit_data: name of the fit data of fitted attacks (universal perturbations, generators), without the evaluation
             images. If empty, they are fitted on the evaluation images.
         fit_limit: largest number of fit images.
-        draws: samples of a random model that each example is judged on.
-        eot: samples of a random model whose mean an attack uses, each a query; 1: the attack treats it as
-            deterministic.
+        draws: number of samples of a random model on which each example is judged.
+        eot: samples of a random model whose mean an attack uses; each sample is a query. With 1, the attack treats the
+            model as deterministic.
         isolate: which models run in a separate process, see `Isolation`; modules that the caller passes never do.
         time_limit: seconds for one call of an isolated model.
         memory_limit: GiB for its process; None for four fifths of the machine's memory.
-        preset: the paper whose setting this is, if any.
+        preset: name of the paper's setting on which the config is based; "" without one.
         rate: limit of images or requests per second to the server of a remote model: "20", "5 requests".
         cost: price of one image sent to a server, in any currency.
         token: name of the environment variable with the token of a server, or "HEADER=VARIABLE".
@@ -221,7 +218,7 @@ class Config:
         Option("make examples on this model and judge them on the others; several form an ensemble"),
     ] = ()
     fit_data: Annotated[
-        str, Option("training data of attacks that are trained once (uap); scored images are excluded")
+        str, Option("fit images of attacks that are fitted first (uap); evaluation images are excluded")
     ] = ""
     fit_limit: Annotated[Count | None, Option("use at most this many images of --fit-data")] = None
     draws: Annotated[Draws, Option("randomised models: an example is judged by this many draws")] = DRAWS
@@ -288,7 +285,7 @@ def _isolation_of(values: Mapping[str, Any]) -> "Isolation":
 
 
 def _choices_of(values: Mapping[str, Any]) -> tuple[AttackChoice, ...]:
-    """Return the attacks of a config, some of which may be names or tables."""
+    """Return the attacks of a config. Some may be names or tables."""
     if all(isinstance(choice, AttackChoice) for choice in values["attacks"]):
         return tuple(values["attacks"])
     from ...adapters.models.sandbox.attack_isolation import attack_isolation_context
@@ -302,7 +299,7 @@ def _choices_of(values: Mapping[str, Any]) -> tuple[AttackChoice, ...]:
 
 
 def _check_libraries(libraries: tuple[str, ...]) -> None:
-    """Raise UnknownName for unknown libraries; the catalogue is loaded only if libraries are given."""
+    """Raise UnknownName for unknown libraries. Without libraries, the catalogue is not loaded."""
     if not libraries:
         return
     from ...adapters.catalogue.assemble import catalogue
@@ -351,7 +348,7 @@ def _check_measures(measures: tuple[str, ...]) -> None:
 
 
 def _at(path: str, error: DavylampError) -> DavylampError:
-    """Set the error's key path, which its message begins with or names."""
+    """Set the key path of an error. Its message begins with this path or contains it."""
     error.path = path
     return error
 

@@ -42,7 +42,7 @@ def read_config(path: str | Path) -> Config:
 
 
 def base_config(config: Config | str | Path | None, preset: str | None = None) -> tuple[Config, set[str]]:
-    """Return the base settings, which explicit ones override, and the names of those that are set.
+    """Return the base settings, which explicit ones override, and the names of the settings in the file or the preset.
 
     Raises:
         InvalidInput: for a file together with a preset.
@@ -159,9 +159,9 @@ def parameters_of(attacks: Iterable[Any]) -> dict[str, Parameter]:
 
 
 def read_parameter(name: str, value: Any, more: Mapping[str, Parameter] | None = None) -> Any:
-    """Return a canonical parameter from a plain value; texts are parsed only for values without a TOML type.
+    """Parse a canonical parameter from a plain value. Texts are accepted only for values without a TOML type.
 
-    These are a fraction ("1/255"), or a `step_size` relative to epsilon ("2 epsilon / steps").
+    Such values are fractions ("1/255") and a `step_size` relative to epsilon ("2 epsilon / steps").
 
     Raises:
         UnknownName: if there is no such parameter.
@@ -174,7 +174,7 @@ def read_parameter(name: str, value: Any, more: Mapping[str, Parameter] | None =
 
 
 def parse_text(name: str, text: str, more: Mapping[str, Parameter] | None = None) -> Any:
-    """Return a canonical parameter from the text of an option.
+    """Parse a canonical parameter from an option's text.
 
     Raises:
         UnknownName: if there is no such parameter.

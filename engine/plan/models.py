@@ -70,9 +70,10 @@ NO_SURROGATE = LoadedSurrogate()
 
 
 def surrogate_names(config: Config, choice: AttackChoice) -> tuple[str, ...]:
-    """Return the models that a choice's examples are made on; empty for each model itself.
+    """Return the models on which a choice's examples are made; empty if each run uses its own model.
 
-    These are the config's, unless attacks name their own: the config's replace those, and other attacks stay white-box.
+    The config's surrogates replace those of the choice. If some choices name surrogates, the config's surrogates apply
+    to these choices only, and the other choices stay white-box.
     """
     if any(each.surrogate for each in config.attacks) and not choice.surrogate:
         return ()
@@ -102,7 +103,7 @@ def check_surrogates(
     classifier: Classifier,
     data: Data,
 ) -> tuple[dict[tuple[str, ...], LoadedSurrogate], dict[str, str]]:
-    """Return the surrogates that are usable for a model, and why others are not, by omitted attacks.
+    """Return the surrogates that a model can use, and the reason for each attack whose surrogate the model cannot use.
 
     Raises:
         InvalidInput: if none is usable.
@@ -154,8 +155,8 @@ def supported_runs(
     Args:
         cells: runs of one model, each with its index in the config.
         classifier: the model.
-        surrogate: model that their examples are made on; None for the model itself.
-        data: its images, of which one is queried, and labels.
+        surrogate: model on which their examples are made; None for the model itself.
+        data: its images and labels. One image is queried.
         refused: receives the reasons for the other runs, by attack and model.
     """
     if surrogate is not None:
@@ -175,7 +176,7 @@ def supported_runs(
 
 
 def runs_or_error(cells: dict[str, AttackRun], refused: dict[str, str]) -> dict[str, AttackRun]:
-    """Return the runs, by key; Unsupported if none is left because models do not support the attacks."""
+    """Return the runs, by key; Unsupported if the models support no run."""
     if refused and not cells:
         names: dict[str, list[str]] = {}
         for name, why in refused.items():
@@ -194,7 +195,10 @@ def _why_not(
     image: Tensor,
     classes: Callable[[Classifier], int],
 ) -> str:
-    """Return why a run cannot be run; "" if it can, or if the model fails, which running it reports."""
+    """Return why a run is impossible; "" if it is possible.
+
+    A failing model also gives "", because running the attack reports it.
+    """
     learner = surrogate or classifier
     rows = cell.search.rows(cell.row)
     try:
@@ -214,7 +218,7 @@ def _why_not(
 def _why_no_row(
     cell: AttackRun, row: Implementation, asked: Classifier, image: Tensor, classes: Callable[[Classifier], int]
 ) -> str:
-    """Return why an implementation of a run cannot be run on the model that it queries; "" if it can."""
+    """Return why an implementation of a run cannot run on the model that it queries; "" if it can."""
     if why := why_no_layers(row, asked):
         return why
     if not cell.search.is_portfolio:  # a portfolio continues with its other attacks

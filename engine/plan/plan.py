@@ -1,4 +1,4 @@
-"""Plans of evaluations, and their parts for job arrays, which every process derives alone."""
+"""Plans of evaluations, and their parts for job arrays. Every process derives the parts independently."""
 
 import heapq
 import uuid
@@ -36,11 +36,10 @@ class Plan:
         subjects: each model on its data, with its source.
         cells: runs in their order: model by model.
         data: source of the images.
-        failed: models and implementations that cannot take part, each with the reason.
+        failed: models and implementations that are not evaluated, each with the reason.
         unknown: by key of a model on data or a run, its parts (model, attack, metric) that cannot be identified
-            completely,
-            with the reason: its records are valid for this plan only.
-        name: name of this plan, which marks such records of its own.
+            completely, with the reason: its records are valid for this plan only.
+        name: name of this plan, stored in such records.
         choices: by key of a run, the indices in `config.attacks` of its attacks.
         surrogates: sources of surrogates, by identities; () is each model itself.
         fit: source of the images for fitted attacks; None for the evaluation images.
@@ -77,7 +76,7 @@ class Plan:
 
     @property
     def transfers(self) -> list[tuple[ModelOnData, AttackRun]]:
-        """Pairs of a run and a different model on the same images on which its examples are tested."""
+        """Pairs of a tested model and a run whose examples are tested on this model. Both have the same images."""
         first, rule, originals = self.config.models[0], self.config.transfer, self.originals
         return [
             (subject, cell)
@@ -91,12 +90,15 @@ class Plan:
 
     @property
     def transfers_here(self) -> list[tuple[ModelOnData, AttackRun]]:
-        """Transfers of runs with a shard in this part: the part that finds such a run complete computes them."""
+        """Transfers of runs with a shard in this part.
+
+        The part that finds such a run complete computes its transfers.
+        """
         return [(subject, cell) for subject, cell in self.transfers if self.shards(cell)]
 
     @property
     def originals(self) -> dict[str, str]:
-        """The undefended model of each model that is tested on its examples; empty if each has only its own."""
+        """The undefended model of each defended model that is tested on its examples; empty for examples "own"."""
         return {} if self.config.examples == "own" else undefended_models(self.config.models)
 
     def shards(self, cell: AttackRun) -> list[int]:
@@ -121,7 +123,7 @@ class Plan:
 
     @property
     def images(self) -> int:
-        """Number of images in the tasks of this part, once for each task: the unit of progress."""
+        """Number of images in this part's tasks, the unit of progress. An image counts once for each task."""
         tasks = [subject for subject, _ in self.subjects_here]
         tasks += [subject for subject, _ in self.transfers_here]
         spans = (len(cell.shard_slice(shard)) for cell in self.runs_in_this_part for shard in self.shards(cell))
@@ -149,7 +151,7 @@ def read_part(text: str) -> Part:
 
 
 def count_processes(workers: int, part: Part | None) -> int:
-    """Return the number of processes that query servers at once, if every part has as many workers."""
+    """Return the number of processes that query servers simultaneously if every part has this number of workers."""
     return workers if part is None else workers * part.of
 
 
@@ -157,9 +159,8 @@ def assign_shards(cells: Iterable[AttackRun], of: int) -> dict[str, tuple[int, .
     """Return the part of each shard of each run.
 
     The most expensive shards are assigned first, each to the part with the least work so far. The cost of a shard is
-    its
-    images times the expected passes per image (`expected_passes`). Equal shards are assigned in the order of the plan,
-    so that every part gets some of every model: the cost of a model need not be known.
+    its images times the expected passes per image (`expected_passes`). Equal shards are assigned in the order of the
+    plan. Every part thus gets shards of every model, whose cost is not known in advance.
 
     Args:
         cells: runs of a plan, in its order.
@@ -184,7 +185,7 @@ def assign_shards(cells: Iterable[AttackRun], of: int) -> dict[str, tuple[int, .
 
 
 def plan_for_part(plan: Plan, part: Part) -> Plan:
-    """Return the plan of one part: the same runs, of which only its shards are run.
+    """Return the plan of one part: the same runs, limited to the part's shards.
 
     Every process with the same plan derives the same parts. Records do not contain their part.
 

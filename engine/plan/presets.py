@@ -21,8 +21,8 @@ class Preset:
         source: the paper and the section.
         missing: attacks of the paper that no library has.
         readings: differences from the paper, and choices where the paper is silent.
-        findings: known issue of an implementation -> why it is run all the same.
-        radii: norm -> the radii for images of up to `SMALL` components and for larger ones, if the attack has no
+        findings: known issue of an implementation -> why the preset uses this implementation nevertheless.
+        radii: norm -> radius for images of up to `SMALL` components, and for larger ones; used if the attack has no
             radius.
     """
 
@@ -35,7 +35,7 @@ class Preset:
     radii: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def radius(self, norm: str, components: int) -> float | None:
-        """Return the preset's radius for images of this size; None if it has none."""
+        """Return the preset's radius for images of this size; None if the preset has none."""
         return self.radii[norm][components > SMALL] if norm in self.radii else None
 
     def lines(self) -> list[str]:
@@ -61,7 +61,7 @@ def describe_preset(name: str) -> list[str]:
 
 
 def preset_radius(name: str, norm: str, components: int) -> float | None:
-    """Return a preset's radius for an attack without one; None without a preset, or if it has no radius."""
+    """Return a preset's radius for an attack that has none; None without a preset, or if the preset has none."""
     return PRESETS[name].radius(norm, components) if name in PRESETS else None
 
 
@@ -69,12 +69,12 @@ def _choice(attack: str, norm: Norm, epsilon: float | None = None, target: str =
     return AttackChoice(attack, norm, epsilon, target, parameters)
 
 
-_BLACK = {"black-on-failure": "the black images that it returns where it fails are named violations"}
+_BLACK = {"black-on-failure": "black images, which it returns on failure, count as invalid"}
 _SPSA = {
     "targets-ignored": "it is run untargeted",
-    "one-short-step": "it is run with the steps given here, not with its own one",
+    "one-short-step": "it is run with the number of steps of the preset instead of its default, one",
 }
-_MATCHED = "parameters that the paper does not give are those matched between the libraries"
+_MATCHED = "parameters that the paper does not give have the values matched between the libraries"
 
 _QUERIES = 10_000  # CANARY 5.1: of a black-box attack, per image
 _SMALL, _LARGE = 1 / 255, 16 / 255  # CANARY 5.1
@@ -129,22 +129,23 @@ _CANARY = Preset(
     "CANARY (Sun et al. 2023), 5.1, Tables 4 and 5: radii, budgets; parameters from its authors' Canary_Master",
     (),
     (
-        "AdvGAN and TREMBA learn on the attacked model from the images that they are scored on, as CANARY's program has"
-        " them: white-box there, black-box in its tables; --fit-data gives others, a surrogate (TOML) another model",
-        "SI-FGSM averages the gradients of its copies, as its paper has it; CANARY's program averages their logits",
-        "SSAH takes the input of the last layer of every model for features, and the images of a batch for negatives; "
-        "CANARY runs 20 to 150 of them together",
-        "LSA as its paper has it: CANARY's program changes all pixels but the five that matter least, most to black",
-        "JSMA, for which the paper gives no limit, is run where its success stops growing (3.2.1), with 4000 passes at "
-        "each radius; 1000 images for black boxes, too, where the paper has 600",
+        "AdvGAN and TREMBA are fitted on the attacked model and on the evaluation images, as in CANARY's program:"
+        " white-box there, black-box in its tables; --fit-data gives other images, a surrogate (TOML) a "
+        "different model",
+        "SI-FGSM averages the gradients of its copies, as in its paper; CANARY's program averages the logits",
+        "SSAH uses the input of every model's last layer as features, and the images of a batch as negatives; "
+        "CANARY runs 20 to 150 images together",
+        "LSA follows its paper; CANARY's program changes all pixels except the five least important, most to black",
+        "JSMA, for which the paper gives no limit, is run at its saturation radius (3.2.1), with 4000 passes at "
+        "each radius; black-box attacks are also run on 1000 images, in the paper on 600",
     ),
     {
         **_BLACK,
         **_SPSA,
         "largest-gradients": "the other library with JSMA compares all pairs of components: too much memory",
-        "nan-momentum": "only an image with a gradient of exactly zero; no other library has all three",
+        "nan-momentum": "it affects only images with a gradient of exactly zero; no other library has all three",
         "fitness-logit": "no other library has GenAttack",
-        "negatives-of-the-batch": "it is how SSAH is made",
+        "negatives-of-the-batch": "it is a property of SSAH itself",
         "untrained-alone": "it is trained first",
     },
 )
@@ -168,9 +169,9 @@ _ROBIC = Preset(
     "RoBIC (Maho et al. 2021), section 5: best effort, 8-bit images, 5000 queries",
     (),
     (
-        "BP rounds to 8 bits inside its iterations, the paper rounds white-box examples afterwards: to the nearest "
-        "level, that undoes the small changes of BP on large images",
-        "QEBA draws from small images, enlarged (its variant S): the paper does not say which variant it runs",
+        "BP rounds to 8 bits inside its iterations; the paper rounds white-box examples afterwards to the nearest "
+        "level, which undoes BP's small changes on large images",
+        "QEBA draws directions from small, enlarged images (variant S); the paper does not name its variant",
         _MATCHED,
     ),
     _BLACK,
@@ -201,9 +202,9 @@ _AISAFETY = Preset(
     "AISafety (Liu et al. 2021), IV.A and Tables II to IV: radii",
     (),
     (
-        "PGD is transferred from demo:efficientnet-lite2 (ImageNet), the paper has an Inception-V3; --surrogate MODEL "
-        "puts another in its place, which models of other classes (CIFAR-10) need: without, they have no transfer",
-        "PGD in l1 takes steps in all components, as Foolbox has it",
+        "PGD is transferred from demo:efficientnet-lite2 (ImageNet), in the paper from an Inception-V3; --surrogate "
+        "MODEL replaces it, which models with other classes (CIFAR-10) need for transfer",
+        "PGD in l1 steps in all components, as in Foolbox",
         f"{_MATCHED}; the boundary attack gets 5000 queries",
     ),
     {**_BLACK, **_SPSA},
@@ -228,9 +229,9 @@ _FOOLING = Preset(
     "Fooling beyond flipping the label (Mopuri et al. 2020), section 3: radius, binary search steps",
     (),
     (
-        "I-FGSM-LL is BIM aimed at the least likely class; the untargeted BIM is added",
-        "UAP is run repaired: as shipped it looks the logits up at the wrong classes; it learns from the images that "
-        "it is scored on unless --fit-data says from which",
+        "I-FGSM-LL is BIM towards the least likely class; the untargeted BIM is added",
+        "UAP is the fixed variant: as shipped, it looks up the logits of wrong classes; it is fitted on the "
+        "evaluation images unless --fit-data names others",
         _MATCHED,
     ),
     _BLACK,
@@ -254,7 +255,7 @@ _HIKDEEPSEC = Preset(
     ("CA", "AAW", "CAV", "CRR", "CSR", "CCV", "COS"),
     "HikDeep-Sec (Zhang et al. 2023), section 6.1: radii, 5 steps of 0.004",
     (),
-    ("the step of 0.004 is larger than the radius of 1/255: each step is cut to the ball",),
+    ("the step of 0.004 is larger than the radius of 1/255, so each step is clipped to the ball",),
 )
 
 _AUTOATTACK = Preset(
@@ -267,8 +268,8 @@ _AUTOATTACK = Preset(
     "AutoAttack (Croce and Hein 2020), its standard version, with the radii of RobustBench: linf 8/255 and l2 0.5 on "
     "images of up to 64 x 64 (CIFAR), linf 4/255 and l2 3.0 on larger ones (ImageNet)",
     (),
-    ("run repaired, with 100 steps: as shipped it makes 10, and takes the first image's step size for all",),
-    {"first-step-size": "mended in the repaired row: APGD-T gets one image at a time"},
+    ("run as the fixed variant, with 100 steps: as shipped, it makes 10 and uses the first image's step size for all",),
+    {"first-step-size": "corrected in the fixed variant: APGD-T gets one image at a time"},
     {"linf": (8 / 255, 4 / 255), "l2": (0.5, 3.0)},
 )
 

@@ -13,10 +13,10 @@ from .config import AttackChoice, Config, Examples, Transfer
 
 
 class TransferRun(NamedTuple):
-    """Transfer tests of a folder: the rule that gives at least these, and the first model of "simple".
+    """Transfer tests of a folder: the rule that contains them all, and the first model for the rule "simple".
 
-    `tested` of `asked` pairs of a run and a different model on the same images exist, `asked` by that rule. If examples
-    of an undefended model were tested on its defences, `examples` is set and `defended` lists them.
+    The rule asks for `asked` pairs of a run and a different model on the same images; the folder has `tested` of them.
+    If examples of an undefended model were tested on its defences, `examples` is set and `defended` lists them.
     """
 
     rule: Transfer
@@ -32,7 +32,7 @@ def transfer_of(
     transfers: Mapping[str, Mapping[str, object]],
     others: Mapping[str, ModelOnData] | None = None,
 ) -> TransferRun:
-    """Return the rule that a folder's transfer tests follow.
+    """Return the rule that covers a folder's transfer tests.
 
     Args:
         cells: finished runs.
@@ -89,7 +89,7 @@ def configs_of(
     examples: Examples = "own",
     defended: Sequence[str] = (),
 ) -> tuple[Config, ...]:
-    """Return one config for each data set and set of shared settings; its plan has these runs, key by key.
+    """Return one config for each data set and set of shared settings. Its plan contains these runs, with equal keys.
 
     A config combines every model with every attack and seed: if a folder has fewer, the config has additional runs.
 
@@ -154,7 +154,7 @@ def _config(cells: list[AttackRun], transfer: Transfer, model: str) -> Config:
 
 
 def _choice(cell: AttackRun) -> AttackChoice:
-    """Return the attack with every parameter of its run, so that nothing is matched again."""
+    """Return the attack choice with every parameter of its run, so that no parameter is matched again."""
     threat = cell.as_planned.threat_model
     return AttackChoice(
         cell.attack, threat.norm, threat.epsilon, cell.target, cell.parameters, cell.grid, defaults=True

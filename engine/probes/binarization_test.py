@@ -7,8 +7,8 @@ example is thus known to exist, and an attack that misses it is inconclusive whe
 Departures from the authors' code: 32 inner points on few images, because it runs alongside an evaluation; the read-out
 is the least-squares interpolation of the features (a closed form, exact with more features than points) instead of an
 unregularised logistic regression; the random attack uses 32 points, half on the ball's surface and half in its corners
-(linf). Images on which it finds the planted class are excluded, because finding it there would show nothing. The
-authors report the random attack's success rate next to the attack's for the same reason.
+(linf). Images on which the random attack finds the planted class are excluded, because there a success would show
+nothing. The authors report the random attack's success rate next to the attack's for the same reason.
 """
 
 from typing import Any
@@ -35,7 +35,7 @@ class BinarizedClassifier(nn.Module):
 
     Args:
         classifier: takes images in [0, 1].
-        layer: its last linear layer, whose input is read.
+        layer: its last linear layer, whose input is the features.
         weight: weight of the read-out, shape (D,).
         bias: bias of the read-out.
     """
@@ -101,7 +101,7 @@ def plant_adversarial_example(
 
     Returns:
         "classifier": the binary classifier. "example": the planted point, (C, H, W). "separable": whether the read-out
-        separates it from the inner points. "easy": whether random points are also classified as planted.
+        separates the planted point from the inner points. "easy": whether random points are also classified as planted.
 
     Raises:
         Unsupported: If the model has no features for a read-out.
@@ -128,7 +128,7 @@ def plant_adversarial_example(
 
 
 def _interpolate(features: Tensor) -> tuple[Tensor, float]:
-    """Return the minimum-norm read-out with -1 on all rows but the last and 1 on that one, shifted by CLOSENESS."""
+    """Return the minimum-norm read-out that is -1 on all rows but the last and 1 on the last, shifted by CLOSENESS."""
     points = features.double().cpu()
     centre = points[:-1].mean(0)
     wanted = torch.cat([torch.zeros(len(points) - 1), torch.full((1,), 2.0)]).double()
@@ -142,7 +142,7 @@ def random_points(
     """Return random images at a given distance from an image, in [0, 1].
 
     Before clipping to [0, 1], the distance equals the radius: linf uniform in the cube with one component at its face
-    (or all of them, in the corners), l2 a random direction, l1 a Laplace distribution, which is uniform on the sphere,
+    (in the corners all components), l2 a random direction, l1 a Laplace distribution, which is uniform on the sphere,
     l0 `radius` random components at random values.
 
     Args:

@@ -21,17 +21,17 @@ _GRID = 1 / 255
 
 
 def probe_transport(classifier: Classifier, inputs: Tensor) -> dict[str, Any]:
-    """Measure how far outputs move by each change, and by a random one of the same size.
+    """Measure how much outputs change under each change of the images, and under a random change of the same size.
 
-    It queries 27 images: 3, each unchanged, after 4 changes, and after their 4 counterparts.
+    This takes 27 queries: each of 3 images unchanged, after 4 changes, and after 4 random changes of the same sizes.
 
     Args:
         classifier: remote model.
         inputs: clean images in [0, 1], shape (N, C, H, W).
 
     Returns:
-        "images", and "moved": by name of the change, the median over images of the largest output difference for it and
-        for its counterpart.
+        "images", and "moved": by name of the change, the median over images of the largest output difference, for the
+        change and for the random one.
     """
     generator = torch.Generator().manual_seed(0)
     few = inputs[:IMAGES]

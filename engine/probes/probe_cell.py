@@ -32,7 +32,7 @@ def probe_cell(cell: AttackRun, classifier: Classifier, inputs: Tensor, labels: 
     fixed-budget attack. "more-steps" uses four times the steps (and `max_queries`). "unbounded" uses a radius at which
     every image can be made uniformly grey (linf 0.5 and the equivalent in other norms; l0: all components), with the
     step size scaled. "random-noise" tries ten random perturbations at the run's radius. "active-test" is the
-    binarization test. Without a radius, these two use the median distance that the attack finds, or the customary
+    binarization test. Without a radius, the last two use the median distance that the attack finds, or the customary
     radius if it finds nothing.
 
     Args:
@@ -43,7 +43,8 @@ def probe_cell(cell: AttackRun, classifier: Classifier, inputs: Tensor, labels: 
         images: number of images to attack.
 
     Returns:
-        JSON types; images by position in the data. "images", "epsilon" (of the probed attack), "base" (the unchanged
+        JSON types; images by position in the data. "images", "epsilon" (the radius of the probed attack), "base" (the
+        unchanged
         attack: "fooled", "distances"), and for each indicator a dict with "reason" (why it could not be run, or "") and
         its numbers.
 
@@ -166,7 +167,7 @@ class _CellProbe:
         return attack_shard(cell, self.classifier, self.inputs, self.labels)
 
     def outcome_of(self, result: AttackResult) -> dict[str, Any]:
-        """Return which images were fooled, and at what distance."""
+        """Return whether each image was fooled, and its distance."""
         hits = result.success.nonzero()[:, 0].tolist()
         distances = [float(result.distance[place]) for place in hits]
         return {"fooled": [self.places[place] for place in hits], "distances": distances}
@@ -194,7 +195,7 @@ def largest_radius(threat_model: ThreatModel, components: int) -> float:
 
 
 def _fixed(cell: AttackRun, components: int) -> AttackRun:
-    """Return the fixed-budget run inside a radius search, at its radius or the customary one; others unchanged."""
+    """Return the fixed-budget run inside a radius search, at its radius or the customary one; other runs unchanged."""
     if cell.search.is_portfolio or not cell.search.searches_radius:
         return cell
     epsilon = cell.threat_model.epsilon or default_epsilon(cell.threat_model.norm, components)

@@ -119,7 +119,7 @@ def _load(
 
 
 def _probe_subject(outcomes: Results, subject: ModelOnData, classifier: Classifier, data: Data) -> None:
-    """Probe a model that was evaluated by an earlier version without probes."""
+    """Probe a model whose clean predictions an earlier version stored without probes."""
     if _lacks_probes(outcomes, subject):
         logits = outcomes.clean[subject.key].logits
         probes = probe_model(classifier, data.inputs.to(classifier.device), data.labels, logits)
@@ -131,7 +131,7 @@ def _probe(store: ResultsStore, cell: AttackRun, classifier: Classifier, data: D
     """Probe a run and store the results; yield a note if that fails."""
     lock = store.claim(f"checks-{cell.key}")
     if lock is None:
-        yield f"{cell.attack} on {cell.subject.model}: another process is probing it"
+        yield f"{cell.attack} on {cell.subject.model}: a different process is probing it"
         return
     try:
         inputs = data.inputs.to(classifier.device)
@@ -147,7 +147,7 @@ def _probe(store: ResultsStore, cell: AttackRun, classifier: Classifier, data: D
 
 
 def _is_probed(store: ResultsStore, key: str, images: int, *, apart: bool) -> bool:
-    """Whether a run has probes on at least `images` images, with access to the model's layers if possible."""
+    """Whether a run has probes on at least `images` images, with the model's layers if these are accessible."""
     try:
         meta = store.read("checks", key).meta
         return meta["asked"] >= images and (apart or not meta.get("apart"))

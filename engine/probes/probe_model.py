@@ -111,7 +111,7 @@ def _of_remote(
 
 
 def probe_mode(classifier: Classifier) -> dict[str, Any]:
-    """Return layers that stay in training mode, or use batch statistics, after `eval()`."""
+    """Return the layers that remain in training mode, or use batch statistics, after `eval()`."""
     classifier.eval()
     layers = list(classifier.model.named_modules())
     return {
@@ -186,12 +186,12 @@ def probe_normalisation(classifier: Classifier, inputs: Tensor, labels: Tensor, 
 
 
 def _may_be_better(corrected: int, tried: int) -> bool:
-    """Whether `corrected` corrections without any new error would be significant among `tried` tries."""
+    """Whether correcting `corrected` of `tried` wrong images, without any new error, would be significant."""
     return 2 * 0.5**corrected * tried < SIGNIFICANT
 
 
 def _hits_of(classifier: Classifier, changed: Tensor, labels: Tensor, chosen: Tensor) -> Tensor:
-    """Return whether the inner module classifies the chosen images correctly, given differently normalised inputs."""
+    """Return which selected images the inner module classifies correctly when its inputs are normalised differently."""
     images = changed[chosen.to(changed.device)]
     if not len(images):
         return chosen[chosen]
@@ -202,7 +202,7 @@ def _hits_of(classifier: Classifier, changed: Tensor, labels: Tensor, chosen: Te
 
 
 def _other_normalisations(classifier: Classifier, inputs: Tensor) -> dict[str, Tensor]:
-    """Return inputs under other normalisations of the inner module, by name, without the current one."""
+    """Return the inputs of the inner module under each common normalisation other than the current one, by name."""
     pixels = inputs.to(classifier.anchor)
     given = pixels
     if classifier.mean is not None and classifier.std is not None:

@@ -24,8 +24,7 @@ def visit_layers(classifier: Classifier, inputs: Tensor, visit: Visit) -> None:
     """Call `visit` with the name and output of every convolution and linear layer, for a few images.
 
     A layer that is called again gets a new name ("fc#2"). Maps are (N, C, h, w), vectors (N, units), tokens (N,
-    features,
-    tokens, 1).
+    features, tokens, 1).
 
     Args:
         classifier: a model.

@@ -12,9 +12,10 @@ def choose_executor(name: str, *, workers: int = 1, address: str | None = None, 
 
     Args:
         name: "local" or "ray".
-        workers: processes on this machine; for Ray, tasks at once (0: as many as the cluster has room for).
+        workers: number of processes on this machine; for Ray, number of simultaneous tasks (0: as many as the cluster
+            can run).
         address: address of a running Ray cluster; None to start one on this machine.
-        device: device of the tasks; one of this machine, except for Ray.
+        device: device of the tasks. Without Ray, this machine must have it.
 
     Raises:
         UnknownName: if there is no such executor.

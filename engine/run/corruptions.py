@@ -1,4 +1,4 @@
-"""Evaluation on corrupted images: measures missing results, one corruption and severity after the other."""
+"""Evaluation on corrupted images: computes missing predictions, one corruption and severity after the other."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
@@ -42,7 +42,7 @@ class CorruptionPlan:
     Args:
         data: name of clean images to corrupt; or "imagenet-c:PATH", "cifar-10-c:PATH", a set on disk.
         corruptions: names of corruptions.
-        severities: severities of each.
+        severities: severities of each corruption, 1 to 5.
         sequences: names of sequences of frames.
         clean: name of the clean images of a set on disk; "" without clean images.
         limit: largest number of images, the first ones.
@@ -90,7 +90,7 @@ class CorruptionPlan:
 
 
 class CorruptionSummary(NamedTuple):
-    """Numbers of new and reused records, and why models have no records."""
+    """Numbers of new and reused records, and the reason for each model without records."""
 
     done: int
     kept: int
@@ -174,7 +174,7 @@ class _Group:
         return CorruptionSummary(self.done, self.kept, self.failed)
 
     def _blocks(self) -> Iterator[Data]:
-        """Yield the clean images; if they fit into memory they are read once."""
+        """Yield the clean images in blocks. If they fit into memory they are read only once."""
         if self._clean is not None:
             yield from self._clean
         elif self.plan.images is not None:
@@ -184,7 +184,7 @@ class _Group:
             yield from iter_batches(self.first, self.plan.data, self.plan.limit, BLOCK)
 
     def _describe_clean(self) -> tuple[str, int]:
-        """Return digest and number of the clean images, after checking that every corruption is possible for each."""
+        """Return the digest and number of the clean images, after checking that they allow every corruption."""
         digest, images, size, kept = hashlib.sha256(), 0, 0, []
         for block in self._blocks():
             for name in self.plan.corruptions:
@@ -203,13 +203,13 @@ class _Group:
             yield block._replace(inputs=corrupt_images(block.inputs, corruption, severity, seed=self.plan.seed))
 
     def _read(self, cell: CorruptionCell, name: str) -> None:
-        """Measure images on disk, identified by their files."""
+        """Evaluate the models on corrupted images from disk. The image files identify the data."""
         digest, images = describe_files(self.first, name, self.plan.limit)
         known = replace(cell, data_digest=digest, images=images)
         self._measure(known, lambda: iter_batches(self.first, name, self.plan.limit, BLOCK))
 
     def _measure(self, shared: CorruptionCell, blocks: Callable[[], Iterator[Data]]) -> None:
-        """Let every model without a record predict, and write the records."""
+        """Let every model without a record predict the images, and write the records."""
         cells = {name: self._cell(shared, name) for name in self.models if name not in self.failed}
         missing = {
             name: cell

@@ -32,13 +32,12 @@ class EvaluationSummary(NamedTuple):
         kept: number of reused runs.
         failed: runs without a result, with the reason of each.
         damaged: damaged files that were computed again.
-        waited: number of runs that a different process finished meanwhile.
+        waited: number of runs that a different process finished during this call.
         seconds: wall time of this call.
-        cells: number of runs of the plan; for a part, of those with shards in it.
-        unfinished: number of these that lack shards of other parts.
+        cells: number of runs of the plan; for a part, number of runs with shards in it.
+        unfinished: number of these runs that lack shards of other parts.
         unknown: models, attacks and metrics that cannot be identified completely, by name, with the reason: their
-            earlier
-            runs are not reused.
+            earlier runs are not reused.
         unmeasured: users' metrics that could not be computed in a new run, with the reason.
         traffic: queries of this call to servers of remote models.
     """
@@ -57,7 +56,7 @@ class EvaluationSummary(NamedTuple):
 
     @property
     def all_failed(self) -> bool:
-        """Whether there were runs, and all of them failed."""
+        """Whether there were runs, and all runs failed."""
         return 0 < self.cells <= len(self.failed)
 
 
@@ -70,11 +69,10 @@ def evaluate(
     trust_unknown: bool = False,
     progress: Progress | None = None,
 ) -> EvaluationSummary:
-    """Run every run of a plan that the store lacks.
+    """Run all runs of a plan that are missing in the store.
 
     It can be killed at any time and called again, and several processes may share a store. Finished work is not
-    repeated,
-    and the records do not depend on interruptions (except for the seconds).
+    repeated, and the records do not depend on interruptions (except for the seconds).
 
     Args:
         plan: the plan; for one part (`plan.plan_for_part`) its shards, and the transfers of its complete runs.
@@ -82,14 +80,14 @@ def evaluate(
         executor: executes the tasks; None for this process.
         retry_failed: whether to repeat failed runs, and those with conflicting results.
         trust_unknown: whether to reuse results of models, attacks and metrics that cannot be identified completely; if
-            not,
-            only results of this plan are used.
+            not, only results of this plan are used.
         progress: called with the attack's name and the number of images just attacked, also for reused images.
 
     Raises:
-        Unavailable: if the store cannot be written; it stays as it was. Also if a different process evaluates here
-            something that cannot be identified completely.
-        InvalidInput: if a part has something that cannot be identified completely: parts could not share shards.
+        Unavailable: if the store cannot be written; it stays as it was. Also if a different process evaluates code in
+            this store that cannot be identified completely.
+        InvalidInput: if a part has a model, attack or metric that cannot be identified completely, because parts could
+            not share its shards.
     """
     if plan.part is not None and plan.unknown and not trust_unknown:
         name, why = next(each for parts in plan.unknown.values() for each in parts.items())
@@ -113,7 +111,7 @@ def fit_attacks(
         retry_failed: whether to repeat failed fits.
 
     Returns:
-        By key of the fit, the fitted attack, or why it failed.
+        By key of the fit, the fitted attack, or why fitting failed.
 
     Raises:
         Unavailable: as `evaluate`.
@@ -183,7 +181,7 @@ class _Evaluation:
         return {name: why for parts in self.plan.unknown.values() for name, why in parts.items()}
 
     def _claim_unknown(self) -> None:
-        """Lock unidentified code, because two processes would each repeat the other's work."""
+        """Lock code that cannot be identified, because two processes would each repeat the work of the other."""
         if self.ledger.trust_unknown or not self.plan.unknown:
             return
         for claim, name in dict(self._unknown_claims()).items():
@@ -205,7 +203,10 @@ class _Evaluation:
                 yield f"unknown-{cell.subject.key}-{json_digest(name)}", name
 
     def _work(self, tasks: list[Task]) -> None:
-        """Run the tasks; tasks of other processes are polled until they are finished or free."""
+        """Run the tasks.
+
+        Tasks locked by a different process are checked repeatedly until they are finished or free.
+        """
         while tasks:
             taken: list[Task] = []
             for outcome in self.executor(self._claimed(tasks, taken), self.progress):
@@ -243,7 +244,7 @@ class _Evaluation:
                     yield equipped
 
     def _skip(self, task: Task) -> None:
-        """Report images without work, by name if the progress distinguishes them."""
+        """Report the images of a skipped task, by its name if the progress callback distinguishes tasks."""
         skip = getattr(self.progress, "skip", None)
         if skip is None:
             self.progress("", task.images)
@@ -253,7 +254,7 @@ class _Evaluation:
     def _transfer_tasks(self) -> list[Task]:
         """Return the transfers of every run to the other models on the same images, without failed runs.
 
-        In parts, every part with a shard of a complete run does this; the last one does so at least.
+        Every part with a shard of a complete run does this; at least the last part to finish finds the run complete.
         """
         plan, tasks = self.plan, []
         for subject, cell in plan.transfers_here:
@@ -275,7 +276,7 @@ def _clean_tasks(plan: Plan) -> list[Task]:
 
 
 def _fit_tasks(plan: Plan) -> list[Task]:
-    """Return the fits of attacks, one task each: runs that differ only in the evaluation images share it."""
+    """Return one task for each attack to fit. Runs that differ only in their evaluation images share a fit."""
     tasks: dict[str, Task] = {}
     for cell in plan.runs_in_this_part:
         if cell.fitted_on is not None and cell.fit_key not in tasks:
@@ -339,6 +340,6 @@ def _learned(cell: AttackRun, ledger: RunIndex) -> Fitted | str:
 
 
 def _made_alike(record: Record, cell: AttackRun) -> bool:
-    """Whether clean logits were computed with the run's device type and torch version, so that rounding is equal."""
+    """Whether clean logits were computed with the run's device type and torch version, and are thus rounded alike."""
     device, torch = str(record.meta.get("device", "")), str(record.meta.get("versions", {}).get("torch", ""))
     return device.partition(":")[0] == cell.device and torch.startswith(f"{cell.torch}.")

@@ -1,7 +1,7 @@
 """The interface of executors, and their shared functions.
 
-An executor takes an iterator of tasks and yields a result for each, in the order in which they finish. It requests the
-next task only when it can start it, so that a task is locked as late as possible.
+An executor takes an iterator of tasks and yields a result for each, in the order in which they finish. It requests a
+task only when it can start one, so that every task is locked as late as possible.
 """
 
 import os
@@ -53,7 +53,10 @@ def label_of(task: Task) -> str:
 
 
 def run_task_here(task: Task) -> TaskResult:
-    """Run a task in this worker process, which keeps its models, and ends if an attack has changed it permanently."""
+    """Run a task in this worker process.
+
+    The process keeps its models, and ends if an attack has changed it permanently.
+    """
     try:
         return _bench().do(task)
     except ModelSpoiled:  # the task is retried in a new process

@@ -10,7 +10,7 @@ from .worker import TaskRunner
 
 
 class InProcessExecutor:
-    """Executes tasks in this process, one after the other; loaded models stay for the next call."""
+    """Executes tasks in this process, one after the other. Loaded models are kept for the next call."""
 
     def __init__(self) -> None:
         self._bench = TaskRunner()

@@ -60,7 +60,7 @@ def clean_table(
     logits: Tensor,
     drawn: Tensor | None = None,
 ) -> pa.Table:
-    """Build the record of clean images: prediction, logits, activation map of the label; the first few as pictures.
+    """Build the record of clean images: prediction, logits, activation map of the label, pictures of the first few.
 
     Args:
         classifier: the model.
@@ -68,7 +68,8 @@ def clean_table(
         labels: shape (N,).
         names: names of the images.
         logits: logits of the images, shape (N, K), as from `Classifier.check`.
-        drawn: rate of wrong samples of a random model for each image, shape (N,); its accuracy is 1 minus this.
+        drawn: for a random model, the rate of wrong samples for each image, shape (N,); the clean accuracy is 1 minus
+            this rate.
     """
     cams = label_activation_maps(classifier, inputs, labels)
     right = (logits.argmax(1) == labels).double() if drawn is None else 1 - drawn
@@ -168,13 +169,13 @@ def result_table(
 
 
 def _columns_of_model(result: AttackResult, classifier: Classifier) -> dict[str, pa.Array]:
-    """Return columns for random models and models with a detector."""
+    """Return the additional columns of random models and of models with a detector."""
     columns = {} if result.draws_fooled is None else {"draws_fooled": column_of_values(result.draws_fooled)}
     return columns | ({DETECTED: column_of_values(_detected(result))} if classifier.detects else {})
 
 
 def minimal_distance(result: AttackResult) -> Tensor:
-    """Return distances for curves, shape (N,): of a success, inf without one, 0 if wrong when clean."""
+    """Return distances for curves, shape (N,): inf without an example, 0 for images misclassified when clean."""
     known = result.distance.where(result.success, math.inf)
     return known.where(result.attacked, 0.0)
 
@@ -192,7 +193,7 @@ def label_activation_maps(classifier: Classifier, inputs: Tensor, labels: Tensor
 
 
 def _maps_of(classifier: Classifier, inputs: Tensor, classes: Tensor) -> Tensor:
-    """Compute activation maps of classes, shape (N, h, w) or (N, M, h, w), in the process of the layers."""
+    """Compute activation maps of classes, shape (N, h, w) or (N, M, h, w), in the process that has the layers."""
     maps = call_where_layers_are(classifier, grad_cam, inputs, classes)
     if not isinstance(maps, Tensor) or maps.shape[: classes.ndim] != classes.shape or maps.ndim != classes.ndim + 2:
         raise ModelFailed(f"the model {classifier.name}: expected activation maps of {tuple(classes.shape)} classes")
@@ -202,7 +203,7 @@ def _maps_of(classifier: Classifier, inputs: Tensor, classes: Tensor) -> Tensor:
 def _adv_cams(
     result: AttackResult, classifier: Classifier, inputs: Tensor, cams: Tensor | None, usable: Tensor
 ) -> dict[str, Tensor]:
-    """Return the maps of both attention metrics, zero for images that do not count."""
+    """Return the activation maps for the two attention metrics, zero for images that do not count."""
     cams = label_activation_maps(classifier, inputs, result.labels) if cams is None else cams.to(inputs.device)
     if cams is None:
         return {}
@@ -265,7 +266,7 @@ def _measure(
 
 
 def _check_confidences(classifier: Classifier, symbol: str) -> None:
-    """Raise Unsupported for a metric of confidences on a model that returns labels only."""
+    """Raise Unsupported if a metric needs confidences and the model returns labels only."""
     if classifier.outputs == "labels" and needs_confidences(symbol):
         raise Unsupported(NO_CONFIDENCES)
 
@@ -291,7 +292,7 @@ def _parametrised(
 
 
 def _similarity_of(measures: Sequence[str], classes: int) -> Tensor | None:
-    """Return the class similarity: by the given hierarchy, or by WordNet for ImageNet's classes; None otherwise.
+    """Return the class similarity from the given hierarchy, or from WordNet for ImageNet's classes; otherwise None.
 
     Raises:
         DavylampError: if the hierarchy has different classes, or its file is missing.
@@ -309,7 +310,7 @@ def _spent(result: AttackResult) -> dict[str, Tensor]:
 
 
 def _users(metric: UserMetric, given: Mapping[str, Any], usable: Tensor) -> tuple[Tensor, str]:
-    """Compute a user's metric on usable images, with the reason if that failed."""
+    """Compute a user's metric on usable images. The text is the reason if this failed."""
     values = torch.full(usable.shape, math.nan, dtype=torch.double, device=usable.device)
     missing = [name for name in metric.needs if given.get(name) is None]
     if missing or not bool(usable.any()):
@@ -330,7 +331,7 @@ def _values(
     values: Tensor,
     options: Mapping[str, Any] | None = None,
 ) -> Tensor:
-    """Fill in a metric where it is defined and the image is usable."""
+    """Compute a metric for usable images for which it is defined, and write it into `values`."""
     # Metrics of the change are computed for successes only, which saves passes over robust images.
     rows = (given["success"] if "success" in metric.arguments else usable).nonzero()[:, 0]
     if not len(rows):
@@ -365,12 +366,12 @@ def _correct_outcomes(columns: dict[str, Tensor], result: AttackResult, usable: 
 
 
 def _detected(result: AttackResult) -> Tensor:
-    """Return usable examples that a detector puts into its last class, "detected", (N,) bool."""
+    """Return the usable examples that a detector assigns to its last class, "detected", (N,) bool."""
     return result.usable & (result.adv_logits.argmax(1) == result.adv_logits.shape[1] - 1)
 
 
 def _leave_detected(columns: dict[str, Tensor], result: AttackResult) -> dict[str, str]:
-    """Count detected examples as not misclassified; return why metrics of the predicted class omit them."""
+    """Count detected examples as not misclassified. Return why metrics of the predicted class omit these examples."""
     detected = _detected(result)
     for symbol, right in NOT_MISCLASSIFIED.items():
         if symbol in columns:
@@ -382,10 +383,7 @@ def _leave_detected(columns: dict[str, Tensor], result: AttackResult) -> dict[st
 
 
 def _take_shares(columns: dict[str, Tensor], result: AttackResult) -> None:
-    """Replace rates of a random model by the rates of its samples; metrics of logits use the median sample.
-
-    An untargeted rate of a targeted attack keeps the median sample.
-    """
+    """Replace the rates of a random model by rates over its samples. Metrics of logits use the median sample."""
     for symbol, values in columns.items():
         metric = METRICS.get(symbol, PLAIN)
         of_target = "target" in metric.needs

@@ -27,7 +27,7 @@ Memory = MutableMapping[Any, Columns]
 
 
 class RangesOf(Protocol):
-    """Returns the ranges of a model's neurons on the images that a measure names."""
+    """Computes the ranges of a model's neurons on the images that a measure names."""
 
     def __call__(self, classifier: Classifier, measure: str) -> Ranges:
         """Return the ranges by layer."""
@@ -85,7 +85,7 @@ def optional_columns(
 
 
 def _missing(classifier: Classifier, inputs: Tensor, group: MeasureGroup) -> dict[str, str]:
-    """Return metrics of a group that a model does not support, with the reason; the others are measured."""
+    """Return the metrics of a group that a model does not support, with the reasons. The other metrics are measured."""
     return {"EBD2": NO_GRADIENTS} if group.name == "boundary" and not has_gradients(classifier, inputs) else {}
 
 
@@ -138,7 +138,7 @@ def _coverage_columns(
 
 
 def _neuron_columns(result: AttackResult, classifier: Classifier, inputs: Tensor) -> Columns:
-    """Compute NS of adversarial images and NU of clean ones: the mean over the layers, and a column for each layer."""
+    """Compute NS of adversarial and NU of clean images: their means over the layers, and a column for each layer."""
     sensitive: dict[str, list[Tensor]] = {}
     uncertain: dict[str, list[Tensor]] = {}
     adversarial = result.adv_inputs.where(result.usable[:, None, None, None], inputs)

@@ -1,4 +1,4 @@
-"""Imports for all workers, done once in the server that they are forked from."""
+"""Imports for all workers, done once in the server from which they are forked."""
 
 from contextlib import suppress
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Execution of tasks in several processes on this machine (`ray_cluster`: on several machines)."""
+"""Execution of tasks in several processes on this machine; `ray_cluster` uses several machines."""
 
 import multiprocessing
 import os
@@ -28,7 +28,9 @@ _GUARD = 'a script that starts workers needs `if __name__ == "__main__":` around
 
 
 class WorkerPoolExecutor:
-    """Executes tasks in several processes, each with a part of the machine's cores; they stay for the next call.
+    """Executes tasks in several processes, each with a share of the machine's cores.
+
+    The processes are kept for the next call.
 
     Args:
         workers: number of processes.
@@ -187,7 +189,10 @@ def _start_server() -> None:
 
 
 def _next(tasks: Iterator[Task], lost: deque[Task], running: list[Task], deaths: Mapping[str, int]) -> Task | None:
-    """Return the next task. A task that lost its worker, perhaps for lack of memory, runs alone."""
+    """Return the next task.
+
+    A task whose worker died, perhaps for lack of memory, is repeated without other running tasks.
+    """
     if lost:
         return None if running else lost.popleft()
     return None if any(deaths[each.name] for each in running) else next(tasks, None)
@@ -208,7 +213,7 @@ def _start(threads: int) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this process when its parent is killed, because it would wait for a next task forever."""
+    """End this process when its parent is killed. Otherwise it would wait forever for its next task."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -28,14 +28,14 @@ _KEPT = 4  # models and data sets passed in memory that each worker keeps
 
 
 class RayCluster:
-    """Executes tasks on a Ray cluster; tasks of a lost worker or machine are repeated elsewhere.
+    """Executes tasks on a Ray cluster. Tasks of a lost worker or machine are repeated on a different one.
 
     davylamp and files that tasks need by name (models, weights) must be on every machine; models and images that were
     passed as objects are sent there. The connection lasts until this process ends, or `ray.shutdown()`.
 
     Args:
-        address: address of a running cluster, "HOST:PORT" or "auto"; None for `RAY_ADDRESS`, otherwise one is started
-            here.
+        address: address of a running cluster, "HOST:PORT" or "auto"; None for `RAY_ADDRESS`, or without it a new
+            cluster on this machine.
         device: device of the tasks; "cuda..." reserves GPUs.
         gpus_per_task: GPUs for each task: 0.5 lets two share one.
         attempts: largest number of attempts for a task whose worker dies.
@@ -82,7 +82,10 @@ class RayCluster:
         return int(self._ray.cluster_resources().get("GPU" if self._on_gpu else "CPU", 0) / self._share)
 
     def __call__(self, tasks: Iterator[Task], progress: Progress) -> Iterator[TaskResult]:
-        """Execute the tasks; one more than fits is submitted, so that no machine waits for this process."""
+        """Execute the tasks.
+
+        One task more than the cluster can run is submitted, so that no machine waits for this process.
+        """
         running: dict[Any, Task] = {}
         # Ray reports lost machines on standard output, which belongs to the caller's results.
         with redirect_stdout(sys.stderr):
@@ -168,7 +171,10 @@ def _fetch(reference: Any) -> Any:
 
 
 def _check_reachable(address: str) -> None:
-    """Raise Unavailable if the address cannot be reached, because Ray would try for minutes and print lines."""
+    """Raise Unavailable if the address cannot be reached.
+
+    Ray itself would keep trying for minutes and print messages.
+    """
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
         raise InvalidInput(f"expected the address of a Ray cluster as HOST:PORT or auto, got {address!r}")

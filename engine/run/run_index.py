@@ -1,4 +1,4 @@
-"""Index of the plan's records in a results folder: reads, checks and joins them."""
+"""Index of a plan's records in a results folder: reads and checks records, and joins shards."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -44,7 +44,10 @@ class RunIndex:
         self.traffic = ServerUsage()  # of new tasks of this evaluation
 
     def has(self, task: Task) -> bool:
-        """Whether a task is finished. The run is checked again last, because its shards vanish when it is written."""
+        """Whether a task is finished.
+
+        The run's record is checked again at the end, because writing it removes the shards.
+        """
         if task.kind != "attack" or task.cell is None:
             record = self._read_done(_KINDS.get(task.kind, "clean"), task.name)
             return record is not None and not (task.keep_logits and not record.failed and lacks_logits(record))
@@ -107,7 +110,7 @@ class RunIndex:
             self._save(outcome._replace(table=None, images=None, reason=reason))
 
     def finish_interrupted(self) -> None:
-        """Finish the work of a killed process: join complete shards, and remove joined ones."""
+        """Finish the work of a killed process: join complete shards, and remove shards that were joined already."""
         left = {key.partition("-")[0] for key in self.store.keys("parts")}
         for cell in self.plan.cells:
             if cell.key in left and self.failure(cell) == "":
@@ -116,7 +119,7 @@ class RunIndex:
                 self._join(cell)
 
     def _is_ours(self, record: Record) -> bool:
-        """Whether a record may be used: for unidentified code only if this plan made it."""
+        """Whether a record may be used. A record of unidentified code may be used only if this plan wrote it."""
         if self.trust_unknown or not self.plan.unknown:
             return True
         meta = record.meta

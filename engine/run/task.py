@@ -19,8 +19,8 @@ from ..store.columns import compact_images, restore_images
 class Task:
     """One task of an evaluation.
 
-    For other processes its tensors are converted to arrays, and images to one byte per component if that is lossless:
-    torch would use shared memory, of which a container has little.
+    When a task is sent to a different process, tensors become arrays, and images one byte per component if that is
+    lossless. Torch would use shared memory, which is small in containers.
 
     Args:
         kind: "clean" predictions, a "fit" of an attack, one shard of an "attack", or a "transfer" of its examples to a
@@ -94,7 +94,7 @@ class Task:
 
 
 class TaskResult(NamedTuple):
-    """Result of a task: a table, or the reason for its absence; `unmeasured` metrics with their reasons.
+    """Result of a task: a table, or the reason why there is none, and `unmeasured` metrics with their reasons.
 
     `probes` are those of the model, for "clean"; `gpu` is the name of the GPU, if any; `fitted` is the fitted attack;
     `saturation` describes the search for the saturation radius; `traffic` counts queries to servers; `outputs` is the

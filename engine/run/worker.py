@@ -50,7 +50,7 @@ _NOT_PLANNED = (
 
 
 class LruDict(dict[Any, Any]):
-    """Dictionary of the last few entries."""
+    """Dictionary that keeps only the most recent entries."""
 
     def __init__(self, most: int):
         super().__init__()
@@ -74,7 +74,7 @@ class TaskRunner(LoadedCache):
         self._spoiled: ModelSpoiled | None = None
 
     def do(self, task: Task, progress: Callable[[int], object] | None = None) -> TaskResult:
-        """Run a task; errors become its result, so that one run never stops an evaluation.
+        """Run a task. Errors are returned as its result, so that one failed run never stops an evaluation.
 
         Args:
             task: the task.
@@ -146,7 +146,10 @@ class TaskRunner(LoadedCache):
         return classifier, data
 
     def _look(self, task: Task) -> tuple[Classifier, Data, str]:
-        """Load the model and the images, and return the name of a changed one; hashed once while they are cached."""
+        """Load the model and the images, and return the name of the model or data if it has changed.
+
+        Cached models and data are hashed only once.
+        """
         classifier = self.model(task.model, task.device)
         data = self.data(task.data, classifier)
         model, inputs, subject = self._checked
@@ -232,7 +235,7 @@ class TaskRunner(LoadedCache):
         return outcome
 
     def _ranges_of(self, classifier: Classifier, measure: str) -> Ranges:
-        """Return the ranges of the neurons on the data of a coverage measure; the last ones are cached.
+        """Return the ranges of the neurons on the data of a coverage measure. The most recent ranges are cached.
 
         Raises:
             InvalidInput: if these data differ from the plan.
@@ -304,7 +307,7 @@ def _changed_member(task: Task, surrogate: Classifier) -> str:
 
 
 def describe_gpu(device: torch.device, asked: Collection[str | None] = (None,)) -> str:
-    """Return the name of the GPU, and where attacks round to TF32 by torch's defaults; "" for other devices.
+    """Return the name of the GPU, with a note if attacks use TF32 rounding by torch's defaults; "" for other devices.
 
     Args:
         device: device of the model.
@@ -329,7 +332,7 @@ def _in_tf32(part: Any) -> bool:
 
 
 def _transfer(task: Task, classifier: Classifier, labels: Tensor) -> pa.Table:
-    """Return a model's predictions on transferred examples; null for non-finite logits."""
+    """Return a model's predictions on transferred examples; null if its logits are not finite."""
     assert task.adv_inputs is not None
     labels = labels.to(classifier.device)
     drawn = judge_outputs(classifier, task.adv_inputs.to(classifier.device), labels, None, 0)

@@ -24,10 +24,10 @@ def copy_examples(total: AttackResult, rows: Tensor, result: AttackResult, bette
     """Copy the examples of some images from one result to a larger one, in place.
 
     Args:
-        total: result to write to.
+        total: result that is changed.
         rows: indices in `total` of the images of `result`, shape (n,).
         result: result on those images.
-        better: which of them to copy, shape (n,) bool.
+        better: which examples to copy, shape (n,) bool.
     """
     pairs = [(getattr(total, name), getattr(result, name)) for name in _OF_AN_EXAMPLE]
     for kept, new in (*pairs, *zip(total.distances, result.distances, strict=True)):
@@ -51,7 +51,7 @@ class BestExamples:
     `curves` have a point for each decrease of an image's judged distance, for traced runs.
 
     Args:
-        best: initial result, whose examples count once they are taken.
+        best: initial result; its examples count only after a call of `take` with `is_start`.
         inputs: clean images, float32, shape (N, C, H, W).
         pixels: whether success and distance are measured on 8-bit examples.
     """
@@ -95,7 +95,7 @@ class BestExamples:
         start: Tensor,
         classifier: Classifier,
     ) -> None:
-        """Add a traced run, including queried points that are nearer than all returned examples.
+        """Add a traced run, including queried points that are nearer than all examples returned so far.
 
         Args:
             rows: the images of the run.
@@ -125,7 +125,10 @@ class BestExamples:
             self.curves[image] += kept
 
     def trace(self, rows: Tensor) -> Trace:
-        """Return a trace for a run: it records points nearer than the best so far; for 8 bits, all that fool."""
+        """Return a trace for a run.
+
+        It records points nearer than the best so far or, for 8-bit examples, all points that fool.
+        """
         best, targets = self.best, self.best.targets
         below = None if self._pixels else self.distance[rows]
         aims = None if targets is None else targets[rows]
@@ -135,7 +138,7 @@ class BestExamples:
         """Record that a run crashed on all of these images.
 
         Args:
-            rows: the images; a call may cover any of them, because a fooled image has no further restart.
+            rows: the images. A library call may cover only some of these, because fooled images are not restarted.
             error: the error.
             calls: library calls before the crash, which count.
         """
@@ -160,7 +163,7 @@ class BestExamples:
         return replace(self.finish(), threat_model=threat_model, **flags)
 
     def _judge(self, rows: Tensor, examples: Tensor, classifier: Classifier) -> AttackResult:
-        """Judge examples that an attack queried and did not return; no query is counted."""
+        """Judge points that an attack queried but did not return. No query is counted."""
         best, targets = self.best, self.best.targets
         return run_attack(
             _handing_in(examples),
@@ -219,7 +222,7 @@ def line_search_implementation(examples: Tensor, queries: int) -> Implementation
 
 
 def _handing_in(examples: Tensor) -> Implementation:
-    """Build an implementation that returns these examples without queries."""
+    """Build an implementation that returns these examples and makes no queries."""
 
     def best(model: Callable[[Tensor], Tensor], inputs: Tensor, labels: Tensor) -> Tensor:
         del model, inputs, labels

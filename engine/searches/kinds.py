@@ -1,4 +1,4 @@
-"""Kinds of searches that an attack runs in.
+"""Kinds of searches around an attack.
 
 A name such as "best(foolbox:pgd)" is parsed by `parse_search` and formatted by `Search.name`; keys of runs hash names.
 Each kind is defined in the module that runs it: `radius_search`, `portfolio`, `saturation`, `worst_case`.
@@ -47,7 +47,7 @@ class Search:
         finds_smallest: whether the result is the smallest change of each image, as for a minimum-norm attack.
         stands_for_several: whether its implementation represents several attacks, whose names are inside.
         runs_once: whether one run handles all images together, because it finds something common to them.
-        sums_up: whether its result is the worst case of its attacks on each image, so that it does not compete with
+        sums_up: whether its result is the worst case of its attacks on each image. Rankings then do not compare it with
             them.
         chooses_radius: whether it chooses the radius for each model, whatever was requested.
         runs: rough number of attack runs per image.
@@ -83,7 +83,7 @@ class Search:
         return self.finds_smallest and self.stands_for_several
 
     def around(self, row: Implementation) -> "Search":
-        """Return the same search with this implementation, which may represent several."""
+        """Return the same search with this implementation inside, which may represent several."""
         return replace(self, inside=row.attack if self.stands_for_several else row.name)
 
     def choose_members(self, norm: str, *, targeted: bool) -> "Search":
@@ -96,16 +96,11 @@ class Search:
         return self
 
     def find_row(self) -> Implementation:
-        """Return the implementation, or the one that represents several.
-
-        Raises:
-            UnknownName: if it is not in the catalogue.
-            InvalidInput, Unsupported: for attacks that cannot be run together.
-        """
+        """Return the attack's implementation, or one that represents all attacks of the search."""
         return find_implementation(self.inside)
 
     def rows(self, row: Implementation) -> list[Implementation]:
-        """Return the implementations to run; `row` is the only one or represents all."""
+        """Return the implementations to run. `row` is the only one, or represents all."""
         return list(map(find_implementation, self.members)) if self.stands_for_several else [row]
 
     def attack_kind(self, row: Implementation) -> Kind:
@@ -113,7 +108,7 @@ class Search:
         return "minimum-norm" if self.finds_smallest else canonical_attack(row).kind
 
     def version(self, row: Implementation) -> str:
-        """Return the library's version; for a user's attack the digest of its code, and the library it is based on.
+        """Return the library's version; for a user's attack the digest of its code, and the library that it extends.
 
         If the code cannot be identified completely, the digest covers the known part, and `Plan.unknown` has the
         reasons.
@@ -127,7 +122,7 @@ class Search:
     def complete_parameters(
         self, row: Implementation, given: Mapping[str, Any], epsilon: float | None = None, *, defaults: bool = False
     ) -> dict[str, Any]:
-        """Return the given parameters and, unless the libraries' `defaults` are used, those matched between libraries.
+        """Return the given parameters and, unless the libraries' `defaults` are requested, the matched ones.
 
         A search resolves a relative step size at each of its radii.
         """
@@ -135,7 +130,7 @@ class Search:
         return dict(given) if defaults else {**canonical_attack(row).matched, **given}
 
     def first_rules(self, row: Implementation, threat_model: ThreatModel, components: int) -> ThreatModel:
-        """Return the threat model of the first run, on images with this number of components."""
+        """Return the threat model of the search's first run, on images with this number of components."""
         del row, components
         return threat_model
 
@@ -172,7 +167,7 @@ class Search:
 
 
 class Single(Search):
-    """An attack alone."""
+    """A single attack, without a search."""
 
     def complete_parameters(
         self, row: Implementation, given: Mapping[str, Any], epsilon: float | None = None, *, defaults: bool = False
@@ -209,7 +204,10 @@ def kind_in(title: str) -> SearchKind | None:
 
 
 def combinations(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Return every combination of the values, an empty one without a grid; InvalidInput for an empty list of values."""
+    """Return every combination of a grid's values; one empty combination without a grid.
+
+    Raises InvalidInput for an empty list of values.
+    """
     for name, values in grid.items():
         if isinstance(values, str) or not len(values):
             raise InvalidInput(f"expected a list of values of {name} in the grid, got {values!r}")
@@ -221,14 +219,14 @@ def check_learns_nothing(row: Implementation, *, apart: bool = False) -> None:
 
     Args:
         row: the attack.
-        apart: whether it would be fitted on other images than it attacks.
+        apart: whether it would be fitted on images other than the attacked ones.
     """
     if row.fit and (apart or row.data_free or row.learned):
         raise Unsupported(f"{row.name} is fitted at one radius before the evaluation; run it at a radius")
 
 
 def joint_row(joined: str, rows: Sequence[Implementation], what: str, kind: Kind) -> Implementation:
-    """Build an implementation that represents several, with the capabilities common to all of them."""
+    """Build an implementation that represents several, with their common capabilities."""
     known = [canonical_attack(row) for row in rows]
     title = f"{what} of {', '.join(dict.fromkeys(attack.title for attack in known))}"
     knowledge: Knowledge = next(each for each in _MOST_KNOWLEDGE if any(attack.knowledge == each for attack in known))

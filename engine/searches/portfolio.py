@@ -62,7 +62,7 @@ class Portfolio(Search):
         return Portfolio(",".join(default_names(norm, targeted=targeted))) if self.inside == AUTO else self
 
     def find_row(self) -> Implementation:
-        """Return the implementation that represents all: it has the norms common to all.
+        """Return an implementation that represents all attacks, with their common norms.
 
         Raises:
             InvalidInput: if a name is missing, occurs twice, or is not a `library:attack`.
@@ -123,10 +123,8 @@ class PortfolioResult(AttackResult):
     """Result of `search_portfolio`: the nearest example of each image over all attacks, and their total cost.
 
     `runs` is the number of attack runs of each image, (N,) int64; `winner` the index of the attack that found its
-    example,
-    (N,) int64, -1 without an example; `curves` have judged points only. `budget` is the distance; `searched` the
-    largest
-    radius tried, (N,) float64, inf if a minimum-norm attack ran.
+    example, (N,) int64, -1 without an example; `curves` contain only judged points. `budget` is the distance;
+    `searched` the largest radius tried, (N,) float64, inf if a minimum-norm attack ran.
     """
 
     runs: Tensor
@@ -153,31 +151,23 @@ def search_portfolio(  # noqa: PLR0913 - the nouns of run_attack by position, th
 ) -> PortfolioResult:
     """Search for the smallest change of each image by several attacks that share examples and a query budget.
 
-    The first attack starts with a few passes and gives each image its first radius. In l2 adv-lib's DeepFool, which
-    goes
-    to the nearest class where the others go to the likeliest, then makes one step: classes + 1 passes, if that is at
-    most
-    an eighth of all, and has no other round (unless it is the first). PDGD and then ALMA, which come from far outside,
-    get
-    200 and 300 passes at once, or the remaining ones if they suffice (110 and 140). Then the attacks take rounds, with
-    48
-    passes per image in the first round and twice as many in each further one, until only the reserve of `max_queries`
-    is
-    left: in linf and l2 up to 33 passes, a fifth of all, for a run of FMN (if it is among the attacks) that starts at
-    the
-    nearest example of each image, from any attack; and six that bisect the line between each example and its image (not
-    in
-    l0). In linf every other round of FMN starts there, too. On a random model, which an example may no longer fool,
-    none
-    does; each pass of the six and of DeepFool's step is `eot` passes there.
+    The first attack starts with a few passes and gives each image its first radius. In l2, adv-lib's DeepFool then
+    makes a single step, because it goes to the nearest class while the other attacks go to the likeliest. The step
+    takes classes + 1 passes and is made only if that is at most an eighth of all passes. DeepFool has no other round,
+    unless it is the first attack. PDGD and then ALMA, which start far from the image, get one block of 200 and 300
+    passes, or all remaining passes if there are at least 110 and 140. Then the attacks take rounds, with 48 passes per
+    image in the first round and twice as many in each further one, until only a reserve of `max_queries` remains. In
+    linf and l2, the reserve has up to 33 passes (at most a fifth of all) for a run of FMN, if it is among the attacks,
+    that starts at the nearest example of each image. Except in l0, it also has six passes that bisect the line between
+    each example and its image. In linf, every other round of FMN also starts at the nearest example. On a random model,
+    no run starts at an example, because the example may no longer fool the model; each of the six passes, and each pass
+    of DeepFool's step, counts as `eot` passes.
 
     Every queried point counts: the nearest point that fools the model is judged like any example. A minimum-norm attack
-    gets as many steps as fit its round, with a length suggested by the radius known so far. A fixed-budget attack runs
-    below that radius, farther below after a success, nearer after a failure, and for images that are not fooled yet at
-    ever
-    larger radii. Step sizes, learning rates and seeds vary between rounds (`portfolio_parameters`). An attack that
-    crashes
-    on images takes no further round on them; the others continue.
+    gets as many steps as its round allows, with a step length derived from the best radius so far. A fixed-budget
+    attack runs below the best radius: farther below after a success, nearer after a failure. For images that are not
+    fooled yet, its radius grows. Step sizes, learning rates and seeds vary between rounds (`portfolio_parameters`). An
+    attack that crashes on images takes no further round on them; the others continue.
 
     Args:
         attacks: names of at least two implementations, "adv-lib:fmn" and "foolbox:pgd"; the first one starts.
@@ -192,9 +182,8 @@ def search_portfolio(  # noqa: PLR0913 - the nouns of run_attack by position, th
         logits: logits of the clean images, if known, as in `run_attack`.
         grid: further parameters, and the values of each: an attack takes a different combination in each round.
         pixels: whether success and distance are measured on 8-bit examples, which are returned; the curves then have
-            the
-            distances at the end of each run only.
-        progress: called with the number of images that the work since the last call amounts to.
+            the distances at the end of each run only.
+        progress: called with the increase in progress since the last call, as a number of images.
         **parameters: canonical parameters, passed to every attack that has them and not chosen by the search.
 
     Returns:
@@ -236,10 +225,10 @@ def search_portfolio(  # noqa: PLR0913 - the nouns of run_attack by position, th
 def _check(
     rows: Sequence[Implementation], rules: ThreatModel, components: int, settings: Sequence[Values], most: int
 ) -> None:
-    """Raise an error for fewer than two attacks, a budget below 8 queries, or unsupported settings."""
+    """Raise an error if there are fewer than two attacks, fewer than 8 queries, or unsupported settings."""
     names = ",".join(row.name for row in rows)
     if len(rows) < 2:
-        raise InvalidInput(f"expected several attacks, got {names}: best({names}) searches with one")
+        raise InvalidInput(f"expected several attacks, got {names}: best({names}) searches with a single attack")
     if not isinstance(most, int) or most < FEWEST:
         raise InvalidInput(f"expected max_queries of best(...) as a whole number >= {FEWEST}, got {most!r}")
     top = _first_radius(rows, rules, components)
@@ -254,7 +243,7 @@ def _check(
 
 
 def _run_users_attack(name: str) -> str:
-    """Return how to run a user's attack, which cannot be part of a portfolio search."""
+    """Return advice on running a user's attack, which cannot be part of a portfolio search."""
     refused = f"{name}: best(A,B) takes attacks of libraries, not of files"
     row = find_implementation(name)
     if row.universal:
@@ -265,7 +254,7 @@ def _run_users_attack(name: str) -> str:
 
 
 def _first_radius(rows: Sequence[Implementation], threat_model: ThreatModel, components: int) -> float | None:
-    """Return the first radius of a fixed-budget attack on an image that is not fooled; None without such an attack."""
+    """Return the first radius of a fixed-budget attack on images that are not fooled; None without such an attack."""
     fixed = [row for row in rows if canonical_attack(row).kind == "fixed-budget"]
     return radius_grid(fixed[0], threat_model, components, 1).upper if fixed else None
 
@@ -281,7 +270,7 @@ def _untouched(  # noqa: PLR0913 - what a result is made of
     logits: Tensor | None,
     seed: int,
 ) -> AttackResult:
-    """Return a result without queries, in which no image is fooled."""
+    """Return the result before any attack: no queries, and no image fooled."""
     logits = clean_logits(classifier, inputs, labels, logits)
     labels = labels.to(inputs.device, torch.long)
     none, images = torch.zeros_like(labels), inputs.detach().float()

@@ -1,4 +1,4 @@
-"""Parameters that a portfolio search chooses for each attack, from the radius and the passes."""
+"""Parameters that a portfolio search chooses for each attack, from the best radius and the available passes."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -49,7 +49,7 @@ class RoundContext(NamedTuple):
 
     @property
     def length(self) -> float | None:
-        """The l2 norm of the largest change within the radius, for linf and l2 only."""
+        """Largest l2 norm of a change within the radius, for linf and l2 only."""
         scale = {"linf": math.sqrt(self.components), "l2": 1.0}.get(self.norm)
         return None if self.radius is None or scale is None else self.radius * scale
 
@@ -60,19 +60,25 @@ def rounded_radius(radius: float) -> float | None:
 
 
 def steps_within_budget(passes: int) -> int:
-    """Return how many steps of a forward and a backward pass fit, at least 1; rounded down to one of 8 per octave."""
+    """Return how many steps, each a forward and a backward pass, fit into `passes`: at least 1.
+
+    The number is rounded down to one of 8 values per octave.
+    """
     steps = max(1, passes // 2)
     grain = max(1, 2 ** (steps.bit_length() - 1) // _FINE)
     return steps // grain * grain
 
 
 def opening_passes(row: Implementation, *, before_step: bool) -> int:
-    """Return the passes of the first attack for the first radius; fewer if a different attack's single step follows."""
+    """Return the passes of the first attack, which gives the first radius.
+
+    There are fewer if a different attack's single step follows.
+    """
     return _OPENING.get(row.attack, _OPENING_BEFORE_STEP if before_step else _USUAL_OPENING)
 
 
 def early_passes(row: Implementation, classes: int, max_queries: int, *, one_step: bool, cost: int) -> int:
-    """Return the passes of an attack right after the opening, before the rounds; 0 for none.
+    """Return the passes that an attack gets right after the opening, before the rounds; 0 if it gets none.
 
     A forward pass costs `cost` passes, as does a gradient: more than one if the attacks use the mean of several
     samples.
@@ -89,18 +95,19 @@ def _passes_of_step(classes: int, cost: int) -> int:
 
 
 def is_one_step(row: Implementation, norm: str) -> bool:
-    """Whether an attack other than the first makes one step after the opening and no other round: adv-lib's DeepFool.
+    """Whether an attack makes one step after the opening and no other round: adv-lib's DeepFool in l2, unless first.
 
-    In l2 only. It goes to the nearest class by the gradients of all, where the others go to the likeliest; from there
-    the others find nearer examples than its further steps. A second round would repeat the first.
+    DeepFool goes to the nearest class by the gradients of all classes, while the other attacks go to the likeliest
+    class. From its first step, the others find nearer examples than DeepFool's further steps. A second round would
+    repeat the first.
     """
     return norm == "l2" and row.library == "adv-lib" and row.attack == "deepfool"
 
 
 def starts_from_best(number: int, norm: str) -> bool:
-    """Whether an attack that can start at the nearest example does so in this round: in linf every other.
+    """Whether an attack that can start at the nearest example does so in this round: in linf, every other round.
 
-    In l2, where FMN comes after DDN, which ends at the same boundary, a round from the image is worth more.
+    In l2, FMN comes after DDN, which ends at the same boundary, so a round from the clean image gains more.
     """
     return norm == "linf" and number % 2 == 0
 
@@ -121,7 +128,7 @@ def min_useful_queries(row: Implementation, classes: int, *, one_step: bool, cos
 
 
 def round_parameters(row: Implementation, given: Mapping[str, Any], turn: RoundContext) -> dict[str, Any]:
-    """Return the parameters of one round: the given ones, and the round's suggestions for others."""
+    """Return the parameters of one round: the given ones, and for others the values that the search chooses."""
     chosen: dict[str, Any] = {"steps": steps_within_budget(turn.passes), **_OF_ATTACK.get(row.attack, _nothing)(turn)}
     if canonical_attack(row).kind == "fixed-budget" and accepts_parameter(row, "steps"):
         chosen["step_size"] = _STEP_SIZES[turn.number % len(_STEP_SIZES)]
@@ -135,9 +142,10 @@ def _nothing(turn: RoundContext) -> dict[str, Any]:
 
 
 def _fmn(turn: RoundContext) -> dict[str, Any]:
-    """Return FMN's first step, which shrinks to a hundredth: 3, 1, then 10 times the radius in l2.
+    """Return FMN's first step size and the rate at which it changes its radius.
 
-    From an example that is near already, it has the length of the radius.
+    In linf and l2, the first step size is 3, 1 and 10 times `turn.length` in successive rounds. In other norms, the
+    library's default is used. A run that starts at an example uses steps as long as the radius.
     """
     if turn.begun and turn.length is not None:
         return {"learning_rate": _NEAR * turn.length, "gamma": 0.03}
@@ -148,7 +156,10 @@ def _fmn(turn: RoundContext) -> dict[str, Any]:
 
 
 def _ddn(turn: RoundContext) -> dict[str, Any]:
-    """Return DDN's first sphere, with the known radius, and its rate of change, larger for few steps."""
+    """Return the radius of DDN's first sphere and its rate of change.
+
+    The radius is the known one. The rate is larger for few steps.
+    """
     gamma = 0.3 if turn.passes < 80 else 0.1 if turn.passes < 150 else 0.05
     return {"gamma": gamma} | ({} if turn.radius is None else {"initial_epsilon": turn.radius})
 
@@ -158,7 +169,10 @@ def _alma(turn: RoundContext) -> dict[str, Any]:
 
 
 def _deepfool(turn: RoundContext) -> dict[str, Any]:
-    """Allow a second step, which checks the result of the first; with two classes three passes must suffice."""
+    """Allow DeepFool a second step, which checks the result of the first.
+
+    With two classes, three passes must suffice.
+    """
     return {"steps": max(2, steps_within_budget(turn.passes))}
 
 

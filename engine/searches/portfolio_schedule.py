@@ -34,7 +34,7 @@ FEWEST = 8  # passes of such a run, and of a whole search
 
 
 class Limits(NamedTuple):
-    """Limits of a search: passes of each image, first and largest radius of a fixed-budget run, 8 bits."""
+    """Limits of a search: passes of each image, first and largest radius of a fixed-budget run, 8-bit examples."""
 
     max_queries: int
     first_radius: float | None
@@ -52,7 +52,7 @@ class PortfolioSchedule:
         base: result before any attack, updated in place.
         places: indices of the images in the data set, shape (N,), which determine their random numbers.
         limits: limits of the search.
-        settings: given parameters; with several, an attack takes the next ones in each round.
+        settings: given parameters; if there are several sets, an attack uses the next set in each round.
     """
 
     def __init__(
@@ -82,10 +82,10 @@ class PortfolioSchedule:
         self._completed, self._reported, self._end = False, 0, limits.max_queries
 
     def run_all(self, progress: Callable[[int], object] | None = None) -> None:
-        """Run all rounds, until every image has used its passes or no attack can use the rest.
+        """Run all rounds, until every image has used its passes or the remaining passes are too few for any attack.
 
         Args:
-            progress: called with the number of images that the work since the last call amounts to.
+            progress: called with the increase in progress since the last call, as a number of images.
 
         Raises:
             AttackFailed, ModelFailed: if no run of any attack was completed.
@@ -115,7 +115,7 @@ class PortfolioSchedule:
             self._progress(len(self._images) - self._reported)
 
     def _take_the_first(self, order: Sequence[int], least: Sequence[int], once: Sequence[bool]) -> None:
-        """Run the opening, then the attacks that get their passes at once."""
+        """Run the opening, then the attacks that get all their passes in one block."""
         most = self._limits.max_queries
         early = [
             early_passes(row, self._classes, most, one_step=step, cost=self._cost)
@@ -133,7 +133,7 @@ class PortfolioSchedule:
 
     @property
     def _cost(self) -> int:
-        """Passes per forward pass: for a random model one for each sample whose mean the attacks use."""
+        """Passes per forward pass: for a random model, one for each sample that enters the attacks' mean."""
         return self._classifier.eot if self._classifier.random else 1
 
     @property
@@ -142,16 +142,16 @@ class PortfolioSchedule:
 
     @property
     def _last(self) -> int | None:
-        """Index of the attack that continues from the nearest examples at the end.
+        """Index of the attack that makes the final run from the nearest examples.
 
-        None for a random model, which an example may no longer fool.
+        None for a random model, because an example may no longer fool it.
         """
         able = [place for place, row in enumerate(self._rows) if row.begins_at]
         return able[0] if able and not self._classifier.random else None
 
     @property
     def _last_passes(self) -> int:
-        """Passes reserved for the last run."""
+        """Passes reserved for the final run from the nearest examples."""
         return 0 if self._last is None else last_passes(self._limits.max_queries, self._norm)
 
     def _go_on_from_the_nearest(self) -> None:
@@ -167,7 +167,7 @@ class PortfolioSchedule:
         return passes if 4 * passes <= self._limits.max_queries and self._norm in ("linf", "l2", "l1") else 0
 
     def _walk_the_line(self) -> None:
-        """Use the last passes on the line between each example and its clean image."""
+        """Use the last passes for a bisection of the line between each example and its clean image."""
         state = self.state
         rows = self._images[state.distance[self._images].isfinite()]
         if not self._line_passes or not len(rows):
@@ -178,9 +178,10 @@ class PortfolioSchedule:
         state.take_traced(rows, result, state.winner[rows], trace, torch.zeros_like(rows), self._classifier)
 
     def _take(self, place: int, share: int, *, slack: int, least: int, begun: bool = False) -> None:
-        """Run one round of an attack on every image with enough passes; a rest below `slack` is used up.
+        """Run one round of an attack on every image with at least `least` passes left.
 
-        With `begun` it starts at the nearest example, if there is one, whatever the number of the round.
+        An image gets `share` passes, or all of its remaining passes if fewer than `slack` would be left. If `begun`,
+        the round starts at the nearest example, if there is one, regardless of the round's number.
         """
         rows = self._images
         left = self._end - self.state.queries_used[rows]
@@ -197,7 +198,7 @@ class PortfolioSchedule:
         self._number[place, rows] += 1
 
     def _near(self, place: int, rows: Tensor) -> Tensor:
-        """Return which images' round of an attack starts at the nearest example, if any, shape (rows,) bool."""
+        """Return the images on which the attack's round starts at the nearest example, shape (rows,) bool."""
         able = bool(self._rows[place].begins_at) and not self._classifier.random
         numbers = self._number[place, rows].tolist()
         return torch.tensor(
@@ -205,14 +206,14 @@ class PortfolioSchedule:
         ).bool()
 
     def _take_alike(self, place: int, rows: Tensor, passes: Tensor, *, begun: bool) -> None:
-        """Run one round of a minimum-norm attack, from the examples of all images or of none."""
+        """Run one round of a minimum-norm attack on images that all start at an example, or all at the clean image."""
         for settings, number, some in self._groups(place, rows, passes, begun=begun):
             images = rows[some]
             examples = self.state.best.adv_inputs[images] if begun else None
             self._run(place, images, passes[some], settings, number, examples=examples)
 
     def _search_below(self, place: int, rows: Tensor, passes: Tensor) -> None:
-        """Run a fixed-budget attack below the best radius of each image, as often as fits the round."""
+        """Run a fixed-budget attack below the best radius of each image, as often as the round's passes allow."""
         end = self.state.queries_used[rows] + passes
         known = self.state.distance[rows].isfinite() & (self._step[place, rows] == 0)
         self._step[place, rows] = self._step[place, rows].where(~known, _BELOW).clamp(min=_BELOW / 8)
@@ -234,7 +235,7 @@ class PortfolioSchedule:
             attempt += 1
 
     def _radii(self, place: int, rows: Tensor) -> Tensor:
-        """Return the radius of each image's next run, float64; 0 if there is none left to try."""
+        """Return the radius of each image's next run, float64; 0 if every radius was already run."""
         best, step, upper = self.state.distance[rows], self._step[place, rows], self._upper[place, rows]
         below = (best * (1 - step)).clamp(max=self._limits.widest)
         if self._norm == "l0":
@@ -243,7 +244,10 @@ class PortfolioSchedule:
         return below.where(best.isfinite(), upper.where(upper <= self._limits.widest, 0.0))
 
     def _learn(self, place: int, rows: Tensor, radii: Tensor, fresh: Tensor) -> None:
-        """Update where each image is tried next, after runs at these radii; `fresh`: not fooled before."""
+        """Update the next radius of each image after runs at these radii.
+
+        `fresh`: images not fooled by earlier runs.
+        """
         hit = self.state.distance[rows] <= radii * (1 + 1e-4) + 1e-6
         step = self._step[place, rows]
         step = torch.where(hit, (2 * step).clamp(max=_HALF), step / 2)
@@ -278,7 +282,7 @@ class PortfolioSchedule:
         radii: Tensor | None = None,
         examples: Tensor | None = None,
     ) -> None:
-        """Run a minimum-norm attack (from `examples`), or (with `radii`) a fixed-budget one."""
+        """Run a minimum-norm attack (from `examples`), or a fixed-budget attack at `radii`."""
         row, state, most = self._rows[place], self.state, int(passes.max())
         fresh = state.distance[rows].isinf()
         if examples is not None:

@@ -1,7 +1,4 @@
-"""Radius search (best effort in RoBIC, eq.
-
-1): the smallest radius at which a fixed-budget attack succeeds, per image.
-"""
+"""Radius search ("best effort" in RoBIC, equation 1): the smallest radius at which a fixed-budget attack succeeds."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -63,7 +60,7 @@ class RadiusGrid(NamedTuple):
 
     @property
     def halvings(self) -> int:
-        """Number of halvings of the grid: an image is run at most once more than that."""
+        """Number of halvings of the grid. An image is run at most `halvings` + 1 times."""
         return (self.count - 1).bit_length()
 
 
@@ -72,11 +69,9 @@ class RadiusSearchResult(AttackResult):
     """Result of `search_radius`: the nearest example of each image over the whole search, and its total cost.
 
     `runs` is the number of attack runs of each image, (N,) int64; `chosen` the values of the grid that gave each image
-    its
-    `budget`, None without an example. The radii were k / 2**rounds of `upper`, and of its doubles for images that were
-    not
-    fooled there; `searched` is the largest radius tried for each image, (N,) float64, inf for the largest change that
-    [0, 1] allows.
+    its `budget`, None without an example. The radii were k / 2**rounds of `upper`, or of its doubles for images that
+    were not fooled at `upper`; `searched` is the largest radius tried for each image, (N,) float64, inf for the largest
+    change that [0, 1] allows.
     """
 
     runs: Tensor
@@ -104,26 +99,19 @@ def search_radius(  # noqa: PLR0913 - the nouns of run_attack by position, the c
     reach: bool = True,
     **parameters: Any,
 ) -> RadiusSearchResult:
-    """Turn a fixed-budget attack into a minimum-norm one: search the smallest successful radius of each image.
+    """Turn a fixed-budget attack into a minimum-norm attack: search the smallest successful radius of each image.
 
-    One run at the largest radius, then bisection: at most rounds + 1 runs per image. Without an epsilon, images that
-    are
-    not fooled there are run at twice the radius, and again, up to the largest change that [0, 1] allows; an image that
-    is
-    fooled there is bisected between the two. The images of a round run together if the library takes a radius for each
-    of
-    them (`Implementation.per_image_radii`), otherwise those with equal radii. For an attack that succeeds at every
-    radius
-    above its first success this is the minimum over the whole grid; for others it is a radius at which it succeeds
-    although
-    it fails one step below.
+    One run at the largest radius, then bisection: at most rounds + 1 runs per image. Without an epsilon, the radius is
+    doubled for images that are not fooled, up to the largest change that [0, 1] allows. The bisection then runs between
+    the last two radii. The images of a round run together if the library accepts a radius per image
+    (`Implementation.per_image_radii`). Otherwise images with equal radii run together. If the attack succeeds at every
+    radius above its first success, the result is the minimum over the whole grid. Otherwise it is a radius at which the
+    attack succeeds and one step below which it fails.
 
-    Every combination of a `grid` is searched; from the second on an image is tried below its best radius so far only:
-    one step below first, then by bisection. An implementation that gets one image at a time draws the same random
-    numbers
-    in every run of an image. A run that crashes ends the search of its images, whose best examples so far stay; its
-    queries
-    are lost.
+    Every combination of a `grid` is searched. With later combinations, an image is attacked only below its best radius
+    so far: first one step below, then by bisection. An implementation that gets one image at a time draws the same
+    random numbers in every run of an image. A crashed run ends the search for its images, which keep their best
+    examples so far. The queries of that run are not counted.
 
     Args:
         implementation: a fixed-budget implementation, or its name: "foolbox:pgd".
@@ -139,9 +127,9 @@ def search_radius(  # noqa: PLR0913 - the nouns of run_attack by position, the c
         logits: logits of the clean images, if known, as in `run_attack`.
         grid: further parameters, and the values to try of each.
         pixels: whether success and distance are measured on 8-bit examples, which are returned.
-        progress: called with the number of images that the work since the last call amounts to.
-        reach: if no step size is given, and the library's times the steps is below the largest radius, use
-            "2.5 epsilon / steps", as in the result's parameters. False to keep the library's step size.
+        progress: called with the increase in progress since the last call, as a number of images.
+        reach: whether to use the step size "2.5 epsilon / steps" (as in the result's parameters) if none is given and
+            all steps of the library's size together are shorter than the largest radius.
         **parameters: canonical parameters; `max_queries` applies to the whole search of an image. `step_size` may be
             relative to the radius: "2.5 epsilon / steps" or "2 epsilon", with any number.
 
@@ -203,7 +191,7 @@ def search_radius(  # noqa: PLR0913 - the nouns of run_attack by position, the c
 def _check(
     row: Implementation, rules: ThreatModel, components: int, settings: Sequence[Values], rounds: int
 ) -> tuple[RadiusGrid, list[dict[str, Any]]]:
-    """Return the radii of a search over images of this size, and its settings at the largest radius."""
+    """Return the radii of a search over images of this size, and its parameter sets at the largest radius."""
     check_learns_nothing(row)
     radii = radius_grid(row, rules, components, rounds)
     top = replace(rules, epsilon=radii.upper)
@@ -240,7 +228,7 @@ def largest_change(norm: str, components: int) -> float:
 
 
 def wider_radii(radii: RadiusGrid, largest: float) -> list[RadiusGrid]:
-    """Return the grids of twice the radius, and so on, up to the largest possible change."""
+    """Return the grids with twice, four times, ... the radius, up to the largest possible change."""
     wider, upper = [], radii.upper
     while upper < largest:
         upper = min(2 * upper, largest)
@@ -261,7 +249,7 @@ def run_at(
     """Run an attack at a radius for each image.
 
     Args:
-        row: the implementation; different radii need one that takes them (`supports_per_image_radii`).
+        row: the implementation. Different radii need one with `supports_per_image_radii`.
         classifier: the model under attack.
         inputs: clean images, shape (n, C, H, W).
         labels: shape (n,).
@@ -281,7 +269,7 @@ def run_at(
 
 
 def alike(values: Tensor, *, mixed: bool) -> list[Tensor]:
-    """Return the images that can run together, as indices into `values`: all if radii may be mixed, else equal ones."""
+    """Return groups of images that can run together, as indices: all if radii may be mixed, else one per radius."""
     if mixed:
         return [torch.arange(len(values), device=values.device)]
     return [(values == value).nonzero()[:, 0] for value in values.unique()]
@@ -294,11 +282,10 @@ Attack = Callable[[Tensor, Tensor, int, Tensor], AttackResult]
 class Bisection:
     """Bisection over a grid of radii, synchronous over images: the smallest node at which each is fooled.
 
-    A round is one run of the attack if the library takes a radius for each image, otherwise one for each node. `state`
-    starts as the result of the first settings at the largest radius on all images; `finish` completes it. `choice` is
-    the
-    number of the settings that reached the smallest node of each image, None without an example; `searched` the largest
-    radius tried for each image, with all settings if it was not fooled.
+    A round is one run of the attack if the library accepts a radius for each image; otherwise it is one run for each
+    node. `state` starts as the result of the first settings at the largest radius on all images; `finish` completes it.
+    `choice` is the number of the settings that reached the smallest node of each image, None without an example;
+    `searched` the largest radius tried for each image, with all settings if it was not fooled.
     """
 
     def __init__(
@@ -339,9 +326,8 @@ class Bisection:
     def search_below(self, number: int, max_queries: int | None) -> None:
         """Search one choice of settings below the best node of each image.
 
-        The first settings have been run at the largest radius already. The others, and all after `extend`, are tried
-        one node
-        below the best first, and bisected if they succeed there.
+        The first settings have already run at the largest radius. The other settings, and all settings after `extend`,
+        are first tried one node below the best, and bisected if they succeed.
         """
         low, high = torch.full_like(self._node, self._failed_at), self._node.clone()
         started = number == 0 and not self._failed_at
@@ -363,13 +349,16 @@ class Bisection:
             aim = (low + high) // 2
 
     def finish(self) -> AttackResult:
-        """Report images that needed fewer runs than planned; return the best, with the radius of each image's node."""
+        """Return the best result, with the radius of each image's node.
+
+        Progress is reported for images that needed fewer runs than planned.
+        """
         best = self.state.finish()
         self._progress(int(best.attacked.sum()) - self._reported)
         return replace(best, budget=self._reached.where(best.attacked, 0.0))
 
     def _attempt(self, rows: Tensor, nodes: Tensor, number: int) -> Tensor:
-        """Attack these images at their nodes; return which are fooled, shape (rows,) bool."""
+        """Attack these images at their nodes, and return which were fooled, shape (rows,) bool."""
         missed = torch.zeros_like(self._closed[rows])
         radii = self._radii_at(nodes)
         try:
@@ -403,7 +392,7 @@ class Bisection:
         return torch.tensor([self._radii.at(node) for node in nodes.tolist()], dtype=torch.double, device="cpu")
 
     def _count(self, rows: Tensor) -> None:
-        """Count one more run of these images, and report progress in whole images."""
+        """Count one more run for each of these images, and report progress in whole images."""
         self.state.runs[rows] += 1
         self._done += len(rows)
         new = min(self._done // self._planned, int(self.state.best.attacked.sum())) - self._reported

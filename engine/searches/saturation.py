@@ -1,4 +1,4 @@
-"""Saturation radius of an attack: where its success stops growing (CANARY, 3.2.1)."""
+"""Saturation radius of an attack: the smallest radius beyond which it fools no more images (CANARY, 3.2.1)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -53,8 +53,7 @@ class Saturation(NamedTuple):
     """Saturation radius, None if the ratio still grows; the radii tried, ascending, and the ratio at each.
 
     `attacked` is the number of images behind the ratios; `violations` the number of invalid results at each radius,
-    which
-    count as not fooled.
+    which count as not fooled.
     """
 
     epsilon: float | None
@@ -82,15 +81,11 @@ def saturating_budget(  # noqa: PLR0913 - the nouns of run_attack by position, t
     """Find the smallest radius at which a fixed-budget attack reaches its maximum success.
 
     The paper walks from a first radius: up while the misclassification ratio grows significantly, then down while it
-    does
-    not fall significantly. It gives neither the first radius, nor the step length, nor the significance. Here all radii
-    are
-    run, and the result is the smallest whose ratio is at most `threshold` below the highest. That is where the walk
-    ends if
-    the ratio only grows, but neither a flat start, where nothing succeeds yet, nor many small losses on the way down
-    can
-    mislead it. A ratio counts the images that the classifier gets right when clean, for a random model by the rates of
-    their samples.
+    does not fall significantly. It gives neither the first radius, nor the step length, nor the significance. Here all
+    radii are run, and the result is the smallest whose ratio is at most `threshold` below the highest. The walk gives
+    the same radius if the ratio only grows. Unlike the walk, this rule is not misled by small radii at which nothing
+    succeeds, or by many small losses on the way down. A ratio counts the images that the classifier gets right when
+    clean, for a random model by the rates of their samples.
 
     Args:
         implementation: a fixed-budget implementation, or its name: "foolbox:pgd".
@@ -142,10 +137,8 @@ class SaturatedResult(AttackResult):
     """Result of an attack at its saturation radius; passes and seconds include the runs at all radii.
 
     `saturation` has the radii tried and the rate fooled at each, `failed` those at which the library crashed on every
-    image
-    or cannot run, with the reason. `radius` is the radius of the result: `saturation.epsilon`, or the largest radius
-    tried
-    if the rate still rose there or nothing was fooled.
+    image or cannot run, with the reason. `radius` is the radius of the result: `saturation.epsilon`, or the largest
+    radius tried if the rate still rose there or nothing was fooled.
     """
 
     saturation: Saturation
@@ -170,25 +163,24 @@ def at_saturation(  # noqa: PLR0913 - the nouns of run_attack by position, the c
 ) -> SaturatedResult:
     """Run a fixed-budget attack at doubling radii, and return the run at its saturation radius.
 
-    Nine radii are run. While the rate of fooled images still grows at the last one and the threat model sets no limit,
-    twice as large ones follow, up to the largest change that [0, 1] allows. While the first one has the highest
-    success,
-    half as large ones follow, up to eight. The result is from the smallest radius whose rate is at most 0.01 below the
-    highest. The radius is common to all images: the run is that of `run_attack` at this radius.
+    Nine radii are run. While the rate of fooled images still grows at the largest radius and the threat model sets no
+    limit, the radius is doubled, up to the largest change that [0, 1] allows. While the smallest radius has the highest
+    rate, the radius is halved, up to eight times. The result is from the smallest radius whose rate is at most 0.01
+    below the highest. The radius is common to all images: the run is that of `run_attack` at this radius.
 
     Args:
         implementation: a fixed-budget implementation, or its name: "foolbox:pgd".
         classifier: the model under attack.
         inputs: clean images in [0, 1], shape (N, C, H, W).
         labels: ground truth, int64, shape (N,).
-        threat_model: norm, targeted, and the largest radius; without epsilon the radii are 1/16 to 16 of the customary
-            one (`default_epsilon`) at first.
+        threat_model: norm, targeted, and the largest radius. Without epsilon, the radii start as 1/16 to 16 times the
+            customary one (`default_epsilon`).
         targets: target classes, shape (N,), for a targeted threat model.
         seed: random seed.
         first: index of the first image in the whole data set.
         logits: logits of the clean images, if known.
         pixels: whether success and distance are measured on 8-bit images, also in the search.
-        progress: called with the number of images that the work since the last call amounts to.
+        progress: called with the increase in progress since the last call, as a number of images.
         **parameters: canonical parameters; `max_queries` applies at each radius, and `step_size` may be relative to it.
 
     Raises:
@@ -245,7 +237,7 @@ def at_saturation(  # noqa: PLR0913 - the nouns of run_attack by position, the c
 
 
 def _nothing_ran(row: Implementation, errors: Sequence[AttackFailed | Unsupported]) -> Exception:
-    """Return the error if no radius gave a result: a crash if there was one, otherwise that of the largest radius."""
+    """Return the error if no radius gave a result: a library's crash, otherwise the error at the largest radius."""
     crash = next((error for error in errors if isinstance(error, AttackFailed)), None)
     return errors[-1] if crash is None else AttackFailed(f"{row.name} crashed at every radius: {crash}")
 
@@ -257,7 +249,7 @@ def check_has_radius(row: Implementation) -> None:
 
 
 def _check(row: Implementation, threat_model: ThreatModel, components: int, parameters: Values) -> None:
-    """Raise an error for settings that no run supports, at any of the radii."""
+    """Raise an error for settings that are unsupported at one of the radii."""
     check_learns_nothing(row)
     check_has_radius(row)
     for radius in saturation_radii(threat_model, components):
@@ -265,7 +257,9 @@ def _check(row: Implementation, threat_model: ThreatModel, components: int, para
 
 
 def saturation_radii(threat_model: ThreatModel, components: int) -> list[float]:
-    """Return the radii that are always run, ascending: nine, each twice the one before, up to a limit.
+    """Return the nine radii that are always run, ascending.
+
+    Each is twice the previous one, up to the limit of the threat model.
 
     Raises:
         Unsupported: for a norm without radii.
@@ -278,7 +272,7 @@ def saturation_radii(threat_model: ThreatModel, components: int) -> list[float]:
 
 
 def _wider_radii(threat_model: ThreatModel, upper: float, components: int) -> list[float]:
-    """Return the radii that follow while the rate grows; [] beyond a given limit."""
+    """Return the larger radii to run while the fooled rate grows; [] if the threat model's limit is reached."""
     largest, wider = largest_change(threat_model.norm, components), [upper]
     while threat_model.epsilon is None and wider[-1] < largest:
         wider.append(min(2 * wider[-1], largest))
@@ -286,7 +280,7 @@ def _wider_radii(threat_model: ThreatModel, upper: float, components: int) -> li
 
 
 def _narrower_radii(threat_model: ThreatModel, lower: float) -> list[float]:
-    """Return the radii that follow while the smallest one is saturated; for l0 at least `LEAST_L0` components."""
+    """Return the smaller radii to run while the smallest radius is saturated; in l0 at least `LEAST_L0` components."""
     halves = [lower / 2**number for number in range(1, _HALVINGS + 1)]
     if threat_model.norm != "l0":
         return halves
@@ -294,7 +288,7 @@ def _narrower_radii(threat_model: ThreatModel, lower: float) -> list[float]:
 
 
 def _share_fooled(result: AttackResult) -> float:
-    """Return the rate of attacked images that are fooled, for a random model by the rates of their samples."""
+    """Return the rate of attacked images that are fooled; for a random model, the mean rate of fooled samples."""
     return float(result.fooled_rate.sum()) / max(1, int(result.attacked.sum()))
 
 
@@ -305,7 +299,7 @@ def _near(ratios: Mapping[float, float], threshold: float = THRESHOLD) -> list[f
 
 
 def _may_grow(ratios: Mapping[float, float], threshold: float = THRESHOLD) -> bool:
-    """Whether a larger radius may fool more: nothing is fooled yet, or the last radius is the best and not perfect."""
+    """Whether a larger radius may fool more: none is fooled yet, or the last radius has the highest ratio, below 1."""
     highest = max(ratios.values())
     return highest == 0 or (highest < 1 and _near(ratios, threshold)[0] == max(ratios))
 

@@ -1,4 +1,4 @@
-"""Runs of one attack, on the model or on a surrogate; and conversion of results to 8-bit images."""
+"""Runs of one attack, on the model or on a surrogate, and conversion of results to 8-bit images."""
 
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -35,11 +35,12 @@ def run_single(  # noqa: PLR0913 - the nouns of run_attack by position, the choi
 
     Args:
         row: the implementation.
-        classifier: the model that examples are judged on.
+        classifier: the model on which examples are judged.
         inputs: clean images in [0, 1], shape (N, C, H, W).
         labels: ground truth, int64, shape (N,).
         threat_model: norm, epsilon, targeted.
-        surrogate: model that the examples are made on; an attack fitted there queries the classifier itself.
+        surrogate: model on which the examples are made; an attack that was fitted on the surrogate queries
+            `classifier`.
         with_curves: whether to record the distance of each image's nearest adversarial example against passes, for a
             minimum-norm attack in the judge's precision.
         pixels: whether success and distance are measured on 8-bit images.
@@ -67,7 +68,10 @@ def run_single(  # noqa: PLR0913 - the nouns of run_attack by position, the choi
 
 
 def _is_rounded(precision: str | None) -> bool:
-    """Whether an attack's passes on a CPU have lower precision than the judge's; None for torch's setting."""
+    """Whether an attack's passes on a CPU have a lower precision than the judge's.
+
+    A precision of None means torch's setting.
+    """
     return is_autocast() if precision is None else precision != "float32"
 
 
@@ -82,7 +86,8 @@ def round_to_8bit(result: Result, classifier: Classifier, inputs: Tensor) -> Res
 
     Distances are between the rounded example and the rounded clean image. An example that rounding moves outside the
     radius is rounded towards the clean image instead, and counts as not fooled if it is still outside. An example that
-    fails before rounding is no success after it, and non-finite logits after rounding make the result invalid.
+    does not fool the model before rounding is not a success after it. Non-finite logits after rounding make the result
+    invalid.
 
     Args:
         result: result of an attack.

@@ -1,4 +1,4 @@
-"""Checks for misleading settings: steps that cannot reach the radius, and samples averaged twice."""
+"""Warnings about misleading settings: steps that cannot reach the radius, and samples averaged twice."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +17,8 @@ _ANSWERS = "eot_iter"  # libraries' name for the number of samples at one point 
 def max_step_distance(row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]) -> float | None:
     """Return how far an attack can move from its start, in units of the radius: steps x step size / epsilon.
 
-    Missing parameters have the library's defaults. A search has no radius: an absolute step is not compared with one.
+    Missing parameters have the library's defaults. A search has no fixed radius, so absolute step sizes are not
+    examined.
 
     Args:
         row: implementation of a fixed-budget attack.
@@ -92,11 +93,11 @@ def with_reaching_step_size(
 ) -> dict[str, Any]:
     """Return the parameters of a search, with a step size that reaches every radius if the library's does not.
 
-    A given step size stays.
+    A given step size is kept.
 
     Args:
         row: implementation of a fixed-budget attack.
-        threat_model: with the largest radius of the search.
+        threat_model: norm, and the largest radius of the search.
         parameters: canonical parameters.
     """
     if "step_size" in parameters or not accepts_parameter(row, "step_size"):
@@ -109,7 +110,9 @@ def with_reaching_step_size(
 
 
 def warn_repeated_draws(row: Implementation, norm: str, parameters: Mapping[str, Any], eot: int) -> str | None:
-    """Return a warning if an attack averages samples at one point that are already means; otherwise None.
+    """Return a warning if an attack averages several samples although each is already a mean of samples.
+
+    Otherwise None.
 
     Args:
         row: implementation of any attack.

@@ -1,6 +1,7 @@
-"""Worst-case search: attacks run in turn on the same images, each on those that are not fooled yet.
+"""Worst-case search: attacks run in turn, each on the images that the attacks before it have not fooled.
 
-For a random model an image is finished when all of its samples are fooled, because a later attack may fool more.
+For a random model, attacks continue on an image until all of its samples are fooled, because a later attack may fool
+more samples.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,13 +21,13 @@ _VERSION = "1"  # part of the key of a run, raised whenever the result of the sa
 
 
 class WorstCase(Search):
-    """`worst-case(A,B,...)`: attacks in turn, each on the images that none before it has fooled."""
+    """`worst-case(A,B,...)`: attacks run in turn, each on the images that the attacks before it have not fooled."""
 
     kind = "worst-case"
     stands_for_several = sums_up = True
 
     def find_row(self) -> Implementation:
-        """Return the implementation that represents all: it has the norms common to all."""
+        """Return an implementation that represents all attacks, with their common norms."""
         rows = [find_implementation(each) for each in self.members]
         return joint_row(",".join(row.name for row in rows), rows, "Worst case", "fixed-budget")
 
@@ -82,10 +83,8 @@ class WorstCaseResult(AttackResult):
     """Result of a worst case of several attacks, and their total cost.
 
     `winner` is the index of the attack whose example fools each image, (N,) int64, -1 without an example; `tried` is
-    the
-    number of attacks that ran on it, (N,) int64: none after the winner, unless the model is random, and none on an
-    image
-    that is wrong when clean.
+    the number of attacks that ran on each image, (N,) int64. No attack runs after the winner, unless the model is
+    random, or on an image that is misclassified when clean.
     """
 
     winner: Tensor
@@ -107,10 +106,9 @@ def run_worst_case(  # noqa: PLR0913 - the nouns of run_attack by position, the 
 ) -> WorstCaseResult:
     """Run the attacks of a worst case in their order, each on the images that none before it has fooled.
 
-    An image is fooled if one attack fools it validly; for a random model the example counts that fools most of its
-    samples.
-    If no attack fools an image, an invalid result in one run makes the whole invalid, and the image does not count as
-    robust. Its example is that of the last usable run.
+    An image is fooled if one attack fools it validly. For a random model, the example that fools most of its samples
+    counts. If no attack fools an image and one of the results is invalid, the worst case is invalid and the image does
+    not count as robust. Its example is that of the last usable run.
 
     Args:
         members: the attacks by name, in their order.
@@ -161,14 +159,17 @@ def run_worst_case(  # noqa: PLR0913 - the nouns of run_attack by position, the 
 
 
 class _Passes:
-    """Progress callback of one attack: passes queries on, and reports images when no further attack follows."""
+    """Progress callback of one attack.
+
+    It forwards queries, and reports images if no further attack will run on them.
+    """
 
     def __init__(self, progress: Callable[[int], object] | None):
         self._progress = progress
         self.asked: Any = getattr(progress, "asked", None)
 
     def __call__(self, images: int) -> None:
-        """Ignore images that one attack has finished."""
+        """Ignore images that one attack has finished, because later attacks may run on them."""
 
     def report(self, images: int) -> None:
         """Report finished images."""
@@ -186,7 +187,7 @@ def _begin(result: AttackResult) -> WorstCaseResult:
 
 
 def _take(total: WorstCaseResult, rows: Tensor, result: AttackResult, place: int) -> WorstCaseResult:
-    """Add a further attack on some images: its cost, and its examples where they are better than those so far."""
+    """Add an attack's result on some images: its cost, and its examples that are better than the current ones."""
     add_costs(total, rows, result)
     total.tried[rows] += 1
     fooled, before, after = total.success[rows], total.fooled_rate[rows], result.fooled_rate

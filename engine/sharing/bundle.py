@@ -43,7 +43,7 @@ def write_bundle(
     Args:
         folder: results folder of `davylamp evaluate`, only read.
         path: ZIP file.
-        terms: licence, creator, name and description. None to state none.
+        terms: licence, creator, name and description. None to leave them unstated.
         images: whether to include stored adversarial images.
 
     Raises:

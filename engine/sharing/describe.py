@@ -21,9 +21,9 @@ class SharingTerms:
     """Licence, creator, title and description, given by the person who shares the results.
 
     Args:
-        licence: SPDX identifier, such as "CC-BY-4.0"; "" for not stated, which every file repeats.
+        licence: SPDX identifier, such as "CC-BY-4.0"; "" if not stated, as every file then mentions.
         creator: person or organisation; "" for not stated.
-        name: title of the data set; "" for one from models and data.
+        name: title of the data set; "" for a title made from models and data.
         description: a sentence; "" for a summary of the content.
 
     Raises:
@@ -60,7 +60,7 @@ class SharedTables:
     records: Mapping[str, int] = field(default_factory=dict)
 
     def distinct(self, column: str) -> list[str]:
-        """Return the sorted values of a column of the runs; [] if there are none."""
+        """Return the sorted values of a column of the runs; [] if there are no values."""
         table = self.tables.get("cells")
         if table is None or column not in table.column_names:
             return []
@@ -101,7 +101,7 @@ class SharedTables:
 
 
 def card_of(shared: SharedTables) -> str:
-    """Return README.md of the data set."""
+    """Return the content of README.md, the data card."""
     terms, lines = shared.terms, []
     lines += [f"# {_plain(shared.name)}", "", _plain(shared.description), ""]
     lines += [f"- models: {_listed(shared.distinct('model'))}", f"- data: {_listed(shared.distinct('data'))}"]
@@ -124,7 +124,7 @@ def card_of(shared: SharedTables) -> str:
 
 
 def licence_text(terms: SharingTerms) -> str:
-    """Return LICENSE.txt."""
+    """Return the content of LICENSE.txt."""
     if not terms.licence:
         return f"{_UNSTATED.capitalize()}.\n"
     by = f" Made by {terms.creator}." if terms.creator else ""
@@ -137,7 +137,7 @@ def licence_url(licence: str) -> str:
 
 
 def manifest_of(shared: SharedTables) -> dict[str, Any]:
-    """Return bundle.json: format of the bundle, content, and configuration of every run."""
+    """Return the content of bundle.json: format of the bundle, its files, and the configuration of every run."""
     cells = shared.tables.get("cells")
     return {
         "bundle": 1,
@@ -163,5 +163,5 @@ def _listed(names: list[str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a text without characters that are markup in the card."""
+    """Return a text without characters that are Markdown markup."""
     return re.sub(r"[`|<>\[\]\r\n]", "_", text)

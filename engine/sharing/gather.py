@@ -23,7 +23,7 @@ class Disagreement(NamedTuple):
 
     Args:
         kind: kind of the records.
-        key: key of the records.
+        key: key that both records have.
         title: description of the record.
         reason: columns that differ, and the files.
     """
@@ -49,7 +49,7 @@ class MergePlan:
         conflicts: records on which two folders disagree.
         damaged: message for every damaged file.
         notes: notes on automatic choices and omissions.
-        failed: models and implementations that could not take part, with the reason.
+        failed: models and implementations that could not be evaluated, with the reason.
     """
 
     folders: list[Path]
@@ -61,7 +61,7 @@ class MergePlan:
 
 
 class _Chosen(NamedTuple):
-    """The selected file of a key, the folders with the same result, and whether it is a failure."""
+    """The selected file of a key, the folders with the same result, and whether the result is a failure."""
 
     path: Path
     agreeing: frozenset[int]
@@ -115,7 +115,7 @@ def _choose(
     gathered: MergePlan,
     cell: _Chosen | None,
 ) -> _Chosen | None:
-    """Return the selected file of a key; None if there is no usable file or no choice."""
+    """Return the selected file of a key; None if no file is usable, or if a conflict is unresolved."""
     origin = {path: place for place, store in enumerate(stores) for path in store.files(kind, key)}
     records = _sound(origin, kind, key, gathered)
     if cell is not None:
@@ -165,7 +165,7 @@ def _prefer(
     stores: Sequence[ResultsStore],
     prefer: str | Path | None,
 ) -> Path | None:
-    """Return the file chosen by the user's preference; None if there is no choice."""
+    """Return the file that the user's preference selects; None if it is not given or does not decide."""
     if prefer is None:
         return None
     if prefer == NEWEST:
@@ -206,7 +206,7 @@ def _join_failures(stores: Sequence[ResultsStore], damaged: list[str]) -> dict[s
 def _gather_images(
     stores: Sequence[ResultsStore], chosen: Mapping[Kind, Mapping[str, _Chosen]], gathered: MergePlan
 ) -> None:
-    """Select the stored images; those of a run are taken from folders with its selected result."""
+    """Select the stored images. Images of a run come only from folders with the run's selected result."""
     everywhere = [list_images(store.folder) for store in stores]
     for name in sorted({name for names in everywhere for name in names}):
         record = chosen["cells"].get(name.partition("-")[0]) or chosen["parts"].get(name)

@@ -45,8 +45,8 @@ def merge_folders(
 ) -> MergeSummary:
     """Merge results folders into a new one.
 
-    The new folder is filled next to its place and moved there when complete; files of an interrupted merge are reused.
-    The sources are only read.
+    The new folder is filled under a temporary name next to `out` and renamed when it is complete. Files of an
+    interrupted merge are reused. The sources are only read.
 
     Args:
         folders: at least two folders, or bundles opened by `open_results`.
@@ -76,7 +76,7 @@ def merge_folders(
             draft.rename(target)
         Path(lock.lock_file).unlink(missing_ok=True)
     except Timeout as error:
-        raise Unavailable(f"another process is merging into {target}; wait until it finishes") from error
+        raise Unavailable(f"a different process is merging into {target}; wait until it finishes") from error
     except OSError as error:
         if isinstance(error, Unavailable):
             raise
@@ -107,7 +107,7 @@ def check_mergeable(gathered: MergePlan) -> MergePlan:
 
 
 def place_files(draft: Path, gathered: MergePlan, place: Callable[[Path, Path], object]) -> None:
-    """Put every selected file into an existing folder, and mark it as a results folder.
+    """Put every selected file into an existing folder, and mark this as a results folder.
 
     Files placed by an interrupted merge are reused; its other files are deleted.
     """
@@ -172,7 +172,7 @@ def _count_files(folder: Path) -> dict[str, int]:
 
 
 def _fill(draft: Path, gathered: MergePlan, place: Callable[[Path, Path], object]) -> list[str]:
-    """Fill the draft; return a note for each server whose usage was added up."""
+    """Fill the temporary folder. Return a note for each server whose usage was summed."""
     draft.mkdir(exist_ok=True)
     place_files(draft, gathered, place)
     join_parts(draft)
@@ -191,10 +191,10 @@ def _check_preference(folders: Sequence[str | Path], prefer: str | Path | None) 
 
 
 def check_target(out: str | Path) -> Path:
-    """Return the path of a new folder, if it can be created.
+    """Return the path of the new folder, after checking that it can be created.
 
     Raises:
-        Unavailable: If something exists there, or its parent does not.
+        Unavailable: If the path exists, or its parent folder does not.
     """
     target = expand_path(out).resolve()
     if target.is_dir() and not any(target.iterdir()):

@@ -1,4 +1,4 @@
-"""Opens results for reading: a folder, a bundle, or several of them as one."""
+"""Opens results for reading: a folder, a bundle, or several of these merged."""
 
 import contextlib
 import shutil
@@ -29,8 +29,8 @@ def open_results(*sources: str | Path) -> Iterator[Path]:
         sources: at least one results folder or bundle.
 
     Raises:
-        FoldersDisagree: If two of them have different records under one key.
-        InvalidInput: If a bundle is refused, or, among several, a file is damaged.
+        FoldersDisagree: If two sources have different records under one key.
+        InvalidInput: If a bundle is invalid or, with several sources, a file is damaged.
         Unavailable: If one does not exist.
     """
     if not sources:

@@ -1,4 +1,4 @@
-"""Unpacks untrusted bundles: every name, size and checksum is verified before anything counts as a result."""
+"""Unpacks untrusted bundles. Every name, size and checksum is verified before a file counts as a result."""
 
 import hashlib
 import json
@@ -95,7 +95,7 @@ def _unpack(source: Path, draft: Path) -> MergeSummary:
 
 
 def _check_entries(bundle: zipfile.ZipFile, source: Path) -> dict[str, zipfile.ZipInfo]:
-    """Return the files of a bundle by name, if all are allowed."""
+    """Return the files of a bundle by name, after checking that every file is allowed."""
     entries: dict[str, zipfile.ZipInfo] = {}
     listed = bundle.infolist()
     if len(listed) > _MOST:
@@ -130,7 +130,7 @@ def _why_refused(entry: zipfile.ZipInfo, entries: Mapping[str, zipfile.ZipInfo])
 
 
 def _read_checksums(bundle: zipfile.ZipFile, entries: Mapping[str, zipfile.ZipInfo], source: Path) -> dict[str, str]:
-    """Return SHA-256 by name, for exactly the other files."""
+    """Return SHA-256 checksums by name. Raises InvalidInput unless they cover exactly the other files."""
     if entries[CHECKSUMS].file_size > _TEXT:
         raise InvalidInput(f"refused: {CHECKSUMS} of {source} is larger than {_TEXT} bytes")
     lines = bundle.read(CHECKSUMS).decode("utf-8").splitlines()
@@ -165,7 +165,7 @@ def _check_manifest(draft: Path, source: Path) -> None:
 
 
 def _check_arrays(path: Path, title: str, left: int) -> int:
-    """Return the unpacked size of an image file, if it contains only plain arrays of the stated sizes."""
+    """Return an image file's unpacked size, after checking that it has only plain arrays of the declared sizes."""
     total = 0
     try:
         with zipfile.ZipFile(path) as arrays:

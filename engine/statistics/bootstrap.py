@@ -1,4 +1,4 @@
-"""Percentile intervals by resampling images, computed as products of matrices of counts."""
+"""Percentile intervals by resampling images, computed as matrix products with the counts of each resample."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -31,10 +31,10 @@ class Estimate(NamedTuple):
 
 
 class Replicates(NamedTuple):
-    """A mean as sums and counts, (R,) each; row 0 is the images themselves.
+    """A mean as sums and counts, (R,) each, for R - 1 resamples. Row 0 is for the images themselves.
 
     `n` is the number of images, counted once for each attack; `different` is the number of distinct images, 0 if all
-    are.
+    images are distinct.
     """
 
     total: np.ndarray
@@ -44,13 +44,15 @@ class Replicates(NamedTuple):
 
     @property
     def ratio(self) -> np.ndarray:
-        """The mean in each replicate, (R,); NaN if it contains no defined image."""
+        """The mean in each replicate, (R,); NaN if the replicate has no image with a defined value."""
         with np.errstate(invalid="ignore", divide="ignore"):
             return self.total / self.count
 
 
 def resample(images: int, replicates: int, seed: int) -> np.ndarray:
-    """Return how often each image is drawn. Equal arguments give equal counts, so that runs stay paired.
+    """Return how often each image is drawn in each replicate.
+
+    Equal arguments give equal counts, so that runs stay paired.
 
     Args:
         images: number of images, at least 1.
@@ -75,7 +77,7 @@ def resample(images: int, replicates: int, seed: int) -> np.ndarray:
 
 
 def bootstrap_means(counts: np.ndarray, values: np.ndarray) -> list[Replicates]:
-    """Return the mean over the defined values of every column.
+    """Return, for every column, the mean over its defined values in each replicate.
 
     Args:
         counts: from `resample`, shape (R, n), as floating point numbers if it is used many times.
@@ -98,12 +100,12 @@ def bootstrap_means(counts: np.ndarray, values: np.ndarray) -> list[Replicates]:
 
 
 def draws_of(values: np.ndarray, n: int) -> Replicates:
-    """Return replicates of a statistic that is not a mean over images, (R,)."""
+    """Wrap a statistic that is not a mean over images, (R,), as replicates."""
     return Replicates(values, np.ones(len(values)), n)
 
 
 def interval(draws: np.ndarray, n: int, different: int = 0) -> Estimate:
-    """Return the value and its expanded percentile interval (`tail_probability`), without undefined replicates.
+    """Return the value and its expanded percentile interval (`tail_probability`), ignoring undefined replicates.
 
     There is no interval (NaN) for fewer than `FEWEST` images, or if all replicates are equal: an interval of zero width
     would claim certainty. Rates have intervals of their own (`proportion_interval`).
@@ -111,7 +113,7 @@ def interval(draws: np.ndarray, n: int, different: int = 0) -> Estimate:
     Args:
         draws: the estimate on the images themselves, then in every replicate, shape (R,).
         n: number of images behind it.
-        different: number of distinct images, or 0 if all of them are distinct.
+        different: number of distinct images, or 0 if all images are distinct.
     """
     low, high = (float(ends[0]) for ends in interval_bands(draws[:, None], tail_probability(different or n)))
     if (different or n) < FEWEST or low == high or math.isclose(low, high, rel_tol=1e-12):  # sums round
@@ -138,7 +140,7 @@ def interval_bands(draws: np.ndarray, tail: float = TAIL) -> tuple[np.ndarray, n
 
 
 def draw_macro_f1(counts: np.ndarray, labels: np.ndarray, predicted: np.ndarray) -> np.ndarray:
-    """Compute `metrics.macro_f1` over the classes that occur, shape (R,); labels and predictions (n,)."""
+    """Compute `metrics.macro_f1` of the classes that occur, (R,), from counts, labels (n,) and predictions (n,)."""
     classes = np.unique(np.concatenate([labels, predicted]))
     right = labels == predicted
 
@@ -153,7 +155,7 @@ def draw_macro_f1(counts: np.ndarray, labels: np.ndarray, predicted: np.ndarray)
 
 
 def _sums_by_class(drawn: np.ndarray, of_images: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Return the number of drawn images (R, n) of each class, (R, C); `of_images` is the class of each image, (n,)."""
+    """Return how many drawn images each class has, (R, C), given counts (R, n) and the class of each image, (n,)."""
     order = np.argsort(of_images, kind="stable")
     met, begins = np.unique(of_images[order], return_index=True)
     sums = np.zeros((len(drawn), len(classes)))
@@ -185,7 +187,7 @@ def draw_optimality(counts: np.ndarray, distances: np.ndarray, best: np.ndarray)
 
 
 def _largest_drawn(counts: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return the largest value (n,) among the images of each replicate, (R,); arbitrary for an empty replicate."""
+    """Return the largest of the values (n,) over each replicate's images, (R,); arbitrary for an empty replicate."""
     order = np.argsort(-values, kind="stable")
     place, left, looked = np.zeros(len(counts), int), np.arange(len(counts)), 0
     while len(left) and looked < len(order):
@@ -204,7 +206,8 @@ def draw_half_distortion(counts: np.ndarray, distances: np.ndarray, measured: fl
         measured: value of the metric, if known.
 
     Returns:
-        Infinite if no image is fooled; NaN if no image is right, or all are fooled at one distance, which no rate fits.
+        Shape (R,). Infinite if no image is fooled. NaN if no clean image is classified correctly, or if all are fooled
+        at the same distance, which no exponential fits.
     """
     fallen = np.flatnonzero((distances > 0) & np.isfinite(distances))
     fallen = fallen[np.argsort(distances[fallen], kind="stable")]
@@ -221,11 +224,11 @@ def draw_half_distortion(counts: np.ndarray, distances: np.ndarray, measured: fl
 
 
 def _halves(fallen: np.ndarray, right: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """Compute the half distortion of each replicate, from the images fooled at each step (R, S) of those right (R,).
+    """Compute half distortions from each replicate's numbers of images: fooled at each step (R, S), correct (R,).
 
-    The accuracy just after step s is a_s = 1 - (fallen up to s) / right; only steps at which an image falls count. The
-    rate r of exp(-r d) minimises the sum over them of (exp(-r d_s) - a_s)^2. Without its constant this is two matrix
-    products for one rate after the other. Newton's method in ln r refines the best rate of a grid, within its
+    The accuracy just after step s is a_s = 1 - (fallen up to s) / right; only steps at which an image is fooled count.
+    The rate r of exp(-r d) minimises the sum over them of (exp(-r d_s) - a_s)^2. Without its constant this is two
+    matrix products for one rate after the other. Newton's method in ln r refines the best rate of a grid, within its
     neighbours; it makes no step if the curvature is not positive.
     """
     met = (fallen > 0).astype(float)
@@ -249,14 +252,14 @@ def _halves(fallen: np.ndarray, right: np.ndarray, steps: np.ndarray) -> np.ndar
 
 
 def _products(counts: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Return sums of columns (n, C) over the images of each replicate, (R, C)."""
+    """Return the sum of each column (n, C) over the images of each replicate, (R, C)."""
     return _by_groups(lambda drawn: drawn @ columns, counts, columns, _IN_CACHE)
 
 
 def _by_groups(
     function: Callable[[np.ndarray], np.ndarray], counts: np.ndarray, like: np.ndarray, most: int = _AT_ONCE
 ) -> np.ndarray:
-    """Apply a function to rows of counts, as many at once as memory allows."""
+    """Apply a function to rows of counts, in groups as large as memory allows."""
     parts = [function(counts[rows.start : rows.stop].astype(float)) for rows in _groups(len(counts), len(like), most)]
     return np.concatenate(parts)
 

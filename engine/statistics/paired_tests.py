@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 
 def min_images_for_significance(level: float) -> int:
-    """Return how many images must favour one attack, and none the other, for McNemar's p-value to be below `level`.
+    """Return how many images must all favour one attack for McNemar's p-value to be below `level`.
 
     With fewer pairs no outcome is significant, by McNemar's exact test or by Wilcoxon's.
     """
@@ -16,12 +16,12 @@ def min_images_for_significance(level: float) -> int:
 
 
 def min_images_for_equivalence(margin: float, level: float = 0.9) -> int:
-    """Return how many images with equal outcomes for both put `difference_interval` inside a margin on both sides."""
+    """Return how many images with equal outcomes are needed for `difference_interval` to be inside the margin."""
     return math.floor(math.log((1 - level) / 2) / math.log1p(-margin)) + 1
 
 
 def mcnemar(first: ArrayLike, second: ArrayLike) -> float:
-    """Compute the exact two-sided McNemar test: are the images that only one of two attacks fools split evenly?
+    """Compute the exact two-sided McNemar test of whether the images that only one attack fools are split evenly.
 
     Args:
         first: success of the first on each image, shape (n,), bool.

@@ -20,17 +20,18 @@ MARGIN = 0.05  # equivalence: success rates at most 5 points apart
 DISTANCE_MARGIN = 0.05  # equivalence of minimum-norm attacks: median ratio of distances at most 5 % from 1
 
 RULE = (
-    "identical: on every image compared success, prediction, largest change and a random projection "
-    "agree up to float32 rounding (1e-6), and at least one was moved. "
-    "weaker: exact McNemar test on success or, for attacks that look for the smallest change, Wilcoxon's test on the "
-    "distances where both succeed. The chance of any such mistake in one comparison (the implementations of one attack "
-    "on one model and its images, under one threat model) is 5 % at most (Bonferroni): p-values are shown as computed, "
-    "and one counts below 5 % divided by the number of pairs, and by 2 where a pair has both tests. Intervals have "
-    "that level, too: one that excludes 0 is a difference. "
-    "equivalent: success rates at most 5 points apart (both ends of the interval of the paired difference) and, for "
-    "the smallest change, the median ratio of distances within 5 % of 1. "
+    "identical: on every compared image, success, prediction, largest change and a random projection "
+    "agree up to float32 rounding (1e-6), and at least one image was changed. "
+    "weaker: exact McNemar test on success or, for minimum-norm attacks, Wilcoxon's test on the "
+    "distances if both succeed. The probability of a false difference in one comparison (the "
+    "implementations of one attack "
+    "on one model and its images, under one threat model) is at most 5 % (Bonferroni): p-values are uncorrected, "
+    "and significant below 5 % divided by the number of pairs, and by 2 if a pair has both tests. Intervals have "
+    "the same level: an interval that excludes 0 is a difference. "
+    "equivalent: success rates at most 5 points apart (both bounds of the interval of the paired difference) and, for "
+    "minimum-norm attacks, the median ratio of distances within 5 % of 1. "
     "no difference found: neither. undecided: too few images for any outcome to be significant. "
-    "broken: the implementation failed, or more than a tenth of its results are invalid through its own fault. "
+    "broken: the implementation failed, or more than a tenth of its results are invalid through its fault. "
     "A result that is invalid through the library's fault counts as a failure of the attack. One that is invalid "
     "through the model's fault, or for an unknown reason, is omitted and counted; the interval covers either outcome. "
 )
@@ -58,7 +59,7 @@ class PairedOutcomes(NamedTuple):
     queries: np.ndarray | None = None
 
     def invalid_by(self, *faults: Fault) -> np.ndarray:
-        """Return attacked images whose result is invalid through one of these faults (default: any), (n,) bool."""
+        """Return attacked images whose result is invalid, for one of these faults (default: for any), (n,) bool."""
         known = {kinds: bool(kinds) and (not faults or fault_of(kinds) in faults) for kinds in set(self.violations)}
         return self.attacked & np.array([known[kinds] for kinds in self.violations], bool)
 
@@ -96,18 +97,17 @@ class PairVerdict:
         p_distance: p-value of Wilcoxon's test on images where both succeed.
         only_a: images that only the first fools.
         only_b: images that only the second fools.
-        difference: success rate of the first less that of the second, with its interval at 1 - `level`, in which an
-            omitted image may count for either. It excludes 0 if and only if the difference is significant.
-        ratio: median of the first's distance over the second's on images where both succeed, with its interval.
+        difference: success rate of the first minus that of the second, with its interval at 1 - `level`. An omitted
+            image may count for either. The interval excludes 0 if and only if the difference is significant.
+        ratio: median ratio of the first's distance to the second's, on images where both succeed, with its interval.
         detectable: smallest number of images in favour of one that would have been significant.
         needed: smallest number of images with which an outcome can be significant.
         pairs: number of pairs judged together.
         tests: number of tests of this pair.
         reason: why there is no comparison; otherwise empty.
-        queries: mean queries of the weaker over those of the other, or of the first over the second if neither is
-            weaker;
-            NaN if unknown.
-        fades: whether the weaker one is not weaker after rounding to 8 bits.
+        queries: mean queries of the weaker divided by those of the other, or of the first divided by the second if
+            neither is weaker. NaN if unknown.
+        fades: whether the difference disappears when examples are rounded to 8 bits.
     """
 
     verdict: Verdict
@@ -130,7 +130,7 @@ class PairVerdict:
 
     @property
     def p(self) -> float:
-        """The p-value of the deciding test: on success, or on distances if only they differ."""
+        """p-value of the test that decides: the test of success, or of distances if only these differ."""
         by_distance = self.verdict == "weaker" and not self.is_apart
         return self.p_distance if by_distance else self.p_success
 
@@ -141,7 +141,7 @@ class PairVerdict:
 
     @property
     def costs(self) -> str:
-        """Caveats of a verdict on success: unequal queries, successes lost after rounding to 8 bits; or ""."""
+        """Caveats of a verdict on success, or "": unequal queries, and successes lost after rounding to 8 bits."""
         if self.verdict not in ("weaker", "equivalent"):
             return ""
         unequal = not math.isnan(self.queries) and not 1 / UNEQUAL_COST <= self.queries <= UNEQUAL_COST
@@ -175,7 +175,7 @@ class PairVerdict:
 
     @property
     def can_be_significant(self) -> bool:
-        """Whether some outcome with these images is significant."""
+        """Whether any outcome on these images could be significant."""
         return not self.reason and self.images >= self.needed
 
     @property
@@ -192,7 +192,7 @@ class PairVerdict:
 
 
 def corrected_level(tests: int) -> float:
-    """Return the level of each of several tests judged together: 5 % for all, by Bonferroni's correction."""
+    """Return the significance level of each of several tests, by Bonferroni's correction: 5 % for all together."""
     return SIGNIFICANT / max(1, tests)
 
 
@@ -210,11 +210,13 @@ def decide_verdict(
     Args:
         a: outcomes of the first.
         b: outcomes of the second, on the same images.
-        minimum_norm: whether they are minimum-norm attacks: distances count too, with each of two tests at half the
-            level.
+        minimum_norm: whether they are minimum-norm attacks. Then distances are also tested, and each of the two tests
+            has half the level.
         same: images for which both returned the same example, (n,) bool.
-        moved: images that one of them changed, (n,) bool; None for all. Two that return the clean image do not agree.
-        pairs: number of pairs judged together, including this one: at most 5 % of such sets contain an error.
+        moved: images changed by at least one of the two, (n,) bool; None for all. On other images both returned the
+            clean image, which is not counted as agreement.
+        pairs: number of pairs judged together, including this one. The levels are such that at most 5 % of such sets
+            contain a false difference.
     """
     both = a.attacked & b.attacked
     paired = both & ~a.invalid_by("model", "unknown") & ~b.invalid_by("model", "unknown")
@@ -287,7 +289,7 @@ def not_compared(broken: str, reason: str) -> PairVerdict:
 
 
 def _decide(numbers: PairVerdict, names: tuple[str, str], minimum_norm: bool, ranks: float) -> tuple[Verdict, str]:
-    """Return the verdict of the tests.
+    """Return the verdict of the tests, and the name of the weaker implementation.
 
     `ranks` is the signed-rank sum of distances, positive if the first's are larger.
     """
@@ -326,9 +328,9 @@ def _ratio_of_queries(a: PairedOutcomes, b: PairedOutcomes, both: np.ndarray) ->
 
 
 def _fades(strong: PairedOutcomes, weak: PairedOutcomes, paired: np.ndarray, level: float) -> bool:
-    """Whether the stronger one is no longer significantly stronger on 8-bit images.
+    """Whether the stronger implementation is no longer significantly stronger on 8-bit images.
 
-    For distances, where no difference of success has to be significant, the `level` is 0.
+    For a verdict on distances, `level` is 0, because no difference of success has to be significant.
     """
     if strong.success_8bit is None or weak.success_8bit is None or not paired.any():
         return False

@@ -1,6 +1,6 @@
 """Results folders: their files, and the read model that every view uses.
 
-Files: `atomic_files` writes files atomically, `checksummed` is a Parquet file with a checksum, `store` the folder,
+Files: `atomic_files` writes files atomically, `checksummed` has Parquet files with a checksum, `store` the folder,
 `record_validation` validates records, `columns` and `stored_columns` convert columns to tensors and arrays, and
 `plan_records` holds the states of evaluations.
 

@@ -25,7 +25,7 @@ __all__ = [
 LARGEST = 1 << 32  # bytes of a file that is read into memory
 
 
-def write_atomic(path: str | Path, data: bytes | str, *, advice: str = "choose another file for `out`") -> Path:
+def write_atomic(path: str | Path, data: bytes | str, *, advice: str = "choose a different file for `out`") -> Path:
     """Write a file atomically: write a draft in the same folder, sync it, and rename it. Text is encoded as UTF-8.
 
     If the path is not a regular file, such as /dev/stdout, it is written directly.
@@ -33,7 +33,7 @@ def write_atomic(path: str | Path, data: bytes | str, *, advice: str = "choose a
     Args:
         path: path of the file; its folder must exist.
         data: whole content.
-        advice: what to do if writing fails.
+        advice: sentence for the error message if writing fails.
 
     Raises:
         Unavailable: if it cannot be written; an existing file stays as it was.
@@ -54,7 +54,7 @@ def replace_file(path: Path, save: Callable[[Path], object]) -> None:
     """Let `save` write a draft in the same folder, then rename it to the file's name.
 
     Raises:
-        OSError: if that fails; no draft is left behind.
+        OSError: if that fails; the draft is then deleted.
     """
     draft = path.with_name(f".{uuid.uuid4().hex}.{path.name[-60:]}")
     try:
@@ -67,7 +67,7 @@ def replace_file(path: Path, save: Callable[[Path], object]) -> None:
 
 
 def read_regular_file(path: Path, largest: int = LARGEST) -> bytes:
-    """Return the bytes of a regular file.
+    """Return the bytes of a file, if it is a regular file.
 
     Raises:
         OSError: if it cannot be read.

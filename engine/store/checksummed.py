@@ -1,4 +1,4 @@
-"""Tables as Parquet files with a checksum: readable by any Parquet reader, and any altered byte is detected.
+"""Tables as Parquet files with a checksum. Any Parquet reader can read them, and any altered byte is detected.
 
 Also the shape of a table (`TableShape`), and reading single columns of a file from its footer.
 """
@@ -37,8 +37,7 @@ class TableShape:
     Args:
         schema: names and types of its columns, without metadata.
         rows: number of rows.
-        gaps: returns the number of missing values in the column at an index of the schema; a nested value counts as
-            one.
+        gaps: function from the index of a column to its number of missing values; a nested value counts as one value.
     """
 
     schema: pa.Schema
@@ -50,11 +49,9 @@ class TableShape:
 class Record:
     """Content of a file: a table with a row for each image, and metadata (`spec`, `status`, `versions`...).
 
-    If only some columns were requested, `table` has these and `of_file` is the shape of the whole file. `more` reads
-    further
-    columns by name, of the first rows only if a number is given. `replaces` lists the contents of the files that this
-    file
-    replaced.
+    If only some columns were requested, `table` has only these, and `of_file` is the shape of the whole file. `more`
+    reads further columns by name, of the first rows only if a number is given. `replaces` lists the content hashes of
+    the files that this file replaced.
     """
 
     table: pa.Table
@@ -192,7 +189,7 @@ def _numbers(column: pa.ChunkedArray) -> np.ndarray | None:
 
 
 def seal_table(table: pa.Table) -> bytes:
-    """Serialise a table as Parquet with a checksum of the whole file, because Parquet's own omit the headers."""
+    """Serialise a table as Parquet with a checksum of the whole file, because Parquet's checksums omit the headers."""
     schema, sink = table.schema, pa.BufferOutputStream()
     lists = [f"{field.name}.list.element" for field in schema if pa.types.is_fixed_size_list(field.type)]
     columns = lists + [field.name for field in schema if pa.types.is_float32(field.type)]
@@ -211,7 +208,7 @@ def seal_table(table: pa.Table) -> bytes:
 
 
 def _is_sealed(data: bytes) -> bool:
-    """Whether a file is, byte for byte, as it was written."""
+    """Whether the file's checksum is correct."""
     start = data.rfind(_SEAL)
     end = start + len(_UNSEALED)
     if start < 0:
@@ -223,10 +220,9 @@ def _is_sealed(data: bytes) -> bool:
 
 
 def open_parquet(source: Any) -> pq.ParquetFile:
-    """Open a Parquet file that is read by the calling thread only.
+    """Open a Parquet file for reading by the calling thread only.
 
-    Arrow's read-ahead threads may return buffers of a Python file object late: a process that ended meanwhile was
-    aborted.
+    Arrow's read-ahead threads may release buffers of a Python file object late, which aborts a process that is ending.
     """
     return pq.ParquetFile(source, pre_buffer=False)
 
@@ -244,7 +240,7 @@ def shape_of_file(file: pq.ParquetFile, reopen: Callable[[], AbstractContextMana
 
     Args:
         file: the open file.
-        reopen: opens it again, for the columns that are read.
+        reopen: opens the file again, to read columns.
     """
     schema, metadata = file.schema_arrow.remove_metadata(), file.metadata
     first, begins = 0, []
@@ -270,7 +266,7 @@ def shape_of_file(file: pq.ParquetFile, reopen: Callable[[], AbstractContextMana
 
 
 def read_columns(file: pq.ParquetFile, names: Collection[str] | None) -> pa.Table:
-    """Read those columns that the file has, in its order; None for all.
+    """Read the named columns that the file has, in the file's order; None for all columns.
 
     Parquet readers also match a name to the beginning of a path ("a" to "a.b"); such extra columns are dropped. A table
     without columns has no rows, whatever the file has: see `TableShape.rows`.
@@ -300,7 +296,7 @@ def _column_at(file: pq.ParquetFile, place: int) -> pa.ChunkedArray:
 
 
 def _stated_gaps(metadata: pq.FileMetaData, leaves: range) -> int | None:
-    """Return missing values by the statistics of all row groups; None if one of them has no statistics."""
+    """Return the missing values according to the statistics of all row groups; None if a group has no statistics."""
     total = 0
     for group in range(metadata.num_row_groups):
         columns = metadata.row_group(group)

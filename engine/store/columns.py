@@ -1,4 +1,4 @@
-"""Conversion between tensors, images and coverage bits and the columns of a record."""
+"""Conversion between tensors, images and coverage bits and a record's columns."""
 
 import io
 import math
@@ -40,11 +40,11 @@ def logits_of(table: pa.Table, name: str) -> Tensor:
 
 
 def column_of_maps(maps: Tensor | None, places: Sequence[int]) -> pa.Array:
-    """Convert activation maps, shape (N, h, w), to nested lists; null for images that are not examples.
+    """Convert activation maps, shape (N, h, w), to nested lists; null except for the first images.
 
     Args:
         maps: None if the model has no maps.
-        places: indices of the N images in the data; the first `EXAMPLES` are examples.
+        places: indices of the N images in the data; maps are stored for the first `EXAMPLES` images of the data.
     """
     if maps is None:
         return pa.nulls(len(places), _MAP)
@@ -72,7 +72,7 @@ def column_of_pictures(images: Tensor, places: Sequence[int]) -> pa.Array:
 
 
 def columns_of_curves(curves: Sequence[Sequence[tuple[int, float]]]) -> dict[str, pa.Array]:
-    """Convert the curves of distance against queries: one list of each for every image."""
+    """Convert curves of distance against queries to two columns with a list for every image."""
     passes = [[point[0] for point in curve] for curve in curves]
     distances = [[point[1] for point in curve] for curve in curves]
     return {
@@ -82,7 +82,10 @@ def columns_of_curves(curves: Sequence[Sequence[tuple[int, float]]]) -> dict[str
 
 
 def _offsets(sizes: np.ndarray, null: np.ndarray | None = None) -> pa.Array:
-    """Return the offsets of the lists of an Arrow column, and the end of the last; a null entry makes its list null."""
+    """Return the offsets of the lists of an Arrow column, including the end of the last list.
+
+    A null entry makes a list null.
+    """
     ends = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
     return pa.array(ends, mask=None if null is None else np.append(null, False))
 
@@ -124,7 +127,7 @@ def read_examples(store: ResultsStore, cell: AttackRun) -> Tensor:
 
 @dataclass(frozen=True)
 class Example:
-    """One of the first images, adversarial or clean: PNG bytes, activation map (h, w), confidence in `predicted`."""
+    """A picture of one image, adversarial or clean: PNG bytes, activation map (h, w), confidence in `predicted`."""
 
     place: int
     image: str
@@ -176,7 +179,10 @@ def _logits_of_rows(record: Record, name: str, places: np.ndarray) -> Tensor:
 
 
 class Reached(NamedTuple):
-    """Neurons of a layer covered by a set of images, bool: sections (units, sections), the others (units,)."""
+    """Neurons of a layer that a set of images covers, bool.
+
+    `sections` has shape (units, sections), the others (units,).
+    """
 
     sections: np.ndarray
     above: np.ndarray
@@ -184,7 +190,7 @@ class Reached(NamedTuple):
     most_active: np.ndarray
 
     def united(self, other: "Reached") -> "Reached":
-        """Return the coverage by either set."""
+        """Return the coverage by both sets of images together."""
         return Reached(*(mine | theirs for mine, theirs in zip(self, other, strict=True)))
 
 

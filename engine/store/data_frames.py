@@ -34,12 +34,11 @@ def load(folder: str | Path, *, heavy: bool = False, columns: Collection[str] | 
 
     Columns: `cell` (key of the run), `model` (with the first digits of its digest if one name has several weights),
     `implementation` and `attack` (with the surrogate, if there is one), `knowledge`, `minimum_norm`, `library`, `norm`,
-    `epsilon` (NaN for none; for an attack at saturation the given limit, and `radius` is the radius found), `targeted`,
-    `parameters` (JSON), `seed`, `data`, `pixels`, `model_digest`, `data_digest`, `version` (of the library, or of a
-    user's
-    code), then those of the records: `image`, `index`, `label`, `attacked`, `success`, `violated`, `robust`, `distance`
-    (inf: not fooled, 0: wrong when clean), `forwards`, ..., and one for each metric, by symbol. `invalid_by_model` and
-    `invalid_by_library` give the cause of results that are `violated`.
+    `epsilon` (NaN without a radius; for an attack at saturation the given limit, and `radius` is the radius found),
+    `targeted`, `parameters` (JSON), `seed`, `data`, `pixels`, `model_digest`, `data_digest`, `version` (of the library,
+    or of a user's code), then those of the records: `image`, `index`, `label`, `attacked`, `success`, `violated`,
+    `robust`, `distance` (inf: not fooled, 0: wrong when clean), `forwards`, ..., and one for each metric, by symbol.
+    `invalid_by_model` and `invalid_by_library` give the cause of results that are `violated`.
 
     Args:
         folder: a results folder of `davylamp evaluate`.
@@ -48,8 +47,7 @@ def load(folder: str | Path, *, heavy: bool = False, columns: Collection[str] | 
 
     Returns:
         The table. `attrs["damaged"]` lists files that were omitted as damaged, `attrs["failed"]` the failed runs by key
-        with
-        their reason, and `attrs["unknown"]` the runs omitted because this version does not have their attack.
+        with their reason, and `attrs["unknown"]` the runs omitted because this version does not have their attack.
 
     Raises:
         Unavailable: if there is no such folder, or no run in it.
@@ -110,11 +108,9 @@ def load_transfer(folder: str | Path) -> "pd.DataFrame":
 def load_outcomes(source: "str | Path | Results") -> "pd.DataFrame":
     """Load the columns of `load` that rankings need, in a tenth of the memory.
 
-    As in tables, each model has a unique name, images that were run again count once, and results of code that was
-    edited
-    since are omitted. Texts, and values that are the same on all images of a run, are pandas categories; the images of
-    a
-    run are in the order of its record. Without random models there is no column `draws_fooled`.
+    As in tables, each model has a unique name, repeated images count once, and results of code that was edited later
+    are omitted. Texts, and values that are the same on all images of a run, are pandas categories; the images of a run
+    are in the order of its record. Without random models there is no column `draws_fooled`.
 
     Args:
         source: a results folder of `davylamp evaluate`, or results that were read.
@@ -173,10 +169,10 @@ def run_columns(cell: AttackRun) -> dict[str, Any]:
 def results_on_original(folder: str | Path, results: "pd.DataFrame", originals: Mapping[str, str]) -> "pd.DataFrame":
     """Return the rows of undefended models, and for each of their examples a row of each defended model tested on it.
 
-    Images that the undefended model misclassifies have no example and are omitted for all. A defended model is fooled
-    if
-    it is right on the clean image, and wrong or without finite logits on the example. For a random model `draws_fooled`
-    is the rate of its samples that are wrong on the example; NaN for other models, and for records of earlier versions.
+    Images that the undefended model misclassifies have no example and are omitted for all models. A defended model is
+    fooled if it classifies the clean image correctly and the example wrongly or with non-finite logits. For a random
+    model `draws_fooled` is the rate of its samples that are wrong on the example; NaN for other models, and for records
+    of earlier versions.
 
     Args:
         folder: a results folder, evaluated with `--examples original` or `both`.
@@ -213,14 +209,14 @@ def choose_examples(
     original: str | None = None,
     examples: Literal["own", "original"] | None = None,
 ) -> "tuple[pd.DataFrame, str]":
-    """Return the rows of defended models on one kind of examples: made on each, or made on its undefended model.
+    """Return the results of defended models on one kind of examples: made on each model, or on its undefended model.
 
     Args:
         folder: a results folder.
         results: the table of `load`, or some of its rows.
-        original: the undefended model of all others; None to follow the model names.
-        examples: "own": made on each defended model. "original": made on the undefended one. None: own if there are
-            any.
+        original: the undefended model of all other models; None to derive it from the model names.
+        examples: "own": made on each defended model. "original": made on its undefended model. None: "own" if such
+            examples exist.
 
     Returns:
         The rows, and a note if there are also examples of the other kind, otherwise "".
@@ -246,7 +242,7 @@ def choose_examples(
 
 
 def check_made_alike(baseline: "pd.DataFrame", new: "pd.DataFrame") -> None:
-    """Raise InvalidInput if the examples of two results were made in different ways."""
+    """Raise InvalidInput if the examples of two folders were made on different models: defended or undefended."""
     ways = ["original" if "made_on" in each else "own" for each in (baseline, new)]
     if ways[0] != ways[1]:
         got = f"{ways[0]} in the baseline and {ways[1]} in the new results"
@@ -293,7 +289,10 @@ def _joined(frames: Iterator["pd.DataFrame"]) -> "pd.DataFrame":
 
 
 def _shown_to(folder: str | Path, originals: Mapping[str, str]) -> "pd.DataFrame":
-    """Return examples of undefended models tested on defended ones: `cell`, `index`, `model`, `shown`, `share`."""
+    """Return the tests of undefended models' examples on defended models.
+
+    Columns: `cell`, `index`, `model`, `shown`, `share`.
+    """
     import pandas as pd
 
     frames = []
@@ -308,7 +307,7 @@ def _shown_to(folder: str | Path, originals: Mapping[str, str]) -> "pd.DataFrame
 
 
 def _right_when_clean(folder: str | Path) -> "pd.DataFrame":
-    """Return whether each model is right on each clean image: `model`, `data`, `image`, `right`."""
+    """Return whether each model classifies each clean image correctly: `model`, `data`, `image`, `right`."""
     clean: Any = load_clean(folder)
     if clean.empty:
         return clean
@@ -320,7 +319,7 @@ def _compact(parts: Sequence[tuple[Mapping[str, Any], Mapping[str, np.ndarray]]]
     """Join the rows of several runs, with texts and values that are constant in a run as pandas categories.
 
     Args:
-        parts: for each run its constant columns, and its arrays, (n,) each; the same names in all of them, except
+        parts: for each run its constant columns, and its arrays, (n,) each; the same names for all runs, except
             `draws_fooled`, which is NaN for a run without it.
     """
     import pandas as pd
@@ -344,7 +343,7 @@ def _compact(parts: Sequence[tuple[Mapping[str, Any], Mapping[str, np.ndarray]]]
 
 
 def _texts(columns: Sequence[np.ndarray]) -> Any:
-    """Convert texts of several runs, most of which share them, to categories."""
+    """Convert texts of several runs to categories, because most runs have the same texts."""
     import pandas as pd
 
     different = {id(column): column for column in columns}

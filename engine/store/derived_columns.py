@@ -44,7 +44,7 @@ def is_rate(symbol: str) -> bool:
 
 
 def needs_logits(symbol: str) -> bool:
-    """Whether a column of this symbol needs the logits of every run."""
+    """Whether the column for this symbol needs the logits of every run."""
     is_stored = symbol == _RATE + str(STORED_K)  # in all runs except old ones
     derived = base_symbol(symbol) in (*_SEMANTIC, *_OF_LABELS) or (
         base_symbol(symbol) in _OF_ANSWERS and is_parametrised(symbol)
@@ -53,7 +53,10 @@ def needs_logits(symbol: str) -> bool:
 
 
 def lacks_rate(outcome: "RunResult", symbol: str) -> bool:
-    """Whether a symbol is FR@K of a K that is not stored; records of older rules also count non-finite images."""
+    """Whether a symbol is FR@K for a K that is not stored.
+
+    Stored values of older rules do not count, because they include non-finite images.
+    """
     is_stored = symbol == _RATE + str(STORED_K) and STORED_RATE in outcome.columns and outcome.cell.rules >= RULES
     return is_rate(symbol) and not is_stored
 
@@ -151,7 +154,7 @@ def _labels_column(outcome: "RunResult", logits: Tensor | None, symbol: str) -> 
 
 
 def _users_metric(outcome: "RunResult", logits: Tensor | None, name: str) -> np.ndarray:
-    """Compute a user's metric by its current code, (n,); NaN if only an evaluation could compute it and did not."""
+    """Compute a user's metric with its current code, (n,); NaN if it needs an evaluation and was not measured there."""
     metric, missing = find_metric(name), np.full(len(outcome.columns["label"]), np.nan)
     if not outcome.has_confidences and {"logits", "adv_logits"} & {*metric.needs}:
         return missing

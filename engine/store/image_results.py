@@ -1,7 +1,7 @@
 """The result of an attack on each image, decided on reading and used by every view of a folder.
 
-New reasons for invalid results, and new kinds of success, belong in `ImageResults` (and in `transfers.Transferred` for
-examples on other models), not in a view.
+New reasons for invalid results, and new kinds of success, belong in `ImageResults` (for examples on other models also
+in `transfers.Transferred`), not in a view.
 """
 
 from collections.abc import Mapping
@@ -29,8 +29,8 @@ class ImageResults:
     """Results of an attack on each image: arrays of shape (n,), computed lazily.
 
     `fooled` and `robust` are 0 or 1, or for a random model the rate of its samples. An invalid result counts as 0 in
-    both;
-    as 1 in `fooled_at_most` unless the library caused it, and in `robust_at_most` unless the model caused it.
+    both. It counts as 1 in `fooled_at_most` unless the library caused it, and as 1 in `robust_at_most` unless the model
+    caused it.
 
     Args:
         columns: columns of the run's record: "attacked", "success", "violated", and "violations", "draws_fooled",
@@ -60,7 +60,7 @@ class ImageResults:
 
     @cached_property
     def violated(self) -> np.ndarray:
-        """Attacked images with an invalid reason, even if a record of 0.1.0 counts them as valid, bool."""
+        """Attacked images with an invalid reason, bool, even if a record of davylamp 0.1.0 counts them as valid."""
         return self.attacked & (self.kinds != "")
 
     @cached_property
@@ -100,7 +100,7 @@ class ImageResults:
 
     @cached_property
     def robust(self) -> np.ndarray:
-        """Rate of the model's predictions that stay right, in [0, 1]; 0 if an image was not attacked."""
+        """Rate of the model's predictions that remain correct, in [0, 1]; 0 if an image was not attacked."""
         return np.where(self.attacked & ~self.invalid, 1 - self._share, 0.0)
 
     @cached_property
@@ -124,7 +124,7 @@ class ImageResults:
         return self.invalid & ~self.by_model
 
     def at_most(self, values: np.ndarray, invalid: str) -> np.ndarray:
-        """Return the values of a metric if every undecided image counted as 1, (n,); NaN stays NaN.
+        """Return an upper bound of a metric for each image, (n,): undecided images count as 1, and NaN remains NaN.
 
         Args:
             values: value of each image, (n,), in which an invalid result counts as 0.
@@ -140,13 +140,13 @@ class ImageResults:
 
     @property
     def by_majority(self) -> str:
-        """Where the MR of a random model uses the majority of its samples instead of their rate; "" if nowhere."""
+        """Attacks for which the MR of a random model uses the majority of its samples instead of their rate, or ""."""
         is_targeted = self.threat_model is not None and self.threat_model.targeted
         return "under targeted attacks" if is_targeted and self.is_random else ""
 
     @property
     def has_detector(self) -> bool:
-        """Whether "detected" is a class of the model, besides those of the data."""
+        """Whether the model has the additional class "detected"."""
         return DETECTED in self.columns
 
     @property
@@ -165,7 +165,7 @@ class ImageResults:
         return tuple(split[text] for text in self.kinds) if any(split) else ((),) * len(self.kinds)
 
     def leave_detected(self, values: np.ndarray) -> np.ndarray:
-        """Return values of images, (n,), with NaN for detected examples, for metrics of the predicted class."""
+        """Return values of images, (n,), with NaN for detected examples. Metrics of the predicted class need this."""
         return np.where(self.detected, np.nan, values) if self.has_detector else values
 
     def _invalid_by(self, who: Fault) -> np.ndarray:

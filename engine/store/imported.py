@@ -1,7 +1,7 @@
-"""Results of other programs and leaderboards, as records, which davylamp did not judge.
+"""Records with results of other programs and leaderboards, which davylamp did not judge.
 
-`Reference`: an attack that another program ran on the images of the folder. `PublishedRow`: a model on a leaderboard,
-with numbers on its authors' test set.
+`Reference`: an attack that a different program ran on the images of the folder. `PublishedRow`: a model on a
+leaderboard, with numbers on its authors' test set.
 """
 
 import math
@@ -32,8 +32,8 @@ class Reference:
             `attacked` (covered, and right when clean), `distance` in the norm (0: wrong when clean, inf: not fooled,
             NaN: not covered), `crashed` (the attack raised, or never queried the model, so the result is unknown),
             `forwards`, `backwards`, `box_failure`.
-        about: `source` ("AttackBench"), `attack` ("foolbox:fmn"), `norm`, `file`, total `seconds`, `query_budget`,
-            `model` and `dataset` as the program names them, `images` of its file.
+        about: metadata: `source` ("AttackBench"), `attack` ("foolbox:fmn"), `norm`, `file`, total `seconds`,
+            `query_budget`, `model` and `dataset` as the program names them, `images` of its file.
     """
 
     subject: ModelOnData
@@ -94,7 +94,7 @@ def envelopes_of(references: Sequence[Reference]) -> dict[tuple[str, str], np.nd
 
 
 def setting_of_reference(reference: Reference, references: Sequence[Reference]) -> str:
-    """Return the file of a reference if several have the same name; otherwise ""."""
+    """Return a reference's file if several references have the same name; otherwise ""."""
     alike = [
         each
         for each in references
@@ -104,7 +104,7 @@ def setting_of_reference(reference: Reference, references: Sequence[Reference]) 
 
 
 def notes_of(references: Sequence[Reference]) -> Iterator[Finding]:
-    """Yield notes on imported rows."""
+    """Yield notes on imported references."""
     if references:
         sources = ", ".join(sorted({str(each.about["source"]) for each in references}))
         sentence = f"{{count}} rows of {{sources}}, {UNJUDGED}: {BESIDE}"
@@ -122,27 +122,7 @@ def notes_of(references: Sequence[Reference]) -> Iterator[Finding]:
 
 @dataclass(frozen=True)
 class PublishedRow:
-    """A model on a leaderboard, which davylamp did not judge and without results for single images.
-
-    Args:
-        source: name of the leaderboard: "RobustBench".
-        model: the model's identifier there.
-        title: title of the paper.
-        data: name of the data set there.
-        norm: "linf", "l2"; "corruptions".
-        epsilon: radius; NaN if it has no radius.
-        images: size of the test set; 0 if unknown.
-        clean: accuracy on clean images, 0 to 1; NaN if not stated.
-        robust: lowest known accuracy under attack, 0 to 1; for corruptions the mean over them.
-        autoattack: accuracy under AutoAttack, 0 to 1; NaN if not stated.
-        unreliable: whether AutoAttack is flagged as possibly too weak for the model.
-        additional_data: whether it was trained with data besides the data set's.
-        architecture: name of the architecture there.
-        venue: venue of the paper.
-        authors: authors of the paper.
-        link: link to the paper.
-        note: footnote of the leaderboard.
-    """
+    """A model on a leaderboard. davylamp did not judge it and has no results for single images."""
 
     source: str
     model: str
@@ -164,17 +144,17 @@ class PublishedRow:
 
     @property
     def judge(self) -> str:
-        """Source of the numbers, for a column of tables."""
+        """Source of the numbers, for the column "judge" of tables."""
         return f"{self.source}, not davylamp"
 
 
 def write_published(store: ResultsStore, rows: Sequence[PublishedRow], about: dict[str, Any]) -> list[str]:
-    """Store rows in a results folder, one record per leaderboard, which replaces an earlier one; return the keys.
+    """Store leaderboards in a results folder, one record for each, replacing earlier ones; return the keys.
 
     Args:
         store: the folder.
         rows: rows of any number of leaderboards.
-        about: further metadata for all of them, as JSON types.
+        about: further metadata for all leaderboards, as JSON types.
     """
     keys = []
     for board in dict.fromkeys((row.source, row.data, row.norm) for row in rows):
@@ -189,7 +169,7 @@ def write_published(store: ResultsStore, rows: Sequence[PublishedRow], about: di
 
 
 def read_published(store: ResultsStore) -> tuple[list[PublishedRow], list[str]]:
-    """Return the rows of every leaderboard in a folder, most robust first, and a message for each damaged record."""
+    """Return the rows of all leaderboards in a folder, most robust first, and a message for each damaged record."""
     rows: list[PublishedRow] = []
     damaged: list[str] = []
     for key, record in read_records(store, "published", damaged=damaged):

@@ -58,7 +58,7 @@ def _about_cells(outcomes: "Results") -> Iterator[Finding]:
 
 
 def _about_models(outcomes: "Results") -> Iterator[Finding]:
-    """Yield models without clean predictions, those on images selected by name, and how outputs were interpreted."""
+    """Yield notes on models: no clean predictions, images selected by name, and how outputs were interpreted."""
     attacked = {each.cell.subject.key for each in outcomes.done}
     for key, subject in outcomes.subjects.items():
         if key not in outcomes.clean and key in attacked:
@@ -83,7 +83,7 @@ def _about(cell: AttackRun, name: str, sentence: str, state: State = "note", **n
 
 
 def repair_hint(line: str) -> str:
-    """Return advice on an omitted file, unless the message contains it already."""
+    """Return advice on an omitted file; "" if the message already contains it."""
     return "" if line.endswith(WRONG_ONE) or "could not read" in line else "; run `davylamp evaluate` to recompute it"
 
 
@@ -134,7 +134,7 @@ def list_model_hints(store: ResultsStore, subjects: Iterable[tuple[ModelOnData, 
 
 
 def list_changed(store: ResultsStore, subjects: Iterable[tuple[ModelOnData, Any]]) -> list[str]:
-    """Return a message for each model whose weights, code or outputs have changed since the folder was written."""
+    """Return a message for each model whose weights, code or outputs have changed since its results were written."""
     known: dict[str, set[str]] = {}
     for _, record in read_records(store, "clean", (), headers=True):
         subject = ModelOnData(**record.meta["subject"])
@@ -149,9 +149,9 @@ def list_changed(store: ResultsStore, subjects: Iterable[tuple[ModelOnData, Any]
 
 
 def describe_saturation(result: Any) -> dict[str, Any]:
-    """Return the metadata of a search for the saturation radius, which `saturation_line` reads.
+    """Return the metadata of a search for the saturation radius, from which `saturation_line` makes a sentence.
 
-    The radius, whether success stopped growing there, the radii that were run, and the rate fooled at each.
+    They are the radius, whether success stopped growing there, the radii that were run, and the fooled rate at each.
 
     Args:
         result: result of `engine.searches.saturation`.
@@ -170,14 +170,14 @@ def describe_saturation(result: Any) -> dict[str, Any]:
 
 
 def list_saturations(store: ResultsStore, cells: Iterable[AttackRun]) -> list[str]:
-    """Return for each finished run at saturation its radius and the reason."""
+    """Return a sentence for each finished run at saturation: its radius, and why this radius was selected."""
     saturated = [cell for cell in cells if cell.search.kind == "at-saturation"]
     metas = [store.read("cells", cell.key).meta for cell in saturated if store.path("cells", cell.key).is_file()]
     return [line for meta in metas if (line := saturation_line(AttackRun.from_record(meta), meta))]
 
 
 def saturation_line(cell: AttackRun, meta: Mapping[str, Any]) -> str:
-    """Return the radius of a run at saturation, the radii tried and the reason; "" for any other run."""
+    """Return a sentence on a run at saturation: its radius, the radii tried and the reason; "" for any other run."""
     search = meta.get("saturation")
     if not (cell.search.kind == "at-saturation" and isinstance(search, Mapping)):
         return ""
@@ -200,7 +200,7 @@ def saturation_line(cell: AttackRun, meta: Mapping[str, Any]) -> str:
 
 
 def _worst_case_line(cell: AttackRun, columns: Mapping[str, np.ndarray]) -> str:
-    """Return how many of its remaining images each attack of a worst case fooled; "" for any other run."""
+    """Return a sentence on how many of its images each attack of a worst case fooled; "" for any other run."""
     if cell.search.kind != "worst-case" or not {"winner", "tried"} <= columns.keys():
         return ""
     winner, tried, parts = columns["winner"], columns["tried"], []
@@ -212,7 +212,7 @@ def _worst_case_line(cell: AttackRun, columns: Mapping[str, np.ndarray]) -> str:
 
 
 def _detected(outcomes: "Results") -> Iterator[Finding]:
-    """Yield for each model with a detector how many examples it detects, and how they count."""
+    """Yield a note for each model with a detector: how many examples it detects, and how they count."""
     counts: dict[str, np.ndarray] = {}
     for each in outcomes.done:
         if each.results.has_detector:
@@ -243,7 +243,7 @@ def least_of_estimates(rows: Sequence[tuple[str, Sequence["RunResult"]]]) -> lis
 
 
 def _silent_transfers(outcomes: "Results") -> Iterator[Finding]:
-    """Yield for each model with non-finite logits on other models' examples their number."""
+    """Yield a note for each model that returns non-finite logits on other models' examples, with their number."""
     counts: dict[str, int] = {}
     for predictions in (outcomes.transfers or {}).values():
         for tested, predicted in predictions.items():
@@ -286,7 +286,7 @@ def _count(images: float) -> str:
 
 
 def _read_header(store: ResultsStore, kind: Kind, key: str) -> Record | None:
-    """Return a record's header; None if it cannot be used, which is reported elsewhere."""
+    """Return a record's header; None if the record is unusable, which is reported elsewhere."""
     with suppress(DavylampError):
         return usable_record(store, kind, key, headers=True)
     return None

@@ -25,7 +25,10 @@ _DIGITS = 20  # digits of a detector file's digest in a record's name
 
 
 def fit_table(fitted: Fitted) -> pa.Table:
-    """Convert the fitted arrays to a table: a row for each number, with its array's name, without shapes."""
+    """Convert fitted arrays to a table with a row for each number and the name of its array.
+
+    Shapes are not included.
+    """
     names = np.repeat(np.array([*fitted.arrays], object), [array.size for array in fitted.arrays.values()])
     values = np.concatenate([array.astype(np.float32).ravel() for array in fitted.arrays.values()])
     return pa.table({"array": pa.array(names), "value": pa.array(values)})
@@ -53,7 +56,7 @@ def fitted_of(record: Record) -> Fitted:
     """Read the record of a fit.
 
     Raises:
-        DamagedRecordError: if it contains something else, or numbers that do not match its digest.
+        DamagedRecordError: if the record is not a fit, or its numbers do not match its digest.
     """
     try:
         about, seconds = dict(record.meta["fit"]), float(record.meta["fit_seconds"])
@@ -82,7 +85,7 @@ def load_fitted(folder: str | Path) -> dict[str, Fitted]:
 
 
 def fit_costs(meta: Mapping[str, Any]) -> dict[str, float]:
-    """Return the cost of a fit for all images, by symbol; empty if the run's attack was not fitted before."""
+    """Return the cost of a fit for all images, by symbol; empty if the run has no separate fit."""
     fit = meta.get("fit")
     if not isinstance(fit, Mapping):
         return {}
@@ -94,7 +97,7 @@ def fit_costs(meta: Mapping[str, Any]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class CorruptionCell:
-    """A model on images with one corruption at one severity, or on the frames of a sequence.
+    """One corruption run: a model on images with one corruption at one severity, or on the frames of a sequence.
 
     Args:
         model: name of the model.
@@ -136,7 +139,7 @@ class CorruptionCell:
 
     @property
     def setting(self) -> tuple[Any, ...]:
-        """Images, seed and device: equal for two runs whose numbers can be compared."""
+        """Images, seed and device. Only runs with equal settings are comparable."""
         read = self.data.partition(":")[0] in ON_DISK  # each corruption has its own files and digest there
         return self.data, "" if read else self.data_digest, self.images, self.seed, self.device
 
@@ -193,12 +196,7 @@ def read_corruption(store: ResultsStore, cell: CorruptionCell) -> CorruptionReco
 
 
 def read_corruptions(folder: str | Path) -> tuple[list[CorruptionRecord], dict[str, str]]:
-    """Return every record of a folder, clean ones first, and by title why the others cannot be used.
-
-    Raises:
-        Unavailable: if there is no such folder.
-        StoreMismatch: if it was written in a different format.
-    """
+    """Return the usable corruption records of a folder, clean ones first, and by title why others are unusable."""
     records, failed = [], {}
     for key, record in ResultsStore(folder, create=False).read_all("corruptions"):
         if isinstance(record, Record) and record.failed:
@@ -220,7 +218,7 @@ def _open(key: str, record: Record) -> CorruptionRecord:
     """Read a record of predictions on corrupted images.
 
     Raises:
-        DamagedRecordError: if it contains something else.
+        DamagedRecordError: if the record does not have this form.
     """
     try:
         cell = CorruptionCell(**record.meta["spec"])
@@ -254,10 +252,10 @@ class DetectorScores:
         file: path of the detector's file, as given when it was measured.
         digest: SHA-256 of that file.
         name: name of the detector.
-        calibration: scores of clean images that neither trained nor test it, (m,).
+        calibration: scores of clean images that are used neither for training nor for testing the detector, (m,).
         clean: scores of the clean images, (n,).
         adversarial: scores of the examples, (n,).
-        seen: which images the detector was trained or calibrated on, (n,) bool.
+        seen: which images were used to train or calibrate the detector, (n,) bool.
     """
 
     file: str
@@ -285,13 +283,13 @@ def keep_scores(store: ResultsStore, outcome: "RunResult", scores: DetectorScore
 
 
 def read_scores(store: ResultsStore, outcome: "RunResult", digest: str) -> DetectorScores | None:
-    """Return the scores of a detector on a run; None if not measured, damaged, or older than the run's record."""
+    """Return the scores of a detector on a run; None if they are missing, damaged, or older than the run's record."""
     record = usable_record(store, "detections", _key(outcome, digest))
     return None if record is None else _scores_of(store, outcome, record)
 
 
 def list_scores(outcomes: "Results") -> Iterator[tuple["RunResult", DetectorScores]]:
-    """Yield every stored detection of a folder's finished runs, by run, then by detector."""
+    """Yield all stored detector scores of a folder's finished runs, by run, then by detector."""
     kept: dict[str, list[Record]] = {}
     for key, record in read_records(outcomes.store, "detections"):
         kept.setdefault(key.partition("-")[0], []).append(record)
@@ -316,5 +314,5 @@ def _key(outcome: "RunResult", digest: str) -> str:
 
 
 def _content(store: ResultsStore, outcome: "RunResult") -> str:
-    """Return the name of the run's file, which contains a hash of its content."""
+    """Return the content hash of the run's record, from its file name."""
     return store.path("cells", outcome.cell.key).name

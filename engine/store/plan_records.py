@@ -1,6 +1,6 @@
-"""States of a folder's evaluations: the plan, the shards of unfinished runs, and the state of each run.
+"""States of a folder's evaluations: the plan, the shards of unfinished runs, and the status of each run.
 
-A plan is a file with the runs of an evaluation, which is removed when all of them are finished.
+A plan is a file with the runs of an evaluation. It is removed when all runs are finished.
 """
 
 import json
@@ -34,7 +34,10 @@ class CellState(NamedTuple):
 
     @classmethod
     def of(cls, key: str, record: Record) -> "CellState":
-        """Return the state of a run that has a record; the reason tells if its attack is unknown in this version."""
+        """Return the state of a run with a record.
+
+        If this version does not have its attack, the reason mentions this.
+        """
         meta, cell = dict(record.meta), AttackRun.from_record(record.meta)
         return cls(key, cell, meta["status"], meta["reason"] or unknown_attack(cell), meta)
 
@@ -58,8 +61,7 @@ def survey_folder(folder: str | Path, kinds: Collection[Kind] = KINDS, *, header
         folder: a results folder.
         kinds: kinds of records to read.
         headers: whether to read only the header of each file, a few kilobytes, without detecting altered bytes
-            elsewhere
-            (reading its numbers detects them). If False, every byte is checked.
+            elsewhere (reading its numbers detects them). If False, every byte is checked.
 
     Raises:
         Unavailable: if there is no such folder.
@@ -84,7 +86,7 @@ def survey_folder(folder: str | Path, kinds: Collection[Kind] = KINDS, *, header
 
 
 class PartStatus(NamedTuple):
-    """Status of one part of an evaluation: its number of shards, missing ones and running ones."""
+    """Status of one part of an evaluation: numbers of all shards, of missing shards and of running shards."""
 
     number: int
     of: int
@@ -134,11 +136,7 @@ def forget_finished(store: ResultsStore) -> None:
 
 
 def note_failed(store: ResultsStore, failed: Mapping[str, str], others: Iterable[str]) -> None:
-    """Store which models and implementations failed, and remove `others` from the stored failures.
-
-    Raises:
-        Unavailable: if the disk is full or not writable.
-    """
+    """Add models and implementations to the stored failures, and remove `others` from these."""
     before, able = find_failed(store), set(others)
     after = {name: reason for name, reason in before.items() if name not in able} | dict(failed)
     if after == before:
@@ -152,7 +150,7 @@ def note_failed(store: ResultsStore, failed: Mapping[str, str], others: Iterable
 
 
 def find_failed(store: ResultsStore) -> dict[str, str]:
-    """Return models and implementations that failed in an evaluation, with the reason of each."""
+    """Return models and implementations that failed in an evaluation, each with its reason."""
     with suppress(DavylampError, KeyError, TypeError, ValueError):
         record = usable_record(store, "plans", _FAILED)
         return {} if record is None else {str(name): str(why) for name, why in dict(record.meta["failed"]).items()}
@@ -160,7 +158,7 @@ def find_failed(store: ResultsStore) -> dict[str, str]:
 
 
 def find_missing(store: ResultsStore) -> dict[str, AttackRun]:
-    """Return planned runs without a file by key, in the order of the plan."""
+    """Return planned runs without a record by key, in the order of the plan."""
     there = set(store.keys("cells"))
     missing: dict[str, AttackRun] = {}
     for _, record in read_records(store, "plans"):
@@ -184,7 +182,7 @@ def list_parts(store: ResultsStore) -> list[PartStatus]:
 
 
 def _shares(record: Record) -> dict[int, list[str]]:
-    """Return the shards of each part of a plan."""
+    """Return the shards of each part of a plan, by the number of the part."""
     shares: dict[int, list[str]] = {}
     for key, owners in zip(*(record.table[name].to_pylist() for name in ("cell", "parts")), strict=True):
         for shard, number in enumerate(owners):
@@ -203,7 +201,7 @@ def missing_line(states: Sequence[PartStatus]) -> str:
 
 
 def _read_plan(record: Record) -> Iterator[tuple[str, AttackRun]]:
-    """Return the runs of a plan by key; empty for a foreign file."""
+    """Yield the runs of a plan by key; none for a file that is not a plan."""
     with suppress(KeyError, TypeError, ValueError, AttributeError):
         keys, specs = (record.table[name].to_pylist() for name in ("cell", "spec"))
         # davylamp 0.1.0 wrote no `about`
@@ -246,7 +244,7 @@ def remove_pieces(store: ResultsStore, cell: AttackRun) -> None:
 
 
 def join_all(store: ResultsStore) -> list[str]:
-    """Join every run whose shards are all present, in a folder into which several were merged.
+    """Join every run whose shards are all present. This is for a folder into which several were merged.
 
     Shards of code that cannot be fully identified are joined only if one evaluation made them all.
 
@@ -267,7 +265,7 @@ def join_all(store: ResultsStore) -> list[str]:
 
 
 def _joined(pieces: list[Record]) -> tuple[pa.Table, Mapping[str, Any]]:
-    """Return the joined table of all shards and its metadata; incompatible shards give a failed record."""
+    """Return the joined table of all shards and its metadata, or a failed record if the shards are incompatible."""
     meta = dict(pieces[0].meta)
     try:
         for name in ("seconds", "attack_seconds"):

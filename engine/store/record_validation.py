@@ -1,4 +1,4 @@
-"""Validation of records, their columns and metadata, because a file may come from another program."""
+"""Validation of records, their columns and metadata. A file may come from a different program."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
@@ -121,7 +121,7 @@ def record_error(kind: Kind, key: str, record: Record) -> str:
 
 
 def _find_silence(kind: Kind, meta: Mapping[str, Any]) -> str:
-    """Return the missing metadata on the evaluation, program or detector of a record; "" if it is complete."""
+    """Return the metadata that a record lacks on its evaluation, program or detector; "" if they are complete."""
     made = meta.get("identity", {})
     if not isinstance(made, dict) or not isinstance(made.get("plan", ""), str):
         return "its metadata do not name its evaluation"
@@ -150,7 +150,7 @@ def unknown_attack(cell: AttackRun) -> str:
 
 
 def edited_since(cells: Iterable[tuple[AttackRun, Mapping[str, Any]]]) -> dict[str, str]:
-    """Return runs of a user's attack before its code was edited, by key, each with a message.
+    """Return runs of user attacks whose code was edited later, by key, each with a message.
 
     The code of the attack's latest result counts; results within one second count as simultaneous.
 
@@ -207,7 +207,10 @@ def _names_its_attacks(cell: AttackRun) -> bool:
 
 
 def _find_gap(kind: Kind, shape: TableShape, meta: Mapping[str, Any], images: int) -> str:
-    """Return the defect of a finished record: columns, types, gaps or number of rows; "" if it has no defect."""
+    """Return the defect of a finished record in its columns, types, missing values or number of rows.
+
+    "" if it has no defect.
+    """
     if not isinstance(meta.get("unmeasured", {}), dict):
         return "its metadata have no valid `unmeasured`"
     try:

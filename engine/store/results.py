@@ -34,7 +34,7 @@ _SAME = 1e-4  # relative to the largest logit: rounding differs between batches
 
 
 def has_confidences(meta: Mapping[str, Any]) -> bool:
-    """Whether the logits of a record are the model's own, not made from its labels."""
+    """Whether the logits of a record are the model's outputs, not made from its labels."""
     return meta.get("outputs") != "labels"
 
 
@@ -61,10 +61,10 @@ class CleanResult:
 class RunResult:
     """A finished run: arrays of shape (n,) by column, reasons for unmeasured metrics, and its record's `meta`.
 
-    Only columns that every run has are in memory; the others are read from its file on access.
+    Only columns common to all runs are in memory; the others are read from the run's file on access.
 
     `find_silent` returns the images with non-finite logits; None if there are no such images. If requested, `examples`
-    are the first images as pictures and `adv_logits` the logits on all of them, (n, K).
+    are the first images as pictures and `adv_logits` the logits on all adversarial images, (n, K).
     """
 
     cell: AttackRun
@@ -82,7 +82,7 @@ class RunResult:
 
     @cached_property
     def non_finite(self) -> np.ndarray:
-        """Images with non-finite logits, (n,) bool; read from its file if necessary.
+        """Images with non-finite logits, (n,) bool, read from the run's file if necessary.
 
         Raises:
             Unavailable: if the file cannot be read any more, or has changed.
@@ -91,7 +91,7 @@ class RunResult:
 
     @property
     def is_minimum(self) -> bool:
-        """Whether its distances are minimal: for minimum-norm attacks and searches."""
+        """Whether the run's distances are the smallest that were found: true for minimum-norm attacks and searches."""
         return self.cell.search.attack_kind(self.cell.row) == "minimum-norm"
 
     @property
@@ -101,7 +101,7 @@ class RunResult:
 
     @property
     def is_random(self) -> bool:
-        """Whether its model is random and was judged on several samples."""
+        """Whether the run's model is random and was judged on several samples."""
         return self.results.is_random
 
     @property
@@ -116,7 +116,7 @@ class RunResult:
 
     @property
     def usable(self) -> np.ndarray:
-        """Usable images, (n,) bool: attacked, valid, and within the radius."""
+        """Usable images, (n,) bool: attacked, valid, and fooled or within the radius."""
         return self.results.usable
 
 
@@ -132,15 +132,15 @@ class Results:
         clean: clean predictions by key of model and data.
         damaged: a message for each file that was omitted as damaged.
         transfers: predictions of other models on a run's examples, (n,), NaN for non-finite logits, by key of the run
-            and
-            of the tested model on data; None if they were not read.
-        shown_shares: likewise for random models: the rate of wrong samples, (n,), if it was stored.
+            and of the tested model on data; None if they were not read.
+        shown_shares: for random models, the rate of wrong samples on these examples, (n,), if stored, by the same keys.
         waiting: planned runs without any result.
-        unknown: finished runs of attacks that this version does not have, or that were edited since, with a message.
+        unknown: finished runs of attacks that this version does not have, or whose code was edited later, with a
+            message.
         refused: why a model could not be used on its clean images, by key of model and data.
-        states: every run that has a record, by key: finished, failed or of an unknown attack.
+        states: state of every run with a record, by key: finished, failed or of an unknown attack.
         lacking: a message on parts of an evaluation with missing shards.
-        left_out: a message for each image set that is part of a larger one of the same model, and so counts once.
+        left_out: a message for each image set that is omitted because a larger set of the same model contains it.
         references: results of other programs on the same images.
     """
 
@@ -185,7 +185,7 @@ class Results:
         return sentences(self.findings)
 
     def has_detector(self, subject: ModelOnData) -> bool:
-        """Whether "detected" is a class of a model, besides those of the data."""
+        """Whether a model has the additional class "detected"."""
         return any(each.results.has_detector for each in self.done if each.cell.subject.key == subject.key)
 
     def is_random(self, subject: ModelOnData) -> bool:
@@ -202,12 +202,12 @@ class Results:
 
     @property
     def users_symbols(self) -> tuple[str, ...]:
-        """Users' metrics in its records."""
+        """Names of users' metrics in the records."""
         return tuple(dict.fromkeys(name for outcome in self.done for name in outcome.columns if is_file_name(name)))
 
 
 def as_results(source: str | Path | Results, symbols: Sequence[str] = ()) -> Results:
-    """Read a folder, or return results that were read, with their transfers if symbols need them.
+    """Read a folder, or return results that were already read; with transfers if symbols need them.
 
     Args:
         source: a results folder, or results that were read.
@@ -235,8 +235,7 @@ def read_outcomes(
     """Read a results folder once, without keeping large columns in memory.
 
     Every byte is checked. Metric columns stay in the file until they are accessed (`StoredColumns`); so do logits,
-    unless a
-    symbol needs them.
+    unless a symbol needs them.
 
     Args:
         folder: a results folder of `davylamp evaluate`.
@@ -320,7 +319,7 @@ def read_outcomes(
 def _keys_about(
     store: ResultsStore, models: Collection[str], clean: Mapping[str, CleanResult], transfers: Transfers
 ) -> set[str]:
-    """Return keys of runs of models with these names, and of runs whose examples were tested on them."""
+    """Return the keys of runs of the named models, and of runs whose examples were tested on these models."""
     tested = {key for key, each in clean.items() if each.subject.model in models}
     keys = {cell for cell, predictions in transfers.items() if not tested.isdisjoint(predictions)}
     headers = read_records(store, "cells", (), headers=True)
@@ -350,7 +349,7 @@ def _outcome(
     symbols: Sequence[str],
     tested: Predictions | None,
 ) -> RunResult:
-    """Build a finished run, with a column for each symbol that needs its logits or predictions of other models."""
+    """Build a finished run, with a column for each symbol that needs its logits or other models' predictions."""
     costs = {name: np.full(len(record.table), number) for name, number in fit_costs(record.meta).items()}
     unmeasured = dict(record.meta.get("unmeasured", {}))
     if not has_confidences(record.meta):
@@ -373,7 +372,10 @@ def _adv_logits(record: Record) -> Tensor | None:
 
 
 class _NonFiniteLookup:
-    """Finds images without finite logits: known, or read once. A class, because a local function cannot be pickled."""
+    """Finds images with non-finite logits, which are known or read once.
+
+    This is a class because a local function cannot be pickled.
+    """
 
     def __init__(self, record: Record, known: np.ndarray | None):
         self._more, self._known = record.more, known
@@ -386,7 +388,7 @@ class _NonFiniteLookup:
 
 
 def _silent_images(logits: Tensor) -> np.ndarray:
-    """Return images with a non-finite logit, (n,) bool; a finite sum rules them out at once."""
+    """Return images with a non-finite logit, (n,) bool. A finite sum of all logits makes the search unnecessary."""
     if logits.sum().isfinite():
         return np.zeros(len(logits), bool)
     return ~logits.isfinite().all(1).numpy()
@@ -414,7 +416,7 @@ def _with_model_names(outcomes: Results) -> Results:
 
 
 def _what_is_there(outcomes: Results) -> str:
-    """Describe a folder without a finished run, for a message."""
+    """Describe the contents of a folder without a finished run, for a message."""
     counts = {"under way": outcomes.running, "not run yet": outcomes.waiting, "damaged": outcomes.damaged}
     if outcomes.unknown:
         counts["of unknown attacks"] = outcomes.unknown
@@ -450,7 +452,7 @@ def distinguishing_settings(cell: AttackRun) -> dict[str, str]:
 
 
 def images_text(subject: ModelOnData) -> str:
-    """Describe a model's images: "demo:mnist (20)", with the first of those that were selected by name."""
+    """Describe a model's images: "demo:mnist (20)", with the first names if images were selected by name."""
     chosen = f" chosen: {subject.chosen[0]}, ..." if subject.chosen else ""
     return f"{subject.data} ({subject.images}{chosen})"
 
@@ -459,8 +461,7 @@ def _find_subsets(clean: Mapping[str, CleanResult]) -> dict[str, str]:
     """Find image sets of one model that are part of a larger set: key of the larger set by key of the smaller.
 
     Sets are matched by equal pixels; or, if the data have the same name, by equal names and labels and equal outputs of
-    the
-    model. Among equal sets the first by name of data, then by key, is kept.
+    the model. Among equal sets the first by name of data, then by key, is kept.
 
     Args:
         clean: clean predictions by key of model and data.

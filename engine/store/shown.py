@@ -1,4 +1,4 @@
-"""Results of examples made on one model and tested on a different one, decided on reading for every view."""
+"""Results of examples that were made on one model and tested on a different one, decided on reading for all views."""
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ _DETECTOR = "on examples of the undefended model: it has a detector"
 def rate_when_shown(
     outcomes: Results, made: RunResult, tested: CleanResult, shown: Transferred
 ) -> tuple[np.ndarray, str]:
-    """Compute how far the examples of a run fool a different model.
+    """Compute to what extent the examples of a run fool a different model.
 
     Args:
         outcomes: results of the folder.
@@ -25,9 +25,8 @@ def rate_when_shown(
         shown: its logits on the examples, all finite.
 
     Returns:
-        MR of each image, (n,): 0 or 1, or the rate of samples of a random model, NaN if it is wrong when clean; and
-        where
-        it uses the majority of the samples instead, "" if nowhere.
+        MR of each image, (n,): 0 or 1, or the rate of samples of a random model; NaN if the image is misclassified when
+        clean. Also a text on where the majority of the samples is used instead of their rate, "" if nowhere.
     """
     labels = torch.tensor(tested.columns["label"])
     fooled = METRICS["MR"].function(tested.logits, shown.logits, labels, reduction="none").double().numpy()
@@ -42,7 +41,7 @@ def rate_when_shown(
 
 
 def robust_when_shown(outcomes: Results, made: RunResult, tested: str) -> tuple[np.ndarray, np.ndarray]:
-    """Compute how robust a model is on the examples of a different one: 0 or 1, or the rate of its samples, (n,).
+    """Compute how robust a model is to a different model's examples, (n,): 0 or 1, or the rate of its samples.
 
     If the attack has no example within the radius, the clean image counts.
 
@@ -52,7 +51,7 @@ def robust_when_shown(outcomes: Results, made: RunResult, tested: str) -> tuple[
         tested: key of the tested model and its data.
 
     Returns:
-        The values with invalid results counted as 0, and counted as 1.
+        The values with invalid results counted as 0, and the values with invalid results counted as 1.
     """
     clean = outcomes.clean[tested].columns
     predicted = (outcomes.transfers or {})[made.cell.key][tested]
@@ -68,7 +67,7 @@ def robust_when_shown(outcomes: Results, made: RunResult, tested: str) -> tuple[
 
 
 def fooled_when_shown(outcomes: Results, made: RunResult, tested: str) -> np.ndarray | None:
-    """Return the valid examples of an untargeted run that a model misclassifies, (n,) bool; None if not tested.
+    """Return the valid examples of an untargeted run that a tested model misclassifies, (n,) bool; None if not tested.
 
     Args:
         outcomes: results of the folder, read with "OTR".

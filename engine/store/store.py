@@ -59,17 +59,14 @@ class ResultsStore:
     """A results folder. Files are written atomically, and folders of several machines merge by copying.
 
     `clean/` has the predictions on clean images, `cells/` the records of runs, `parts/` the finished shards of
-    unfinished
-    runs, `fits/` fitted attacks, `transfer/` predictions on other models' examples, `checks/` results of probes,
-    `corruptions/` predictions on corrupted images, `detections/` scores of trained detectors, `images/` adversarial
-    images,
-    `plans/` planned runs, `references/` results of other programs on the same images, `published/` rows of
-    leaderboards,
-    and `locks/` the locks of running tasks.
+    unfinished runs, `fits/` fitted attacks, `transfer/` predictions on other models' examples, `checks/` results of
+    probes, `corruptions/` predictions on corrupted images, `detections/` scores of trained detectors, `images/`
+    adversarial images, `plans/` planned runs, `references/` results of other programs on the same images, `published/`
+    rows of leaderboards, and `locks/` the locks of running tasks.
 
     A record is `KIND/KEY.CONTENT.parquet`. CONTENT is a hash of the results, without times (davylamp 0.1.0:
     `KEY.parquet`).
-    So copying never replaces a record by one with different results: both exist then, and reading them raises
+    So copying never replaces a record by one with different results. Both files then exist, and reading them raises
     `ConflictingRecordsError` unless they differ in rounding only, one replaces the other, or one has failed.
 
     Args:
@@ -108,7 +105,7 @@ class ResultsStore:
             replace_file(mark, lambda path: path.write_text(text, encoding="utf-8"))
 
     def path(self, kind: Kind, key: str) -> Path:
-        """Return the path of a key's file; for a new key, the path that davylamp 0.1.0 would have used."""
+        """Return the path of a key's file. For a new key, it is the path that davylamp 0.1.0 would have used."""
         return next(iter(self.files(kind, key)), self.folder / kind / f"{key}.parquet")
 
     def keys(self, kind: Kind) -> list[str]:
@@ -119,7 +116,7 @@ class ResultsStore:
         """Write a record, replacing earlier files of that key.
 
         Raises:
-            Unavailable: if the disk is full or not writable; nothing is left behind.
+            Unavailable: if the disk is full or not writable; no partial file remains.
         """
         before = self.files(kind, key)
         sealed = pack_record(table, meta, f"{kind}/{key}", [content_in(path) for path in before])
@@ -139,7 +136,7 @@ class ResultsStore:
             headers: see `read_all`.
 
         Raises:
-            DamagedRecordError: if it is cut short, altered in any byte, of a different key, or not a regular file;
+            DamagedRecordError: if the file is incomplete or altered, has a different key, or is not a regular file;
                 `ConflictingRecordsError` if there are two with different contents.
             StoreMismatch: if it was written in a different format.
             FileNotFoundError: if there is no such record.
@@ -158,7 +155,7 @@ class ResultsStore:
         headers: bool = False,
         keys: Collection[str] | None = None,
     ) -> Iterator[tuple[str, Record | DamagedRecordError]]:
-        """Yield every record of a kind by key; an unusable one as its error.
+        """Yield every record of a kind by key. For an unusable record, yield its error.
 
         Args:
             kind: kind of the records.
@@ -214,7 +211,7 @@ class ResultsStore:
         return self.folder / "images" / f"{name}.npz"
 
     def claim(self, name: str) -> FileLock | None:
-        """Lock a task for this process; None if another process has it. The lock ends with the process."""
+        """Lock a task for this process; None if a different process has it. The lock ends with the process."""
         lock = FileLock(self.folder / "locks" / f"{name}.lock", thread_local=False)
         try:
             self.prepare()
@@ -279,7 +276,7 @@ class ResultsStore:
 def read_files(
     files: Iterable[Path], name: str, columns: Collection[str] | None = None, *, headers: bool = False
 ) -> tuple[dict[Path, Record], dict[Path, DamagedRecordError]]:
-    """Read the files of one key, and why some cannot be used; missing files are skipped.
+    """Read the files of one key, and return the errors of unusable ones. Missing files are skipped.
 
     Args:
         files: files of one key.
@@ -308,11 +305,7 @@ def read_files(
 
 
 def select_record(records: Mapping[Path, Record]) -> Path:
-    """Return the file that counts: not replaced by a different one, and not a failure besides a result; else the first.
-
-    Raises:
-        ConflictingRecordsError: if they have different contents.
-    """
+    """Return the file that counts: one that no other file replaces, and a result rather than a failure."""
     replaced = {each for path, record in records.items() for each in set(record.replaces) - {content_in(path)}}
     left = {path: record for path, record in records.items() if content_in(path) not in replaced} or records
     left = {path: record for path, record in left.items() if not record.failed} or dict([*left.items()][:1])
@@ -326,12 +319,12 @@ def select_record(records: Mapping[Path, Record]) -> Path:
 
 
 def content_in(path: Path) -> str:
-    """Return the hash of the content in a file's name; "" for names of davylamp 0.1.0."""
+    """Return the content hash in a file's name; "" for names of davylamp 0.1.0."""
     return path.name.removesuffix(".parquet").partition(".")[2]
 
 
 class _RecordFile(NamedTuple):
-    """A file that can be read further while it stays unchanged: device, inode, size and time."""
+    """A file that can be read again as long as its device, inode, size and time are unchanged."""
 
     path: Path
     stamp: tuple[int, ...]
@@ -354,11 +347,7 @@ class _RecordFile(NamedTuple):
             raise Unavailable(f"could not read {self.path} ({error})") from error
 
     def more(self, names: Collection[str], rows: int | None = None) -> pa.Table:
-        """Read further columns, of all rows or of the first ones.
-
-        Raises:
-            Unavailable: if it cannot be read any more, or has changed.
-        """
+        """Read further columns, of all rows or of the first rows only."""
         with self.open() as file:
             try:
                 parquet = open_parquet(file)
@@ -417,7 +406,7 @@ def _remove(path: Path) -> None:
 
 
 def _is_held(path: Path) -> bool:
-    """Whether a process holds a lock; tested without writing, because the folder may be read-only."""
+    """Whether a process holds a lock. The test does not write, because the folder may be read-only."""
     try:
         import fcntl
     except ImportError:  # Windows

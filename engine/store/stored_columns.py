@@ -1,4 +1,4 @@
-"""The columns of a record as arrays: common ones in memory, the others read on access."""
+"""The columns of a record as arrays. Common columns are in memory, the others are read on access."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -15,14 +15,14 @@ _ROOM = 2**27  # bytes of further columns of a folder that stay in memory after 
 
 
 class RepeatedArrays:
-    """Columns of many records as arrays; equal ones share one array."""
+    """Columns of many records as arrays. Equal columns share one array."""
 
     def __init__(self) -> None:
         self._seen: dict[str, list[tuple[pa.ChunkedArray, np.ndarray]]] = {}
         self._room = _ROOM
 
     def takes(self, arrays: Mapping[str, np.ndarray]) -> bool:
-        """Reserve memory for further arrays; whether there was enough."""
+        """Reserve memory for further arrays. Return whether there was enough."""
         needed = sum(array.nbytes for array in arrays.values())
         if needed > self._room:
             return False
@@ -44,7 +44,7 @@ class RepeatedArrays:
 
 
 class StoredColumns(Mapping[str, np.ndarray]):
-    """Arrays of shape (n,) by the name of a column, in the order of the record, then added columns.
+    """Arrays of shape (n,) by column name: the record's columns in their order, then added columns.
 
     Args:
         record: record with the columns to keep in memory; pictures, maps and logits are omitted.
@@ -74,7 +74,7 @@ class StoredColumns(Mapping[str, np.ndarray]):
         return len(self._names)
 
     def joined(self, further: Mapping[str, np.ndarray]) -> "StoredColumns":
-        """Return a copy with further or replaced columns."""
+        """Return a copy with further columns, which replace columns of the same name."""
         other = object.__new__(StoredColumns)
         other._more, other._repeated = self._more, self._repeated
         other._held, other._names = {**self._held, **further}, {**self._names, **dict.fromkeys(further)}
@@ -96,10 +96,10 @@ class StoredColumns(Mapping[str, np.ndarray]):
 
 
 def join_columns(columns: Mapping[str, np.ndarray], further: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-    """Return columns with further or replaced ones, without reading any."""
+    """Return columns together with further ones, which replace columns of the same name. No column is read."""
     return columns.joined(further) if isinstance(columns, StoredColumns) else {**columns, **further}
 
 
 def hold_columns(columns: Mapping[str, Any], names: Collection[str]) -> Mapping[str, np.ndarray]:
-    """Return the columns with these of them read at once."""
+    """Return the columns with the named ones read into memory at once."""
     return columns.holding(names) if isinstance(columns, StoredColumns) else columns

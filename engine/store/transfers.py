@@ -25,9 +25,9 @@ class Transferred(NamedTuple):
     Args:
         predicted: predicted class, (n,) float; the label if the model detects the example, which counts as not fooled;
             NaN for non-finite logits.
-        share: rate of wrong samples of a random model, (n,); None for other models, or if it was not stored.
+        share: rate of wrong samples, (n,); None for a deterministic model, or if it was not stored.
         detected: which examples the model's detector flags, (n,) bool; None without a detector.
-        logits: shape (n, K), for a random model of the median sample; empty if not requested.
+        logits: shape (n, K), for a random model those of the median sample; empty if not requested.
     """
 
     predicted: np.ndarray
@@ -49,7 +49,7 @@ def transferred_of(record: Record, *, logits: bool = False) -> Transferred:
 
 
 def lacks_logits(record: Record) -> bool:
-    """Whether a transfer record has predictions only."""
+    """Whether a transfer record has only predictions, no logits."""
     return "adv_logits" not in record.table.column_names
 
 
@@ -68,7 +68,7 @@ def read_shown(store: ResultsStore, cell: str, tested: str) -> Transferred | Non
 def read_transfers(records: Iterable[tuple[str, Record]]) -> tuple[Transfers, Transfers]:
     """Read predictions of other models on the examples of each run, and for random models the rate of wrong samples.
 
-    Failed records are omitted, and those of an earlier version have no rate.
+    Failed records are omitted. Records of an earlier version have no rate.
     """
     transfers: dict[str, dict[str, np.ndarray]] = {}
     shares: dict[str, dict[str, np.ndarray]] = {}
@@ -106,7 +106,7 @@ def transfer_rates(
 
 
 def mean_rate(rates: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the mean of each image over the tested models with finite logits, (n,); NaN without such models."""
+    """Return the mean rate of each image over the tested models with finite logits, (n,); NaN without such models."""
     stacked = np.stack(rates)
     known = ~np.isnan(stacked)
     return np.where(known.any(0), np.nansum(stacked, 0) / np.maximum(known.sum(0), 1), np.nan)

@@ -48,9 +48,10 @@ class Curve:
     Args:
         labels: `model`, `implementation`, `norm`, `epsilon` (NaN for none, or if the budget is epsilon), `targeted`,
             `setting` (distinguishes curves with equal labels), `images` attacked, `violations`.
-        kind: "distances": a step curve from one run; "points": one run for each budget, unknown between them.
+        kind: "distances" for a step curve from one run; "points" for one run at each budget, with unknown accuracy
+            between budgets.
         budgets: shape (G,), rising from 0.
-        accuracy: rate of all images that are right within each budget, shape (G,); the clean accuracy at 0.
+        accuracy: rate of all images that remain correct within each budget, shape (G,); at 0 the clean accuracy.
         low: lower bound of the 95 % interval of that rate, shape (G,).
         high: its upper bound, shape (G,).
         n: number of images.
@@ -105,7 +106,7 @@ class Curves(Displayed):
     Args:
         against: quantity of the budgets.
         unit: unit of the budgets, by norm.
-        shown: round budgets of a table, by norm, at which every "distances" curve has a value.
+        shown: by norm, the round budgets that tables show; every "distances" curve has a value at them.
         curves: ordered by norm, model, attack.
         findings: notes.
     """
@@ -123,7 +124,10 @@ class Curves(Displayed):
 
     @property
     def statistics(self) -> list[str]:
-        """Headings of the summary statistics; the comparison with imported rows only if there are any."""
+        """Headings of the summary statistics.
+
+        The comparison with imported attacks is included only if there are any.
+        """
         return [
             name
             for name in self.curves[0].statistics
@@ -131,7 +135,7 @@ class Curves(Displayed):
         ]
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one line for each curve and shown budget, with the interval and the summary statistics."""
+        """Return one row for each curve and shown budget, with the interval and the summary statistics."""
         lines = []
         for curve in self.curves:
             norm = curve.labels["norm"]
@@ -148,7 +152,7 @@ class Curves(Displayed):
         return pd.DataFrame(lines)
 
     def tabulated(self, norm: str) -> list[float]:
-        """Return the budgets of a table of one norm: the shown ones, and those of point curves."""
+        """Return the budgets that the table of a norm shows: round budgets, and the budgets of point curves."""
         mine = [curve for curve in self.curves if curve.labels["norm"] == norm]
         points = {float(budget) for curve in mine if curve.kind == "points" for budget in curve.budgets}
         known = {budget for curve in mine for budget in curve.budgets.tolist()}
@@ -175,9 +179,9 @@ class Curves(Displayed):
 
 
 class _Steps(NamedTuple):
-    """One attack on one model, all repeats: the budget at which each image is fooled, (n,) for each repeat.
+    """One attack on one model, with all repeats: the budget at which each image is fooled, (n,) for each repeat.
 
-    Above `limit` images that were not fooled are unknown, because the search ended there.
+    Above `limit`, the results of images that are not fooled are unknown, because the search ended there.
     """
 
     labels: dict[str, Any]
@@ -187,7 +191,7 @@ class _Steps(NamedTuple):
 
 
 class _Points(NamedTuple):
-    """One attack on one model at several budgets, all repeats of each."""
+    """One attack on one model at several budgets, with all repeats at each."""
 
     labels: dict[str, Any]
     runs: list[tuple[float, list[RunResult]]]
@@ -205,29 +209,27 @@ def build_curves(
 ) -> Curves:
     """Build the accuracy curves of a results folder.
 
-    Against epsilon: from the distances of minimum-norm attacks and of `best(...)` searches. Fixed-budget attacks give a
-    point for each epsilon of a run (step sizes relative to it are one setting), and radii between are unknown. Against
-    queries: an image is fooled at the number of forward plus backward passes when the attack succeeded; an attack with
-    the
-    same cost for every image gives a point at that cost. Misclassified clean images count at 0, robust ones never.
-    Images
-    with an invalid result are not right at any budget above 0, as in robust accuracy; a note says so. Repeats with
-    other
-    seeds are averaged.
+    Against epsilon, a minimum-norm attack or a `best(...)` search gives a step curve from its distances. A fixed-budget
+    attack gives a point for each epsilon at which it was run, and the accuracy between these radii is unknown; step
+    sizes relative to epsilon count as one setting. Against queries, an image is fooled at the number of forward plus
+    backward passes with which the attack succeeded. An attack with the same cost for every image gives a point at that
+    cost. Images that are misclassified when clean are fooled at 0, robust images at no budget. Images with an invalid
+    result are not correct at any budget above 0, as in robust accuracy, and a note mentions them. Repeats with
+    different seeds are averaged.
 
     Args:
         folder: a results folder, or results that were read.
         against: "epsilon", "queries", or "grey-levels": epsilon in RoBIC's unit, linf times 255 and l2 as the root mean
             square change times 255.
-        norm: only this norm.
-        models: only these models.
+        norm: norm of the curves; None for all norms.
+        models: names of models; empty for all.
         budgets: budgets of the table, >= 0; None for round numbers, for linf in grey levels.
         bootstrap: replicates, over images; 0 for no intervals.
         seed: random seed of the resampling.
 
     Raises:
         UnknownName: if there is no such norm, or no such model in the folder.
-        InvalidInput: if a budget is negative, or `against` is neither.
+        InvalidInput: if a budget is negative, or `against` is unknown.
         Unsupported: if a norm has no grey levels, or the folder has no runs of the norm.
         Unavailable: if there is no such folder, or no finished run in it.
     """
@@ -265,7 +267,7 @@ def build_curves(
         limits += [
             note(
                 "search-limit",
-                "{subject}: images that were not fooled were not all searched beyond {limit:.4g}",
+                "{subject}: some images that were not fooled were searched only up to {limit:.4g}",
                 subject=f"{run.labels['implementation']} on {run.labels['model']}",
                 limit=run.limit,
             )
@@ -285,7 +287,7 @@ def extrapolated_halves(curves: Sequence[Curve]) -> list[Finding]:
 
 
 def comparable_key(outcome: RunResult) -> tuple[str, str]:
-    """Return the model on data and norm for imported rows; empty texts for targeted runs and 8-bit images."""
+    """Return model on data and norm, which identify imported attacks; empty texts if targeted or on 8-bit images."""
     cell = outcome.cell
     return ("", "") if cell.threat_model.targeted or cell.pixels else (cell.subject.key, cell.threat_model.norm)
 
@@ -304,7 +306,7 @@ def round_budgets(top: float, *, log: bool) -> tuple[float, ...]:
 
 
 def _choose(outcomes: Results, norm: str | None, models: Sequence[str] | None) -> list[TableGroup]:
-    """Return the chosen attack x model rows, ordered by norm."""
+    """Return the table rows of the selected norm and models, ordered by norm."""
     if norm is not None and norm not in NORMS:
         raise UnknownName("norm", norm, NORMS)
     names = {subject.name for subject in outcomes.subjects.values()}
@@ -324,7 +326,7 @@ def _choose(outcomes: Results, norm: str | None, models: Sequence[str] | None) -
 
 
 def _split(groups: Sequence[TableGroup], *, queries: bool, grey: bool) -> tuple[list[_Steps], list[_Points]]:
-    """Separate attacks with a budget for each image from those known only at the budgets of their runs."""
+    """Separate attacks with a budget for each image from attacks known only at the budgets of their runs."""
     if queries:
         points = [_cost_point(group) for group in groups]
         steps = [_fall_by_queries(group) for group, each in zip(groups, points, strict=True) if each is None]
@@ -344,7 +346,10 @@ def _fall_by_queries(group: TableGroup) -> _Steps:
 
 
 def _fall_by_distance(group: TableGroup, *, grey: bool) -> _Steps:
-    """Return step curves in distance, at most the radius if float32 moved an example past it."""
+    """Return step curves in distance.
+
+    A distance that exceeds the radius through float32 rounding becomes the radius.
+    """
     falls, limit = [], math.inf
     for outcome in group.outcomes:
         distance, threat_model = outcome.columns["distance"], outcome.cell.threat_model
@@ -358,7 +363,7 @@ def _fall_by_distance(group: TableGroup, *, grey: bool) -> _Steps:
 
 
 def _searched_to(outcome: RunResult) -> float:
-    """Return the largest distance searched for every image; inf if all were fooled or the search had no limit."""
+    """Return the distance up to which every image was searched; inf if all were fooled or the search had no limit."""
     columns, cell = outcome.columns, outcome.cell
     left = columns["attacked"] & ~columns["success"] & outcome.results.proven
     if not cell.search.finds_smallest or not left.any():
@@ -378,7 +383,7 @@ def _cost_point(group: TableGroup) -> _Points | None:
 
 
 def _points_of(groups: Sequence[TableGroup], *, grey: bool) -> list[_Points]:
-    """Return fixed-budget attacks at every epsilon of a run; a step size relative to epsilon is one setting."""
+    """Return each fixed-budget attack at all its radii. Step sizes relative to epsilon count as one setting."""
     loose: dict[Any, list[TableGroup]] = {}
     for group in groups:
         loose.setdefault(_setting_but_radius(group, relative=False), []).append(group)
@@ -407,7 +412,7 @@ def _points_of(groups: Sequence[TableGroup], *, grey: bool) -> list[_Points]:
 
 
 def _setting_but_radius(group: TableGroup, *, relative: bool) -> tuple[object, ...]:
-    """Return the common setting of a points curve: all except epsilon and step size, or with the relative step size."""
+    """Return the setting that the points of a curve share: all except epsilon and, unless it is relative, step size."""
     cell = group.outcomes[0].cell
     settings, epsilon = dict(distinguishing_settings(cell)), cell.threat_model.epsilon
     step = settings.pop("step_size", "")
@@ -479,7 +484,7 @@ def _curve_of_steps(
 def _reference_optimality(
     run: _Steps, weights: np.ndarray, envelopes: Mapping[tuple[str, str], np.ndarray]
 ) -> Estimate:
-    """Compute the local optimality of a run against imported rows, over images with both results."""
+    """Compute the local optimality of a run with respect to imported attacks, over images with both results."""
     drawn, sizes = [], []
     for outcome in run.repeats:
         envelope = envelopes.get(comparable_key(outcome))
@@ -494,7 +499,7 @@ def _reference_optimality(
 def _curve_of_reference(
     reference: Reference, model: str, setting: str, grid: np.ndarray, scale: float, *, has_bands: bool
 ) -> Curve:
-    """Return the curve of an imported row, over its images; images on which it crashed are right at 0 only."""
+    """Return the curve of an imported attack over its images. Images on which it crashed are correct only at 0."""
     covered, known = reference.columns["covered"], reference.known[reference.columns["covered"]]
     falls = reference.columns["distance"][covered] * scale
     labels = {"model": model, "implementation": f"{reference.title} ({UNJUDGED})", "norm": reference.norm}
@@ -506,9 +511,10 @@ def _curve_of_reference(
 
 
 def _curve_of_points(points: _Points, *, has_bands: bool) -> Curve:
-    """Return the accuracy at 0 and at each budget: the rate of images that are right when clean and shown to be robust.
+    """Return the accuracy at 0 and at each budget: the rate of images that are correct when clean and robust.
 
-    For a random model an image is robust at the rate of its samples, as in tables, and right when clean by majority.
+    For a random model, an image counts as robust by the rate of its samples, as in tables, and as correct when clean by
+    their majority.
     """
     right = points.runs[0][1][0].columns["attacked"]
     shares = [clustered_interval(right[:, None])]
@@ -534,7 +540,8 @@ def _step_curve(
 ) -> Curve:
     """Build a curve from the budget at which each image is fooled, (n,) for each repeat.
 
-    Images whose result is not `known` count as wrong above 0, and as right in the upper bounds if `is_bounded`.
+    Images whose result is not `known` count as misclassified at budgets above 0. If `is_bounded`, they count as correct
+    in the upper bounds.
     """
     tiny = np.finfo(float).tiny
     pairs = list(zip(falls, known, strict=True))
@@ -546,7 +553,7 @@ def _step_curve(
 
 
 def _right_at(budgets: np.ndarray, lasting: Sequence[np.ndarray]) -> Proportion:
-    """Return the rate of images that are right at each budget."""
+    """Return the rate of images that are correct within each budget."""
     if len(lasting) == 1:
         ordered, images = np.sort(lasting[0]), len(lasting[0])
         return whole_shares(images - np.searchsorted(ordered, budgets, side="right"), images)
@@ -585,7 +592,7 @@ def _find_in_curves(curves: Sequence[Curve]) -> Iterator[Finding]:
 
 
 def _round(top: float, norm: str, against: Against, groups: Sequence[TableGroup]) -> list[float]:
-    """Return round budgets up to the largest: in 255ths for linf if its radii are."""
+    """Return round budgets up to the largest. In linf they are multiples of 1/255 if the radii are."""
     radii = [group.labels["epsilon"] for group in groups if group.labels["norm"] == norm == "linf"]
     written = [format_radius(norm, radius) for radius in radii if radius and math.isfinite(radius)]
     if norm != "linf" or against != "epsilon" or not all(text.endswith("/255") for text in written):
@@ -594,7 +601,7 @@ def _round(top: float, norm: str, against: Against, groups: Sequence[TableGroup]
 
 
 def _grid(top: float, budgets: Sequence[float], *, log: bool) -> np.ndarray:
-    """Return budgets from 0 or 1 up to `top` for drawing a curve, with the given ones, (G,), rising."""
+    """Return budgets for drawing a curve, (G,), ascending from 0 (1 on a logarithmic axis), with the given budgets."""
     fine = np.geomspace(1, max(top, 1), _POINTS).round() if log else np.linspace(0, top, _POINTS + 1)
     return np.unique(np.concatenate([fine, budgets]))
 

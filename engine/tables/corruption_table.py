@@ -1,4 +1,4 @@
-"""Robustness to corruptions: errors, their sums and ratios to a baseline, and flips along sequences, with intervals."""
+"""Robustness to corruptions: error rates, sums and ratios to a baseline, and flips along sequences, with intervals."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -78,7 +78,7 @@ class CorruptedModel:
 
 
 def read_corrupted_models(folder: str | Path) -> tuple[list[CorruptedModel], dict[str, str]]:
-    """Return the models of a folder with their predictions on corrupted images, and why others cannot be used.
+    """Return a folder's models with their predictions on corrupted images, and the reason for each unusable record.
 
     Raises:
         Unavailable: if there is no such folder, or it has no such predictions.
@@ -117,7 +117,10 @@ def flips_of(record: CorruptionRecord) -> np.ndarray:
 
 
 def flip_probability_of(record: CorruptionRecord) -> float:
-    """Compute `metrics.flip_probability` of a sequence; for noises against the first frame, as published."""
+    """Compute `metrics.flip_probability` of a sequence.
+
+    Noise sequences are compared with the first frame, as published.
+    """
     frames = torch.tensor(np.where(record.predicted < 0, _NO_ANSWER, record.predicted)).long()
     return float(flip_probability(frames, against="first" if _is_noise(record) else "previous"))
 
@@ -138,7 +141,7 @@ def build_corruptions(
 ) -> Table:
     """Build the table of a folder of `davylamp corrupt-table`.
 
-    By models: `error` without corruption; mCE and RmCE as AISafety defines them, sums of error rates over the
+    By models: `error` on clean images; mCE and RmCE as defined by AISafety, from sums of error rates over the
     severities; `mCE/base`, the mean over the corruptions of the ratio to the baseline's sum (Hendrycks and Dietterich:
     times 100); FP, the mean over the sequences; mFR, the mean ratio of flip probabilities to the baseline's. By
     corruptions: the error at each severity, CE, CE/base, FP and FP/base. Intervals are 95 %: Clopper and Pearson's for
@@ -146,7 +149,7 @@ def build_corruptions(
 
     Args:
         folder: a results folder.
-        by: what a row is about.
+        by: "models" or "corruptions", the subject of a row.
         baseline: a model of the folder, or "alexnet": published errors on ImageNet-C; "": AlexNet's on ImageNet.
         bootstrap: replicates; 0 for no intervals.
         seed: random seed of the resampling.
@@ -173,7 +176,10 @@ def build_corruptions(
 
 
 class ErrorCurve(NamedTuple):
-    """Error rate of a model at each severity, with the clean images as severity 0; `corruption` "": mean over all."""
+    """Error rate of a model at each severity.
+
+    Severity 0 is the clean images. With the `corruption` "", it is the mean over all corruptions.
+    """
 
     model: str
     data: str
@@ -196,7 +202,7 @@ def build_error_curves(models: Sequence[CorruptedModel], *, bootstrap: int = 100
 
 
 def _baseline_of(mine: CorruptedModel, models: list[CorruptedModel], baseline: str) -> "CorruptedModel | str":
-    """Return the baseline's records, "alexnet", or "" without a baseline."""
+    """Return the baseline's records, "alexnet" for published errors, or "" without a baseline."""
     if baseline == ALEXNET:
         if mine.data.startswith(("foolbox:", "demo:", "cifar-10-c:")) and mine.data not in _OF_IMAGENET:
             raise Unsupported(f"AlexNet's errors are published for ImageNet, got {mine.data}; name a model as baseline")
@@ -349,7 +355,7 @@ class _Scores:
                 yield note("undefined-ratio", sentence, subject=self.mine.model, symbol=symbol, names=", ".join(names))
 
     def _draw(self, values: np.ndarray) -> np.ndarray:
-        """Return the mean of a value of each image, in every replicate, (R,)."""
+        """Return the mean over images of a value of each image, in every replicate, (R,)."""
         return bootstrap_means(self.counts(len(values)), values[:, None].astype(float))[0].ratio.clip(0, 1)
 
     def _estimate(self, value: float, drawn: np.ndarray) -> Estimate:
@@ -364,7 +370,7 @@ def _point(rates: np.ndarray) -> torch.Tensor:
 
 
 def _why_nothing_is_right(mine: CorruptedModel) -> str:
-    """Return why a model is at chance accuracy, such as a different order of classes; otherwise ""."""
+    """Return a likely reason why a model is at chance accuracy, such as a different order of classes; otherwise ""."""
     mildest = [levels[min(levels)] for levels in mine.errors.values() if levels]
     records = [mine.clean] if mine.clean is not None else mildest
     if not records:
@@ -383,7 +389,7 @@ def _why_nothing_is_right(mine: CorruptedModel) -> str:
 def _find_in_scores(
     mine: CorruptedModel, base: CorruptedModel | str, models: Sequence[CorruptedModel]
 ) -> Iterator[Finding]:
-    """Yield notes on the numbers."""
+    """Yield notes on the scores of a model."""
     made = dict.fromkeys(record.cell.source for record in mine.records if record.cell.source)
     if made:
         sentence = "ImageNet-C-like: made in memory ({by}); the published set is stored as JPEG and is harder"

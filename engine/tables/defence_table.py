@@ -42,12 +42,12 @@ class _Pair(NamedTuple):
     """The undefended and the defended model on the same images: clean, or examples of an attack with one seed.
 
     Args:
-        logits: logits of each, (n, K).
+        logits: logits of the two models, (n, K) each.
         counts: images that count in metrics of both models' outputs, (n,) bool.
-        columns: values of each in metrics of one model, by symbol; empty on clean images.
-        most: rate of each if invalid results count as fooled, (n,).
+        columns: values of the two models in metrics of a single model, by symbol; empty on clean images.
+        most: fooled rates of the two models if invalid results count as fooled, (n,) each.
         invalid: number of invalid results.
-        by_majority: where a random model is judged by the majority of its samples; "" if nowhere.
+        by_majority: kind of attacks for which a random model is judged by the majority of its samples, or "".
         is_clean: whether the images are clean.
     """
 
@@ -80,23 +80,20 @@ def build_defence(
 ) -> Table:
     """Build the table of a defence: the defended model compared with the undefended one.
 
-    The first row is on the clean images: the cost of the defence. Then, for each attack on both models, one row on the
-    examples made on each (`made_on` is "own"), and one for each attack whose examples of the undefended model were
-    tested
-    on the defended one ("original": `--examples original`). CAV, CRR... cover images that are wrong when clean or whose
-    examples are valid on both. MRV, AMDV... are differences of the two models' means, each over its images; with
-    examples
-    of the undefended model there is only MRV, with the defended model's rate over images that both classify correctly
-    when
-    clean. Repeats with other seeds are paired and averaged. Labels: `defended` (if there are several), `examples`
-    ("clean"
-    or the implementation), `made_on`, `norm`, `epsilon`, `targeted`, `setting`, `images` (that count), `violations` (of
-    both models).
+    The first row, on clean images, is the cost of the defence. Each attack on both models has a row, in which each
+    model meets the examples made on itself (`made_on` is "own"). If the examples of the undefended model were also
+    tested on the defended one (`--examples original`), the attack has a row with `made_on` "original". CAV, CRR and
+    other metrics of both models' outputs cover images that are misclassified when clean, or whose examples are valid on
+    both models. MRV, AMDV and others are differences of the two models' means, each over the model's own images. On
+    examples of the undefended model there is only MRV; there the rate of the defended model is over images that both
+    models classify correctly when clean. Repeats with other seeds are paired and averaged.
+    Labels: `defended` (if there are several), `examples` ("clean" or the implementation), `made_on`, `norm`, `epsilon`,
+    `targeted`, `setting`, `images` (that count), `violations` (of both models).
 
     Args:
         folder: a results folder, or results that were read.
         original: name of the undefended model.
-        defended: name of the defended model; with a `*`, every other model that matches.
+        defended: name of the defended model, or a pattern with `*` for all other models that match.
         metrics: symbols of metrics of a defence; None for all that the folder has.
         bootstrap: replicates, over images; 0 for no intervals.
         seed: random seed of the resampling.
@@ -136,7 +133,7 @@ def build_defence(
 
 
 def _how_judged(outcomes: Results, names: Sequence[str], rows: Sequence[_Row]) -> Iterator[Finding]:
-    """Yield notes on random models, whose samples count differently in other tables."""
+    """Yield notes on random models, because other tables count their samples differently."""
     drawn = [name for name in dict.fromkeys(names) if name in outcomes.judged_by_draws]
     if not drawn:
         return
@@ -181,7 +178,7 @@ def _defended_names(outcomes: Results, original: str, defended: str) -> list[str
 
 
 def _find_pairs(outcomes: Results, original: str, defended: str) -> list[tuple[CleanResult, CleanResult]]:
-    """Return both models on each set of images that both were evaluated on."""
+    """Return both models' clean results for each set of images on which both were evaluated."""
     known = [outcomes.clean[key] for key in outcomes.subjects if key in outcomes.clean]
     sides = [[each for each in known if each.subject.name == name] for name in (original, defended)]
     for name, side in zip((original, defended), sides, strict=True):
@@ -203,7 +200,7 @@ def _find_pairs(outcomes: Results, original: str, defended: str) -> list[tuple[C
 
 
 def _of_same_images(a: CleanResult, b: CleanResult) -> bool:
-    """Whether two models saw the same images: by digest, or by the names of all if models need different sizes."""
+    """Whether two models were evaluated on the same images: by digest, or by all names if image sizes differ."""
     labels, names = (np.array_equal(a.columns[name], b.columns[name]) for name in ("label", "image"))
     same = a.subject.data_digest == b.subject.data_digest or (a.subject.data == b.subject.data and names)
     return labels and same
@@ -231,7 +228,7 @@ def _rows_of(outcomes: Results, models: tuple[CleanResult, CleanResult]) -> Iter
 def _attacks(
     outcomes: Results, models: tuple[CleanResult, CleanResult]
 ) -> Iterator[tuple[TableGroup, str, list[_Pair]]]:
-    """Yield attacks on both models, paired by seed ("own"), then those with transferred examples ("original")."""
+    """Yield attacks on both models, paired by seed ("own"), then attacks with transferred examples ("original")."""
     keys = [each.subject.key for each in models]
     mine = tuple(each for each in outcomes.done if each.cell.subject.key in keys)
     groups = group_cells(replace(outcomes, done=mine, failed=()), "attacks")
@@ -265,7 +262,7 @@ def _attacked(outcomes: Results, original: RunResult, defended: RunResult) -> _P
 
 
 def _shown(outcomes: Results, original: RunResult, defended: CleanResult) -> _Pair | None:
-    """Return both models on the undefended model's examples; None if the defended one was not tested on them."""
+    """Return both models on the undefended model's examples; None if the defended model was not tested on them."""
     shown = read_shown(outcomes.store, original.cell.key, defended.subject.key)
     if shown is None:
         return None
@@ -288,12 +285,12 @@ def _shown(outcomes: Results, original: RunResult, defended: CleanResult) -> _Pa
 
 
 def _most(outcome: RunResult) -> np.ndarray:
-    """Return the rate of each image, (n,), if invalid results count as fooled."""
+    """Return the fooled rate of each image, (n,), if invalid results count as fooled."""
     return outcome.results.at_most(outcome.columns[_RATE].astype(float), METRICS[_RATE].invalid)
 
 
 def _counting(outcome: RunResult) -> np.ndarray:
-    """Return valid examples and images that are wrong when clean, which count unchanged, (n,) bool."""
+    """Return images with valid examples, and images misclassified when clean, which count unchanged, (n,) bool."""
     return outcome.usable | ~outcome.columns["attacked"]
 
 
@@ -305,13 +302,13 @@ def _logits(outcomes: Results, outcome: RunResult) -> Tensor:
 
 
 def _finite(logits: Tensor) -> tuple[Tensor, np.ndarray]:
-    """Return logits, (n, K), with 0 in non-finite rows, and which rows are finite, (n,)."""
+    """Return logits, (n, K), with 0 in rows that are not finite, and the finite rows, (n,) bool."""
     finite = logits.isfinite().all(1)
     return logits if finite.all() else logits.masked_fill(~finite[:, None], 0.0), finite.numpy()
 
 
 def _same_width(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-    """Pad logits to the wider of both; a model that returns labels only may have a different number of classes."""
+    """Pad logits to the wider of the two, because a model that returns labels only may have fewer classes."""
     width = max(first.shape[1], second.shape[1])
 
     def widened(logits: Tensor) -> Tensor:
@@ -367,7 +364,10 @@ def _draw(symbol: str, pair: _Pair, truth: Tensor, counts: np.ndarray) -> Replic
 
 
 def _rates(symbol: str, pair: _Pair, truth: Tensor) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
-    """Return the images that a rate counts and a difference subtracts, (n,) each, with their upper bounds."""
+    """Return, for a rate or a difference, the values of the images and their upper bounds, (n,) each.
+
+    For a difference, the values to subtract follow.
+    """
     if symbol == "MRV":
         rates = [columns[_RATE].astype(float) for columns in pair.columns if _RATE in columns]
         return tuple(zip(rates, pair.most, strict=True))[::-1] if len(rates) == 2 else ()

@@ -46,7 +46,7 @@ class DistanceCurve:
     repeats: int
 
     def at(self, passes: int) -> int | None:
-        """Return the index of the last point at or below a number of passes; None before the first."""
+        """Return the index of the last point with at most this number of passes; None before the first point."""
         place = int(np.searchsorted(self.passes, passes, side="right")) - 1
         return place if place >= 0 else None
 
@@ -65,7 +65,7 @@ class DistanceCurves(Displayed):
         return sentences(self.findings)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one line for each curve and number of passes."""
+        """Return one row for each curve and number of passes."""
         lines = [
             {
                 **curve.labels,
@@ -90,13 +90,12 @@ def build_distance_curves(
     """Build the curves of median distance against passes of every attack whose records have them.
 
     These are portfolio searches (`best(A,B)`), and minimum-norm attacks evaluated with `--metric curve`. The interval
-    is
-    that of order statistics (binomial), which is distribution-free; NaN below 6 images.
+    is that of order statistics (binomial), which is distribution-free; NaN below 6 images.
 
     Args:
         folder: a results folder, or results that were read.
-        norm: only this norm.
-        models: only these models.
+        norm: norm of the curves; None for all norms.
+        models: names of models; empty for all.
 
     Raises:
         Unsupported: if no chosen record has a curve.
@@ -134,7 +133,7 @@ def build_distance_curves(
 
 
 def has_curves(outcomes: Results) -> bool:
-    """Whether any record has such a curve."""
+    """Whether any record has a curve of distance against passes."""
     return any("curve_passes" in outcome.columns for outcome in outcomes.done)
 
 
@@ -162,7 +161,7 @@ def _curve(labels: dict[str, Any], repeats: list[RunResult]) -> DistanceCurve:
 
 
 def _grid(curves: Sequence[Sequence[int]], spent: int) -> np.ndarray:
-    """Return the numbers of passes at which a curve changes, thinned out geometrically, and the last."""
+    """Return the numbers of passes at which a curve changes, thinned out geometrically, and the last number."""
     changes = np.unique(np.concatenate([*(np.asarray(each, dtype=np.int64) for each in curves), [spent]]))
     changes = changes[changes <= spent]
     if len(changes) <= _POINTS:

@@ -34,7 +34,7 @@ Nearest = Mapping[tuple[object, ...], np.ndarray]  # distances (n,) by `comparis
 
 
 def resamples(bootstrap: int, seed: int) -> Counts:
-    """Return a cached `resample` with these arguments for any number of images."""
+    """Return `resample` for any number of images; the counts are cached."""
     return lru_cache(maxsize=None)(lambda images: resample(images, bootstrap, seed))
 
 
@@ -65,8 +65,8 @@ def estimate_share(
 
     Args:
         parts: values from 0 to 1 of the same images.
-        most: upper bounds of the values (the bounds of Manski 2003 for missing ones), for the upper bound; None for
-            equal.
+        most: upper bounds of the values (Manski's bounds for missing ones, 2003), for the interval's upper end; None if
+            equal to the values.
         pooled: whether every image of every repeat has the same weight.
         has_interval: whether to compute the interval.
     """
@@ -163,7 +163,7 @@ def undecided_rate(
 def _row_values(
     parts: Sequence[Sequence[RunResult]], outcomes: Results, symbol: str, *, of_model: bool, at_most: bool = False
 ) -> Values:
-    """Return a rate of each image in each run of a row; for clean images or the worst case an image counts once."""
+    """Return the rate of each image in each run of a row. For clean images and the worst case, an image counts once."""
     record = facts_of(symbol)
     if record.stored == "clean":
         parts = [[each] for each in {each.cell.subject.key: each for part in parts for each in part}.values()]
@@ -201,7 +201,7 @@ class RunReplicates:
     def row(
         self, parts: Sequence[Sequence[RunResult]], outcomes: Results, symbols: Sequence[str], *, pooled: bool = False
     ) -> dict[str, Replicates]:
-        """Return the mean replicates of every symbol for the runs of a row, by `mean_draws`."""
+        """Return the replicates of every symbol for a row, averaged over its runs by `mean_draws`."""
         cells = [[self.draw(each, outcomes, symbols) for each in part] for part in parts] if symbols else []
         return {
             symbol: mean_draws([[each[symbol] for each in part] for part in cells], pooled=pooled) for symbol in symbols
@@ -210,12 +210,12 @@ class RunReplicates:
     def draw(self, outcome: RunResult, outcomes: Results, symbols: Sequence[str]) -> dict[str, Replicates]:
         """Return the replicates of every symbol for a finished run, after `prepare`.
 
-        CTC, which needs several runs, stays NaN; so does D_half of a fixed-budget attack.
+        CTC stays NaN because it needs several runs, and so does D_half of a fixed-budget attack.
 
         Args:
             outcome: the run.
             outcomes: results of the folder.
-            symbols: chosen symbols that are present.
+            symbols: symbols of metrics that the folder has.
         """
         known = self._drawn.get(outcome.cell.key, {})
         lacking = [symbol for symbol in symbols if symbol not in known]
@@ -256,7 +256,7 @@ def nearest_distances(done: Sequence[RunResult]) -> Nearest:
 
 
 def proven_distances(outcome: RunResult) -> np.ndarray:
-    """Return the distances of images with a valid result; for the others they are unknown."""
+    """Return the distance of images with a valid result; other distances are unknown (NaN)."""
     return outcome.columns["distance"][outcome.results.proven]
 
 
@@ -283,7 +283,7 @@ _OF_ALL_IMAGES = ("RANK_max", "CLASSES")  # the largest value of a column; witho
 
 
 def _draw_of_set(outcome: RunResult, symbol: str, counts: np.ndarray, nearest: Nearest) -> Replicates | None:
-    """Return the replicates of a metric that is not a mean over images; None if it is one, or undefined."""
+    """Return the replicates of a metric that is not a mean over images; None for other or undefined metrics."""
     record = facts_of(symbol)
     if "coverage" in record.needs:
         value = np.append(_coverage(outcome, symbol), np.full(len(counts) - 1, np.nan))
@@ -305,7 +305,7 @@ def _draw_of_set(outcome: RunResult, symbol: str, counts: np.ndarray, nearest: N
 
 
 def _coverage(outcome: RunResult, symbol: str) -> float:
-    """Return the coverage after the attack, or before it ("@clean"), of all layers or one ("@LAYER")."""
+    """Return the coverage after the attack, or before it ("@clean"), of all layers or of one ("@LAYER")."""
     base, *parts = symbol.split("@")
     coverage = coverage_of(outcome.columns, clean=CLEAN in parts)
     layer = next((part for part in parts if part != CLEAN), "")

@@ -20,7 +20,10 @@ _ORDER = ("white-box", "transfer", "score-based", "decision-based")
 
 
 class TableGroup(NamedTuple):
-    """Runs of a row: `parts` are averaged, each a list of repeats (seeds); `finer` distinguishes equal labels."""
+    """Runs of a table row.
+
+    `parts` are averaged; each is a list of repeats (seeds). `finer` distinguishes equal labels.
+    """
 
     labels: dict[str, Any]
     parts: list[list[RunResult]]
@@ -33,7 +36,7 @@ class TableGroup(NamedTuple):
 
 
 def distinguishing_text(options: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return, for each of several settings, those values that are not shared by all: "steps=5, step_size=0.02"."""
+    """Return, for each of several settings, the values that the settings do not share: "steps=5, step_size=0.02"."""
     names = list(dict.fromkeys(name for option in options for name in option))
     varied = [name for name in names if len({option.get(name) for option in options}) > 1]
     return [", ".join(f"{name}={option[name]}" for name in varied if option.get(name)) for option in options]
@@ -59,8 +62,8 @@ def group_cells(outcomes: Results, by: By, *, mixed: bool = False) -> list[Table
 
     Args:
         outcomes: results of a folder.
-        by: what a row is about.
-        mixed: for models: whether there is one row for each, whatever the attacks' threat models.
+        by: subject of a row: "attacks", "models" or "pairs".
+        mixed: whether each model has a single row for the attacks of all threat models.
     """
     every = [(outcome.cell, outcome) for outcome in outcomes.done] + [(cell, None) for cell, _ in outcomes.failed]
     shared = shared_settings(cell for cell, _ in every)
@@ -98,7 +101,7 @@ def of_kind(outcomes: Results, knowledge: Knowledge | None) -> Results:
 
 
 def uneven_rows(groups: Sequence[TableGroup], *, mixed: bool) -> Iterator[Finding]:
-    """Yield notes on rows of models whose mean lacks attacks that others have.
+    """Yield notes on rows of models whose mean lacks attacks of the other rows.
 
     Args:
         groups: the rows.
@@ -162,20 +165,20 @@ def _fill_settings(groups: list[TableGroup]) -> None:
 
 
 def setting_of(cell: AttackRun) -> tuple[Any, ...]:
-    """Return the setting of a run without model, seed and shard size: implementation, threat model, details.
+    """Return a run's setting: implementation, threat model and details, without model, seed and shard size.
 
-    For a run at saturation the requested threat model, because the radius differs between models.
+    A run at saturation has the requested threat model, because its radius differs between models.
     """
     return (cell.title, *_ball(cell.as_planned), *sorted(distinguishing_settings(cell).items()))
 
 
 def plain_setting_of(cell: AttackRun) -> tuple[Any, ...]:
-    """Return `setting_of` without the samples of a random model, for comparison with other models."""
+    """Return `setting_of` without the samples of a random model, for comparison with deterministic models."""
     return setting_of(replace(cell, draws=0, eot=1))
 
 
 def shared_settings(cells: Iterable[AttackRun]) -> Callable[[AttackRun], tuple[Any, ...]]:
-    """Return a function from a run to its setting, so that random models share the settings of others.
+    """Return a function from a run to its setting, in which random and deterministic models have equal settings.
 
     The number of samples is part of a setting only if one model was run with several numbers.
     """
@@ -196,7 +199,7 @@ def _ball(cell: AttackRun) -> tuple[Any, ...]:
 
 
 def _place(cell: AttackRun, by: By) -> tuple[Any, ...]:
-    """Return the sort key of a run's row in a table, and of the run in its row."""
+    """Return the sort key of a run: of its row in the table, then of the run in the row."""
     norm, epsilon, targeted = _ball(cell)
     ball = (norm, math.inf if epsilon is None else epsilon, targeted)
     attack = (_ORDER.index(cell.knowledge), cell.row.attack, *ball, cell.title)

@@ -1,4 +1,4 @@
-"""Facts from the catalogue about the implementations of runs."""
+"""Catalogue facts about the implementations of runs."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Results of davylamp next to imported ones: of other programs on the same images, and of leaderboards."""
+"""Results of davylamp next to imported results: from other programs on the same images, and from leaderboards."""
 
 import math
 from collections.abc import Mapping
@@ -47,18 +47,18 @@ class _Distances(NamedTuple):
 def build_references(
     folder: str | Path | Results, *, norm: str | None = None, bootstrap: int = 1000, seed: int = 0
 ) -> Table:
-    """Build the table of untargeted runs and imported rows, by model and norm, the nearest to the envelope first.
+    """Build the table of untargeted runs and imported attacks, by model and norm.
 
-    The envelope is the smallest distance of each image over all imported rows of the model and norm. `READINGS`
-    explains
-    the symbols. Images without an imported row are omitted everywhere, and from each row its unknown ones (invalid or
-    crashed). Repeats with other seeds are averaged. Intervals are 95 %: for rates as in `build_table`, for others
-    expanded
-    percentile bootstrap intervals over the images.
+    The nearest to the envelope is first.
+
+    The envelope is the smallest distance of each image over all imported attacks on the model in the norm. `READINGS`
+    explains the symbols. Images without an imported result are omitted from all rows. From each row, images with an
+    unknown result (invalid or crashed) are omitted as well. Repeats with other seeds are averaged. Intervals are 95 %:
+    for rates as in `build_table`, for others expanded percentile bootstrap intervals over the images.
 
     Args:
         folder: a results folder, or results that were read.
-        norm: only this norm; None for all that were imported.
+        norm: norm of the rows; None for all imported norms.
         bootstrap: replicates; 0 for no intervals.
         seed: random seed of the resampling.
 
@@ -91,7 +91,7 @@ def build_references(
 
 
 def _runs(outcomes: Results, subject: str, norm: str) -> list[tuple[dict[str, Any], list[_Distances]]]:
-    """Return every row on a model and norm: its labels, and the distances of each repeat."""
+    """Return each row for a model and norm: its labels, and the distances of each repeat."""
     done = tuple(outcome for outcome in outcomes.done if comparable_key(outcome) == (subject, norm))
     lines = []
     for group in group_cells(replace(outcomes, done=done, failed=()), "pairs") if done else []:
@@ -115,7 +115,7 @@ def _distances_of_ours(outcome: RunResult) -> _Distances:
 
 
 def _distances_of_theirs(reference: Reference) -> _Distances:
-    """Return the distances of an imported row; the seconds of its file are spread over its images."""
+    """Return the distances of an imported attack. The seconds of its file are divided equally among its images."""
     columns = reference.columns
     seconds, images = reference.about.get("seconds"), max(1, int(reference.about.get("images") or 1))
     each = np.full(len(columns["distance"]), math.nan if seconds is None else seconds / images)
@@ -123,7 +123,7 @@ def _distances_of_theirs(reference: Reference) -> _Distances:
 
 
 def _reference_row(labels: dict[str, Any], runs: list[_Distances], envelope: np.ndarray, counts: Counts) -> TableRow:
-    """Build a row: each number is the mean over the repeats, on images with an imported row."""
+    """Build a row. Each number is the mean over the repeats, on images with an imported result."""
     weights, covered = counts(len(envelope)), ~np.isnan(envelope)
     drawn: dict[str, list[Replicates]] = {symbol: [] for symbol in _REFERENCE_SYMBOLS}
     shares = []
@@ -152,7 +152,10 @@ def _reference_row(labels: dict[str, Any], runs: list[_Distances], envelope: np.
 
 
 def draw_medians(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return the median of values (n,) in each replicate, weights (R, n), (R,); inf if half are; NaN without values."""
+    """Return the median of values (n,) in each replicate with weights (R, n), (R,).
+
+    Inf if half of the values are; NaN without values.
+    """
     order = np.argsort(values, kind="stable")
     ordered, reached = values[order], np.cumsum(weights[:, order], axis=1, dtype=float)
     if not len(values):
@@ -164,25 +167,24 @@ def draw_medians(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def _nearest_first(row: TableRow) -> tuple[float, float]:
-    """Sort key: the nearest to the envelope first; undefined ones last, by their median."""
+    """Return a sort key: nearest to the envelope first, undefined rows last by their median."""
     return _last(-row.metrics["OPT"].value), _last(row.metrics["median"].value)
 
 
 def build_published(folder: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> Table:
-    """Build the table of own results by model and threat model, and published rows of the same norm and radius.
+    """Build the table of davylamp's results by model and threat model, and of published rows of equal norm and radius.
 
-    Without own results of a published norm and radius, all published rows are shown.
+    If davylamp has no results of a published norm and radius, all published rows are shown.
 
-    CA is the accuracy on clean images, RA the rate that stays right under every attack: for own rows the worst over the
-    folder's attacks, times CA; for published rows "best known". Intervals are 95 %: for own rows as in `build_table`,
-    for
-    published ones Clopper and Pearson's from the published rate and the size of the test set, without corruptions,
-    whose
-    RA is a mean of rates. Rows with different images, attacks and effort are not comparable and are not ranked.
+    CA is the accuracy on clean images, RA the accuracy under attack. For the folder's models, RA is the worst case over
+    its attacks, times CA; for published rows it is "best known". Intervals are 95 %: for the folder's rows as in
+    `build_table`, for published ones Clopper and Pearson's, from the published rate and the size of the test set. RA
+    under corruptions has none, because it is a mean of rates. Rows with different images, attacks and effort are not
+    comparable and are not ranked.
 
     Args:
         folder: a results folder with published rows.
-        bootstrap: replicates for own rows; 0 for no intervals.
+        bootstrap: replicates for the folder's rows; 0 for no intervals.
         seed: random seed of the resampling.
 
     Raises:
@@ -250,5 +252,5 @@ def _same_threat(row: PublishedRow, norm: str, epsilon: float) -> bool:
 
 
 def _last(number: float) -> float:
-    """Sort key: NaN comes last."""
+    """Return a sort key in which NaN comes last."""
     return math.inf if math.isnan(number) else number

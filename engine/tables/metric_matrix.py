@@ -1,4 +1,4 @@
-"""Comparable metrics of models or attacks: each mean is over the same attacks or models."""
+"""Matrices of metrics in which every model or attack has its mean over the same attacks or models."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -32,7 +32,7 @@ _WAYS = {"own": "each defended model itself (own)", "original": "the undefended 
 
 
 class MetricMatrix(NamedTuple):
-    """A line for each model or attack, a column for each metric that all of them have; and notes."""
+    """A row for each model or attack, a column for each metric that all rows have, and notes."""
 
     frame: pd.DataFrame
     notes: tuple[str, ...]
@@ -50,15 +50,15 @@ def build_layers(  # noqa: PLR0913 - the data by position, the choices by keywor
     examples: Literal["own", "original"] | None = None,
     least: int = 2,
 ) -> dict[Knowledge, MetricMatrix]:
-    """Build the matrices of white-box and black-box attacks, as in CANARY; or of the chosen attacks.
+    """Build the matrices of white-box and black-box attacks, as in CANARY, or of one kind of attacks.
 
     Args:
         folder: a results folder, or a CSV table of metrics, which has no layers.
-        subjects: what is compared.
+        subjects: kind of the rows: models, attacks or defences.
         symbols: symbols of metrics.
         per: see `build_matrix`.
         norm: see `build_matrix`.
-        knowledge: only these attacks; None for both layers, if there are both.
+        knowledge: attacks to include; None for all available layers.
         original: see `build_defence_matrix`.
         examples: see `build_defence_matrix`.
         least: smallest number of subjects.
@@ -111,21 +111,22 @@ def build_matrix(
     norm: str | None = None,
     knowledge: Knowledge | None = None,
 ) -> MetricMatrix:
-    """Compute the means of metrics over attacks that ran on every model, or over models common to all attacks.
+    """Compute means of metrics over the attacks that ran on every model, or over the models common to all attacks.
 
     As in CANARY (section 3.4): white-box and black-box attacks are never averaged together, and results missing for one
-    row are omitted for all. So is an attack with an undefined value of a metric on some model, for that metric. Invalid
-    results are missing: neither fooled nor robust. An attack that ran in several libraries counts once: for each image
-    the example of the strongest, which fooled by the smallest distance; otherwise the first valid one.
+    row are omitted for all. If an attack has an undefined value of a metric on some model, it is omitted for that
+    metric. Invalid
+    results are missing: neither fooled nor robust. An attack that ran in several libraries counts once: for each image,
+        the example that fooled the model at the smallest distance counts, otherwise the first valid example.
 
     Args:
         folder: a results folder, or results that were read with "OTR".
         symbols: symbols of metrics; "QN" is half of forward plus backward passes, or the forward passes of an attack
             without backward ones. Symbols that the folder lacks are omitted.
-        rows: what is compared.
-        per: what counts once; rows of "attacks" are attacks, or implementations.
-        norm: only attacks in this norm.
-        knowledge: only these attacks; None for white-box ones if there are any, with a note on the others.
+        rows: kind of the rows: "models" or "attacks".
+        per: whether each attack counts once, or each implementation.
+        norm: norm of the attacks; None for all.
+        knowledge: attacks to include; None for white-box attacks if there are any, with a note on the others.
 
     Raises:
         UnknownName: if there is no such norm.
@@ -166,17 +167,16 @@ def build_defence_matrix(
 ) -> MetricMatrix:
     """Compute the means of the effects of defences, over undefended models and attacks common to all.
 
-    As in CANARY (section 3.1.4): accuracy, F1, confidence, rectified and sacrificed images are on clean images, the
-    rest
-    on attacks. For an attack that ran in several libraries the mean over them counts once.
+    As in CANARY (section 3.1.4): accuracy, F1, confidence, rectified and sacrificed images are computed on clean
+    images, the other metrics on attacks. An attack that ran in several libraries counts once, by the mean over them.
 
     Args:
         folder: a results folder, or results that were read with logits.
         symbols: symbols of `build_defence`; those that the folder lacks are omitted.
-        original: the undefended model of all others; None for models named "ORIGINAL+FILE.py:FUNCTION".
-        examples: made on the defended models, or on their undefended model and tested on them; never both in one
-            mean. None for "own" if there are any.
-        norm: only attacks in this norm.
+        original: the undefended model of all other models; None to use models named "ORIGINAL+FILE.py:FUNCTION".
+        examples: "own" if made on the defended models, "original" if made on their undefended model and tested on them;
+            never both in one mean. None for "own" if such examples exist.
+        norm: norm of the attacks; None for all.
         knowledge: see `build_matrix`.
 
     Raises:
@@ -218,13 +218,16 @@ def build_defence_matrix(
 
 
 def _means_of_common(values: Mapping[str, Any]) -> tuple[pd.DataFrame, dict[tuple[int, int], list[str]], list[str]]:
-    """Return the mean of each metric over complete lines, with the lines of one pair as one; and the omissions.
+    """Return the mean of each metric over the rows without gaps, and notes on the other rows.
+
+    All rows of a pair of models count as one.
 
     Args:
-        values: pandas tables by symbol: a column for each subject, a line for each try.
+        values: pandas tables by symbol, with a column for each subject and a row for each attack or model.
 
     Returns:
-        A line for each subject, the symbols with fewer lines (by number and total), and those without any.
+        A row for each subject, the symbols with omitted rows (by their number and the total), and the symbols without
+        any row.
     """
     columns, fewer, gone = {}, {}, []
     for symbol, tries in values.items():
@@ -242,7 +245,7 @@ def _means_of_common(values: Mapping[str, Any]) -> tuple[pd.DataFrame, dict[tupl
 def _made_one_way(
     records: list[dict[str, Any]], examples: Literal["own", "original"] | None
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the records on one kind of examples and on clean images, and a note on the kind."""
+    """Return the records on clean images and on one kind of examples, and a note that names the kind."""
     ways = sorted({record["made_on"] for record in records} - {""}, reverse=True)  # "own" first
     if examples is not None and examples not in ways:
         raise Unsupported(f"this folder has no examples made on {_WAYS[examples]}")
@@ -255,7 +258,7 @@ def _made_one_way(
 
 
 def _defended(names: Sequence[str], original: str | None) -> dict[tuple[str, str], str]:
-    """Return the defended models by defence and undefended model."""
+    """Return the defended models by name of the defence and of the undefended model."""
     if original is not None:
         if original not in names:
             raise UnknownName("model", original, names)
@@ -278,7 +281,7 @@ def read_matrix(path: Path, least: int = 2) -> MetricMatrix:
         least: smallest number of subjects.
 
     Raises:
-        InvalidInput: if it is not such a table, or names something twice.
+        InvalidInput: if it is not such a table, or a name occurs twice.
     """
     head, body = _read_cells(path)
     if head[0] in METRICS or head[0] == "QN":
@@ -296,9 +299,9 @@ def read_matrix(path: Path, least: int = 2) -> MetricMatrix:
         raise InvalidInput(f"expected a number for {head[column + 1]} of {names[row]} in {path}, got {wrong!r}")
     if len(names) < least:
         raise InvalidInput(
-            f"one subject in {path}, {names[0]}: nothing to rank it against; a table needs a second row"
+            f"one subject in {path}, {names[0]}; a ranking needs at least two rows"
             if names
-            else f"expected a row for each subject in {path}, got headings alone"
+            else f"expected a row for each subject in {path}, got only headings"
         )
     for name, column in zip(head[1:], values.T, strict=True):
         if np.isnan(column).all():
@@ -309,7 +312,7 @@ def read_matrix(path: Path, least: int = 2) -> MetricMatrix:
 def _read_cells(path: Path) -> tuple[list[str], Any]:
     """Return headings and cells as texts."""
     if not path.is_file():
-        raise InvalidInput(f"expected a CSV file: no such file: {path}")
+        raise InvalidInput(f"expected a CSV file, but {path} does not exist")
     try:
         table: Any = pd.read_csv(path, header=None, dtype=str)
     except pd.errors.EmptyDataError as error:
@@ -331,13 +334,13 @@ def _check_norm(norm: str | None) -> None:
 def _in_norm(outcomes: Results, norm: str | None) -> list[RunResult]:
     done = [outcome for outcome in outcomes.done if norm in (None, outcome.cell.threat_model.norm)]
     if not done:
-        have = ", ".join(sorted({outcome.cell.threat_model.norm for outcome in outcomes.done})) or "no finished cell"
+        have = ", ".join(sorted({outcome.cell.threat_model.norm for outcome in outcomes.done})) or "no finished run"
         raise Unsupported(f"expected results in norm {norm}, got {have}")
     return done
 
 
 def _of_one_kind(done: list[RunResult], knowledge: Knowledge | None) -> tuple[list[RunResult], list[str]]:
-    """Return the runs of one kind of attack, with a note on the other kind if the caller did not choose."""
+    """Return the runs with one kind of knowledge, and a note on the other kind if the caller did not choose."""
     have = {outcome.cell.knowledge for outcome in done}
     chosen = knowledge or ("white-box" if "white-box" in have else "black-box")
     kept = [outcome for outcome in done if outcome.cell.knowledge in KNOWLEDGE[chosen]]
@@ -346,11 +349,13 @@ def _of_one_kind(done: list[RunResult], knowledge: Knowledge | None) -> tuple[li
     rest = list(dict.fromkeys(_attack_name(outcome) for outcome in done if outcome not in kept))
     if knowledge is not None or not rest:
         return kept, []
-    return kept, [f"{chosen} attacks only; black-box ones are ranked apart (knowledge='black-box'): {_some(rest)}"]
+    return kept, [
+        f"{chosen} attacks only; black-box attacks are ranked separately (knowledge='black-box'): {_some(rest)}"
+    ]
 
 
 def _common(done: list[RunResult], rows: str) -> tuple[list[RunResult], list[str]]:
-    """Return the runs that every row has, and a note for each item that some row lacks."""
+    """Return the runs of items that all rows have, and a note for each item that a row lacks."""
     of_models, setting = rows == "models", shared_settings(each.cell for each in done)
     met: dict[Any, dict[Any, str]] = {}  # the rows that have met each item, with their names
     names: dict[Any, str] = {}
@@ -363,7 +368,7 @@ def _common(done: list[RunResult], rows: str) -> tuple[list[RunResult], list[str
     common = {item for item, seen in met.items() if len(seen) == len(every)}
     if not common:
         what = f"an attack that was run on all {len(every)} models" if of_models else "a model common to all attacks"
-        raise Unsupported(f"expected {what}, got none: evaluate what is missing, or choose a `norm`")
+        raise Unsupported(f"expected {what}, got none: evaluate the missing runs, or choose a `norm`")
     notes = [
         f"omitted: {names[item]}: no result {'on' if of_models else 'of'} "
         f"{_some([name for row, name in every.items() if row not in seen])}"
@@ -431,7 +436,7 @@ def _best(tries: list[RunResult]) -> RunResult:
 
 
 def _without_violations(outcome: RunResult) -> RunResult:
-    """Return the run with rates that are undefined for undecided images."""
+    """Return the run with undefined rates for undecided images."""
     undecided, columns = outcome.results.undecided_fooled, outcome.columns
     rates = {name: np.where(undecided, np.nan, columns[name]) for name in _RATES if name in columns}
     return replace(outcome, columns=join_columns(columns, rates))
@@ -457,7 +462,7 @@ def _columns(
         raise InvalidInput(f"no metric is defined for all {rows}; {rows} that no attack fools have few defined metrics")
     order = list(dict.fromkeys(cells[row]))
     notes = [
-        f"{', '.join(each)}: over {count} of {total} {item}s; the others leave it undefined for some {row}"
+        f"{', '.join(each)}: over {count} of {total} {item}s; undefined for some {row} on the others"
         for (count, total), each in fewer.items()
     ]
     notes += [f"omitted: {', '.join(gone)}: undefined for some {row} on every {item}"] if gone else []

@@ -17,28 +17,28 @@ from ..user_metrics import find_metric
 
 By = Literal["attacks", "models", "pairs"]
 _LACKING = {  # reasons why no run has a metric
-    "transfer": "no example was tested on another model (evaluate with --transfer full)",
+    "transfer": "no example was tested on a different model (evaluate with --transfer full)",
     "minimum norm": "there is no minimum-norm attack (evaluate one, or best(ATTACK))",
 }
 
 
 def is_of_clean(symbol: str) -> bool:
-    """Whether a metric is computed from predictions on clean images, so equal for every attack on a model."""
+    """Whether a metric depends on predictions on clean images only, so that it is equal for every attack on a model."""
     return facts_of(symbol).stored == "clean"
 
 
 def is_of_distances(symbol: str) -> bool:
-    """Whether a metric is computed from all distances of a run together, without invalid results."""
+    """Whether a metric is computed from all valid distances of a run together."""
     record = facts_of(symbol)
     return record.kind == "set" and record.group == "curves"
 
 
 def choose_symbols(symbols: Sequence[str] | None, by: By) -> tuple[str, ...]:
-    """Check symbols before reading files; None for the symbols of the table.
+    """Validate symbols before files are read. None gives the table's default symbols.
 
     Raises:
         UnknownName: if there is no such metric.
-        Unsupported: if it exists, but not in this table.
+        Unsupported: if this table does not have the metric.
     """
     chosen = default_symbols(by) if symbols is None else resolve_symbols(symbols)
     for symbol in chosen:
@@ -67,7 +67,7 @@ def shown_symbol(symbol: str) -> str:
 
 
 def drop_absent(symbols: Sequence[str], outcomes: Results, *, explicit: bool) -> tuple[str, ...]:
-    """Return the symbols that some run has a value for; explicitly chosen ones must be available.
+    """Return the symbols for which some run has a value. Explicitly chosen symbols must be available.
 
     Raises:
         Unsupported: if a chosen symbol is not available; the message gives the reason.
@@ -91,7 +91,7 @@ def optional_symbols(outcomes: Results) -> tuple[str, ...]:
 
 
 def _is_here(symbol: str, outcomes: Results) -> bool:
-    """Whether a metric without its own column is available."""
+    """Whether a metric that has no column is available."""
     record = facts_of(symbol)
     if "minimum norm" in record.needs:
         return any(outcome.is_minimum for outcome in outcomes.done)

@@ -41,9 +41,9 @@ class Table(Displayed):
     """A table of a results folder.
 
     Args:
-        by: what a row is about: "attacks", "models" or "pairs"; other tables have their own name, such as "defence".
+        by: subject of a row: "attacks", "models" or "pairs"; other tables have a name, such as "defence".
         labels: names of the labels, the same in every row.
-        symbols: symbols of the metrics, in order; every row has all of them.
+        symbols: symbols of the metrics, in order. Every row has all metrics.
         rows: rows, in order.
         findings: notes on failed, unfinished and damaged runs, omissions, ...
     """
@@ -61,7 +61,7 @@ class Table(Displayed):
 
     @property
     def shown_labels(self) -> list[str]:
-        """The labels that have a value somewhere, and the violations."""
+        """Labels with a value in at least one row, and the numbers of invalid results."""
         return [
             name for name in self.labels if name == "violations" or any(is_given(row.labels[name]) for row in self.rows)
         ]
@@ -69,7 +69,7 @@ class Table(Displayed):
     @property
     def unit(self) -> str:
         """The unit of n: images, or images of all runs of a row."""
-        return "images of all cells" if any(row.labels.get("cells", 1) > 1 for row in self.rows) else "images"
+        return "images of all runs" if any(row.labels.get("cells", 1) > 1 for row in self.rows) else "images"
 
     def _shown(self) -> tuple[str, pd.DataFrame, Sequence[str]]:
         size = f"{len(self.rows)} rows, {len(self.symbols)} metrics"
@@ -78,11 +78,14 @@ class Table(Displayed):
         return f"Table by {self.by}: {size}; .to_frame() has every number with its interval", frame, self.notes
 
     def to_frame(self) -> pd.DataFrame:
-        """Return `frame`."""
+        """Return the table as a pandas frame, see `frame`."""
         return self.frame()
 
     def frame(self) -> pd.DataFrame:
-        """Return one line for each row: a column for each label, then SYMBOL, SYMBOL low, SYMBOL high, SYMBOL n."""
+        """Return a data frame with a row for each table row.
+
+        A column for each label is followed by SYMBOL, SYMBOL low, SYMBOL high and SYMBOL n for each metric.
+        """
         ends = ("", " low", " high", " n")
         columns = [*self.labels, *(f"{symbol}{end}" for symbol in self.symbols for end in ends)]
         lines = [
@@ -106,18 +109,14 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
 ) -> Table:
     """Build a table of a results folder.
 
-    The value of a run is the mean over the images for which the metric is defined (invalid results count neither as
-    fooled
-    nor as robust). A row is the mean of these values, as in CANARY: for attacks over the models, for models over the
-    attacks of one threat model; repeats with other seeds are averaged first. RA of a model is different: an image
-    counts
-    if every attack of the row, in every repeat, leaves it robust; RA_mean is the mean. With `pooled` a row is the mean
-    over
-    the images of all its runs; metrics that are not means over images stay means over runs. Intervals are 95 %: for
-    rates
-    from `clustered_interval`, for others expanded percentile bootstrap intervals over images: each replicate draws the
-    same
-    images for every run.
+    The value of a run is the mean over the images for which the metric is defined; invalid results count neither as
+    fooled nor as robust. A row is the mean of these values, as in CANARY: over the models for an attack, over the
+    attacks of one threat model for a model. Repeats with different seeds are averaged first. RA of a model is
+    different: an image counts as robust if it is robust to every attack of the row in every repeat. RA_mean is the
+    mean. With `pooled` a row is the mean over the images of all its runs; metrics that are not means over images stay
+    means over runs. Intervals are 95 %: for rates from `clustered_interval`, for others expanded percentile bootstrap
+    intervals
+    over images: each replicate draws the same images for every run.
 
     Rows never mix threat models, parameters or data: `setting` distinguishes rows with equal labels.
     Labels, by attacks: `implementation`, `knowledge`, `norm`, `epsilon`, `targeted`, `setting`, `models`; by models:
@@ -126,17 +125,17 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
 
     Args:
         folder: a results folder, or results that were read.
-        by: what a row is about.
-        metrics: symbols: those of `METRICS`, "FR@10" for any K, and user metrics, "my.py:function"; None for those
-            of the table and the user's, as far as the folder has them.
+        by: subject of a row.
+        metrics: symbols: those of `METRICS`, "FR@10" for any K, and user metrics, "my.py:function"; None for the
+            table's default ones and the user's, if the folder has them.
         pooled: whether to take means over the images of all runs, see above.
         knowledge: only attacks with this knowledge of the model: "white-box", "black-box" (all others), "score",
             "decision", "transfer"; None for all.
-        mixed: by models, one row for each over all its attacks, whatever their threat models (CANARY's Table 8); rows
-            then have only the labels `model`, `setting` and `attacks`, and a note names attacks that a row lacks.
+        mixed: by models, whether each model has a single row over the attacks of all threat models (CANARY's Table 8).
+            Rows then have only the labels `model`, `setting` and `attacks`, and a note names attacks that a row lacks.
         bootstrap: replicates; 0 for no intervals.
         seed: random seed of the resampling.
-        drawn: cache of replicates for other tables of the same folder, in place of `bootstrap` and `seed`.
+        drawn: cache of replicates that other tables of the folder share; it replaces `bootstrap` and `seed`.
 
     Returns:
         The table. An estimate's `n` is the number of images, summed over the runs, for which the metric is defined.
@@ -186,12 +185,12 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
 
 
 def is_worst(symbol: str) -> bool:
-    """Whether a metric takes the worst case over the attacks on each image."""
+    """Whether a metric is the worst case over the attacks on each image."""
     return facts_of(symbol).across == "worst"
 
 
 def _rank_times(groups: Sequence[TableGroup], rows: Sequence[tuple[dict[str, Estimate], Any]]) -> None:
-    """Compute CTC: levels among the attacks of the table, or among those on one model."""
+    """Compute CTC: time levels among the attacks of the table, or among those on one model."""
     models: dict[Any, list[tuple[dict[str, Estimate], Replicates]]] = {}
     for group, row in zip(groups, rows, strict=True):
         if group.parts:
@@ -230,7 +229,7 @@ def _extrapolated(outcomes: Results) -> Iterator[Finding]:
 
 
 def _why_empty(outcomes: Results, symbols: Sequence[str]) -> Iterator[Finding]:
-    """Yield the reason for each metric that was not measured in some run."""
+    """Yield, for each metric that was not measured in some run, the reason."""
     for symbol in symbols:
         if reasons := {each.unmeasured[symbol] for each in outcomes.done if symbol in each.unmeasured}:
             sentence = "{symbol} was not measured everywhere: {reasons}"

@@ -17,13 +17,12 @@ _Robust = tuple[np.ndarray, np.ndarray]  # for each image, (n,): with invalid re
 
 
 class Point(NamedTuple):
-    """A model: rates of all images that are right when clean, and that are right and robust to all attacks.
+    """A model's rates of all images that are correct when clean, and that are also robust to all attacks.
 
-    For a random model an image counts by the rate of its samples; on transferred examples in records of earlier
-    versions,
-    which lack the rate, by its median sample. `undecided` images have an invalid or non-finite result: they count as 0
-    in
-    the rate and in the lower bound of its interval, and as 1 in the upper bound, unless a different attack fools them.
+    For a random model, an image counts by the rate of its samples. On transferred examples in records of earlier
+    versions, which lack this rate, the median sample counts. `undecided` images have an invalid or non-finite result:
+    they count as 0 in the rate and in the lower bound of its interval, and as 1 in the upper bound, unless a different
+    attack fools them.
     """
 
     model: str
@@ -39,7 +38,7 @@ class TradeOff(NamedTuple):
         points: the undefended model first; all on the same images.
         threat: norm, epsilon, targeted, as `groups.threat_labels`.
         made_on: "own": every model was attacked itself; "original": all were tested on the undefended model's examples.
-        attacks: attacks common to all points; the worst of them counts for each image.
+        attacks: attacks common to all points. Each image counts by the worst attack.
     """
 
     points: tuple[Point, ...]
@@ -80,7 +79,7 @@ def defences_by_original(outcomes: Results) -> dict[str, list[str]]:
 
 
 def _shown_by(outcomes: Results, tested: str) -> str:
-    """Return the one model whose examples a model without runs was tested on; "" if there is not exactly one."""
+    """Return the model whose examples were tested on a model without runs; "" if there is not exactly one."""
     transfers = outcomes.transfers or {}
     sources = {each.cell.subject.key for each in outcomes.done if tested in transfers.get(each.cell.key, {})}
     attacked = any(each.cell.subject.key == tested for each in outcomes.done)
@@ -128,7 +127,7 @@ def _tradeoffs(outcomes: Results, original: str, defended: Sequence[str], made_o
 
 
 def _point(name: str, right: np.ndarray, met: Sequence[Sequence[_Robust]]) -> Point:
-    """Build a point from how much of each clean image is right, (n,), and the robustness to every attack and repeat."""
+    """Build a point from the rate at which each clean image is correct, (n,), and the robustness to all attacks."""
     repeats = [robust for each in met for robust in each]
     least, most = (np.minimum.reduce([robust[end] for robust in repeats]) for end in (0, 1))
     share = estimate_share([[least]], [[most]])

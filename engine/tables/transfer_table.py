@@ -1,4 +1,4 @@
-"""Transfer rates between models, CANARY's means of them, and the confidence in transferred examples."""
+"""Transfer rates between models, CANARY's means over these, and the confidence in transferred examples."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -30,7 +30,9 @@ _OF_ALL = {"implementation": "mean", "norm": "", "epsilon": math.nan, "targeted"
 
 @dataclass(frozen=True)
 class TransferTable:
-    """M models on the same images, A attacks; every entry is an estimate whose n is its number of examples.
+    """Transfer rates among M models on the same images under A attacks.
+
+    Every entry is an estimate over its examples.
 
     Args:
         models: names of the models, in the order of every M below.
@@ -83,15 +85,13 @@ def build_transfer(
     Args:
         folder: a results folder, evaluated with `--transfer simple` or `full`, or results that were read with "OTR".
         over: the rate is over the examples that fool their source model ("fooled"), or over all images that it
-            classifies
-            correctly ("valid"). The target model need not be right on the clean image.
-        bootstrap: 0 for no intervals; any other number for intervals of rates, which need no resampling.
+            classifies correctly ("valid"). The target model need not be right on the clean image.
+        bootstrap: 0 for no intervals; any other number for intervals. Intervals of rates need no resampling.
         seed: has no effect.
 
     Returns:
-        The tables. A mean over models with an untested entry is undefined, as after `--transfer simple`; a mean over
-        attacks
-        is over those that were tested, and a note names the others.
+        The tables. A mean over models is undefined if an entry was not tested, as after `--transfer simple`. A mean
+        over attacks covers the tested ones, and a note names the others.
 
     Raises:
         Unsupported: if no example was tested on a different model.
@@ -144,7 +144,7 @@ def _table(
                     rates[attack, source, tested], known[attack, source, tested] = share.value, share.n
 
     def entry(value: float, n: int, *places: tuple[int, int, int]) -> Estimate:
-        """Build an entry with the interval of the rates behind it."""
+        """Build an entry with the interval of its rates."""
         is_banded = has_intervals and not math.isnan(value)
         share = estimate_share([seen[place] for place in places if place in seen]) if is_banded else NOTHING
         return Estimate(float(value), share.low, share.high, int(n))
@@ -182,7 +182,7 @@ def _table(
 
 
 def _fooled_by(outcome: RunResult, keys: list[str], outcomes: Results, over: Over) -> dict[str, np.ndarray]:
-    """Return which of a run's examples fool each other model, (n,), by key of model and data."""
+    """Return which of a run's examples fool each other model, (n,) bool, by key of model and data."""
     tested = (outcomes.transfers or {}).get(outcome.cell.key, {})
     return transfer_rates(outcome.columns, outcome.usable, {key: tested[key] for key in keys if key in tested}, over)
 
@@ -200,7 +200,10 @@ def _gaps(table: TransferTable) -> Iterator[Finding]:
 
 
 def transfer_long_format(transfer: Transfer) -> Table:
-    """Return the transfer tables with one line for each entry, `rate`; means are made or tested on "mean"."""
+    """Return the transfer tables with one row for each entry, `rate`.
+
+    The source or target model of a mean is "mean".
+    """
     rows: list[TableRow] = []
 
     def add(about: Mapping[str, Any], made_on: str, tested_on: tuple[str, ...], entries: Any, counts: Any) -> None:
@@ -234,10 +237,9 @@ def build_transfer_confidence(
 ) -> list[TransferredConfidence]:
     """Compute AIAC and ARTC of each attack on target models, as means over the pairs of models.
 
-    As on the source model: AIAC is the increase in confidence of the class predicted after the attack, ARTC the
-    decrease in
-    confidence of the true class. Both are over the usable images that the target model classifies correctly when clean;
-    the examples need not fool their source model.
+    As on the source model, AIAC is the increase in the confidence of the class predicted after the attack, and ARTC the
+    decrease in the confidence of the true class. Both are over the usable images that the target model classifies
+    correctly when clean; the examples need not fool their source model.
 
     Args:
         folder: a results folder, evaluated with `--transfer simple` or `full`, or results that were read.

@@ -29,8 +29,9 @@ def measure_model(classifier: Classifier, data: Data, settings: TrainingSettings
     results count as not correct, and as correct in the upper bound of the interval.
 
     Returns:
-        "clean" and, if a library with PGD in this norm is installed, "pgd": right, n, accuracy and its 95 % interval.
-        "attack" is the implementation, "violations" the number of invalid results, "kinds" their reasons.
+        "clean" and, if a library with PGD in this norm is installed, "pgd": number of correct images, n, accuracy and
+        its 95 % interval. "attack" is the implementation, "violations" the number of invalid results, "kinds" their
+        reasons.
     """
     logits = classifier.check(data.inputs, data.labels)
     right = logits.argmax(1) == data.labels

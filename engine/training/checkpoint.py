@@ -57,7 +57,7 @@ class Checkpoint:
         return self._clock() - self._last >= self._every
 
     def write(self, state: Mapping[str, Any]) -> None:
-        """Store a state: tensors, numbers, texts, lists and dicts of them.
+        """Store a state: tensors, numbers, texts, and lists and dicts of these.
 
         Raises:
             Unavailable: If it cannot be written.

@@ -54,14 +54,14 @@ def harden(
     out: str | Path | None = None,
     progress: Progress | None = None,
 ) -> TrainingResult:
-    """Train a copy of a classifier; an interrupted training resumes and ends with the same weights.
+    """Train a copy of a classifier. An interrupted training resumes and ends with the same weights.
 
     On a CPU they are identical to the bit, with the same version of torch and number of threads.
 
     Args:
         classifier: initial model, unchanged.
         training: images and labels for training.
-        held_out: other images and labels, on which the card's numbers are measured, before and after.
+        held_out: other images and labels, on which the card's numbers are measured before and after training.
         settings: see `make_settings`.
         base: name by which the classifier can be loaded again; "" if it has none.
         out: weights file ("...pt"); the card is written to "...json". An existing file of the same training is read
@@ -114,7 +114,7 @@ def harden(
 
 
 def _check(classifier: Classifier, training: Data, held_out: Data, settings: TrainingSettings) -> None:
-    """Refuse invalid input before the training."""
+    """Raise an error for invalid input, before the training starts."""
     for name, data in (("train on", training), ("measure on", held_out)):
         if not len(data.labels):
             raise InvalidInput(f"expected images to {name}, got none")

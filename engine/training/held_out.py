@@ -17,7 +17,7 @@ def split_data(data: Data, share: float, seed: int) -> tuple[Data, Data]:
 
     Args:
         data: at least 2 images.
-        share: proportion in (0, 1); at least one image goes to either side.
+        share: proportion in (0, 1); each side gets at least one image.
         seed: random seed of the split.
 
     Raises:
@@ -43,7 +43,7 @@ def select(data: Data, places: list[int]) -> Data:
 
 
 def check_disjoint(training: Data, held_out: Data) -> None:
-    """Raise InvalidInput if an image is in both sets."""
+    """Raise InvalidInput if an image is in both the training and the held-out images."""
     known = {digest_image(image) for image in training.inputs}
     common = [name for image, name in zip(held_out.inputs, held_out.names, strict=True) if digest_image(image) in known]
     if common:

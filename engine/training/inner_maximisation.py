@@ -61,7 +61,7 @@ def ascend(
         inputs: clean images in [0, 1], shape (N, C, H, W).
         adv_inputs: initial points.
         objective: function of images that returns the scalar to maximise.
-        rules: norm, epsilon, steps, step size.
+        rules: norm, epsilon, number of steps, step size.
 
     Returns:
         The last iterate, without gradients.

@@ -34,8 +34,8 @@ def train(
         labels: int64, shape (N,).
         settings: settings of the training.
         checkpoint: read at the start, written after each epoch and periodically within one. None for no checkpoint.
-        progress: called with the current stage and the number of images just finished; an empty name means that they
-            were finished before.
+        progress: called with the current stage and the number of images just finished. The stage is "" for images
+            finished by an earlier call.
 
     Raises:
         TrainingFailed: If the loss is not finite.
@@ -57,7 +57,7 @@ def train(
 
 
 class _TrainingRun:
-    """A training and its current position."""
+    """A training in progress: its model, images, settings and current position."""
 
     def __init__(self, student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings):
         self._student, self._inputs, self._labels, self._settings = student, inputs, labels, settings
@@ -125,7 +125,10 @@ class _TrainingRun:
             torch.cuda.set_rng_state(stored["random"]["cuda"], self._device)
 
     def _split(self, order: Tensor) -> list[Tensor]:
-        """Split into batches; a single last image joins the previous batch, because batch normalisation needs two."""
+        """Split an order into batches.
+
+        A single last image joins the previous batch, because batch normalisation needs two.
+        """
         batches = list(order.split(self._settings["batch_size"]))
         if len(batches) > 1 and len(batches[-1]) == 1:
             batches[-2:] = [torch.cat(batches[-2:])]

@@ -1,7 +1,7 @@
-"""Losses of the training methods, as generators; the loop takes one step on each yielded loss.
+"""Losses of the training methods, as generators. The loop takes an optimiser step on each yielded loss.
 
 A generator receives the model, images (N, C, H, W) in [0, 1], labels (N,), the settings, and a memory that persists
-across batches, is stored with every checkpoint and contains tensors or dicts of them. It is resumed after the step.
+across batches, is stored with every checkpoint, and contains tensors or dicts of tensors. It is resumed after the step.
 """
 
 from collections.abc import Callable, Iterator
@@ -52,7 +52,7 @@ def fgsm(
 def least_likely(
     student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
 ) -> Iterator[Tensor]:
-    """Yield the loss of a least-likely-class step, with random radii, and of clean images (Kurakin et al. 2017)."""
+    """Yield the loss of a least-likely-class step at random radii, and of clean images (Kurakin et al. 2017)."""
     del memory
     radii = torch.empty(len(inputs), 1, 1, 1, device=inputs.device)
     torch.nn.init.trunc_normal_(radii, 0, settings.epsilon / 2, 0, settings.epsilon)
@@ -67,7 +67,10 @@ def least_likely(
 def pgd(
     student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
 ) -> Iterator[Tensor]:
-    """Yield the cross-entropy after PGD steps (Madry et al. 2018); with one step also for FBF (Wong et al. 2020)."""
+    """Yield the cross-entropy after PGD steps (Madry et al. 2018).
+
+    With one step, this is also FBF (Wong et al. 2020).
+    """
     del memory
     adv_inputs = _climb(student, inputs, labels, settings, settings.ball)
     yield _mixed(student, inputs, adv_inputs, labels, settings)
@@ -197,7 +200,10 @@ def _climb(
 def _mixed(
     student: TrainableModel, inputs: Tensor, others: Tensor, labels: Tensor, settings: TrainingSettings
 ) -> Tensor:
-    """Mix the cross-entropy of the other images and of clean ones by `clean_share`; one pass if both count."""
+    """Return the mean of the cross-entropies of `others` and of clean images.
+
+    `clean_share` is the weight of the clean ones.
+    """
     share = settings["clean_share"]
     if not share:
         return functional.cross_entropy(student(others), labels)

@@ -15,7 +15,7 @@ from .settings import NORMS, TrainingSettings
 
 
 class Prepared(NamedTuple):
-    """A prepared training; `chosen` describes the automatic choices."""
+    """A prepared training. `chosen` describes the choices that davylamp made."""
 
     training: Data
     held_out: Data
@@ -73,10 +73,10 @@ def prepare_training(
 
 
 def base_name(model: str) -> str:
-    """Return the name of the model to train; for a weights file, the model that the weights are of.
+    """Return the name of the model to train. For a weights file, this is the model to which the weights belong.
 
     Raises:
-        InvalidInput: If the file does not name one.
+        InvalidInput: If the file does not name its model.
     """
     base = base_model_name(model)
     if not base:

@@ -47,7 +47,7 @@ class TrainingSettings:
     Args:
         method: name from `METHODS`.
         norm: "linf" or "l2".
-        epsilon: training radius; for methods without one, the radius of the card's measurement.
+        epsilon: training radius; for methods without a radius, the radius of the card's measurement.
         values: all parameters of the method and the loop.
         seed: random seed of the order of the images and of all random starts.
         mixed_precision: use bfloat16 autocast.

@@ -15,8 +15,8 @@ from ...errors import InvalidInput, ModelFailed, Unsupported
 class TrainableModel(nn.Module):
     """A trainable copy of a classifier's module, which takes images in [0, 1] and returns logits.
 
-    A classifier is always in evaluation mode; this copy supports both modes. If no parameter of the module requires
-    gradients, as after loading by name, all its floating-point parameters are trained; otherwise those that do.
+    A classifier is always in evaluation mode; this copy supports both modes. The trained parameters are those that
+    require gradients. If there are none, as after loading by name, all floating-point parameters are trained.
 
     Args:
         classifier: original, unchanged.

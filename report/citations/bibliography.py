@@ -1,4 +1,4 @@
-"""The entries of `references.bib`, and the sources that each one documents."""
+"""The entries of `references.bib`, and the items that each entry documents."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,8 @@ class BibEntry:
         kind: "article", "inproceedings", "misc", ...
         key: citation key, the argument of `\cite`; it never changes.
         fields: BibTeX fields by name, with LaTeX braces and accents.
-        sources: names that the entry documents: "attack:pgd", "library:foolbox", "model:timm:vit_*" (a pattern).
+        sources: what the entry documents, by kind and name: "attack:pgd", "library:foolbox", "model:timm:vit_*" (a
+            pattern).
         named: name in the sources of metrics: "CANARY (Sun et al. 2023)"; empty if metrics do not cite it.
     """
 
@@ -57,7 +58,7 @@ def entries_for(kind: str, name: str) -> tuple[BibEntry, ...]:
 
 
 def entries_named(source: str) -> tuple[tuple[BibEntry, ...], tuple[str, ...]]:
-    """Return the entries that a metric's source cites, and the parts of it without an entry.
+    """Return the entries cited in a metric's source, and the parts of the source without an entry.
 
     Args:
         source: source of a metric: "CANARY (Sun et al. 2023), 3.1.1; AISafety (Liu et al. 2021), eq 7".
@@ -74,7 +75,7 @@ def software_entry(versions: Sequence[str]) -> BibEntry:
     """Return the entry for davylamp itself.
 
     Args:
-        versions: davylamp versions that were used.
+        versions: versions of davylamp that were used.
     """
     title = "{davylamp}: One interface over libraries of adversarial attacks, and measured robustness"
     fields = {"author": "{The davylamp authors}", "title": title}

@@ -1,4 +1,4 @@
-"""Bibliographies: the entries for everything that was used, their uses, and a comment for each missing entry."""
+"""Bibliographies: the entries for everything that was used, with their uses, and comments on missing entries."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -24,8 +24,8 @@ class Bibliography:
     """The citations of a results folder or of names.
 
     Args:
-        entries: entries with their uses, davylamp first: "attack pgd", "library foolbox 3.3.4".
-        missing: message for each thing without an entry, with advice.
+        entries: entries, davylamp first, each with its uses: "attack pgd", "library foolbox 3.3.4".
+        missing: for each use without an entry, a message with advice.
     """
 
     entries: tuple[tuple[BibEntry, tuple[str, ...]], ...]
@@ -33,7 +33,7 @@ class Bibliography:
 
     @property
     def text(self) -> str:
-        """The BibTeX file: uses in a comment above each entry, missing entries as comments at the end."""
+        """The BibTeX file. The uses are in a comment above each entry; missing entries are comments at the end."""
         blocks = [f"{_comment('; '.join(uses))}{entry.text}" for entry, uses in self.entries]
         lines = [_comment(f"no entry: {line}") for line in self.missing]
         return "\n".join([*blocks, *(["".join(lines)] if lines else [])])
@@ -120,7 +120,7 @@ def _entries_of(used: CitedItem) -> tuple[tuple[BibEntry, ...], list[str]]:
 
 
 def _beside(used: CitedItem, entries: tuple[BibEntry, ...]) -> list[str]:
-    """Return advice for a model whose collection alone has an entry."""
+    """Return advice for a model that has no entry itself, only its collection."""
     collection = f"model:{used.name.partition(':')[0]}:*"
     if used.kind != "model" or len(entries) != 1 or collection not in entries[0].sources:
         return []

@@ -31,7 +31,7 @@ class CitedItem(NamedTuple):
     Args:
         kind: "attack", "library", "metric", "data", "model", "defence", "detector", "training", "method", "source".
         name: name in davylamp.
-        source: description of its source; empty if unknown.
+        source: description of the source, such as a paper; empty if unknown.
         version: version used, for a library.
     """
 
@@ -80,7 +80,7 @@ def used_by_name(name: str) -> list[CitedItem]:
 
     Args:
         name: an attack, an implementation ("foolbox:pgd"), a library, a metric, a defence, a detector, a training
-            method, a data set or a model. "attack:pgd" and the like select one kind.
+            method, a data set or a model. A prefix selects one kind: "attack:pgd".
 
     Raises:
         UnknownName: If the name is unknown.
@@ -163,7 +163,7 @@ def _beside_cells(store: ResultsStore) -> Iterator[CitedItem]:
 
 
 def _metrics_of(folder: str | Path) -> list[str]:
-    """Return the metrics of the folder's table that have a value; empty if no run is finished."""
+    """Return the metrics in the folder's table that have a value; empty if no run is finished."""
     try:
         table = build_table(folder, bootstrap=0)
     except DavylampError:

@@ -31,10 +31,10 @@ _NARROWEST, _WIDEST = 1.5, 20.0
 
 
 def read_width(text: str) -> float:
-    """Return the inches of "column", "text", "3.25in", "8.5cm" or "246pt".
+    """Return the width in inches for "column", "text", "3.25in", "8.5cm" or "246pt".
 
     Raises:
-        InvalidInput: If the text is not such a width, or is outside the possible range.
+        InvalidInput: If the text is not a width, or the width is out of range.
     """
     if text in WIDTHS:
         return WIDTHS[text]
@@ -75,7 +75,7 @@ def drawing(style: str = "sans") -> Iterator[type]:
 
 
 def write_figure(figure: Any, path: str | Path) -> Path:
-    """Write a Matplotlib figure as PDF with TrueType fonts, SVG or PNG, with identical bytes in every run.
+    """Write a Matplotlib figure as PDF with TrueType fonts, SVG or PNG. Repeated runs give identical bytes.
 
     Args:
         figure: a Matplotlib figure.

@@ -48,7 +48,7 @@ def draw_accuracy(make: type, width: float, curves: Curves) -> Any:
 
 
 def draw_passes(make: type, width: float, curves: DistanceCurves) -> Any:
-    """Draw the median distance against the number of passes, with its band if known.
+    """Draw the median distance against the number of passes, with its interval as a band if it is known.
 
     Args:
         make: Matplotlib's `Figure`.
@@ -126,7 +126,7 @@ def _draw_panels(
 
 
 def _shift(curve: Curve, beside: Sequence[Curve]) -> float:
-    """Return the horizontal shift, in points, that separates intervals at the same radius."""
+    """Return the horizontal shift in points that separates the intervals of several curves at one radius."""
     points = [each for each in beside if each.kind == "points"]
     if curve.kind != "points" or len(points) < 2:
         return 0.0
@@ -167,7 +167,7 @@ def _look(place: int) -> dict[str, Any]:
 
 
 def _scale_greys(axes: Any, norm: str, curves: Sequence[Curve]) -> None:
-    """Label linf radii as multiples of 1/255, unless the radii of the runs are written differently."""
+    """Label linf radii as multiples of 1/255, unless the runs' radii are not such multiples."""
     largest = max((float(curve.budgets.max()) for curve in curves), default=0.0)
     runs = [budget for curve in curves if curve.kind == "points" for budget in curve.budgets if budget > 0]
     if not all(format_radius(norm, float(budget)).endswith("/255") for budget in runs):

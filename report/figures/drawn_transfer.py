@@ -30,7 +30,7 @@ def draw_transfer(make: type, width: float, table: TransferTable) -> Any:
     models = table.models
     drawn = [place for place, rates in enumerate(table.rates) if any(not math.isnan(e.value) for r in rates for e in r)]
     if not drawn:
-        raise Unsupported("no transfer rates: no example fools the model it was made on")
+        raise Unsupported("no transfer rates: no example fools its source model")
     names = 0.062 * (max(map(len, models)) + 3) + 0.3
     columns = min(len(drawn), max(1, int((width - names) / (_CELL * len(models) + 0.15))))
     rows = -(-len(drawn) // columns)

@@ -37,8 +37,8 @@ def figure(
             "ranking", or "transfer" between models.
         width: "column" (3.25 in), "text" (6.75 in), or a length: "3.25in", "8.5cm", "246pt".
         style: "sans" or "serif".
-        norm: show this norm only; for accuracy, passes, rates and ranking.
-        models: show these models only; for accuracy and passes.
+        norm: norm of the results, for accuracy, passes, rates and ranking; None for all norms.
+        models: names of models, for accuracy and passes; empty for all models.
         subjects: subjects of the ranking: "models", "attacks", "implementations", "defences".
 
     Returns:
@@ -60,11 +60,11 @@ def figure(
 def write_figures(
     folder: Folder, kinds: list[str], path: Path, **options: Any
 ) -> tuple[list[Path], dict[str, DavylampError]]:
-    """Write figures: one kind to PATH, several to NAME-KIND.pdf, and all possible kinds if none is given.
+    """Write figures: one kind to PATH, several kinds to NAME-KIND.pdf. Without kinds, write all possible figures.
 
     Args:
         folder: results folder.
-        kinds: names from `KINDS`; empty for all kinds that the folder has results for.
+        kinds: names from `KINDS`; empty for all kinds for which the folder has results.
         path: file whose suffix selects the format.
         **options: options of `figure`.
 

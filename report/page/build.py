@@ -162,7 +162,7 @@ def _environment() -> Any:
 
 
 def _keep_together(text: str) -> str:
-    """Put no-break spaces between a number and its per cent sign, and around the value of p."""
+    """Put no-break spaces between a number and its per cent sign, and around the equals sign of a p-value."""
     return re.sub(r"\bp = ", "p\u00a0=\u00a0", re.sub(r"(\d) %", "\\1\u00a0%", text))
 
 

@@ -1,4 +1,4 @@
-"""Serves the report of a folder over HTTP, read-only, rebuilt on reload if the folder has changed."""
+"""Serves a folder's report over HTTP, read-only. The report is rebuilt on reload if the folder has changed."""
 
 import threading
 import time
@@ -28,7 +28,7 @@ HEADERS = {
 
 
 class ServedReport:
-    """HTTP handler for a results folder: the report at `/`, with unfinished runs at the top.
+    """HTTP handler for a results folder. The report is at `/`, with unfinished runs at the top.
 
     Args:
         folder: results folder, opened read-only.
@@ -45,7 +45,7 @@ class ServedReport:
         self._next = 0.0
 
     def answer(self, method: str, path: str, *_: object) -> HttpAnswer:
-        """Answer a request by its method and path."""
+        """Handle a request by its method and path."""
         if method not in ("GET", "HEAD"):
             return HttpAnswer(405, HEADERS, b"this page is read-only")
         if path != "/":
@@ -55,7 +55,7 @@ class ServedReport:
             return HttpAnswer(200, HEADERS, render("Robustness report", sections, source=str(self.folder)).encode())
 
     def _sections(self) -> list[Section]:
-        """Return the report's sections. Large folders may show a slightly older version if reloaded often."""
+        """Return the report's sections. For a large folder that is reloaded often, they may be slightly out of date."""
         version = _version(self.folder)
         if version != self._made[0] and time.monotonic() >= self._next:
             start = time.monotonic()
@@ -100,7 +100,7 @@ def write_progress(survey: FolderStatus) -> Section:
 
 
 def _version(folder: Path) -> object:
-    """Return a value that changes with every change of a folder's files."""
+    """Return a value that differs after every change of a folder's files."""
     return sorted((str(path), path.stat().st_mtime_ns) for path in folder.glob("*/*.parquet") if path.exists())
 
 
@@ -112,11 +112,11 @@ def serve(
     names: Iterable[str] = (),
     started: Callable[[str], object],
 ) -> None:
-    """Serve the report of a folder until interrupted.
+    """Serve a folder's report until interrupted.
 
     Args:
         folder: results folder.
-        host: address to listen on; "0.0.0.0" for all interfaces.
+        host: listening address; "0.0.0.0" for all interfaces.
         port: TCP port; 0 for any free port.
         names: additional host names that requests may use.
         started: called with the URL when the server is ready.

@@ -1,4 +1,4 @@
-"""Page elements: sections of paragraphs, tables, figures and definitions. The template renders each as HTML."""
+"""Page elements: sections of paragraphs, tables, figures and definitions, which the template renders as HTML."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -15,7 +15,7 @@ from ..text.fit_to_terminal import short_name
 
 
 class TableCell(NamedTuple):
-    """A table cell: displayed text, and value for sorting and copying.
+    """A table cell: the displayed text, and the value for sorting and copying.
 
     `low` and `high` are an interval around the value. `kind` is a style ("pass", "warn", "fail", "unknown", "code",
     "best"), `title` a tooltip, and `picture` the name of the clean image shown next to the text.
@@ -104,9 +104,10 @@ class Code:
 
 
 class Statement(NamedTuple):
-    """One sentence of an answer: `state` is "", "pass", "warn", "fail" or "unknown", `link` the section with details.
+    """One sentence of an answer.
 
-    `lead` is printed in bold before the sentence, `proof` in small print after it: the test and its power.
+    `state` is "", "pass", "warn", "fail" or "unknown", and `link` the section with details. `lead` is printed in bold
+    before the sentence, `proof` (the test and its power) in small print after it.
     """
 
     text: str
@@ -132,7 +133,7 @@ class Questions:
 
 
 class Bar(NamedTuple):
-    """A value with its interval, as fractions of the axis; `text` is the label, `mark` a second value."""
+    """A value with its interval, as fractions of the axis. `text` is the label, `mark` a second value."""
 
     label: str
     value: float
@@ -149,7 +150,7 @@ class Bars:
     """Values with their intervals as horizontal bars, drawn with CSS alone at any width.
 
     Args:
-        name: unique on the page.
+        name: name, which is unique on the page.
         caption: caption of the chart.
         bars: bars from top to bottom.
         ticks: position on the axis, as a fraction, and label.
@@ -187,7 +188,7 @@ class Panels:
 
 @dataclass(frozen=True)
 class Collapsible:
-    """Blocks behind a heading that expands them."""
+    """Blocks under a heading. They are hidden until the reader expands them."""
 
     title: str
     blocks: tuple[Any, ...]
@@ -196,7 +197,7 @@ class Collapsible:
 
 @dataclass(frozen=True)
 class HeatMap:
-    """Models by attacks, one metric at a time; `data` holds all metrics for the page's script."""
+    """Models by attacks, one metric at a time. `data` has the values of all metrics for the page's script."""
 
     name: str
     caption: str
@@ -243,7 +244,7 @@ class Gallery:
 
     @property
     def styles(self) -> list[tuple[str, Markup]]:
-        """Class and custom properties of each clean image, written once for all attacks."""
+        """CSS class and custom properties of each clean image, which are written once for all attacks."""
         return [(key, style_of(uris)) for key, uris in self.clean.items()]
 
 
@@ -271,7 +272,7 @@ def style_of(uris: dict[str, str]) -> Markup:
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the page with a navigation entry; `badge` is a short count shown in the navigation."""
+    """A section of the page with a navigation entry. `badge` is a short count shown in the navigation."""
 
     name: str
     title: str
@@ -322,7 +323,7 @@ def list_table(
     *,
     note: str = "",
 ) -> PageTable:
-    """Build a table with a row for each item; a column is a heading and a function of an item."""
+    """Build a table with a row for each item. A column consists of a heading and a function of an item."""
     rows = [[show(item) for _, show in columns] for item in items]
     return make_table(name, caption, [head for head, _ in columns], rows, note=note)
 

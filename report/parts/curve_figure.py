@@ -1,4 +1,4 @@
-"""Curves as a Matplotlib figure. Matplotlib is imported here only."""
+"""Curves as a Matplotlib figure. Matplotlib is imported only when a figure is drawn."""
 
 import io
 import math

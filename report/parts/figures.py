@@ -1,7 +1,7 @@
-"""Drawings as inline SVG by Matplotlib, with text as text, the page's colours and tooltips at points.
+"""Drawings as inline SVG by Matplotlib, with text as text, the page's colours, and tooltips on points.
 
-Matplotlib rather than Vega: for the same line chart, 29 KB of SVG that needs no script (before it is shortened here)
-against 907 KB for inlined Vega, which is blank without scripts.
+Matplotlib is used instead of Vega: the same line chart takes 29 KB of SVG without scripts (before shortening), but 907
+    KB with inlined Vega, which is blank without scripts.
 """
 
 import io
@@ -69,7 +69,7 @@ class LabelledPoint(NamedTuple):
 
 
 class PointWithIntervals(NamedTuple):
-    """A point with an interval in both directions: value, low, high of each."""
+    """A point with intervals in both directions: value, low and high for each."""
 
     label: str
     x: tuple[float, float, float]
@@ -99,7 +99,7 @@ def draw_curves(
 ) -> Figure:
     """Draw proportions, or other numbers, against a budget: steps with bands, points with intervals.
 
-    Each line is labelled at its right end; more than `_LABELLED` lines have a legend.
+    Each line is labelled at its right end. If there are more than `_LABELLED` lines, there is a legend instead.
     """
     lines = _above_zero(lines) if log else lines
     labelled, tips = len(lines) <= _LABELLED, {}
@@ -137,7 +137,7 @@ def _draw_line(axes: Any, line: Line, tip: str) -> None:
 
 
 def _above_zero(lines: Sequence[Line]) -> list[Line]:
-    """Prepare lines for a logarithmic axis: steps start left of the first budget, and points at 0 are removed."""
+    """Prepare lines for a logarithmic axis. Steps start left of the first budget, and points at 0 are removed."""
     first = min((x for line in lines for x in line.x if x > 0), default=1.0) / 1.3
     shown = []
     for line in lines:
@@ -176,7 +176,7 @@ def _short(name: str, most: int = 25) -> str:
 def draw_dots(
     name: str, dots: Sequence[LabelledPoint], series: Sequence[str], *, x_axis: str, y_axis: str, caption: str
 ) -> Figure:
-    """Draw named points. The legend lists `series`; the best points are filled and connected."""
+    """Draw named points. The legend lists `series`. The best points are filled and connected."""
     tips: dict[str, str] = {}
     with _axes(_WHOLE - 0.85, 2.3, below=0.55 + _legend_height(len(series))) as (figure, axes):
         front = sorted((dot.x, dot.y) for dot in dots if dot.best)
@@ -209,7 +209,7 @@ def draw_dots(
 
 
 def _name_dots(axes: Any, dots: Sequence[LabelledPoint]) -> None:
-    """Label points as space allows, the best first; unlabelled points have tooltips only."""
+    """Label points where there is space, the best first. Unlabelled points have only tooltips."""
     point = axes.get_figure().dpi / 72
     places = {dot: axes.transData.transform((dot.x, dot.y)) / point for dot in dots}
     (left, below), (right, above) = axes.transAxes.transform([(0, 0), (1, 1)]) / point
@@ -281,7 +281,7 @@ def draw_counts(name: str, counts: Sequence[int], *, x_axis: str, y_axis: str, c
 def _axes(
     width: float, height: float, *, left: float = 0.65, below: float = 0.55, right: float = 0.2
 ) -> Iterator[tuple[Any, Any]]:
-    """Create a canvas with axes of this size, margins in inches. `tight` would draw it twice."""
+    """Create a canvas with axes of this size and margins in inches. Matplotlib's `tight` layout would draw it twice."""
     try:
         from cycler import cycler
         from matplotlib import rc_context
@@ -325,7 +325,10 @@ def _add_legend(figure: Any, columns: int = 2) -> None:
 
 
 def _plain_ticks(axes: Any) -> None:
-    """Label ticks 1, 2, 5, 10 instead of powers: parsing their formulas would also parse names with two "$"."""
+    """Label ticks 1, 2, 5, 10 instead of powers of ten.
+
+    Matplotlib writes powers as formulas, and would then also parse names that contain two "$".
+    """
     from matplotlib.ticker import FixedLocator, NullLocator
 
     low, high = axes.get_xlim()

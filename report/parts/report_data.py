@@ -22,7 +22,7 @@ class ReportData:
     Args:
         path: results folder.
         outcomes: finished runs as arrays, with thumbnails of the first images.
-        states: all runs by key, with state and metadata.
+        states: state and metadata of every run, by key.
         titles: unique name of each run among those on its model.
         models: name of each model by the key of its `ModelOnData`.
     """

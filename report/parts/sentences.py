@@ -16,7 +16,7 @@ _DIFFERENT = "Significantly different from"
 
 
 def percent_text(share: float) -> str:
-    """Format a proportion in per cent: "18 %", "2.5 %", "0.04 %"; never 0 or 100 unless exact."""
+    """Format a proportion in per cent: "18 %", "2.5 %", "0.04 %". Only exact values give 0 or 100."""
     value = 100 * share
     if math.isnan(value):
         return "unknown"
@@ -42,7 +42,7 @@ def value_text(place: StandingRow, norm: str) -> str:
 
 
 def say_missing(outcomes: Results, checks: Sequence[Finding]) -> tuple[Statement, ...]:
-    """Return a sentence for each result that a finished evaluation would have and that is missing."""
+    """Return a sentence for each result that is missing, although a finished evaluation would have it."""
     nowhere = {"complete": "", "few-images": ""}  # shown elsewhere on the page
     lines = [
         Statement(each.detail, each.state, nowhere.get(each.name, "provenance"))
@@ -58,7 +58,7 @@ def say_missing(outcomes: Results, checks: Sequence[Finding]) -> tuple[Statement
 
 
 def say_best_models(outcomes: Results, standings: Sequence[ThreatModelRanking]) -> list[Statement]:
-    """For each threat model, name the first model, its uncertainty, and the result of paired tests."""
+    """For each threat model, return sentences on the first model, its uncertainty, and the paired tests."""
     unfinished = [cell.subject for cell in (*outcomes.running, *outcomes.waiting)]
     models = {(each.model, each.model_digest) for each in (*outcomes.subjects.values(), *unfinished)}
     return [_say_best_model(each, len(models) - 1) for each in standings]
@@ -89,7 +89,7 @@ def _say_best_model(standing: ThreatModelRanking, others: int) -> Statement:
 
 
 def _claim(standing: ThreatModelRanking) -> str:
-    """Describe the first model, or each model tied with it: robust accuracy or distance, interval, undecided images."""
+    """Describe the first model, or those tied for first place: accuracy or distance, interval, undecided images."""
     first, norm, leaders = standing.places[0], standing.norm, standing.tied
     kept = first.kept
     counts = {(str(each.low), str(each.high), each.images, each.kept.undecided, each.drawn) for each in leaders}
@@ -132,7 +132,10 @@ def _undecided(kept: RobustnessEstimate, norm: str) -> list[str]:
 
 
 def _range(norm: str, kept: RobustnessEstimate) -> str:
-    """Describe the interval. An infinite bound of a median exceeds every distance that was found."""
+    """Describe the 95 % interval of a robust accuracy, or of a median distance in a norm.
+
+    A bound of a median is infinite if it is larger than every distance that was found.
+    """
     if not norm:
         return f"95 % interval {percent_range(kept.low, kept.high)}"
     if math.isnan(kept.low):
@@ -158,7 +161,7 @@ def _compare_tied(standing: ThreatModelRanking) -> str:
 
 
 def _compare_rest(standing: ThreatModelRanking) -> str:
-    """Describe the paired tests of the other models against the first, or against all tied with it."""
+    """Describe the paired tests of the other models against the first one, or against all tied with it."""
     norm, test = standing.norm, _test_name(standing)
     known = [place for place in standing.rest if not math.isnan(place.p)]
     strangers = [place for place in standing.rest if math.isnan(place.p)]
@@ -215,7 +218,7 @@ def _power(images: int, level: float) -> str:
 
 
 def say_strongest_attacks(standings: Sequence[ThreatModelRanking]) -> list[Statement]:
-    """For each threat model with a radius, name the attack that fools most, among those run on all models."""
+    """For each threat model with a radius, return sentences on the attack that fools most on all models."""
     return [_say_strongest(each) for each in standings]
 
 
@@ -249,7 +252,7 @@ def _say_strongest(standing: ThreatModelRanking) -> Statement:
 
 
 def _name_first(standing: ThreatModelRanking) -> tuple[str, str]:
-    """Describe the strongest attack, or all that are tied with it."""
+    """Describe the strongest attack, or all attacks tied with it."""
     tied, first, models = standing.tied, standing.places[0], len(standing.places[0].results)
     size = f"{first.images} attacked images" if len({each.images for each in tied}) == 1 else "its attacked images"
     size += f" of {models} models" if models > 1 else ""
@@ -268,7 +271,7 @@ def _name_first(standing: ThreatModelRanking) -> tuple[str, str]:
 
 
 def _compare_attacks(standing: ThreatModelRanking) -> str:
-    """Describe the tests of the other attacks against those in first place, or among the tied ones."""
+    """Describe the tests of the other attacks against those in first place, or among the attacks tied for it."""
     tied, rest = ([each for each in those if each.pairs] for those in (standing.tied[1:], standing.rest))
     images, least = min(each.pairs or 0 for each in (*tied, *rest)), min_images_for_significance(standing.level)
     few = f"; {images} images are too few for a significant difference; at least {least} are needed"

@@ -1,4 +1,4 @@
-"""Agreement of libraries: every attack with at least two implementations, compared on the same images."""
+"""Agreement of libraries: every attack with several implementations, compared on the same images."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -45,7 +45,7 @@ def write_agreement(
 
 
 def summarise_agreement(pairs: Sequence[PairComparison]) -> tuple[Statement, ...]:
-    """Describe the pairs that differ, the worst first, and the number without a difference."""
+    """Describe the pairs that differ, the worst first, and count the pairs without a difference."""
     if not pairs:
         how = "Evaluate `pgd`, not `foolbox:pgd`, to compare libraries."
         return (Statement("Not known: no attack was run through two or more libraries.", "unknown", proof=how),)
@@ -66,7 +66,7 @@ def summarise_agreement(pairs: Sequence[PairComparison]) -> tuple[Statement, ...
 
 
 def _rank(pair: PairComparison) -> int:
-    """Return the rank of a verdict, the worst first."""
+    """Return the rank of a verdict. The worst verdict has the lowest rank."""
     return [*SEVERITY].index(pair.verdict)
 
 
@@ -118,7 +118,8 @@ def _implementations(
         known = about[outcome.cell.attack, outcome.cell.threat_model.norm].findings
         return TableCell(", ".join(known), title="; ".join(known.values()))
 
-    success = "proportion of them that are fooled (MR) or classified as the target (TAS), with its 95 % interval"
+    success = "proportion of these images that are fooled (MR) or classified as the target (TAS), with its "
+    "95 % interval"
     columns = (
         ("model", folder.model),
         ("implementation", lambda outcome: outcome.cell.attack),

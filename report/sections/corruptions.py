@@ -72,7 +72,7 @@ def _meaning(symbol: str) -> str:
 
 
 def _figures(curves: Sequence[ErrorCurve]) -> list[Any]:
-    """Draw the means and every corruption, with a line for each model."""
+    """Draw the means and each corruption, with a line for each model."""
     names = list(dict.fromkeys((curve.model, curve.data) for curve in curves))
     figures = []
     for corruption in dict.fromkeys(curve.corruption for curve in curves):

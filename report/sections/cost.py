@@ -17,7 +17,7 @@ _DRAWN = 6  # drawings; the table has all
 
 
 class CostPoint(NamedTuple):
-    """Success rate of a run, passes and seconds per attacked image; `front`: whether it is on the Pareto front."""
+    """Success rate, passes and seconds per attacked image of a run. `front`: whether it is on the Pareto front."""
 
     outcome: RunResult
     success: float
@@ -27,7 +27,7 @@ class CostPoint(NamedTuple):
 
 
 def write_cost(folder: ReportData) -> Section:
-    """Build a drawing for each model and threat model, and a table of all runs."""
+    """Build the section: a drawing for each model and threat model, and a table of all runs."""
     bundles: dict[tuple[str, str], list[CostPoint]] = {}
     done = folder.outcomes.done
     for outcome in done:
@@ -80,7 +80,7 @@ def _prices(folder: ReportData, prices: Sequence[CostPoint]) -> PageTable:
 
 
 def _fits(folder: ReportData) -> PageTable | None:
-    """Build a table of the costs of fitted attacks before the first image; None if there are none."""
+    """Build a table of the cost of fitting attacks before the evaluation; None without fitted attacks."""
     columns = (
         "implementation",
         Column("fitted on", "number of images; none is an evaluation image, unless stated in the name"),
@@ -121,7 +121,7 @@ def _servers(folder: ReportData) -> PageTable | None:
 
 
 def mark_pareto_front(prices: Sequence[CostPoint]) -> list[CostPoint]:
-    """Return the points with `front` set for those that no other point dominates."""
+    """Return the points with `front` set for those that no other point dominates in success and cost."""
     points = np.array([(-price.success, price.passes) for price in prices]).reshape(-1, 2)
     no_worse = (points[None] <= points[:, None]).all(2) & (points[None] != points[:, None]).any(2)
     return [
@@ -137,7 +137,7 @@ def _price(outcome: RunResult) -> CostPoint:
 
 
 def spent_passes(outcome: RunResult) -> tuple[np.ndarray, np.ndarray]:
-    """Return the forward and backward passes per image, each (n,), of the model or of its surrogate."""
+    """Return the forward and backward passes per image, each (n,), through the model or its surrogate."""
     columns = outcome.columns
     names = SURROGATE_PASSES if SURROGATE_PASSES[0] in columns else ("forwards", "backwards")
     return columns[names[0]], columns[names[1]]

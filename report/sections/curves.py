@@ -204,7 +204,7 @@ def _half_distortion(curve: Curve) -> TableCell:
 
 
 def _short_name(curve: Curve | DistanceCurve) -> str:
-    """Return the name of a curve in a drawing whose title has the norm."""
+    """Return the name of a curve in a drawing whose title already contains the norm."""
     return _name(curve).replace(f" {curve.labels['norm']}", "", 1)
 
 

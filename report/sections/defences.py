@@ -1,4 +1,4 @@
-"""Defences: clean against robust accuracy, detectors on the examples, and challenges by adaptive attacks."""
+"""Defences: clean against robust accuracy, detectors measured on the examples, and challenges by adaptive attacks."""
 
 import math
 from collections.abc import Sequence
@@ -54,11 +54,11 @@ _INTERVALS = (
 
 
 def write_defences(outcomes: Results, **drawing: Any) -> Section | None:
-    """Build the trade-offs, and a comparison of every defence with its original; None without defences.
+    """Build the trade-offs, and a comparison of every defended model with its original; None without defences.
 
     Args:
         outcomes: results of the folder, read with "OTR".
-        **drawing: `bootstrap` and `seed`.
+        **drawing: `bootstrap` and `seed` of the intervals.
     """
     families = defences_by_original(outcomes)
     if not families:
@@ -103,7 +103,7 @@ def _figure(tradeoff: TradeOff, place: int) -> Any:
 
 
 def _least_lines(outcomes: Results, tradeoffs: Sequence[TradeOff]) -> list[Finding]:
-    """Return notes on the bias of the worst case for randomised models among the points."""
+    """Return notes on the bias of the worst case, for randomised models among the points."""
     shown = {point.model for each in tradeoffs for point in each.points}
     groups = [group for group in group_cells(outcomes, "models") if group.labels["model"] in shown]
     return worst_case_bias_note([group for group in groups if not math.isnan(group.labels["epsilon"])])
@@ -159,7 +159,7 @@ def _table(original: str, tables: Sequence[tuple[str, Table]], place: int) -> Pa
 
 
 def write_detectors(outcomes: Results) -> Section | None:
-    """Build a table of every detector on every attack; None if none was measured.
+    """Build a table of every detector on every attack; None if no detector was measured.
 
     Args:
         outcomes: results of the folder.
@@ -210,7 +210,10 @@ def _estimate(share: CountedShare) -> Estimate:
 
 
 def write_challenges(documents: Sequence[dict[str, Any]]) -> Section | None:
-    """Build the challenges: the verdict on each defence, its attacks, accuracy by radius; None if there are none."""
+    """Build the challenges: for each defence the verdict, the attacks, and the accuracy by radius.
+
+    None without challenges.
+    """
     if not documents:
         return None
     blocks: list[Any] = []
@@ -249,7 +252,7 @@ def _attempts(place: int, document: dict[str, Any]) -> PageTable:
         failed = TableCell(f"failed: {attempt['error']}", kind="unknown")
         return _entry(attempt["accuracy"]) if attempt["accuracy"] else failed
 
-    made_on = "the model that the attack was run on; the examples are evaluated on the defended one"
+    made_on = "the model under attack; the examples are evaluated on the defended model"
     share = "proportion of all images that are correct under this attack, with its 95 % interval"
     columns = (
         ("attacker", lambda each: PARTS.get(each["part"], each["part"])),

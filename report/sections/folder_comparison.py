@@ -1,4 +1,4 @@
-"""Comparison of two results folders: paired tests on runs in both, and other differences."""
+"""Comparison of two results folders: paired tests for runs in both folders, and other differences."""
 
 import json
 from collections import Counter
@@ -29,14 +29,14 @@ class RunChange:
 
     Args:
         cell: run as recorded in the second folder.
-        images: number of images in both, with the same name and label.
-        left_out: number of these with an invalid result in one of the folders, excluded from the tests.
+        images: number of images that both folders have with the same name and label.
+        left_out: number of these images with an invalid result in one of the folders. They are excluded from the tests.
         before: rate of robust images in the first folder.
         after: rate of robust images in the second folder.
         lost: images robust in the first only.
         gained: images robust in the second only.
-        p_robust: exact McNemar test on robustness.
-        p_distance: Wilcoxon's test on the distances if both succeed.
+        p_robust: p-value of the exact McNemar test on robustness.
+        p_distance: p-value of Wilcoxon's test on the distances of images fooled in both.
         differs: other differences: weights, pixels, library.
         verdict: "moved" if a test is significant at 5 % after Bonferroni's correction over all tests of the page,
             "identical" if no outcome and no distance differs, "undecided" if no outcome of so few images could be
@@ -62,7 +62,7 @@ class RunChange:
 
 
 def find_changes(a: Results, b: Results) -> list[RunChange]:
-    """Return every run in both folders, matched by model, attack, threat model, parameters, seed and data."""
+    """Return every run that is in both folders, matched by model, attack, threat model, parameters, seed and data."""
     old = {_identity(outcome.cell): outcome for outcome in a.done}
     both = [(old[_identity(outcome.cell)], outcome) for outcome in b.done if _identity(outcome.cell) in old]
     changes = [_compare(first, second) for first, second in both]

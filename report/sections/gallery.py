@@ -113,15 +113,15 @@ def _picture(folder: ReportData, outcome: RunResult, example: Example) -> Pictur
 
 
 def _said(example: Example, names: Sequence[str]) -> str:
-    """Format the prediction with its confidence, if known."""
+    """Format the predicted class with its confidence, if known."""
     sure = "" if math.isnan(example.confidence) else f", {example.confidence:.0%}"
     return f"{class_text(names, example.predicted)}{sure}"
 
 
 def amplify(clean: np.ndarray, adv: np.ndarray) -> tuple[np.ndarray, float | None]:
-    """Return the change around mid-grey as uint8, scaled so that its largest value is white or black, and the factor.
+    """Return the change around mid-grey as uint8, scaled to the full range, and the scaling factor.
 
-    The factor is None if no 8-bit picture can show the change.
+    The largest change becomes white or black. The factor is None if no 8-bit picture can show the change.
     """
     change = adv.astype(np.int16) - clean
     largest = int(np.abs(change).max())
@@ -195,7 +195,10 @@ def _thumbnail(pixels: np.ndarray, *, nearest: bool = False) -> str:
 
 
 def _spotlight(cam: np.ndarray) -> str:
-    """Return a map as a picture of its own size, dark where the activation is low; the browser smooths it."""
+    """Return an activation map as a picture of the map's size, dark where the activation is low.
+
+    The browser smooths it.
+    """
     cam = np.nan_to_num(cam)
     span = float(cam.max() - cam.min())
     share = (cam - cam.min()) / span if span > 0 else np.zeros_like(cam)
@@ -229,7 +232,7 @@ def show_learned(folder: ReportData) -> list[PictureGrid]:
 
 
 def _changes(fitted: Fitted, images: list[tuple[str, np.ndarray]]) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield titles and changes (C, H, W): a perturbation itself, or a generator's output on some images."""
+    """Yield titles and changes (C, H, W): a perturbation, or a generator's outputs for some images."""
     if "perturbation" in fitted.arrays:
         yield "added to every image", fitted.arrays["perturbation"]
         return
@@ -270,14 +273,14 @@ def _factor(change: np.ndarray) -> str:
 
 
 def _around_grey(change: np.ndarray) -> np.ndarray:
-    """Return a change (C, H, W) as an 8-bit picture (H, W, 3) whose largest value is black or white."""
+    """Return a change (C, H, W) around grey as an 8-bit picture (H, W, 3). Its largest value is black or white."""
     largest = float(np.abs(change).max()) or 1.0
     pixels = (127.5 + 127.5 * change / largest).round().clip(0, 255).astype(np.uint8).transpose(1, 2, 0)
     return np.repeat(pixels, 3, 2) if pixels.shape[2] == 1 else pixels
 
 
 def _magnify(pixels: np.ndarray, side: int = SIDE) -> np.ndarray:
-    """Enlarge each pixel to a square, as far as the side allows."""
+    """Enlarge each pixel to a square, up to the given side of the picture."""
     factor = max(1, side // max(pixels.shape[:2]))
     size = (pixels.shape[1] * factor, pixels.shape[0] * factor)
     return np.asarray(Image.fromarray(pixels).resize(size, Image.Resampling.NEAREST))
@@ -311,7 +314,7 @@ def write_hardness(folder: ReportData) -> Section | None:
 
 
 def _names_of(folder: ReportData, data: str) -> Sequence[str]:
-    """Return the class names of some data, if all models evaluated on it agree on them."""
+    """Return the class names of some data, if all models evaluated on these data have the same names."""
     known = {tuple(class_names(clean)) for clean in folder.outcomes.clean.values() if clean.subject.data == data}
     return known.pop() if len(known) == 1 else ()
 
@@ -352,7 +355,7 @@ def class_names(clean: CleanResult | None) -> Sequence[str]:
 
 
 def class_text(names: Sequence[str], index: int) -> str:
-    """Format a class: "tabby (281)", or its index alone."""
+    """Format a class: "tabby (281)", or only its index."""
     return f"{names[index]} ({index})" if 0 <= index < len(names) else str(index)
 
 

@@ -34,7 +34,7 @@ _COUNTS = ("models", "attacks", "cells", "failed", "images", "violations")
 
 
 def present_symbols(folder: ReportData) -> list[str]:
-    """Return the symbols with a value in some run, in the order of `METRICS`, without those of curves."""
+    """Return the symbols that have a value in some run, in the order of `METRICS`, without symbols of curves."""
     symbols = [shown_symbol(name) for name, record in METRICS.items() if record.only != ("models",)]
     symbols += folder.outcomes.users_symbols
     return [name for name in drop_absent(symbols, folder.outcomes, explicit=False) if not is_of_distances(name)]
@@ -105,7 +105,7 @@ def describe(symbol: str) -> tuple[str, str]:
 
 
 def _direction(symbol: str) -> dict[str, Any]:
-    """Return the data for colouring a metric: its direction and range."""
+    """Return the direction and range of a metric, for its colours."""
     known = record_of(symbol)
     low, high = known.between if known else (0.0, math.inf)
     robust = known.robust_when if known else "higher"
@@ -139,14 +139,14 @@ def _metric_table(name: str, caption: str, table: Table) -> PageTable:
 
 
 def _narrow(pairs: Table) -> Table:
-    """Return the table with the usual metrics only, if all of them would make the page heavy."""
+    """Return the table restricted to the usual metrics, if all metrics would make the page too large."""
     if len(pairs.rows) * len(pairs.symbols) <= _CELLS:
         return pairs
     return replace(pairs, symbols=tuple(symbol for symbol in pairs.symbols if METRICS.get(symbol, PLAIN).brief))
 
 
 def _symbol_column(symbol: str, table: Table) -> Column:
-    """Return a column, hidden initially if there are many metrics and this is not a usual one."""
+    """Return a column. It is hidden initially if there are many metrics and it is not a usual one."""
     many = len(table.symbols) > sum(record.brief for record in METRICS.values())
     return Column(symbol, _tooltip(symbol), many and symbol in METRICS and not METRICS[symbol].brief)
 

@@ -1,4 +1,4 @@
-"""Provenance (settings, versions, hashes, failures, commands to repeat) and glossary."""
+"""Provenance (settings, versions, hashes, failures, commands to repeat the runs) and glossary."""
 
 import json
 import shlex
@@ -76,7 +76,7 @@ def write_provenance(folder: ReportData, version: str) -> Section:
 
 
 def collect(states: list[CellState], name: str) -> str:
-    """Summarise a field of the runs' metadata: its value, or the values with their numbers of runs."""
+    """Summarise a field of the runs' metadata: its value, or all values with their numbers of runs."""
     counts = Counter(str(state.meta.get(name, "")) for state in states)
     if len(counts) == 1:
         return next(iter(counts))
@@ -84,7 +84,7 @@ def collect(states: list[CellState], name: str) -> str:
 
 
 def collect_versions(states: list[CellState]) -> dict[str, str]:
-    """Return library -> version, or its versions with their numbers of runs."""
+    """Return library -> its version, or all its versions with their numbers of runs."""
     versions: dict[str, Counter[str]] = {}
     for state in states:
         for name, version in state.meta.get("versions", {}).items():

@@ -120,7 +120,7 @@ def _bars(ranking: Ranking, order: Sequence[int] | np.ndarray) -> Bars:
 
 
 def write_items(folder: ReportData, ranking: Ranking, responses: Responses) -> list[Any]:
-    """Build abilities and difficulties, and the attacks and images that separate the models."""
+    """Build the map of abilities and difficulties, and the attacks and images that separate the models."""
     fit: Any = ranking.fit
     kinds, values = np.array(_plain_radii(folder, item_kinds(responses))), responses.values
     difficulties = {str(kind): fit.difficulty[kinds == kind] for kind in dict.fromkeys(kinds)}
@@ -155,13 +155,13 @@ def write_items(folder: ReportData, ranking: Ranking, responses: Responses) -> l
 
 
 def _count(values: np.ndarray) -> TableCell:
-    """Count the positive responses among the known ones."""
+    """Count the positive responses and the known responses."""
     seen = values[~np.isnan(values)]
     return TableCell(f"{int(seen.sum())} of {len(seen)}", int(seen.sum()))
 
 
 def _plain_radii(folder: ReportData, kinds: Sequence[str]) -> list[str]:
-    """Rewrite the radii in kinds of items as on the rest of the page."""
+    """Write the radii in kinds of items in the same way as the rest of the page."""
     rules = {outcome.cell.threat_model for outcome in folder.outcomes.done}
     balls = [(rule.norm, rule.epsilon) for rule in rules if rule.epsilon is not None]
     words = {f" {norm} {epsilon:.4g}": f" {norm} {format_radius(norm, epsilon)}" for norm, epsilon in balls}
@@ -171,7 +171,7 @@ def _plain_radii(folder: ReportData, kinds: Sequence[str]) -> list[str]:
 
 
 def _pictures(folder: ReportData) -> dict[str, str]:
-    """Return the gallery's name of the clean image, for each image of the responses that has a picture."""
+    """Return the name of the clean image in the gallery, for each image of the responses with a picture."""
     return {
         f"{known.subject.data} {example.image}": f"{key}-{example.place}"
         for key, known in folder.outcomes.clean.items()
@@ -181,7 +181,7 @@ def _pictures(folder: ReportData) -> dict[str, str]:
 
 
 def write_libraries(frame: pd.DataFrame, seed: int) -> list[Any]:
-    """Describe the images on which implementations of a library differ from the others at equal ability."""
+    """Describe the images on which implementations of one library differ from those of others at equal ability."""
     if frame["library"].nunique() < 2:
         return []
     how = "`davylamp rank FOLDER --subjects implementations` gives more detail."
@@ -226,4 +226,6 @@ def _score(ranking: Ranking, i: int) -> Estimate:
 def _beats(ranking: Ranking, order: Sequence[int] | np.ndarray) -> Any:
     rows = [(ranking.subjects[i], *("" if i == j else float(ranking.beats[i, j]) for j in order)) for i in order]
     columns = ("P(row beats column)", *(ranking.subjects[j] for j in order))
-    return make_table("ranking-beats", "Probability that one model ranks above another", columns, rows)
+    return make_table(
+        "ranking-beats", "Probability that the model of the row ranks above the model of the column", columns, rows
+    )

@@ -15,7 +15,7 @@ def write_transfer(transfer: Transfer | None) -> Section | None:
         return None
     lead = (
         "Examples made on one model and tested on the others. The transfer rate is the proportion that fools the "
-        "other model, among the examples that fool the model they were made on."
+        "other model, among the examples that fool their source model."
     )
     blocks: list[Any] = [block for place, table in enumerate(transfer.tables) for block in _blocks(table, place)]
     notes = tuple(Text(note, "note") for note in transfer.notes)
@@ -52,7 +52,7 @@ def _blocks(table: TransferTable, place: int) -> list[Any]:
 
 
 def _heat(value: Estimate, *, of: tuple[int, int] = (1, 1)) -> TableCell:
-    """Format a rate; `of` is the number of attacks in the mean, and of all attacks."""
+    """Format a rate; `of` is the number of attacks in the mean, and the number of all attacks."""
     if math.isnan(value.value):
         return TableCell("-", None, title="not tested")
     shown = entry(value)

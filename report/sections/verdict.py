@@ -1,4 +1,4 @@
-"""First section: the most robust model, the strongest attack, agreement, failures and missing results."""
+"""First section: the most robust model, the strongest attack, agreement of libraries, failures and missing results."""
 
 import math
 from collections import Counter
@@ -43,7 +43,7 @@ def write_verdict(
     Args:
         folder: data of the report.
         table: table by models, with CA and RA.
-        pairs: pairs of implementations with verdicts.
+        pairs: pairs of implementations with their verdicts.
         checks: results of the failure indicators.
     """
     outcomes, standings = folder.outcomes, folder.standings
@@ -65,7 +65,7 @@ def write_verdict(
 
 
 def draw_standing(standing: ThreatModelRanking, place: int) -> Bars:
-    """Draw the models of a threat model with intervals and clean accuracy, the most robust first."""
+    """Draw the models under a threat model, the most robust first, with intervals and clean accuracy."""
     norm, shares = standing.norm, (0.0, 0.5, 1.0)
     known = [end for each in standing.places for end in (each.value, each.high) if math.isfinite(end)]
     top = (float(f"{1.05 * max(known, default=1.0):.2g}") or 1.0) if norm else 1.0

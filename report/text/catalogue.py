@@ -19,7 +19,7 @@ def catalogue_json(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def print_attacks(attacks: Sequence[Mapping[str, Any]], console: PlainConsole) -> None:
-    """Print the attacks: grouped by kind on a terminal, otherwise a line each with libraries and norms.
+    """Print the attacks: on a terminal grouped by kind, otherwise one line for each with libraries and norms.
 
     It does not import the libraries.
 
@@ -45,7 +45,7 @@ def print_attacks(attacks: Sequence[Mapping[str, Any]], console: PlainConsole) -
 def print_catalogue(
     rows: Sequence[Mapping[str, Any]], findings: Mapping[str, str], parameters: Mapping[str, str], console: PlainConsole
 ) -> None:
-    """Print the implementations. If they belong to one attack, also explain patches, known issues and parameters.
+    """Print the implementations. If all have the same attack, also explain patches, known issues and parameters.
 
     Args:
         rows: a record per implementation, see `adapters.describe`.
@@ -72,7 +72,7 @@ def print_catalogue(
 
 
 def _cell(row: Mapping[str, Any], column: str) -> Any:
-    """Return the value of a cell. Defaults that depend on the norm are grouped by norm."""
+    """Return the value for a cell. Defaults that depend on the norm are grouped by norm."""
     value = row[column]
     if column == "defaults" and isinstance(value, Mapping):
         value = _with_radii(value)
@@ -86,7 +86,7 @@ def _cell(row: Mapping[str, Any], column: str) -> Any:
 
 
 def _with_radii(defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Format step sizes in defaults, by parameter or by norm and parameter, as radii."""
+    """Return defaults (by parameter, or by norm and parameter) with step sizes formatted as radii."""
     shown: dict[str, Any] = {}
     for name, value in defaults.items():
         if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Terminal output of failure indicators and contract checks: problems in full, passes as counts."""
+"""Terminal output of failure indicators and contract checks. Problems are printed in full, passes as counts."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
@@ -12,7 +12,7 @@ _UNKEPT = ("broken", "weak", "not shown")  # states of a contract check, the wor
 
 
 def print_checks(checks: Sequence[Finding], title: str, notes: Iterable[str], console: PlainConsole) -> None:
-    """Print notes, indicators that fail or warn, the next step for unknown ones, and counts.
+    """Print notes, indicators that fail or warn, the command for unknown ones, and counts.
 
     Args:
         checks: results of `check_folder`.
@@ -36,7 +36,7 @@ def print_checks(checks: Sequence[Finding], title: str, notes: Iterable[str], co
 
 
 def _rows(checks: Sequence[Finding], *, folded: bool) -> list[list[Any]]:
-    """Build the table rows, the worst first. If `folded`, one row per indicator and state, with an example."""
+    """Build the table rows, the worst first. If `folded`, there is one row per indicator and state, with an example."""
     rows: list[list[Any]] = []
     for state in STATES:
         groups: dict[Hashable, list[Finding]] = {}
@@ -54,10 +54,10 @@ def _rows(checks: Sequence[Finding], *, folded: bool) -> list[list[Any]]:
 
 
 def print_promises(promises: Sequence[Any], attacks: int, console: PlainConsole) -> None:
-    """Print contract checks: those that are broken, weak or not shown, then counts.
+    """Print contract checks that are broken, weak or not shown, then counts.
 
     Args:
-        promises: contract checks with row, norm, promise, state and detail.
+        promises: results of contract checks.
         attacks: number of attacks tested.
         console: output console; if verbose, satisfied and inapplicable checks are listed individually.
     """
@@ -76,7 +76,7 @@ def print_promises(promises: Sequence[Any], attacks: int, console: PlainConsole)
 
 
 def print_conformance(findings: Sequence[Any], console: PlainConsole) -> None:
-    """Print false results on misbehaving models, then counts; if verbose, also the correct results."""
+    """Print false results on misbehaving models, then counts. If verbose, also print correct results."""
     wrong = [each for each in findings if each.complaint]
     lines = [
         (each.implementation, each.norm, each.plant, each.complaint or "correct", each.outcome)

@@ -169,7 +169,10 @@ def _defaults_of(comparison: Comparison) -> dict[str, Mapping[str, Any]]:
 
 
 def print_defaults(defaults: Mapping[str, Mapping[str, Any]], console: PlainConsole) -> None:
-    """Print the parameters whose defaults differ between implementations; `defaults` is by name and parameter."""
+    """Print the parameters with different defaults.
+
+    `defaults` is by name of the implementation and of the parameter.
+    """
     names = list(dict.fromkeys(name for parameters in defaults.values() for name in parameters))
     names = [name for name in names if len({str(parameters.get(name)) for parameters in defaults.values()}) > 1]
     rows = [(implementation, *map(parameters.get, names)) for implementation, parameters in defaults.items()]

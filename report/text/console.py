@@ -30,12 +30,12 @@ class Page:
 
     Args:
         columns: columns to show, from any table; empty for those that fit.
-        wide: show every column, whatever the terminal width.
-        verbose: show all notes and columns.
-        seen: columns of any table so far.
+        wide: whether to show every column, regardless of the terminal width.
+        verbose: whether to show all notes and columns.
+        seen: columns of all tables so far.
         left_out: columns that did not fit.
         parts: collected output.
-        short: limit the output to one page.
+        short: whether to limit the output to one page.
     """
 
     columns: tuple[str, ...] = ()
@@ -71,7 +71,7 @@ class PlainConsole(Console):
 
     @property
     def has_screen(self) -> bool:
-        """Whether lines have a width: on a terminal, or if COLUMNS is set."""
+        """Whether lines have a limited width: on a terminal, or if COLUMNS is set."""
         return self.is_terminal or "COLUMNS" in os.environ
 
     @property
@@ -80,9 +80,9 @@ class PlainConsole(Console):
         return self.page is not None and self.page.verbose
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print like `Console.print`, with leading blank lines kept and other control characters escaped.
+        """Print like `Console.print`, but keep leading blank lines and escape other control characters.
 
-        On a terminal, text is wrapped between words; items that begin with "- " are indented.
+        On a terminal, text is wrapped between words, and items that begin with "- " are indented.
         """
         shown = [_shown(each) if isinstance(each, str) else each for each in objects]
         if len(shown) == 1 and isinstance(shown[0], str):
@@ -96,7 +96,7 @@ class PlainConsole(Console):
         super().print(*(each.replace(KEPT, " ") if isinstance(each, str) else each for each in shown), **options)
 
     def show(self, page: Page) -> None:
-        """Print the parts of a page; on a terminal at most one page, unless the user requested more."""
+        """Print the parts of a page. On a terminal, print at most one screen, unless the user requested more."""
         counts = [len(part.heights) for part in page.parts]
         if self.has_screen and page.short:
             counts = shorten(page.parts, LONGEST)
@@ -150,7 +150,7 @@ def open_page(columns: Sequence[str] = (), *, wide: bool = False, verbose: bool 
 def escape_control_characters(text: str) -> str:
     r"""Escape control characters, and characters that reorder text, as `\x1b`, `\n`, `\u202e`.
 
-    Names of models, images and files, and error messages, may come from other people's folders.
+    Names and error messages may come from other people's folders.
     """
     if text.isprintable():
         return text
@@ -158,7 +158,7 @@ def escape_control_characters(text: str) -> str:
 
 
 def print_error(text: str) -> None:
-    """Print a message on standard error with control characters escaped."""
+    """Print a message to standard error, with control characters escaped."""
     make_console(stderr=True).print(" ".join(text.split()))
 
 
@@ -173,7 +173,7 @@ def print_table(  # noqa: PLR0913 - options of a table
     rest: Rest = "drop",
     common: Sequence[str] = (),
 ) -> list[str]:
-    """Print a table: the columns that fit on a terminal, all columns in a pipe. Words are never broken.
+    """Print a table: on a terminal the columns that fit, in a pipe all columns. Words are never broken.
 
     Args:
         title: heading; empty for no heading.
@@ -181,7 +181,7 @@ def print_table(  # noqa: PLR0913 - options of a table
         rows: cells, formatted or plain values.
         console: output console. None for standard output.
         keys: number of leading columns that identify a row and are always shown.
-        order: columns in decreasing priority; unlisted ones come last.
+        order: columns in decreasing priority. Unlisted columns come last.
         rest: treatment of columns that do not fit: "drop" and list them, "stack" them in a table below, or write each
             row as "blocks" of lines.
         common: columns that are printed once above the table, as are keys, if that saves space and all rows have the
@@ -238,7 +238,7 @@ def print_notes(notes: Iterable[str], console: Console) -> None:
 
 
 def make_console(*, stderr: bool = False, page: Page | None = None) -> PlainConsole:
-    """Build a console with the terminal's width; in a pipe it neither wraps nor colours."""
+    """Build a console with the terminal's width. In a pipe it neither wraps nor colours text."""
     console = PlainConsole(stderr=stderr, page=page)
     if console.is_terminal:
         return console
@@ -262,13 +262,13 @@ def format_cell(value: Any) -> str:
 
 
 def interval_text(value: float, low: float, high: float) -> str:
-    """Format an estimate as "0.639 [0.47, 0.79]", bounds to two digits of the interval's width; no bounds if NaN."""
+    """Format an estimate as "0.639 [0.47, 0.79]", with bounds to two digits of the interval's width, if known."""
     shown, *ends = interval_texts(value, low, high)
     return f"{shown} [{', '.join(ends)}]" if ends else shown
 
 
 def interval_texts(value: float, low: float, high: float) -> list[str]:
-    """Format the value and both bounds separately, as in `interval_text`; only the value if there is no interval."""
+    """Format value and both bounds separately, as in `interval_text`; only the value if there is no interval."""
     if math.isnan(low) or math.isnan(high):
         return [format_cell(value)]
     width = high - low
@@ -294,7 +294,7 @@ def to_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def frame_csv(frame: Any) -> str:
-    """Format a pandas table as `to_csv` does."""
+    """Format a pandas table like `to_csv`."""
     return to_csv(list(frame.columns), frame.astype(object).to_numpy().tolist())
 
 

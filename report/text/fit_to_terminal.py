@@ -1,4 +1,4 @@
-"""Fits tables to the terminal width: selects columns and arranges the others. Drawing is done by rich."""
+"""Fits tables to the terminal width: selects columns and arranges the others. The package rich draws them."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,7 +30,7 @@ _UNRULED = Box("    \n" * 8, ascii=False)
 
 @dataclass(frozen=True)
 class ColumnWidth:
-    """Widths of a column: the least that breaks no word, a comfortable one, and the full width."""
+    """Widths of a column: the smallest that breaks no word, a comfortable one, and the full width."""
 
     least: int
     good: int
@@ -44,7 +44,7 @@ class TableText:
 
     Args:
         names: headings.
-        lines: rows of cells.
+        lines: cells of each row.
         keys: number of leading columns that identify a row and are always shown.
         order: columns in decreasing priority.
         rest: treatment of columns that do not fit, see `console.print_table`.
@@ -70,7 +70,7 @@ class TableText:
         return [measure(name, [line[place] for line in self.lines]) for place, name in enumerate(self.names)]
 
     def part(self, places: Sequence[int]) -> "TableText":
-        """Return the table with these columns; its keys are the keys among them."""
+        """Return the table with these columns only. Its keys are the old keys that are among these columns."""
         lines = tuple(tuple(line[place] for place in places) for line in self.lines)
         keys = sum(place < self.keys for place in places)
         return replace(self, names=tuple(self.names[place] for place in places), lines=lines, keys=keys)
@@ -78,12 +78,12 @@ class TableText:
 
 @dataclass(frozen=True)
 class Lines:
-    """Lines of a page: fixed ones, and rows of which the last may be omitted.
+    """Lines of a page: a fixed heading, and rows. The last rows may be omitted.
 
     Args:
         heading: lines with their styles.
         rows: the lines of each row.
-        what: name of a row; empty if no row may be omitted.
+        what: noun for a row, in the note on omitted rows; empty if no row may be omitted.
     """
 
     heading: tuple[Styled, ...] = ()
@@ -113,7 +113,7 @@ class Grid:
     Args:
         table: headings and cells.
         widths: width of each column.
-        measured: measured widths, and whether a column is right-aligned.
+        measured: measured widths of each column, and whether it is right-aligned.
         ruled: whether a rule follows the headings.
     """
 
@@ -248,9 +248,9 @@ def _heading(text: str, width: int) -> Lines:
 
 
 def _in_groups(table: TableText, width: int) -> FittedTable:
-    """Return a table for each value of the first key, if only keys would fit next to it.
+    """Return a separate table for each value of the first key, which makes space for other columns.
 
-    A column that does not fit in one of them is omitted from all, unless no column would remain.
+    A column that does not fit into one of the tables is omitted from all, unless no column would remain.
     """
     groups: dict[str, list[tuple[str, ...]]] = {}
     for first, *others in table.lines:
@@ -271,7 +271,7 @@ def _in_groups(table: TableText, width: int) -> FittedTable:
 
 
 def _stacked(table: TableText, places: Sequence[int], width: int) -> Iterator[Part]:
-    """Yield further tables with the columns that did not fit, next to the keys, without empty rows."""
+    """Yield further tables with the keys and the columns that did not fit, without empty rows."""
     while places:
         every = table.part([*range(table.keys), *places])
         fitting = choose_columns(every.measured, width, range(table.keys, len(every.names)), table.keys)
@@ -300,12 +300,12 @@ def _same_everywhere(table: TableText) -> list[int]:
 
 
 def _is_ragged(table: TableText, width: int) -> bool:
-    """Whether a row would wrap to more lines than are readable in columns."""
+    """Whether a row would wrap to so many lines that columns are hard to read."""
     return max(_in_columns(table, width).heights, default=0) > _TALL
 
 
 def measure(column: str, cells: Sequence[str]) -> ColumnWidth:
-    """Measure a column. Numbers with intervals are never broken; headings and texts wrap at spaces."""
+    """Measure a column. Numbers with intervals are never broken. Headings and texts wrap at spaces."""
     whole = max(map(cell_len, cells), default=0)
     heading = cell_len(column) if cell_len(column) <= _HEADING else _longest_word(column)
     if all(map(looks_numeric, cells)):
@@ -340,7 +340,7 @@ def choose_columns(measured: Sequence[ColumnWidth], width: int, order: Iterable[
 
 
 def widths_of(measured: Sequence[ColumnWidth], width: int) -> list[int]:
-    """Return the width of each column of a table that fits: comfortable widths first, then the remaining space."""
+    """Return the column widths of a table that fits: comfortable widths first, then the remaining space."""
     widths = [each.least for each in measured]
     left = width - sum(widths) - GAP * (len(widths) - 1)
     for wanted in ([each.good for each in measured], [each.whole for each in measured]):
@@ -376,7 +376,7 @@ def looks_numeric(text: str) -> bool:
 
 
 def at_words(text: str, width: int, hanging: str = "") -> list[str]:
-    """Wrap a text at words; `hanging` indents all lines but the first."""
+    """Wrap a text at words. `hanging` indents all lines except the first."""
     if cell_len(text) <= width:
         return [text]
     return wrap(text, max(width, 1), break_long_words=False, break_on_hyphens=False, subsequent_indent=hanging) or [""]

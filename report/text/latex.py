@@ -52,7 +52,7 @@ Cell = str | int | float | Estimate | None
 
 
 class Tex(str):
-    """A text that is LaTeX already and is not escaped."""
+    """A text that is already LaTeX and is not escaped."""
 
     __slots__ = ()
 
@@ -63,7 +63,8 @@ class LatexStyle:
 
     Args:
         intervals: "brackets" next to the value, "subscript", "plus-minus", or "plain" for values alone.
-        cite: add `\cite` after names of attacks, models, metrics and libraries, with the keys of `davylamp cite`.
+        cite: whether to add `\cite` after names of attacks, models, metrics and libraries, with the keys of `davylamp
+            cite`.
     """
 
     intervals: str = "brackets"
@@ -97,10 +98,10 @@ class LatexTable:
         rows: cells: a text, a number, an estimate with its interval, or None for an empty cell.
         caption: sentences in LaTeX.
         interval: description of the intervals in LaTeX: "95 % interval over images (Clopper--Pearson)".
-        unit: unit that n counts.
+        unit: unit of n, such as images.
         best: positions (row, column) in bold.
         rule: sentence that explains bold; empty for none.
-        made: sentence on the versions that made the numbers.
+        made: sentence on the versions of the programs that computed the numbers.
         comments: comment lines above the table.
         decimals: decimals by column position; by default the largest number of a column gets three digits.
     """
@@ -137,7 +138,7 @@ def write_latex(table: LatexTable, style: LatexStyle | None = None) -> str:
     """Return the lines of a table environment, after a comment on the required preamble.
 
     The label depends on the content, so that two tables of a paper have different labels. A table longer than a page
-    becomes several tables with the same headings, which refer to the first.
+    becomes several tables with the same headings, and the captions refer to the first.
 
     Args:
         table: content of the table.
@@ -201,7 +202,7 @@ def _set_character(character: str) -> str:
 
 
 def radius_tex(norm: object, epsilon: float | None) -> Tex:
-    """Format a radius, fractions of 255 in mathematics; a dash if there is no radius."""
+    """Format a radius, with fractions of 255 in mathematics; a dash if there is no radius."""
     if epsilon is None or math.isnan(epsilon):
         return Tex("--")
     text = format_radius(str(norm), epsilon)
@@ -219,7 +220,7 @@ def threat_tex(threat_model: ThreatModel) -> Tex:
 
 
 def highest(values: Iterable[float], decimals: int | None = None, *, sign: int = 1) -> set[int]:
-    """Return the positions of the highest values as printed (lowest with sign -1); empty if all are equal."""
+    """Return the positions of the highest printed values (the lowest with sign -1); empty if all are equal."""
     known = {place: value for place, value in enumerate(values) if not math.isnan(value)}
     decimals = decimals_of(list(known.values())) if decimals is None else decimals
     printed = {place: sign * round(value, decimals) for place, value in known.items()}
@@ -229,7 +230,7 @@ def highest(values: Iterable[float], decimals: int | None = None, *, sign: int =
 
 
 def _plain(table: LatexTable) -> list[list[str]]:
-    """Return headings and rows as plain texts of about their typeset length."""
+    """Return headings and rows as plain texts of about the typeset length."""
     rows = [[str(each) for each in table.columns]]
     for row in table.rows:
         rows.append(["0.000 [0.000]" if isinstance(each, Estimate) else str(each).split("~")[0] for each in row])
@@ -280,7 +281,7 @@ def decimals_of(cells: Sequence[Cell]) -> int:
 
 
 def _set(cell: Cell, kind: str, decimals: int, style: LatexStyle, *, bold: bool, split: bool) -> list[str]:
-    """Return the tabular cells for a cell."""
+    """Return the LaTeX cells of a value: one, or for a column of pairs the number and its interval."""
     if kind == "text":
         text = cell if isinstance(cell, str) else "--" if cell is None else format_cell(cell)
         return [rf"\textbf{{{escape(text)}}}" if bold else escape(text)]

@@ -15,7 +15,7 @@ _CLOPPER = r"95\,\% interval over images (Clopper--Pearson)"
 
 
 def ranking_latex(ranking: Any, title: str, versions: Mapping[str, str], style: LatexStyle) -> str:
-    """Return a ranking: score with interval, interval of the rank, P(first), tie groups.
+    """Return a ranking as a LaTeX table: score with interval, interval of the rank, P(first), tie groups.
 
     Args:
         ranking: result of `davylamp.rank`.
@@ -48,7 +48,7 @@ def ranking_latex(ranking: Any, title: str, versions: Mapping[str, str], style: 
 
 
 def challenge_latex(document: Mapping[str, Any], style: LatexStyle) -> str:
-    """Return the attacks of a challenge with the remaining accuracy, and the verdict in the caption."""
+    """Return a LaTeX table of a challenge's attacks with the remaining accuracy. The caption has the verdict."""
     norm = document["norm"]
     rows: list[list[Cell]] = []
     called = {document["original"]: "undefended", document["model"]: "defended"}
@@ -81,7 +81,7 @@ def challenge_latex(document: Mapping[str, Any], style: LatexStyle) -> str:
 
 
 def reproduction_latex(result: Mapping[str, Any], style: LatexStyle) -> str:
-    """Return our numbers next to the published ones; a result without such pairs is printed as it is."""
+    """Return a LaTeX table of recomputed and published numbers. A result without such pairs is printed unchanged."""
     if "lines" not in result:
         parts = {"": result} if "rows" in result else {k: v for k, v in result.items() if isinstance(v, Mapping)}
         tables = [_records_latex(name, part["rows"], style) for name, part in parts.items() if part.get("rows")]
@@ -152,7 +152,7 @@ def grid_latex(result: Mapping[str, Any], parts: Sequence[Any], side: str, style
 def saturation_latex(
     attack: str, model: str, data: str, norm: str, lines: Sequence[Mapping[str, Any]], style: LatexStyle
 ) -> str:
-    """Return the fooling rate at each radius, by library; the saturation radius is bold."""
+    """Return a LaTeX table of the fooling rate at each radius, by library. The saturation radius is bold."""
     budgets = lines[0]["budgets"]
     rows = [
         [cited_name(line["implementation"], style), line["attacked"], *map(float, line["ratios"])] for line in lines
@@ -185,7 +185,7 @@ def saturation_latex(
 
 
 def certified_latex(settings: Mapping[str, Any], lines: Sequence[Any], style: LatexStyle) -> str:
-    """Return the certified accuracy at each radius."""
+    """Return a LaTeX table of the certified accuracy at each radius."""
     model, data = model_tex(settings["model"], style), data_tex(settings["data"], style)
     noise = f"noise $\\sigma = {settings['sigma']:g}$, {settings['first']} + {settings['draws']} samples"
     latex = LatexTable(
@@ -206,7 +206,7 @@ def certified_latex(settings: Mapping[str, Any], lines: Sequence[Any], style: La
 
 
 def detections_latex(rows: Sequence[Any], style: LatexStyle) -> str:
-    """Return the AUC of each detector, and its detections, false alarms and misses at each false-positive rate."""
+    """Return a LaTeX table of detectors: AUC, and detections, false alarms and misses at each false-positive rate."""
     cells: list[list[Cell]] = []
     for row in rows:
         head: list[Cell] = [row.name, row.cell.subject.name, cited_name(row.cell.title, style)]
@@ -235,7 +235,7 @@ def _made_on(attempt: Mapping[str, Any], called: Mapping[str, str]) -> str:
 
 
 def _records_latex(name: str, records: Sequence[Mapping[str, Any]], style: LatexStyle) -> str:
-    """Return records as a table with a column for each field."""
+    """Return a LaTeX table of records, with a column for each field."""
     columns = list(records[0])
     rows = [[record.get(column) for column in columns] for record in records]
     title = f"Ours next to published: {escape(name)}." if name else "Ours next to published."

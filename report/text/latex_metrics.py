@@ -1,4 +1,4 @@
-r"""LaTeX tables of metrics: $\ell_\infty$, best values in bold, and n, intervals and versions in the caption."""
+r"""LaTeX tables of metrics: best values in bold; n, intervals and versions in the caption."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -28,11 +28,11 @@ _USUAL = {
 def table_latex(table: Table, versions: Mapping[str, str] | None = None, style: LatexStyle | None = None) -> str:
     """Return a LaTeX table with caption and label, in booktabs style (needs booktabs and graphicx).
 
-    Threat model and image labels that are the same in every row go to the caption.
+    Labels of threat model and images that are the same in every row are in the caption instead.
 
-    A metric has a column for the value, with fixed decimals, and one for its interval, if any, with n as its index
-    unless n is constant. Bold marks the best point estimate among rows of the same threat model: best for the attack
-    if rows are attacks, otherwise for the model.
+    A metric has a column for the value, with fixed decimals, and one for its interval, if any. n is an index of the
+    interval, unless it is constant. Bold marks the best point estimate among rows with the same threat model: the best
+    for the attack if rows are attacks, otherwise the best for the model.
 
     Args:
         table: result of `build_table` or a similar function.
@@ -68,7 +68,7 @@ def table_latex(table: Table, versions: Mapping[str, str] | None = None, style: 
 
 
 def usual_part(table: Table) -> Table:
-    """Return the table with the few default metrics that fit a page; unchanged if it has none of them."""
+    """Return the table with the few default metrics that fit a page; unchanged if it has no default metric."""
     symbols = tuple(symbol for symbol in _USUAL.get(table.by, ()) if symbol in table.symbols)
     return replace(table, symbols=symbols) if symbols else table
 
@@ -89,7 +89,7 @@ def _rule(table: Table) -> str:
 
 
 def _libraries(table: Table) -> set[str] | None:
-    """Return the attack libraries of the rows; None if rows are not attacks."""
+    """Return the attack libraries of the rows; None if the rows are not attacks."""
     if "implementation" not in table.labels:
         return None
     return {str(row.labels["implementation"]).rpartition("(")[2].partition(":")[0] for row in table.rows}
@@ -103,7 +103,7 @@ def _columns(table: Table) -> list[str]:
 
 
 def _same(table: Table) -> list[str]:
-    """Return the labels of threat model and images that are the same in every row of several."""
+    """Return the labels of threat model and images that are equal in all rows, if there are several rows."""
     names = [name for name in _columns(table) if name in _OF_ALL] if len(table.rows) > 1 else []
     return [name for name in names if len({str(row.labels[name]) for row in table.rows}) == 1]
 
@@ -135,7 +135,7 @@ def _label(row: TableRow, name: str, style: LatexStyle) -> Cell:
 
 
 def _best(table: Table, symbol: str) -> set[int]:
-    """Return the rows with the best printed value in their threat model; empty if all are equal."""
+    """Return the rows with the best printed value under their threat model; empty if all are equal."""
     record = record_of(symbol)
     robust = record.robust_when if record else None
     if robust is None:

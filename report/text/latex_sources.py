@@ -1,4 +1,4 @@
-r"""Citations and versions in LaTeX tables: `\cite` after names, and the versions that made the numbers."""
+r"""Citations and versions in LaTeX tables: `\cite` after names, and the versions that computed the numbers."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -32,7 +32,7 @@ def versions_sentence(libraries: Collection[str] | None, versions: Mapping[str, 
     """Return a sentence with the versions of davylamp, torch and the attack libraries.
 
     Args:
-        libraries: davylamp names of the libraries; None for all versions.
+        libraries: davylamp's names of the libraries; None for all versions.
         versions: versions by distribution name.
         style: whether to cite them.
     """
@@ -68,7 +68,7 @@ def data_tex(name: str, style: LatexStyle) -> str:
 
 
 def made_now(libraries: set[str], style: LatexStyle) -> str:
-    """Return `versions_sentence` for the installed versions."""
+    """Return `versions_sentence` for the versions that are installed now."""
     return versions_sentence(libraries, installed_versions(libraries), style)
 
 

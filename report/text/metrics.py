@@ -49,12 +49,12 @@ def describe_metric(symbol: str) -> dict[str, Any]:
 
 
 def print_metrics(symbols: Sequence[str], *, whole: bool, every: bool = False) -> None:
-    """Print metrics in full or in a few lines each, wrapped at the terminal's width, or at 80 in a pipe.
+    """Print metrics in full or with a few lines each, wrapped to the terminal's width, or to 80 columns in a pipe.
 
     Args:
         symbols: symbols of the metrics.
-        whole: print everything known about each.
-        every: print a few lines each on a terminal also, instead of names by group.
+        whole: whether to print everything about each metric.
+        every: whether to print a few lines for each metric on a terminal as well, instead of names by group.
     """
     if make_console().has_screen and not whole and not every:
         _print_groups(symbols)
@@ -118,6 +118,6 @@ def _direction(record: Metric) -> str:
 
 
 def _note(record: Metric) -> str:
-    """Return the docstring's text between its first line and its arguments."""
+    """Return the text of the docstring between its first line and its arguments."""
     text = (inspect.getdoc(record.function) or "").partition("Args:")[0]
     return " ".join(text.partition("\n")[2].split())

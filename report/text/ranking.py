@@ -26,14 +26,14 @@ _COLUMNS = 95  # characters of the other columns of a ranking, without names
 
 @dataclass(frozen=True)
 class RankingOutput:
-    """A ranking with optional details; a detail is None if not requested or not available.
+    """A ranking with optional details. A detail is None if it was not requested or is not available.
 
     Args:
         title: ranked subjects and method.
         ranking: result of `davylamp.rank`; its notes are printed first.
         items: frame with a row for each image, the hardest first.
         differential: frame with a row for each image, ordered by differential functioning, largest first.
-        sensitivity: changes in the order without each subject or metric.
+        sensitivity: changes of the order when each subject or metric is omitted.
         layer: attacks of the ranking, if there are several rankings.
         sentences: numbers of images needed to separate neighbours.
         separating: items that separate the subjects.
@@ -85,7 +85,7 @@ class RankingOutput:
         return replace(self, ranking=ranking)
 
     def print(self, items: int, console: PlainConsole) -> None:
-        """Print the requested details, the ranking, and last the first-ranked subject.
+        """Print the requested details, then the ranking, and last a sentence on the first-ranked subject.
 
         Args:
             items: number of the hardest and of the easiest images to print.
@@ -151,7 +151,7 @@ class RankingOutput:
 
 
 def rankings_frame(every: Sequence[Any]) -> Any:
-    """Return one table of rankings or placements, with a column for the attacks if there are two layers."""
+    """Return one table of rankings or placements, with a column for the kind of attacks if there are two layers."""
     if len(every) == 1:
         return every[0].frame
     return pd.concat([ranked.frame.assign(attacks=ranked.layer) for ranked in every])
@@ -164,7 +164,7 @@ def rankings_document(every: Sequence[Any]) -> dict[str, Any]:
 
 
 def pair_sentences(ranking: Any, responses: Any) -> list[str]:
-    """Describe how many images would separate neighbours of a ranking."""
+    """Describe how many images would be needed to separate neighbours of a ranking."""
     return describe_projections(project_pairs(ranking, len(set(responses.images))))
 
 
@@ -191,7 +191,7 @@ def separating_sentences(ranking: Any, responses: Any) -> list[str]:
 
 
 def _bars(frame: Any) -> list[str]:
-    """Draw the intervals on one scale, a character for each 1 / `_BAR` of it."""
+    """Draw the intervals on a common scale, one character for each 1 / `_BAR` of its length."""
     low, high = frame["low"].min(), frame["high"].max()
     lines = []
     for row in frame[["low", "score", "high"]].to_numpy():
@@ -294,7 +294,7 @@ def _print_placement(title: str, placed: Any, console: PlainConsole) -> None:
 
 
 def _choice_lines(placed: Any) -> list[str]:
-    """Describe how many images would have sufficed, and otherwise the most informative ones left."""
+    """Describe how many images would have sufficed or, if none would, the most informative further images."""
     choice, last = placed.choice, placed.choice.steps[-1]
     ranks = f"ranks {last.rank_low} to {last.rank_high}, ability {last.low:.2f} to {last.high:.2f}"
     every = len(placed.ranking.subjects)

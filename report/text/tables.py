@@ -102,7 +102,7 @@ def print_results(table: Table, console: PlainConsole | None = None, *, asked: b
 
 
 def print_corruptions(tables: Sequence[Table], console: PlainConsole | None = None) -> None:
-    """Print robustness to corruptions: a table by corruption and one by model."""
+    """Print robustness to corruptions: a table by corruption, and a table by model."""
     console = console or make_console()
     print_notes(dict.fromkeys(note for table in tables for note in table.notes), console)
     for table in reversed(tables):
@@ -116,7 +116,7 @@ def print_corruptions(tables: Sequence[Table], console: PlainConsole | None = No
 
 
 def print_transfer(transfer: Transfer, console: PlainConsole | None = None) -> None:
-    """Print a matrix for each attack with CANARY's means at its edges, and the threat to each model."""
+    """Print a matrix for each attack, with CANARY's means at the edges, and the threat to each model."""
     console = console or make_console()
     print_notes(transfer.notes, console)
     for table in transfer.tables:
@@ -198,7 +198,7 @@ def curves_json(curves: Curves) -> str:
 
 
 def print_distances(curves: DistanceCurves, console: PlainConsole | None = None) -> None:
-    """Print the median after round numbers of passes, a table for each norm."""
+    """Print the median distance after round numbers of passes, a table for each norm."""
     console = console or make_console()
     print_notes(curves.notes, console)
     for norm in dict.fromkeys(curve.labels["norm"] for curve in curves.curves):
@@ -255,7 +255,7 @@ def _median_text(curve: DistanceCurve, passes: int) -> str:
 
 
 def _of_all(count: int, attacks: int) -> str:
-    """Return the number of attacks of a mean, if it is not over all of them."""
+    """Return a text with the number of attacks in a mean, if it is not over all attacks."""
     return f", {count} of {attacks} attacks" if 0 < count < attacks else ""
 
 
@@ -287,13 +287,13 @@ def _label_text(labels: Mapping[str, Any], name: str) -> Any:
 
 
 def _common_count(estimates: Sequence[Estimate]) -> int:
-    """Return the number of images of all defined values of a column; 0 if they differ."""
+    """Return the number of images behind all defined values of a column; 0 if these numbers differ."""
     counts = {each.n for each in estimates if not math.isnan(each.value)}
     return counts.pop() if len(counts) == 1 else 0
 
 
 def _legend(symbols: Sequence[str], counts: Mapping[str, int] = {}) -> list[str]:
-    """Return the title of each symbol, with the number of images if it is the same in all rows."""
+    """Return the title of each symbol, with the number of images if all rows have the same."""
     titles = {symbol: record.title for symbol in symbols if (record := record_of(symbol))}
     titles |= {symbol: f"{title}, n = {counts[symbol]}" for symbol, title in titles.items() if counts.get(symbol)}
     if not titles:

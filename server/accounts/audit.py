@@ -37,7 +37,7 @@ def note(session: Session, origin: Origin, action: str, about: str = "") -> None
 
 
 def check_rate(session: Session, origin: Origin) -> None:
-    """Raise TooManyAttempts if sign-ins failed too often for this name and address, this address, or this name."""
+    """Raise TooManyAttempts if too many sign-ins failed for this name from this address, this address, or this name."""
     since = time.time() - WINDOW
     failed = select(func.count()).where(AuditRow.action == FAILED, AuditRow.time > since)
     who, address = AuditRow.who == origin.who[:64], AuditRow.address == origin.address[:64]

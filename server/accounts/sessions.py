@@ -53,7 +53,7 @@ def make_token(session: Session, viewer: Viewer, name: str, scopes: frozenset[st
         session: writing session.
         viewer: owner of the token.
         name: name of the token.
-        scopes: "read", "submit", "admin"; the last for admins only.
+        scopes: "read", "submit", "admin". Only admins may have "admin".
         days: lifetime in days, at most 366.
 
     Raises:
@@ -89,7 +89,7 @@ def csrf_token(key: bytes, cookie: str) -> str:
 
 
 def is_form_mark(key: bytes, cookie: str, mark: str) -> bool:
-    """Whether a form sent back its CSRF token."""
+    """Whether a form sent back the CSRF token of its cookie."""
     return bool(cookie) and hmac.compare_digest(csrf_token(key, cookie), mark)
 
 

@@ -28,7 +28,7 @@ _HASHING = threading.BoundedSemaphore(4)  # most passwords hashed simultaneously
 
 
 class InvalidCredentials(InvalidInput):
-    """Wrong name or password; the message does not reveal which."""
+    """Wrong name or password. The message is the same for both."""
 
 
 def generate_password() -> str:
@@ -144,7 +144,7 @@ def change_password(session: Session, hasher: "PasswordHasher", user: UserRow, p
 
 
 def set_active(session: Session, user: UserRow, *, active: bool) -> None:
-    """Unblock a user, or block and sign out one immediately."""
+    """Unblock a user, or block the user and sign them out immediately."""
     user.active = active
     if not active:
         revoke_all_sessions(session, user.id)
@@ -183,9 +183,9 @@ def has_admin(session: Session) -> bool:
 
 
 def sign_in(database: Database, hasher: "PasswordHasher", origin: Origin, password: str) -> UserRow | None:
-    """Return the user with this name and password; None if one of them is wrong, which is logged.
+    """Return the user with this name and password. None if the name or the password is wrong, which is logged.
 
-    A wrong name takes as long as a wrong password. No lock is held while a password is hashed.
+    A wrong name takes as long as a wrong password. The database is not locked while a password is hashed.
 
     Raises:
         TooManyAttempts: After too many failed attempts.
@@ -214,5 +214,5 @@ def _is_password(hasher: "PasswordHasher", stated: str, password: str) -> bool:
 
 @cache
 def _nobody(hasher: "PasswordHasher") -> str:
-    """Return the hash to compare with if there is no user of this name."""
+    """Return a hash to compare with if there is no user with the given name."""
     return hasher.hash(secrets.token_hex())

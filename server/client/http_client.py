@@ -23,7 +23,7 @@ class ServerClient:
     """A server, and the token for its requests.
 
     Args:
-        address: "https://HOST"; "" for `DAVYLAMP_SERVER`. Over plain HTTP a token is sent to this machine only.
+        address: "https://HOST"; "" for `DAVYLAMP_SERVER`. Over plain HTTP, a token is sent only to this machine.
 
     Raises:
         InvalidInput: If there is no address, or a token would be sent over plain HTTP to a different machine.
@@ -43,7 +43,7 @@ class ServerClient:
         """Send a request and return the JSON response.
 
         Raises:
-            InvalidInput: If the server refuses it.
+            InvalidInput: If the server refuses the request.
             Unavailable: If the server cannot be reached.
         """
         data = None if body is None else json.dumps(body).encode()
@@ -90,7 +90,7 @@ class ServerClient:
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """Refuses redirects, so that a token is sent to the named server only."""
+    """Refuses redirects, so that a token is sent only to the given server."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         """Refuse every redirect."""

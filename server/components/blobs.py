@@ -1,4 +1,4 @@
-"""Content-addressed files: hashed during upload, stored once, deleted when unreferenced."""
+"""Content-addressed files: hashed during upload, stored once, and deleted when no component refers to them."""
 
 import hashlib
 import os
@@ -27,7 +27,7 @@ class Upload(NamedTuple):
 
 
 def take_upload(folder: Path, chunks: Iterable[bytes], largest: int) -> Upload:
-    """Write chunks into a temporary file and hash them; it is deleted if it is too large or incomplete.
+    """Write chunks into a temporary file and hash them. The file is deleted if it is too large or incomplete.
 
     Args:
         folder: folder of temporary files, on the same disk as the stored ones.
@@ -63,7 +63,7 @@ def take_upload(folder: Path, chunks: Iterable[bytes], largest: int) -> Upload:
 
 
 def keep_upload(session: Session, blobs: Path, upload: Upload) -> BlobRow:
-    """Store an upload as a blob; equal bytes are stored once."""
+    """Store an upload as a blob. Equal bytes are stored once."""
     target = blob_path(blobs, upload.digest)
     _take_turns(session, upload.digest)
     target.parent.mkdir(exist_ok=True, mode=0o700)
@@ -81,20 +81,20 @@ def keep_upload(session: Session, blobs: Path, upload: Upload) -> BlobRow:
 
 
 def blob_path(blobs: Path, digest: str) -> Path:
-    """Return the path of a digest's bytes."""
+    """Return the path of the file with a digest."""
     if len(digest) != 64 or set(digest) - set("0123456789abcdef"):
         raise InvalidInput(f"expected a SHA-256 as 64 hexadecimal digits, got {digest[:80]!r}")
     return blobs / digest[:2] / digest
 
 
 def used_bytes(session: Session, user_id: int) -> int:
-    """Return the total size of a user's files, each counted once."""
+    """Return the total size of a user's files, in bytes. Each file counts once."""
     mine = select(ComponentRow.blob).where(ComponentRow.creator_id == user_id)
     return int(session.scalar(select(func.coalesce(func.sum(BlobRow.size), 0)).where(BlobRow.digest.in_(mine))) or 0)
 
 
 def drop_unused(session: Session, blobs: Path, digest: str) -> None:
-    """Delete a blob that no component refers to."""
+    """Delete a blob if no component refers to it."""
     _take_turns(session, digest)
     if session.scalar(select(ComponentRow.id).where(ComponentRow.blob == digest).limit(1)) is not None:
         return
@@ -106,7 +106,7 @@ def drop_unused(session: Session, blobs: Path, digest: str) -> None:
 
 
 def _take_turns(session: Session, digest: str) -> None:
-    """Serialise concurrent storing and dropping of the same bytes; SQLite serialises all writers."""
+    """Make concurrent storing and dropping of the same bytes wait for each other. SQLite does this for all writers."""
     if session.get_bind().dialect.name == "postgresql":
         session.execute(select(func.pg_advisory_xact_lock(int(digest[:15], 16))))
 

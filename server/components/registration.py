@@ -21,15 +21,15 @@ _LONGEST_TEXT = 20_000
 
 
 class NotFoundError(Unavailable):
-    """There is no such object that the viewer may see; whether others can see one is not revealed."""
+    """There is no such object that the viewer may see. The message does not reveal whether others can see one."""
 
 
 class ForbiddenError(Unavailable):
-    """The viewer may see the object, but not do this."""
+    """The viewer may see the object, but may not perform this action."""
 
 
 class ComponentCard(NamedTuple):
-    """Description of a component; all fields but name and version can be changed later."""
+    """Description of a component. All fields except name and version can be changed later."""
 
     name: str
     version: str = "1"
@@ -65,7 +65,7 @@ def register(
     if wish.kind not in KINDS:
         raise InvalidInput(f"expected a kind of {', '.join(KINDS)}, got {str(wish.kind)[:40]!r}")
     if wish.form == "url" and not viewer.is_admin:
-        raise ForbiddenError("expected an admin: the server asks whatever machine the address of a model names")
+        raise ForbiddenError("expected an admin, because the server sends requests to the address of the model")
     _check_card(card)
     called = validate_component(wish)
     where = (ComponentRow.creator_id == viewer.id, ComponentRow.kind == wish.kind)
@@ -121,14 +121,14 @@ def change_card(session: Session, viewer: Viewer, number: int, changes: dict[str
 
 
 def withdraw(session: Session, viewer: Viewer, number: int, *, back: bool = False) -> ComponentRow:
-    """Withdraw a component from new tasks, or restore it; its results stay."""
+    """Withdraw a component from new tasks, or restore it. Its results stay."""
     row = _mine(session, viewer, number)
     row.state, row.changed = "active" if back else "withdrawn", time.time()
     return row
 
 
 def delete(session: Session, folder: ServerFolder, viewer: Viewer, number: int, origin: Origin) -> str:
-    """Delete a component, or archive one that tasks refer to; return "deleted" or "archived"."""
+    """Delete a component, or archive it if tasks refer to it. Return "deleted" or "archived"."""
     row = _mine(session, viewer, number)
     what = f"{row.kind} {row.name} {row.version}"
     if (
@@ -150,7 +150,7 @@ def delete(session: Session, folder: ServerFolder, viewer: Viewer, number: int, 
 def _mine(session: Session, viewer: Viewer, number: int) -> ComponentRow:
     row = find_component(session, viewer, number)
     if not is_owner(viewer, row.creator_id):
-        raise ForbiddenError(f"expected a component of yours, got {row.name}, which is another user's")
+        raise ForbiddenError(f"expected a component of yours, got {row.name}, which belongs to a different user")
     return row
 
 
@@ -164,7 +164,7 @@ def _check_card(card: ComponentCard) -> None:
     if card.visibility not in get_args(Visibility):
         raise InvalidInput(f"expected public or private, got {card.visibility[:40]!r}")
     if len(card.licence) > 100 or len(card.description) > _LONGEST_TEXT:
-        raise InvalidInput(f"expected a licence of 100 and a description of {_LONGEST_TEXT} characters, got more")
+        raise InvalidInput(f"expected at most 100 characters of licence and {_LONGEST_TEXT} of description, got more")
 
 
 def _check_room(session: Session, folder: ServerFolder, user_id: int, upload: Upload) -> None:
@@ -173,5 +173,5 @@ def _check_room(session: Session, folder: ServerFolder, user_id: int, upload: Up
 
 
 def _number(number: int) -> int:
-    """Return a number that databases accept; others match no row."""
+    """Return a number that databases accept. Other numbers are replaced by one that matches no row."""
     return number if 0 < number < 2**31 else -1

@@ -1,4 +1,4 @@
-"""Validation of components by kind: a name known to davylamp, an address, or a file, which is not executed."""
+"""Validation of components by kind: a name known to davylamp, an address, or a file. Files are not executed."""
 
 import ast
 import io
@@ -48,7 +48,7 @@ class ComponentRequest(NamedTuple):
         form: see `FORMS`.
         entry: name, address, function or architecture, depending on the form.
         file_name: original name of the file.
-        path: path of its bytes. None without a file.
+        path: path of the uploaded file. None without a file.
     """
 
     kind: Kind
@@ -59,11 +59,11 @@ class ComponentRequest(NamedTuple):
 
 
 def validate_component(wish: ComponentRequest) -> str:
-    """Validate a component and return the name of its file in tasks; "" without one. No file is executed or unpickled.
+    """Validate a component without executing its file, and return the file's name in tasks; "" without a file.
 
     Raises:
         InvalidInput: If the kind does not have this form, or entry and file do not match it.
-        UnknownName: If davylamp has nothing of that name.
+        UnknownName: If davylamp has no component with that name.
     """
     if wish.form not in FORMS[wish.kind]:
         raise InvalidInput(f"expected {A_KIND[wish.kind]} as {', '.join(FORMS[wish.kind])}, got {wish.form[:40]!r}")
@@ -110,7 +110,7 @@ def _check_named(wish: ComponentRequest) -> None:
 
 
 def _look_up(kind: Kind, name: str) -> None:
-    """Raise a DavylampError unless davylamp has something of that name; models are checked when they run."""
+    """Raise a DavylampError if davylamp has no component with that name. Models are checked only when they run."""
     from ...adapters.data.corruptions.published import find_corruption
     from ...adapters.data.datasets import dataset_name_patterns
     from ...adapters.models.defences.names import parse_defence
@@ -140,7 +140,7 @@ def _check_code(wish: ComponentRequest, path: Path) -> str:
     if not wish.file_name.endswith(".py") or not _FILE_NAME.fullmatch(name):
         raise InvalidInput(f"expected a Python file as NAME.py, got {wish.file_name[:80]!r}")
     if not _FUNCTION.fullmatch(wish.entry):
-        raise InvalidInput(f"expected the name of what is in the file, got {wish.entry[:80]!r}")
+        raise InvalidInput(f"expected the name of a function or object in the file, got {wish.entry[:80]!r}")
     if path.stat().st_size > _LARGEST_CODE:
         raise InvalidInput("expected a Python file of at most 1 MiB, got more")
     try:
@@ -185,10 +185,10 @@ def _check_weights(wish: ComponentRequest, path: Path) -> str:
 
 
 def _check_pickles(path: Path) -> None:
-    """Refuse weights that name classes or functions, by listing their pickle without executing it.
+    """Refuse weights that name classes or functions. Their pickle is listed without being executed.
 
-    Torch reads a rewritten archive with the pickle only, because its archive reader must not run on untrusted files
-    here.
+    Torch gets a rewritten archive that contains only the pickle, because torch's archive reader must not run on
+    untrusted files in this process.
     """
     from torch.serialization import get_unsafe_globals_in_checkpoint
 
@@ -205,7 +205,7 @@ def _check_pickles(path: Path) -> None:
         named = get_unsafe_globals_in_checkpoint(copy)
     except (ArithmeticError, AttributeError, LookupError, PickleError, *UNREADABLE, *_OF_TORCH) as error:
         raise InvalidInput(
-            "expected weights as torch.save(model.state_dict()), got another archive that torch does not list"
+            "expected weights as torch.save(model.state_dict()), got an archive that torch does not list"
         ) from error
     if named:
         what = ", ".join(map(str, named))[:200]
@@ -218,12 +218,12 @@ def _check_npz(_: ComponentRequest, path: Path) -> str:
         raise InvalidInput("expected NPZ: an archive of arrays (numpy.savez), got other files in it")
     for name in names:
         if _holds_objects(path, name):
-            raise InvalidInput(f"expected arrays of numbers, got Python's objects, or something else, in {name[:80]!r}")
+            raise InvalidInput(f"expected arrays of numbers, got Python objects or other content in {name[:80]!r}")
     return "data.npz"
 
 
 def _holds_objects(path: Path, name: str) -> bool:
-    """Whether an array of an archive has object type or is not an array; only its header is read."""
+    """Whether an archive member has object type or is not an array. Only its header is read."""
     import numpy as np
 
     try:
@@ -252,7 +252,7 @@ def _check_folder(_: ComponentRequest, path: Path) -> str:
 
 
 def _list_archive(path: Path) -> list[zipfile.ZipInfo]:
-    """List an archive; one that would fill the disk is refused before unpacking."""
+    """Return the members of an archive. Raises an error if unpacking would fill the disk."""
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
@@ -260,12 +260,14 @@ def _list_archive(path: Path) -> list[zipfile.ZipInfo]:
         raise InvalidInput(f"expected a ZIP archive, got something else ({str(error)[:100]})") from error
     known = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
     if strange := next((each for each in members if each.flag_bits & 1 or each.compress_type not in known), None):
-        raise InvalidInput(f"expected files that are stored or deflated, got another kind: {strange.filename[:80]!r}")
+        raise InvalidInput(
+            f"expected files that are stored or deflated, got a different method: {strange.filename[:80]!r}"
+        )
     size = sum(info.file_size for info in members)
     if not members or len(members) > _MOST_FILES or size > _LARGEST_ARCHIVE:
         raise InvalidInput(f"expected 1 to {_MOST_FILES} files of at most 50 GiB, got {len(members)} of {size} bytes")
     if size > _BLOWN_UP * max(path.stat().st_size, 1 << 20):
-        raise InvalidInput(f"expected an archive that is compressed up to {_BLOWN_UP} times, got more")
+        raise InvalidInput(f"expected an archive that unpacks to at most {_BLOWN_UP} times its size, got more")
     return members
 
 

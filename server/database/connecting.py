@@ -73,7 +73,7 @@ class Database:
             yield session
 
     def close(self) -> None:
-        """Close every connection; one in use by a different thread is closed with its session."""
+        """Close every connection. A connection that a different thread uses is closed with its session."""
         _close(self.engine, self._closed)
 
     def _make_tables(self) -> None:
@@ -92,15 +92,11 @@ class Database:
                     _migrate(connection, stated)
         except (DBAPIError, SQLAlchemyError) as error:
             reason = str(error).splitlines()[0][:300]
-            raise Unavailable(f"expected a database that can be used, got one that answers: {reason}") from error
+            raise Unavailable(f"expected a usable database, got one that responds: {reason}") from error
 
 
 def _migrate(connection: Connection, stated: int | None) -> None:
-    """Migrate from a version of the tables to this one.
-
-    Raises:
-        StoreMismatch: If there is no migration, as from a newer davylamp.
-    """
+    """Migrate from a version of the tables to the current version."""
     from alembic import command
     from alembic.config import Config
 
@@ -123,7 +119,7 @@ def _close(engine: Engine, closed: Event) -> None:
 
 
 def _close_after(closed: Event, _: Any, record: Any) -> None:
-    """Close connections returned to a discarded pool, which would otherwise stay open until garbage collection."""
+    """Close connections that return to a discarded pool, because they would stay open until garbage collection."""
     if closed.is_set():
         record.close()
 

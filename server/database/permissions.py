@@ -1,4 +1,4 @@
-"""Permissions on components, tasks and runs, used by every page, response, count and file."""
+"""Permissions on components, tasks and runs. Every page, response, count and file uses them."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -19,7 +19,7 @@ class Viewer:
     Args:
         id: user id. None for a visitor.
         name: user name.
-        is_admin: whether the user is an admin and acts as one (tokens may not).
+        is_admin: whether the user is an admin and this request has the rights of one (a token may lack them).
         scopes: permissions of this request.
     """
 
@@ -68,7 +68,7 @@ def is_owner(viewer: Viewer, owner: int) -> bool:
 
 
 def note_visibility(session: Session) -> None:
-    """Record a change in visibility, which invalidates what was computed for viewers."""
+    """Record a change in visibility. It invalidates everything that was computed for viewers."""
     fact = session.get(FactRow, "seen", with_for_update=True)
     if fact is not None:
         fact.value += 1
@@ -80,7 +80,7 @@ def visibility_count(session: Session) -> int:
 
 
 def private_scope(session: Session, viewer: Viewer) -> tuple[int, ...]:
-    """Return whose private objects a viewer sees: none (), the viewer's, or all users' (-1)."""
+    """Return the owners whose private objects a viewer sees: none (), the viewer, or all users (-1)."""
     if viewer.is_admin:
         return (-1,)
     if viewer.id is None:

@@ -45,7 +45,7 @@ class UserRow(ServerTable):
 
 
 class SignInRow(ServerTable):
-    """A browser session, by the SHA-256 of its cookie's value."""
+    """A browser session, identified by the SHA-256 of its cookie's value."""
 
     __tablename__ = "sign_ins"
     digest: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -54,7 +54,7 @@ class SignInRow(ServerTable):
 
 
 class TokenRow(ServerTable):
-    """An API token, by its SHA-256; `scopes` are separated by spaces."""
+    """An API token, by its SHA-256. Its `scopes` are separated by spaces."""
 
     __tablename__ = "tokens"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -68,7 +68,7 @@ class TokenRow(ServerTable):
 
 
 class BlobRow(ServerTable):
-    """A file's bytes, stored once, by SHA-256; `size` in bytes."""
+    """A file's bytes, stored once, by SHA-256. `size` is in bytes."""
 
     __tablename__ = "blobs"
     digest: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -79,8 +79,8 @@ class BlobRow(ServerTable):
 class ComponentRow(ServerTable):
     """A model, attack, defence or data set: name, owner, and how the engine loads it.
 
-    `form` is "named" (a name that davylamp knows), "url", "code", "onnx", "weights", "npz" or "folder"; `entry` is the
-    corresponding name, address, function in the file or architecture.
+    `form` is "named" (a name that davylamp knows), "url", "code", "onnx", "weights", "npz" or "folder". `entry` is the
+    corresponding name, address, function in the file, or architecture.
     """
 
     __tablename__ = "components"
@@ -147,10 +147,10 @@ class TaskComponentRow(ServerTable):
 class CellRow(ServerTable):
     """A finished run of a task: its components, and the numbers of fooled and attacked images.
 
-    An image of a randomised model counts in `fooled` by the rate over its samples. `attack_id` is None for a worst
-    case, which is the result of several attacks together; `attack_ids` lists them all. `parameters` are the attack's,
-    and `terms` everything else that can differ between two runs of the same components (target rule, pixels, values of
-    a search), both as JSON with sorted names.
+    An image of a randomised model counts in `fooled` by the rate over its samples. `attack_id` is None for a worst case
+    of several attacks, and `attack_ids` lists all attacks. `parameters` are the attack's parameters, and `terms` all
+    other settings that can differ between two runs of the same components (target rule, pixels, values of a search).
+    Both are JSON with sorted names.
     """
 
     __tablename__ = "cells"
@@ -186,7 +186,8 @@ class CellRow(ServerTable):
 class HistoryRow(ServerTable):
     """The rank of a component on a public leaderboard of a data set, from a given time.
 
-    `tasks` are those whose runs it was computed from; it is visible to viewers who may see all of them.
+    `tasks` are the tasks from whose runs the rank was computed. The rank is visible to viewers who may see all these
+    tasks.
     """
 
     __tablename__ = "histories"
@@ -204,7 +205,7 @@ class HistoryRow(ServerTable):
 
 
 class AuditRow(ServerTable):
-    """A log entry: who did what, when, from where. Entries are never changed."""
+    """A log entry: user, action, time and address. Entries are never changed."""
 
     __tablename__ = "audit"
     __table_args__ = (Index("audit_by_action", "action", "time"),)

@@ -1,4 +1,4 @@
-"""Backup of a server's folder and database as one file, and restoration, on either kind of database."""
+"""Backup of a server's folder and database as one file, and restoration to any supported database."""
 
 import hashlib
 import os
@@ -28,10 +28,10 @@ _ATTEMPTS = 5
 
 
 def back_up(folder: ServerFolder, file: str | Path) -> Path:
-    """Back up a server into one file, also while it serves, and return the file's path.
+    """Back up a server into one file, also while it serves. Return the file's path.
 
-    The database is copied at one point in time, then the files; after a restore, a running task resumes from the
-    results that it had by then.
+    The database is copied at one point in time, and the files afterwards. After a restore, a running task resumes from
+    the results in the backup.
 
     Args:
         folder: server folder.
@@ -111,7 +111,7 @@ def _opened(address: str) -> Iterator[Database]:
 
 
 def _write(folder: ServerFolder, draft: Path, copy: Path) -> bool:
-    """Write the archive; return False if a file of the copied database was deleted in the meantime."""
+    """Write the archive. Return False if a file to which the copied database refers was deleted in the meantime."""
     copy.unlink(missing_ok=True)
     draft.unlink(missing_ok=True)
     with folder.database.engine.connect() as connection, _opened(sqlite_address(copy)) as copied:
@@ -133,7 +133,7 @@ def _write(folder: ServerFolder, draft: Path, copy: Path) -> bool:
 
 
 def _copy_rows(source: Connection, target: Connection) -> None:
-    """Copy all rows of all tables, replacing those of a new database."""
+    """Copy all rows of all tables, in place of the rows of a new database."""
     for table in reversed(ServerTable.metadata.sorted_tables):
         target.execute(table.delete())
     for table in ServerTable.metadata.sorted_tables:
@@ -156,7 +156,7 @@ def _files_of(folder: Path) -> Iterator[Path]:
 
 
 def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
-    """Add a file; deleted (temporary) files and links are skipped."""
+    """Add a file. Temporary files that were deleted, and links, are skipped."""
     try:
         if path.is_symlink() or not path.is_file():
             return

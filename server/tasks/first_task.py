@@ -21,7 +21,7 @@ _FIRST = {
 def seed_task(session: Session, folder: ServerFolder) -> bool:
     """Add a public task over embedded components, and return whether it was added.
 
-    It is added if there is no task yet and everything that it needs is installed.
+    The task is added if there is no task yet and everything that it needs is installed.
     """
     system = session.scalar(select(UserRow).where(UserRow.name == SYSTEM))
     if system is None or session.scalar(select(TaskRow.id).limit(1)) is not None:

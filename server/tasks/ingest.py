@@ -38,8 +38,8 @@ def ingest_results(
         session: writing session.
         folder: server folder.
         prepared: task.
-        keys: run keys written by its process; runs with other keys or components are ignored.
-        reused: keys of runs that existed before.
+        keys: run keys written by the task's process. Runs with other keys or components are ignored.
+        reused: keys of runs that already existed.
     """
     store, number = ResultsStore(prepared.folder / "results"), prepared.task.id
     known = set(session.scalars(select(CellRow.key).where(CellRow.task_id == number)))
@@ -60,7 +60,8 @@ def copy_existing_runs(
 ) -> list[str]:
     """Copy finished runs that the owner may see into the task's folder, and return their keys.
 
-    Runs of tasks with users' programs are copied from the owner's tasks only, because such a program could forge them.
+    Runs of tasks with users' programs are copied only from the owner's own tasks, because such a program could forge
+    them.
     """
     task = prepared.task
     owner = session.get_one(UserRow, task.owner_id)
@@ -151,7 +152,7 @@ def _canonical(values: Any) -> str:
 
 
 def _counts(record: Record) -> dict[str, float]:
-    """Count attacked and fooled images among the decided ones."""
+    """Count attacked and fooled images, without undecided images."""
     if record.failed:
         return {"attacked": 0, "fooled": 0}
     names = {"attacked", "success", "violated", "violations", "draws_fooled"} & set(record.table.column_names)
@@ -162,7 +163,7 @@ def _counts(record: Record) -> dict[str, float]:
 
 
 def _broken_rules(record: Record) -> str:
-    """Describe invalid images, which count neither for nor against."""
+    """Describe the invalid images, which count neither as fooled nor as robust."""
     if record.failed:
         return ""
     said = [line for line in record.table["violations"].to_pylist() if line]
@@ -174,7 +175,7 @@ def _broken_rules(record: Record) -> str:
 
 
 def _copy_cell(source: Path, target: Path, row: CellRow, about: Mapping[str, Any]) -> bool:
-    """Copy a run with the records that it depends on; return False if its file has changed."""
+    """Copy a run and the records on which it depends. Return False if its file has changed."""
     path = source / "cells" / row.file
     if not path.is_file() or file_digest(path) != row.digest:
         return False

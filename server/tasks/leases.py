@@ -33,7 +33,7 @@ class Lease(NamedTuple):
 
 
 class Heartbeat(NamedTuple):
-    """Response to a heartbeat: whether the lease is still valid, and whether the task must end or wait, and why."""
+    """Response to a heartbeat: whether the lease is valid, and whether and why the task must end or wait."""
 
     is_kept: bool
     cancelling: bool = False
@@ -43,9 +43,9 @@ class Heartbeat(NamedTuple):
 def lease_task(database: Database, seconds: float = SECONDS) -> Lease | None:
     """Lease the next task; None if none is waiting.
 
-    The next task is that of the owner with the fewest running tasks, then the fewest seconds computed in the last day;
-    for one owner, the one with the highest priority, then the oldest. Tasks of owners without remaining hours wait. A
-    task whose worker has sent no heartbeat for `seconds` waits again.
+    The next task is that of the owner with the fewest running tasks, then with the fewest seconds computed in the last
+    day. Among an owner's tasks, it is the one with the highest priority, then the oldest. Tasks of owners without
+    remaining hours are not leased. A task whose worker has sent no heartbeat for `seconds` can be leased again.
     """
     with database.writing() as session:
         now = time.time()
@@ -73,13 +73,13 @@ def renew_lease(database: Database, lease: Lease, length: float = SECONDS, **val
 
 
 def end_task(session: Session, lease: Lease, state: TaskState, message: str, **values: Any) -> bool:
-    """End a task that this worker still has; return False if it was leased to a different worker."""
+    """End a task if this worker still has its lease. Return False if a different worker has it."""
     ended = {"state": state, "message": message[:2000], "finished": time.time(), "lease": "", "cancelling": False}
     return _change(session, lease, {**ended, **values})
 
 
 def release_task(database: Database, lease: Lease, **values: Any) -> None:
-    """Release a task immediately: its worker stops, or its owner's hours are used up."""
+    """Release a task immediately, because its worker stops or its owner's hours are used up."""
     with database.writing() as session:
         _change(session, lease, {"state": "waiting", "lease": "", "lease_until": 0.0, **values})
 
@@ -93,7 +93,7 @@ def list_spent(session: Session) -> dict[int, float]:
 
 
 def list_over(session: Session) -> dict[int, str]:
-    """Return the users without remaining hours, by id, with the message of their waiting tasks."""
+    """Return the users without remaining hours by id, each with the message for their waiting tasks."""
     users = session.execute(select(UserRow.id, UserRow.hours).where(UserRow.hours.is_not(None))).all()
     limits = {user: hours for user, hours in users if hours is not None}
     spent = list_spent(session) if limits else {}
@@ -125,7 +125,7 @@ def _in_turn(session: Session, now: float) -> Sequence[TaskRow]:
 
 
 def _swap(session: Session, task: TaskRow, **values: Any) -> bool:
-    """Change a task if it is unchanged since it was read."""
+    """Change a task, if it has not changed since it was read. Return whether it was changed."""
     same = (TaskRow.id == task.id, TaskRow.state == task.state, TaskRow.lease == task.lease)
     return _count(session, update(TaskRow).where(*same, TaskRow.lease_until == task.lease_until).values(**values)) == 1
 

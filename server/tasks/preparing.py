@@ -25,7 +25,8 @@ _LEFT_FREE = 1 << 30  # bytes of disk space kept free
 class ExecutorSettings(NamedTuple):
     """Executor of a task's shards, as for `davylamp evaluate`.
 
-    With `trust`, users' files run and are read in the task's process, otherwise each in a sandbox with `memory` GiB.
+    With `trust`, users' files are run and read in the task's process. Otherwise each is isolated in a sandbox with
+    `memory` GiB.
     """
 
     executor: str = "local"
@@ -40,10 +41,10 @@ class PreparedTask(NamedTuple):
     """A prepared task.
 
     Args:
-        task: its row.
-        folder: its folder.
+        task: row of the task.
+        folder: folder of the task.
         has_files: whether it has components with users' files.
-        models: ids of model and defence (None without) by the engine's name.
+        models: ids of model and defence (None without a defence) by the engine's model name.
         attacks: ids in the order of the config.
         data: ids in the order of the configs.
     """
@@ -57,7 +58,7 @@ class PreparedTask(NamedTuple):
 
 
 def prepare(session: Session, folder: ServerFolder, number: int, where: ExecutorSettings) -> PreparedTask:
-    """Prepare a task's folder; results of earlier attempts stay.
+    """Prepare a task's folder. Results of earlier attempts are kept.
 
     Raises:
         Unavailable: If a file is missing, or the disk is full.

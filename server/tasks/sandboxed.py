@@ -24,9 +24,10 @@ class TaskLimits(NamedTuple):
     """Limits of a task.
 
     Args:
-        seconds: time of the whole task.
-        memory: GiB of each user program, with all its processes. None for a quarter of the machine's.
-        disk: GiB of the task's folder.
+        seconds: time limit of the whole task.
+        memory: memory limit of each user program with all its processes, in GiB. None for a quarter of the machine's
+            memory.
+        disk: size limit of the task's folder, in GiB.
     """
 
     seconds: float = 24 * 3600.0
@@ -35,7 +36,7 @@ class TaskLimits(NamedTuple):
 
     @property
     def program_memory(self) -> float:
-        """GiB of each user program."""
+        """Memory limit of each user program, in GiB."""
         return self.memory or max(1.0, machine_bytes() / 4 / 2**30)
 
 
@@ -45,7 +46,7 @@ def machine_bytes() -> int:
 
 
 class ProcessExit(NamedTuple):
-    """Exit code of a process (negative for a signal), and why it was stopped; "" if it ended by itself."""
+    """Exit code of a process (negative for a signal), and why it was stopped; "" if it ended without being stopped."""
 
     code: int
     reason: str = ""
@@ -54,7 +55,7 @@ class ProcessExit(NamedTuple):
 def why_not_isolated(*, trust: bool) -> str:
     """Return why users' files cannot be run and read here; "" if they can.
 
-    They can in a sandbox next to the task's process (`isolate = "strict"`), or if they are trusted.
+    They can if there is a sandbox for them (`isolate = "strict"`), or if they are trusted.
     """
     sandbox = find_sandbox()
     if trust or sandbox.program:
@@ -73,12 +74,12 @@ def run_sandboxed(
 ) -> ProcessExit:
     """Run a command until it ends, or must be stopped.
 
-    Its standard input is a pipe that closes when this process dies, so that it can also end.
+    Its standard input is a pipe that closes when this process dies, so that the command can end then.
 
     Args:
         command: command of the task.
-        scratch: the only folder that it writes; its output goes to `log.txt` there, up to a MiB.
-        limits: limits. The process limits its own memory, and the sandboxes that of users' programs.
+        scratch: the only folder to which the command writes. Its output goes to `log.txt` in it, up to a MiB.
+        limits: limits of the task. The process limits its own memory, and the sandboxes limit that of users' programs.
         watch: called several times a second; returns a reason to stop the command, or "".
         environment: environment variables.
     """
@@ -126,7 +127,7 @@ class _LimitMeter:
         self._start, self._next = time.monotonic(), 0.0
 
     def beyond(self) -> str:
-        """The limit that is exceeded, as a message; "" if none."""
+        """The exceeded limit, as a message; "" if no limit is exceeded."""
         now = time.monotonic()
         if now - self._start > self.limits.seconds:
             return f"it took longer than {self.limits.seconds:.0f} s"
@@ -157,7 +158,10 @@ def _signal(process: subprocess.Popen[bytes], number: int) -> None:
 
 
 def _copy(source: IO[bytes], log: IO[bytes]) -> None:
-    """Copy a process's output up to the log's limit; the rest is discarded, so that the process does not block."""
+    """Copy a process's output up to the log's limit.
+
+    The remaining output is discarded, so that the process does not block.
+    """
     left = _LOG_BYTES - log.tell()
     while chunk := source.read1(1 << 16):  # type: ignore[attr-defined] - a buffered reader
         if left > 0:

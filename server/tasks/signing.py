@@ -1,4 +1,4 @@
-"""Signatures of finished tasks (Ed25519) over runs, their content, versions, seeds and components."""
+"""Signatures (Ed25519) of finished tasks. They cover runs, their content, versions, seeds and components."""
 
 import json
 import time
@@ -47,7 +47,7 @@ def export_task(folder: ServerFolder, number: int, file: IO[bytes]) -> None:
     """Write a signed task as one ZIP file: manifest, signature, configs, results.
 
     Raises:
-        Unavailable: If it is not signed.
+        Unavailable: If the task is not signed.
     """
     place = folder.task(number)
     if not (place / SIGNATURE).is_file():
@@ -62,15 +62,15 @@ def _signed_files(place: Path) -> list[Path]:
 
 
 def verify_export(path: Path, key: str = "") -> dict[str, Any]:
-    """Verify the signature and all files of an exported task; return its manifest with the key as "signed_by".
+    """Verify the signature and all files of an exported task. Return its manifest, with the key as "signed_by".
 
     Args:
         path: ZIP file.
-        key: public key of the expected server; "" for the key in the file, which only shows that nothing was changed
-            since signing, not who signed it.
+        key: public key of the expected server. "" uses the key in the file, which shows only that nothing was changed
+            after signing, not who signed it.
 
     Raises:
-        InvalidInput: If something was changed, added or omitted, or it was signed with a different key.
+        InvalidInput: If a file was changed, added or omitted, or the task was signed with a different key.
         Unavailable: If it cannot be read.
         MissingLibrary: If cryptography is not installed.
     """
@@ -86,7 +86,7 @@ def verify_export(path: Path, key: str = "") -> dict[str, Any]:
     except (OSError, zipfile.BadZipFile) as error:
         raise Unavailable(f"could not read {path} ({error})") from error
     except (KeyError, TypeError, AttributeError, json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"expected an exported task in {path}, got another file ({error})") from error
+        raise InvalidInput(f"expected an exported task in {path}, got a different file ({error})") from error
     return manifest
 
 
@@ -114,7 +114,7 @@ def _check_files(archive: zipfile.ZipFile, files: Mapping[str, str]) -> None:
         raise InvalidInput("expected every file once, got one twice")
     if set(there) != signed:
         differing = sorted(set(there) ^ signed)[0]
-        raise InvalidInput(f"expected the files of the manifest, got another set: {differing[:100]!r}")
+        raise InvalidInput(f"expected the files of the manifest, got a different set: {differing[:100]!r}")
     for name, digest in files.items():
         hashed = hashlib.sha256()
         with archive.open(name) as file:

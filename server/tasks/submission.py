@@ -1,4 +1,4 @@
-"""Submission of tasks; those that could never run are refused."""
+"""Submission of tasks. Tasks that could never run are refused."""
 
 import math
 import time
@@ -37,7 +37,7 @@ class TaskRequest(NamedTuple):
             `davylamp evaluate`: with the latter, each threat model is one run of all its attacks, the worst case.
         title: title of the task.
         visibility: "public" for viewers who may see all its components, "private" for its owner.
-        priority: -10 to 10, among the owner's tasks.
+        priority: priority among the owner's tasks, -10 to 10.
     """
 
     settings: Mapping[str, Any]
@@ -87,7 +87,7 @@ def submit(session: Session, folder: ServerFolder, viewer: Viewer, wish: TaskReq
 
 
 def read_settings(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a task with all defaults filled in.
+    """Return the complete settings of a task, with defaults for missing ones.
 
     Raises:
         UnknownName: If a setting is unknown.
@@ -127,7 +127,7 @@ def find_task(session: Session, viewer: Viewer, number: int) -> TaskRow:
 
 
 def cancel(session: Session, viewer: Viewer, number: int) -> TaskRow:
-    """Cancel a task: immediately if it waits, otherwise through its worker; finished results are kept."""
+    """Cancel a task: a waiting one immediately, a running one through its worker. Finished results are kept."""
     row = _mine(session, viewer, number)
     if row.state == "waiting":
         row.state, row.finished, row.message = "cancelled", time.time(), "cancelled before it started"
@@ -137,7 +137,7 @@ def cancel(session: Session, viewer: Viewer, number: int) -> TaskRow:
 
 
 def retry(session: Session, viewer: Viewer, number: int) -> TaskRow:
-    """Queue a failed or cancelled task again; finished runs are reused."""
+    """Queue a failed or cancelled task again. Finished runs are reused."""
     row = _mine(session, viewer, number)
     if row.state not in ("failed", "cancelled"):
         raise InvalidInput(f"expected a task that failed or was cancelled, got one that is {row.state}")
@@ -162,7 +162,7 @@ def change_task(session: Session, viewer: Viewer, number: int, changes: Mapping[
 def _mine(session: Session, viewer: Viewer, number: int) -> TaskRow:
     row = find_task(session, viewer, number)
     if not is_owner(viewer, row.owner_id):
-        raise ForbiddenError(f"expected a task of yours, got {number}, which is another user's")
+        raise ForbiddenError(f"expected a task of yours, got {number}, which belongs to a different user")
     return row
 
 
@@ -191,16 +191,14 @@ def _check_size(folder: ServerFolder, settings: Mapping[str, Any]) -> None:
     models = len(settings["models"]) * (len(settings["defences"]) + bool(settings["undefended"]))
     cells = models * len(settings["attacks"]) * len(settings["data"]) * len(settings["seeds"])
     if not 0 < cells <= folder.settings.cells:
-        raise InvalidInput(
-            f"expected 1 to {folder.settings.cells} cells, got {cells} (models x attacks x data x seeds)"
-        )
+        raise InvalidInput(f"expected 1 to {folder.settings.cells} runs, got {cells} (models x attacks x data x seeds)")
     if (settings["limit"] or 0) > folder.settings.images:
         raise InvalidInput(f"expected a limit of at most {folder.settings.images} images, got {settings['limit']}")
     settings["limit"] = settings["limit"] or folder.settings.images  # type: ignore[index] - it is a dict of ours
 
 
 def _check_attacks(rows: Sequence[ComponentRow], settings: Mapping[str, Any]) -> None:
-    """Refuse settings that the engine refuses for any model; attacks from files are checked in the sandbox only."""
+    """Refuse settings that the engine refuses for any model. Attacks from files are checked only in the sandbox."""
     from ...engine.plan.build_plan import check_config
     from ...engine.plan.config_file import config_from
 

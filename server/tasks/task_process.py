@@ -1,8 +1,8 @@
-"""The process of a task: plans, requests existing runs, evaluates. It accesses its own folder only.
+"""The process of a task: plans, requests existing runs, evaluates. It accesses only the task's folder.
 
-`job.json` describes the task. `keys.json` is written when its runs are known; the process then waits for the file
-`given`, before which the worker copies existing runs into `results/`. `progress.json` and `outcome.json` report its
-state.
+`job.json` describes the task. `keys.json` is written when the task's runs are known. The process then waits for the
+file `given`, which the worker writes after copying existing runs into `results/`. `progress.json` and `outcome.json`
+report its state.
 """
 
 import json
@@ -22,7 +22,7 @@ _PROGRESS_SECONDS = 0.3
 
 
 def main() -> int:
-    """Run the task in the folder named on the command line; 0 if some run is finished."""
+    """Run the task in the folder named on the command line. Return 0 if at least one run is finished."""
     from ...adapters.user_code_guard import protect_process
     from ...memory import keep_freed_memory
 
@@ -42,7 +42,10 @@ def main() -> int:
 
 
 def _limit_memory(folder: Path) -> None:
-    """Leave a fifth of the machine's memory free, except on a GPU, whose driver reserves more than exists."""
+    """Leave a fifth of the machine's memory free.
+
+    On a GPU, do nothing, because its driver reserves more than exists.
+    """
     job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
     if sys.platform.startswith("linux") and all(each["device"] == "cpu" for each in job["configs"]):
         import resource
@@ -108,7 +111,7 @@ def _plan(folder: Path, configs: Sequence[dict[str, Any]]) -> tuple[list[tuple[i
 
 
 def _keys(plans: Sequence[tuple[int, Any]]) -> dict[str, Any]:
-    """Return for each run the positions of data and attacks, and the keys of the records that it depends on."""
+    """Return, for each run, the positions of data and attacks, and the keys of the records on which it depends."""
     return {
         cell.key: {
             "data": place,
@@ -145,7 +148,7 @@ class _Progress:
 
 
 def _end_with_parent() -> None:
-    """Exit when the worker dies, which closes its end of this pipe."""
+    """Exit when the worker dies, because that closes the worker's end of this pipe."""
     try:
         os.read(0, 1)
     finally:

@@ -34,8 +34,8 @@ class WorkerSettings(NamedTuple):
     Args:
         where: executor of its tasks.
         limits: limits of a task.
-        lease: seconds without a heartbeat after which a different worker may take its task.
-        trust: run and read users' files without a sandbox.
+        lease: seconds without a heartbeat after which a different worker may take the task.
+        trust: whether to run and read users' files without a sandbox.
     """
 
     where: ExecutorSettings = ExecutorSettings()
@@ -50,7 +50,7 @@ class TaskWorker:
     Args:
         folder: server folder.
         working: settings.
-        stopped: returns whether to stop; a running task is then released.
+        stopped: function that returns whether to stop. A running task is then released.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class TaskWorker:
         folder.check_hidden()
 
     def run(self) -> None:
-        """Work until stopped, and wait for a database that is temporarily unavailable."""
+        """Work until stopped. If the database is temporarily unavailable, wait for it."""
         while not self.stopped():
             try:
                 if not self.run_one():
@@ -113,7 +113,7 @@ class TaskWorker:
         return outcome
 
     def _end(self, prepared: PreparedTask, lease: Lease, watch: "_TaskMonitor", outcome: ProcessExit) -> None:
-        """Record how the task ended, unless a different worker has it."""
+        """Record how the task ended, unless a different worker has its lease."""
         if watch.is_lost:
             return
         if outcome.reason == _STOPPED or outcome.reason == watch.over != "":
@@ -175,7 +175,7 @@ class _TaskMonitor:
         return ""
 
     def _give(self) -> None:
-        """Copy existing runs once the process has listed its runs."""
+        """Copy existing runs when the process has listed its runs."""
         assert self.prepared is not None
         mark = self.prepared.folder / "given"
         if mark.exists() or not (self.prepared.folder / "keys.json").is_file():

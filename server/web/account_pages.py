@@ -1,4 +1,4 @@
-"""Account pages: sign-in, password and tokens; for admins users and log."""
+"""Account pages: sign-in, password and tokens. Admins also have pages of users and of the log."""
 
 import re
 from typing import Annotated, Any, Literal
@@ -196,7 +196,7 @@ def change_user(visit: Sent, name: str, action: Annotated[str, Form()], hours: A
 def find_other(session: Session, visit: RequestContext, name: str) -> UserRow:
     """Return a user whom an admin may change: not themselves, so that an admin remains, nor the server's own."""
     if name in (SYSTEM, visit.viewer.name):
-        raise InvalidInput(f"expected another user, got {name[:60]}")
+        raise InvalidInput(f"expected a different user, got {name[:60]}")
     return find_user(session, name)
 
 

@@ -64,7 +64,7 @@ def make_application(folder: ServerFolder, *, host: str = "127.0.0.1", names: It
 
     Args:
         folder: server folder.
-        host: address that it is served at.
+        host: address at which it is served.
         names: additional host names that requests may use, as set by a proxy.
     """
     largest = (folder.settings.largest << 20) + (1 << 20)  # includes the other form fields
@@ -119,7 +119,7 @@ def _explain(request: Request, error: Exception) -> Response:
 
 
 def _explain_form(request: Request, error: Exception) -> Response:
-    """Respond to a missing or invalid field with its name and the expected value."""
+    """Respond to a missing or invalid field with the field's name and the expected value."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = ".".join(str(part) for part in first.get("loc", ())[1:])
@@ -132,13 +132,15 @@ def _explain_status(request: Request, error: Exception) -> Response:
 
 
 def _explain_text(request: Request, _: Exception) -> Response:
-    """Respond to a text that the database cannot store (NUL, unpaired surrogates); nothing was stored."""
-    return _answer(request, 400, "expected texts without NUL and half characters, and numbers of a usual size")
+    """Respond to a text that the database cannot store (NUL, unpaired surrogates). Nothing was stored."""
+    return _answer(
+        request, 400, "expected texts without NUL and unpaired surrogates, and numbers that the database can store"
+    )
 
 
 def _explain_clash(request: Request, _: Exception) -> Response:
-    """Respond to a conflict with a simultaneous request; nothing of this request was stored."""
-    return _answer(request, 409, "another request made the same change at the same time; try again")
+    """Respond to a conflict with a simultaneous request. This request stored nothing."""
+    return _answer(request, 409, "a simultaneous request made the same change; try again")
 
 
 def _explain_away(request: Request, _: Exception) -> Response:

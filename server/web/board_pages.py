@@ -31,7 +31,7 @@ _PARTS = ("model_id", "attack_id", "defence_id", "data_id")
 
 
 class FilterForm(NamedTuple):
-    """The filters of a form; "" for any."""
+    """The filters of a form; "" for no filter."""
 
     data: Annotated[str, Query(max_length=20, description="number of a data set")] = ""
     norm: Annotated[str, Query(max_length=20)] = ""
@@ -48,7 +48,7 @@ class FilterForm(NamedTuple):
         """Parse the filters.
 
         Raises:
-            InvalidInput: If one is invalid.
+            InvalidInput: If a filter is invalid.
         """
         from ...adapters.parameters import parse_number
 
@@ -155,7 +155,7 @@ def find_cell(session: Session, viewer: Viewer, number: int) -> CellRow:
 
 
 def of_component(viewer: Viewer, component: int) -> Any:
-    """Select the runs of a component, newest first; 0 for all."""
+    """Select the runs of a component, newest first; 0 for the runs of all components."""
     chosen = cells_for(viewer).order_by(CellRow.id.desc())
     if not component:
         return chosen
@@ -165,7 +165,7 @@ def of_component(viewer: Viewer, component: int) -> Any:
 def describe_cell(row: CellRow) -> dict[str, Any]:
     """Describe a run for tables and responses: fooling rate with its interval (Clopper and Pearson).
 
-    `fooled` is an integer except for randomised models, whose images count by the rate over samples.
+    `fooled` is an integer, except for randomised models, whose images count by the rate over samples.
     """
     low, high = proportion_interval(row.fooled, row.attacked)
     names = ("id", "task_id", "key", "state", "reason", "model", "attack", "norm", "epsilon", "targeted", "knowledge")
@@ -186,11 +186,11 @@ def component_names(session: Session, viewer: Viewer) -> dict[int, str]:
 
 
 def compare_cells(session: Session, viewer: Viewer, first: ComponentRow, second: ComponentRow) -> list[dict[str, Any]]:
-    """Return pairs of runs that differ in the component only, with the difference of their fooling rates.
+    """Return pairs of runs that differ only in the component, with the difference of their fooling rates.
 
-    Attacks have their own parameters, so each setting of one is compared with each of the other. The interval
-    (Newcombe's, from Clopper and Pearson's of both) assumes independent images, so it is wider than necessary for equal
-    images.
+    Two attacks have different parameters, so each setting of one is compared with each setting of the other. The
+    interval (Newcombe's, from Clopper and Pearson's of both) assumes independent images, so it is wider than necessary
+    for equal images.
     """
     if first.kind != second.kind:
         names = f"{first.kind} {first.name} and {second.kind} {second.name}"
@@ -205,7 +205,7 @@ def compare_cells(session: Session, viewer: Viewer, first: ComponentRow, second:
 
 
 def _by_rest(session: Session, viewer: Viewer, component: ComponentRow) -> dict[Any, dict[str, CellRow]]:
-    """Group the finished runs of a component by everything else, with the newest for each key."""
+    """Group the finished runs of a component by all other properties. The newest run of each group counts."""
     column = f"{component.kind}_id"
     mine = cells_for(viewer).where(getattr(CellRow, column) == component.id, CellRow.state == "done")
     names = {*_PARTS, "norm", "epsilon", "targeted", "images", "seed", "parameters", "terms"} - {column}

@@ -65,7 +65,8 @@ class Filters(NamedTuple):
 class BoardRow(NamedTuple):
     """A subject: component, score (mean response or ability) and rank with 95 % intervals, ids of its runs.
 
-    `group` contains its letters: subjects that share one do not differ significantly, corrected over all pairs.
+    `group` has the subject's letters. Subjects that share a letter do not differ significantly, corrected over all
+    pairs.
     """
 
     name: str
@@ -106,7 +107,7 @@ class Board:
 
 
 class Boards:
-    """Computes and caches leaderboards. An older version is shown during recomputation, for the same permissions only.
+    """Computes and caches leaderboards. During recomputation, an older version with equal permissions is shown.
 
     An item response model takes up to minutes, so it is fitted in the background, one at a time.
 
@@ -203,7 +204,7 @@ class Boards:
         return None if results.empty else results.loc[~results[["cell", "image"]].duplicated()]
 
     def _frame(self, task: int, state: tuple[int, int]) -> pd.DataFrame:
-        """Return the outcomes of a task's runs, reread when they change."""
+        """Return the outcomes of a task's runs. They are read again when they change."""
         key = (task, *state)
         if key not in self._frames:
             try:
@@ -220,7 +221,7 @@ class Boards:
 def chosen_cells(viewer: Viewer, kind: BoardKind, filters: Filters) -> Select[CellRow]:
     """Select the finished runs that a viewer may see and that pass the filters.
 
-    Runs on defended models do not count for attacks. Among models, MODEL+DEFENCE is a separate model.
+    Runs on defended models do not count for attacks. On boards of models, MODEL+DEFENCE is a separate model.
     """
     chosen = cells_for(viewer).where(CellRow.state == "done")
     chosen = chosen.where(
@@ -266,7 +267,7 @@ def _is_yes(text: str) -> bool:
 
 
 def count_fooled(session: Session, viewer: Viewer, component: int) -> list[tuple[float, float]]:
-    """Return when the runs of a component were finished, with the cumulative fooling rate.
+    """Return the times at which the runs of a component were finished, with the cumulative fooling rate.
 
     A run that later tasks reuse counts once.
     """
@@ -285,7 +286,7 @@ def count_fooled(session: Session, viewer: Viewer, component: int) -> list[tuple
 
 
 def _states_of(session: Session, tasks: Collection[int]) -> dict[int, tuple[int, int]]:
-    """Return a state that changes with a task's runs: their number and the newest id."""
+    """Return a value for each task that changes with its runs: their number and the newest id."""
     counted = select(CellRow.task_id, func.count(CellRow.id), func.max(CellRow.id)).group_by(CellRow.task_id)
     return {task: (count, newest) for task, count, newest in session.execute(counted) if task in tasks}
 

@@ -10,14 +10,14 @@ UNDEFENDED = "none"  # baseline among defences
 
 
 def choose_comparable(met: Mapping[str, Collection[Hashable]], always: Collection[str] = ()) -> set[str]:
-    """Choose subjects to rank, maximising the responses on items that all of them have.
+    """Choose the subjects to rank so that they have as many responses to common items as possible.
 
-    Starting from all subjects, the one with the least overlap is removed repeatedly. Of these sets, the one with the
-    most responses (subjects x common items) is chosen, the larger one if tied.
+    Beginning with all subjects, the subject with the smallest overlap is removed repeatedly. The result is the set with
+    the most responses (subjects x common items), and the larger one if tied.
 
     Args:
         met: items with results, by subject.
-        always: at most one subject that is never removed; then only its items can be common.
+        always: at most one subject that is never removed, so that only its items can be common.
 
     Returns:
         At least two subjects with common items; all subjects if no two have any.
@@ -36,7 +36,7 @@ def choose_comparable(met: Mapping[str, Collection[Hashable]], always: Collectio
 
 
 def comparable_cells(kind: str, rows: Iterable[CellRow]) -> tuple[list[CellRow], list[str]]:
-    """Return the runs of the ranked subjects, and display names of the omitted ones."""
+    """Return the runs of the ranked subjects, and the display names of the omitted subjects."""
     by_subject: dict[str, list[CellRow]] = {}
     rows = list(rows)
     for row in rows:
@@ -69,7 +69,7 @@ def _subject(kind: str, row: CellRow) -> str:
 
 
 def _label(kind: str, row: CellRow, bases: Mapping[int, str]) -> str:
-    """Return the display name of a subject; a defence by its suffix in the model's name."""
+    """Return the display name of a subject. A defence is named by its suffix in the model's name."""
     if kind == "attacks":
         radius = "" if row.epsilon is None else f" {format_radius(row.norm, row.epsilon)}"
         return f"{row.attack} {row.norm}{radius}{' targeted' if row.targeted else ''}"

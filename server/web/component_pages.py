@@ -126,7 +126,7 @@ def delete_one(visit: Sent, number: int) -> Response:
 def register_upload(
     visit: RequestContext, card: ComponentCard, wish: ComponentRequest, file: UploadFile | None
 ) -> ComponentRow:
-    """Register a component with the file of a form, which is deleted if refused."""
+    """Register a component with the file of a form. If it is refused, the file is deleted."""
     check_signed_in(visit)
     folder = visit.folder
     upload = _take(folder, file) if file is not None and file.filename else None

@@ -58,7 +58,7 @@ class Histories:
 
 
 def _defended_cells(session: Session, board: Board) -> set[int]:
-    """Return which of the rows' first runs have a defended model, whose rank is not that of the model."""
+    """Return the rows' first runs that have a defended model, because its rank is not that of the model."""
     first = [number for row in board.rows for number in row.cells[:1]]
     chosen = select(CellRow.id).where(CellRow.id.in_(first), CellRow.defence_id.is_not(None))
     return set(session.scalars(chosen))

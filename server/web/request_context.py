@@ -24,7 +24,7 @@ class RequestContext:
         folder: server folder.
         viewer: user of the request.
         session: value of the session cookie, "" without one.
-        visit: value of the other cookie, which identifies visitors' forms.
+        visit: value of a second cookie, which identifies the forms of visitors without a session.
     """
 
     request: Request
@@ -40,7 +40,7 @@ class RequestContext:
 
     @property
     def address(self) -> str:
-        """Client address, as known to the server or its proxy."""
+        """Client address, as known to the server or reported by its proxy."""
         return self.request.client.host if self.request.client else ""
 
     @property
@@ -65,7 +65,7 @@ Page = Annotated[RequestContext, Depends(page_context)]
 
 
 def check_form(visit: Page, mark: Annotated[str, Form()] = "") -> RequestContext:
-    """Check that a form was sent from one of our pages.
+    """Check that a form was sent from one of this server's pages.
 
     Raises:
         ForbiddenError: If the form is from a different site, or its page is too old.
@@ -83,7 +83,7 @@ Sent = Annotated[RequestContext, Depends(check_form)]
 
 
 def api_context(request: Request) -> RequestContext:
-    """Identify the user of an API request by token, or for reading by session cookie.
+    """Identify the user of an API request: by token, or for reading also by session cookie.
 
     Raises:
         ForbiddenError: If the token is invalid.
@@ -110,7 +110,7 @@ Program = Annotated[RequestContext, Depends(api_context)]
 
 
 def read_with(visit: Program) -> RequestContext:
-    """Return the context with read permission; a token without that scope sees public objects only."""
+    """Return the context with read permission. A token without the scope "read" sees only public objects."""
     return visit if "read" in visit.viewer.scopes else RequestContext(visit.request, visit.folder, VISITOR)
 
 
@@ -148,6 +148,6 @@ Administering = Annotated[RequestContext, Depends(administer_with)]
 
 
 def set_cookie(visit: RequestContext, response: Any, name: str, value: str, seconds: int | None = None) -> None:
-    """Set a cookie that is HttpOnly, SameSite, and Secure if HTTPS is used."""
+    """Set a cookie that is HttpOnly and SameSite, and Secure if HTTPS is used."""
     is_secure = visit.request.url.scheme == "https"
     response.set_cookie(name, value, max_age=seconds, httponly=True, samesite="lax", secure=is_secure, path="/")

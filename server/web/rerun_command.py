@@ -1,4 +1,4 @@
-"""The command that repeats a run, also as a file."""
+"""The command that repeats a run, and its configuration file."""
 
 import shlex
 
@@ -12,9 +12,9 @@ from ..folder import ServerFolder
 
 
 def rerun_command(folder: ServerFolder, row: CellRow) -> tuple[str, str]:
-    """Return a `davylamp evaluate` command, and its TOML file; empty if the run's record cannot be read.
+    """Return a `davylamp evaluate` command, and a TOML file for it; both empty if the run's record cannot be read.
 
-    Files of components are named as in a task's `room/`: creator/kind-name-version/file.
+    Component files are named as in a task's folder `room/`: creator/kind-name-version/file.
     """
     try:
         record = ResultsStore(folder.task(row.task_id) / "results", create=False).read("cells", row.key)

@@ -25,9 +25,9 @@ class WorkerProcesses:
     """Worker processes that end with this process.
 
     Args:
-        command: command that starts one.
+        command: command that starts one worker.
         count: number of workers.
-        more: environment variables, for secrets that must not appear as arguments.
+        more: additional environment variables, for secrets that must not be arguments.
     """
 
     def __init__(self, command: Sequence[str], count: int, more: Mapping[str, str] | None = None):
@@ -67,7 +67,7 @@ class WorkerProcesses:
 
 
 def end_with_parent(stopped: threading.Event) -> None:
-    """Set an event when standard input ends: the parent process has died, or requests an end."""
+    """Set an event when standard input ends: the parent process has died, or closes it to stop this process."""
 
     def wait() -> None:
         while sys.stdin.buffer.read(1):
@@ -91,7 +91,7 @@ def serve_tasks(
 
     Args:
         folder: server folder; embedded components are added, and an initial task if it is empty.
-        host: address to listen on.
+        host: listening address.
         port: TCP port; 0 for any free port.
         names: additional host names that requests may use.
         workers: worker processes.

@@ -40,7 +40,7 @@ _REPORT_POLICY = (
 
 
 class TaskReports:
-    """The reports of tasks, built one at a time. Reports of finished tasks are files; the latest of others are cached.
+    """The reports of tasks, which are built one at a time.
 
     Args:
         folder: server folder.
@@ -154,7 +154,9 @@ def task_report(visit: Page, number: int) -> HTMLResponse:
         row = find_task(session, visit.viewer, number)
         cells = session.scalar(select(func.max(CellRow.id)).where(CellRow.task_id == number))
         if cells is None:
-            raise NotFoundError(f"expected a task with finished cells, got {number}: it is {row.state} and has none")
+            raise NotFoundError(
+                f"expected a task with finished runs, got {number}, which is {row.state} and has no finished run"
+            )
     text = visit.request.app.state.reports.show(number, cells, is_done=row.state == "done")
     return HTMLResponse(text, headers={"content-security-policy": _REPORT_POLICY})
 
@@ -297,7 +299,7 @@ def send_export(visit: RequestContext, number: int) -> StreamingResponse:
 
 
 def viewer_tasks(session: Session, viewer: Viewer, state: str = "") -> list[dict[str, Any]]:
-    """Return the tasks that a viewer may see, as in responses."""
+    """Return the newest tasks that a viewer may see, each described by `describe_task`."""
     chosen = tasks_for(viewer).order_by(TaskRow.id.desc()).limit(_SHOWN)
     rows = session.scalars(chosen.where(TaskRow.state == state) if state else chosen).all()
     owners = {row.id: row.name for row in session.scalars(select(UserRow))}

@@ -227,10 +227,10 @@ def test_python_takes_a_table_of_metrics_and_refuses_what_it_would_ignore(both, 
     rank: Any = davylamp.rank
     assert list(rank(path, "attacks").to_frame()["subject"]) == ["fast", "slow", "bad"]
     for results, options, words in (
-        (path, {"norm": "l2"}, "a CSV table without `norm`"),
-        (path, {"scoring": "borda"}, "a CSV table without `scoring`"),
-        (both, {"scoring": "canary", "budget": 0.1}, "scoring='canary' without `budget`"),
-        (both, {"scoring": "canary", "model": "2pl"}, "scoring='canary' without `model`"),
+        (path, {"norm": "l2"}, "a CSV table cannot be combined with `norm`"),
+        (path, {"scoring": "borda"}, "a CSV table cannot be combined with `scoring`"),
+        (both, {"scoring": "canary", "budget": 0.1}, "scoring='canary' cannot be combined with `budget`"),
+        (both, {"scoring": "canary", "model": "2pl"}, "scoring='canary' cannot be combined with `model`"),
         (davylamp.load(both), {"scoring": "canary"}, "expected a results folder or a CSV table"),
     ):
         with pytest.raises(DavylampError, match=words):
@@ -370,8 +370,11 @@ def test_a_row_against_the_published_tables(run, tmp_path):
         (("published:canary-table4",), "expected --subjects attacks with published:canary-table4, got models"),
         (("published:canary-table99",), "unknown published baseline 'canary-table99'"),
         (("published:canary-table9", "--knowledge", "score"), "expected --knowledge white-box or black-box"),
-        (("published:canary-table9", "--adaptive"), "expected --adaptive with --against and responses to images"),
-        (("published:canary-table9", "--budget", "4/255"), "expected a table of metrics without --epsilon"),
+        (
+            ("published:canary-table9", "--adaptive"),
+            "--adaptive cannot be used without --against and responses to images",
+        ),
+        (("published:canary-table9", "--budget", "4/255"), "a table of metrics cannot be combined with --epsilon"),
         ((path,), f"{path} already has all models"),
     ):
         code, out, err = run("rank", path, "--against", *arguments)
@@ -382,9 +385,9 @@ def test_a_row_against_the_published_tables(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--width", "1"), "expected --adaptive with --width"),
-        (("--method", "borda"), "expected --against without --method borda"),
-        (("--items", "2", "--sensitivity"), "expected --against without --items, --sensitivity"),
+        (("--width", "1"), "--width cannot be used without --adaptive"),
+        (("--method", "borda"), "--against and --method borda cannot be combined"),
+        (("--items", "2", "--sensitivity"), "--against cannot be combined with --items, --sensitivity"),
         (("--norm", "l1"), "expected results in norm l1"),
         (("--norm", "l7"), "unknown norm 'l7'"),
         (("--subjects", "attacks"), "no new attacks: the baseline already has cw l2, pgd linf 0.01569"),
@@ -401,7 +404,7 @@ def test_misuse_of_a_baseline_is_one_line(run, folder, newcomers, arguments, mes
     ("arguments", "message"),
     [
         (("--json", "--csv"), "expected one format"),
-        (("--library", "art"), "expected --library with --subjects implementations"),
+        (("--library", "art"), "--library needs --subjects implementations"),
         (("--norm", "l7"), "unknown norm 'l7'"),
         (("--norm", "l1"), "expected results in norm l1, got l2, linf only"),
         (("--knowledge", "black-box"), "expected black-box attacks, got white-box only"),
@@ -410,21 +413,30 @@ def test_misuse_of_a_baseline_is_one_line(run, folder, newcomers, arguments, mes
             ("--unequal", "keep", "--method", "borda"),
             "--method borda cannot handle missing items; use --unequal common",
         ),
-        (("--unequal", "keep", "--method", "canary"), "expected --method canary without --unequal"),
-        (("--per", "attack", "--subjects", "implementations"), "expected --per without --subjects implementations"),
-        (("--original", "weak"), "expected --original with --subjects defences"),
+        (("--unequal", "keep", "--method", "canary"), "--method canary cannot be combined with --unequal"),
+        (
+            ("--per", "attack", "--subjects", "implementations"),
+            "cannot be combined with --subjects implementations",
+        ),
+        (("--original", "weak"), "--original needs --subjects defences"),
         (("--method", "canary", "--norm", "l7"), "unknown norm 'l7'"),
         (("--method", "canary", "--norm", "l1"), "expected results in norm l1, got l2, linf"),
         (("--method", "canary", "--knowledge", "black-box"), "expected black-box attacks, got white-box ones only"),
-        (("--method", "canary", "--budget", "4/255"), "expected --method canary without --epsilon"),
-        (("--method", "canary", "--model", "2pl", "--fit", "nuts"), "without --item-model, --fit"),
+        (("--method", "canary", "--budget", "4/255"), "--method canary cannot be combined with --epsilon"),
+        (("--method", "canary", "--model", "2pl", "--fit", "nuts"), "cannot be combined with --item-model, --fit"),
         (("--subjects", "defences"), "there are no defended models NAME+DEFENCE"),
         (("--subjects", "defences", "--method", "canary"), "no defended models named"),
-        (("--subjects", "defences", "--method", "canary", "--per", "attack"), "without --per: libraries are averaged"),
+        (
+            ("--subjects", "defences", "--method", "canary", "--per", "attack"),
+            "--per cannot be combined with --method canary and --subjects defences",
+        ),
         (("--budget", "4/255"), "a budget needs results in one norm, got l2, linf"),
         (("--norm", "l2", "--budget", "-1"), "expected a budget as a positive number, got -1.0"),
         (("--subjects", "implementations", "--library", "artt"), "unknown library 'artt'"),
-        (("--method", "mean", "--model", "3pl", "--fit", "nuts"), "expected --item-model, --fit with --method irt"),
+        (
+            ("--method", "mean", "--model", "3pl", "--fit", "nuts"),
+            "--fit cannot be used without --method irt",
+        ),
         (("--csv", "--sensitivity"), "--sensitivity cannot be combined with --csv"),
         (("--propagate",), "expected --propagate with --method canary"),
         (("--curve", "paper"), "expected --curve with --method canary"),

@@ -121,11 +121,11 @@ def test_the_numbers_are_the_metrics_of_the_raw_images(world, run):
 def test_plain_output(world, run):
     code, out, err = run("table", world[0])
     assert (code, err) == (0, "")
-    assert "Mean over models; value [95 % interval] (images of all cells)" in out.splitlines()
+    assert "Mean over models; value [95 % interval] (images of all runs)" in out.splitlines()
     (head,) = (line.split() for line in out.splitlines() if line.startswith("implementation"))
     assert head.index("MR") < head.index("AMD") < head.index("QNC_F")
     code, out, _ = run("table", world[0], "--by", "models", "--bootstrap", "0")
-    assert "Mean over attacks, RA the worst case over them; value (images of all cells)" in out.splitlines()
+    assert "Mean over attacks, RA the worst case over them; value (images of all runs)" in out.splitlines()
     (head,) = (line.split() for line in out.splitlines() if line.startswith("model "))
     assert [name for name in head if name in ("CA", "RA", "CF", "MR")] == ["CA", "RA", "CF", "MR"]
 

@@ -120,7 +120,7 @@ def test_verbs_take_modules_and_tensors(digits, tmp_path):
     ("call", "words"),
     [
         (lambda net: davylamp.certify(net, torch.rand(1, 3, 16, 16), [0]), "expected `sigma`"),
-        (lambda net: davylamp.certify("m+smoothing:sigma=0.1", sigma=0.2), "noise in the name of the model alone"),
+        (lambda net: davylamp.certify("m+smoothing:sigma=0.1", sigma=0.2), "the noise in the name of the model or as"),
         (
             lambda net: davylamp.certify(net, torch.rand(1, 3, 16, 16), [0], sigma=0.1, data="d"),
             "images or the name of",
@@ -129,7 +129,7 @@ def test_verbs_take_modules_and_tensors(digits, tmp_path):
         (lambda net: davylamp.curve("none", budget="x"), "expected `budget` as a number"),
         (lambda net: davylamp.check("none", run=True), "none"),
         (lambda net: davylamp.detect("none", "none.pt"), "no such file: none.pt"),
-        (lambda net: davylamp.export("none", "x.zip", data="d"), "expected `data` with form='attackbench'"),
+        (lambda net: davylamp.export("none", "x.zip", data="d"), "`data` needs form='attackbench'"),
         (lambda net: davylamp.export("none", "x", form="croissant"), "unknown format 'croissant'"),
         (lambda net: davylamp.export("none", "x", form="attackbench", creator="me"), "attackbench without `creator`"),
         (lambda net: davylamp.import_results("none.zip", "x", model="m"), "`model` and `data` with form='attackbench'"),
@@ -137,7 +137,10 @@ def test_verbs_take_modules_and_tensors(digits, tmp_path):
         (lambda net: davylamp.train("feature-squeezing", net, isolated="no"), "unknown keyword 'isolated'"),
         (lambda net: davylamp.saturation("foolbox:ddn", net), "it has no radius to choose"),
         (lambda net: davylamp.reproduce("checks", limit=2), "expected checks without `limit`"),
-        (lambda net: davylamp.reproduce("canary-table4", quick=True, full=True), "expected `quick` or `full`"),
+        (
+            lambda net: davylamp.reproduce("canary-table4", quick=True, full=True),
+            "`quick` and `full` cannot be combined",
+        ),
         (lambda net: davylamp.corrupt_table(net, clean="demo:imagenet"), "expected `clean` with imagenet-c:PATH"),
         (lambda _: davylamp.evaluate(DEMO, address="x", **WITH), "`address` needs `executor=ray`"),
         (
@@ -211,7 +214,7 @@ def test_arguments_about_a_folder_are_checked(place, digits):
     cases = [
         (lambda: davylamp.check("plain", model=[]), "`model` as one name or several, got an empty list"),
         (lambda: davylamp.check("plain", bogus=3), "unknown keyword 'bogus'"),
-        (lambda: davylamp.check("plain", data=pair), "expected `data` with `run`"),
+        (lambda: davylamp.check("plain", data=pair), "`data` needs `run`"),
         (lambda: davylamp.check("plain", version="2"), "`version` needs `run` and `model`"),
         (lambda: davylamp.curve("plain", model=[]), "got an empty list"),
         (lambda: davylamp.curve("plain", budget=[None]), "expected `budget` as a number"),

@@ -20,7 +20,7 @@ from davylamp.errors import InvalidInput, Unsupported
 from davylamp.tools.fuzz.fixture import call, in_folder
 from davylamp.tools.sweep.cases import SweepCase, rows_of
 
-_FITTED = " fitted on what it is scored on"
+_FITTED = " fitted on the evaluation images"
 SIDE = 8
 NET = """
 from davylamp.tools.sweep.running import make_model

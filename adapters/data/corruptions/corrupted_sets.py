@@ -17,7 +17,7 @@ _NAME = re.compile(r"(?P<base>[^+]*:.*)\+(?P<corruption>[A-Za-z][\w-]*)(?::(?P<s
 
 
 class CorruptionSpec(NamedTuple):
-    """Images of `base` with a corruption, as given by a name; `on_disk` if they are read instead of generated."""
+    """Images named `base` with a corruption. `on_disk`: whether they are read instead of generated."""
 
     base: str
     corruption: str
@@ -47,7 +47,7 @@ def split_corruption(name: str) -> CorruptionSpec | None:
 
 
 def corruption_folder(root: Path, corruption: str, severity: int) -> Path:
-    """Return the class folders' parent for a corruption in ImageNet-C's layout, ROOT/[GROUP/]CORRUPTION/SEVERITY.
+    """Return the folder of a corruption in ImageNet-C's layout, ROOT/[GROUP/]CORRUPTION/SEVERITY.
 
     Raises:
         Unavailable: if there is no such folder.
@@ -64,7 +64,7 @@ def corruption_folder(root: Path, corruption: str, severity: int) -> Path:
 
 
 def list_corruption_folders(root: Path) -> dict[str, Path]:
-    """Return, by name, the folders below a root that have some severity, directly or in a group ("noise")."""
+    """Return, by corruption, the folders below a root that have some severity, directly or in a group ("noise")."""
     levels = [str(severity) for severity in SEVERITIES]
     folders = [path for pattern in ("*", "*/*") for path in sorted(root.glob(pattern)) if path.is_dir()]
     return {path.name: path for path in folders if any((path / level).is_dir() for level in levels)}

@@ -1,4 +1,4 @@
-"""Generates corrupted images: the library's code at ImageNet's size, the authors' parameters for smaller images."""
+"""Generates corrupted images: with the library's code, and for small images with the authors' parameters."""
 
 import hashlib
 import warnings
@@ -23,7 +23,10 @@ _SEEDED = ("glass_blur", "impulse_noise")  # they use separate generators, which
 
 
 def severity_scale_for(height: int, width: int) -> Sized:
-    """Return the scale of severities for images of this size: a blur for 224 pixels would erase an image of 32."""
+    """Return the scale of severities for images of this size.
+
+    A blur for 224 pixels would erase an image of 32 pixels.
+    """
     longer = max(height, width)
     return "cifar" if longer <= 32 else "tiny-imagenet" if longer <= 64 else "imagenet"
 
@@ -32,11 +35,10 @@ def corrupt_images(inputs: Tensor, corruption: str, severity: int, *, seed: int 
     """Apply one of the 19 corruptions of Hendrycks and Dietterich (2019) to images.
 
     Images are first rounded to 8 bits. Randomness depends on an image's pixels, the corruption, the severity and the
-    seed alone, not on the other images. Grey images are corrupted as three equal channels, of which the first is
-    returned. Up to 32 pixels a side the severities are CIFAR-10-C's, up to 64 Tiny ImageNet-C's, else ImageNet-C's.
-    The published sets are stored as JPEG and hence a little harder. Motion blur and snow are the library's, for which
-    the
-    authors used ImageMagick, and its elastic transformation has no affine part.
+    seed alone, not on the other images. Grey images are corrupted as three equal channels, and the first channel is
+    returned. Up to 32 pixels a side the severities are CIFAR-10-C's, up to 64 Tiny ImageNet-C's, else ImageNet-C's. The
+    published sets are stored as JPEG, which makes them a little harder. Motion blur and snow are the library's, while
+    the authors used ImageMagick. The library's elastic transformation has no affine part.
 
     Args:
         inputs: images in [0, 1], shape (N, C, H, W), with 1 or 3 channels.
@@ -78,11 +80,11 @@ def check_images_for(row: Corruption, inputs: Tensor) -> None:
         got = f"{width} x {height}"
         raise InvalidInput(f"expected images of at least {SMALLEST} x {SMALLEST} for {row.name}, got {got}")
     if inputs.shape[1] == 1 and row.coloured:
-        raise Unsupported(f"{row.name} adds colour and cannot be applied to grey images; choose another corruption")
+        raise Unsupported(f"{row.name} adds colour and cannot be applied to grey images; choose a different corruption")
 
 
 def corruption_seed(pixels: np.ndarray, corruption: str, severity: int, seed: int) -> int:
-    """Return the seed of the corruption of one image: a hash of its 8-bit pixels and the corruption's settings."""
+    """Return the seed for the corruption of one image: a hash of its 8-bit pixels and the corruption's settings."""
     about = f"{VERSION} {corruption} {severity} {seed} {pixels.shape}".encode()
     digest = hashlib.sha256(about + np.ascontiguousarray(pixels).tobytes()).digest()
     return int.from_bytes(digest[:4], "little")
@@ -101,7 +103,7 @@ def library_version() -> str:
 
 
 def load_library() -> Any:
-    """The module imagecorruptions.
+    """Import and return the module imagecorruptions.
 
     Raises:
         MissingLibrary: if it cannot be imported.
@@ -117,7 +119,7 @@ def load_library() -> Any:
 
 @contextmanager
 def seeded_numpy(seed: int) -> Iterator[None]:
-    """Seed NumPy's global generator, which the library uses, inside the block, and restore it afterwards."""
+    """Seed NumPy's global generator inside the block, because the library uses it, and restore it afterwards."""
     before = np.random.get_state()  # noqa: NPY002
     np.random.seed(seed)  # noqa: NPY002
     try:

@@ -15,8 +15,8 @@ class Corruption(NamedTuple):
         name: the authors' name, also that of a folder of ImageNet-C.
         title: for display.
         kind: the authors' group.
-        alexnet: top-1 error of AlexNet on ImageNet-C, the mean over the five severities; None for the four that are not
-            part of the benchmark's mean (for tuning).
+        alexnet: top-1 error of AlexNet on ImageNet-C, the mean over the five severities. None for the four corruptions
+            that are intended for tuning and are not part of the benchmark's mean.
         coloured: whether it adds colour, which a grey image cannot have.
     """
 
@@ -78,7 +78,7 @@ def check_severity(severity: object, name: str) -> int:
 
 
 def alexnet_errors(names: list[str] | tuple[str, ...]) -> list[float]:
-    """Return AlexNet's error on ImageNet-C under each corruption, published as a mean over the severities.
+    """Return AlexNet's published error on ImageNet-C under each corruption, a mean over the severities.
 
     Raises:
         InvalidInput: if a corruption is not part of the benchmark.

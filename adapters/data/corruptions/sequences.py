@@ -18,7 +18,7 @@ _ENGINE = "the library's motion blur in place of ImageMagick's"
 
 
 class Sequence(NamedTuple):
-    """A sequence of frames.
+    """A perturbation sequence: frames made from one image.
 
     Args:
         name: the authors' name.
@@ -28,7 +28,7 @@ class Sequence(NamedTuple):
         frame: returns one frame for a clean image (float64, H x W x 3, in [0, 1]), its number and the result of
             `prepare`.
         prepare: computes what all frames of an image share, or None for nothing.
-        finding: how it differs from ImageNet-P's. The published frames are also stored as video, unlike these.
+        finding: difference from ImageNet-P's sequence. In addition, the published frames are compressed as video.
     """
 
     name: str
@@ -116,7 +116,7 @@ def _moved(
 
 
 def _zooms(clean: np.ndarray) -> Iterator[np.ndarray]:
-    """The mean of the image and of ever larger ones, one by one."""
+    """Yield the mean of the image and of increasingly enlarged versions, one frame at a time."""
     total = np.zeros_like(clean)
     for place in range(31):
         total = total + (_affine(clean, scale=1 + 0.004 * place) if place else clean)

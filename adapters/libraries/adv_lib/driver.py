@@ -27,13 +27,13 @@ def run(
     """Run an attack function of adversarial-library.
 
     Args:
-        attack_function: of `adv_lib.attacks`, or a patched version of one.
+        attack_function: function of `adv_lib.attacks`, or a patched version.
         model: maps images to logits and has `num_classes`.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: ground truth, shape (n,).
         threat_model: its norm is passed to functions that accept one, its radii to those with a fixed budget.
         targets: target classes, shape (n,), if targeted.
-        **kwargs: under adv-lib's names; `candidates` counts the target classes and the label.
+        **kwargs: arguments under adv-lib's names; `candidates` is the number of target classes plus one for the label.
 
     Returns:
         The images that adv-lib returns, shape (n, C, H, W).
@@ -55,7 +55,7 @@ def run(
 
 
 def _words_of_rules(name: str, threat_model: ThreatModel, inputs: Tensor) -> dict[str, Any]:
-    """Return norm and radius under all names that adv-lib uses for them, of which each function accepts some."""
+    """Return norm and radius under all names that adv-lib uses for them. Each function accepts some of these."""
     components = inputs[0].numel()
     words: dict[str, Any] = {"norm": _NORMS.get(threat_model.norm), "p": _NORMS.get(threat_model.norm)}
     if threat_model.norm in ("l2", "l1"):
@@ -85,7 +85,7 @@ def refuses(row: Implementation, setting: RunSetting) -> str:
 
 
 def _step_of_each(words: dict[str, Any]) -> dict[str, Any]:
-    """Convert per-image step sizes to proportions of the radius, because an absolute one must be a number."""
+    """Convert step sizes per image to proportions of the radius, because an absolute step size must be one number."""
     step = words.get("absolute_step_size")
     if not isinstance(step, Tensor):
         return words
@@ -94,12 +94,12 @@ def _step_of_each(words: dict[str, Any]) -> dict[str, Any]:
 
 
 def _patience(words: dict[str, Any]) -> dict[str, Any]:
-    """Disable C&W's early stop below 10 steps, because it checks every steps // 10 steps."""
+    """Disable C&W's early stopping below 10 steps, because it checks the loss every `steps // 10` steps."""
     return words | ({"abort_early": False} if words.get("max_iterations", 10) < 10 else {})
 
 
 def _rounds(words: dict[str, Any]) -> dict[str, Any]:
-    """Convert the rounds of the constant search to its largest value: linf C&W doubles it from `initial_const`."""
+    """Convert the number of rounds to the largest constant. C&W in linf doubles the constant from `initial_const`."""
     rest = {word: value for word, value in words.items() if word not in ("confidence", "binary_search_steps")}
     if "binary_search_steps" not in words:
         return rest
@@ -107,7 +107,7 @@ def _rounds(words: dict[str, Any]) -> dict[str, Any]:
 
 
 def _at_the_start(words: dict[str, Any]) -> dict[str, Any]:
-    """Start FMN at its starting points, without a bisection between them and the clean image."""
+    """Start FMN exactly at its starting points, without bisecting between these and the clean image."""
     return {"binary_search_steps": 0, **words} if "starting_points" in words else words
 
 

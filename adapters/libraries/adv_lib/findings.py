@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from ..library import KnownIssue
 
 FINDINGS: Mapping[str, KnownIssue] = {
-    "rounds-to-8-bit": KnownIssue("rounds every iterate to 256 levels by default: ends farther than those that do not"),
+    "rounds-to-8-bit": KnownIssue(
+        "rounds every iterate to 256 levels by default, so it ends farther from the image than unrounded versions"
+    ),
     "projection-stretches": KnownIssue(
         "its l2 projection also stretches perturbations inside the ball, so every iterate lies on the sphere", ("l2",)
     ),
@@ -13,18 +15,19 @@ FINDINGS: Mapping[str, KnownIssue] = {
     "tolerance-turned": KnownIssue(
         "its tolerance has the wrong sign for targeted attacks: images short of the target are accepted"
     ),
-    "nan-on-flat": KnownIssue("a gradient of zero turns its perturbation into NaN: the image never moves again"),
+    "nan-on-flat": KnownIssue("a zero gradient turns its perturbation into NaN, so the image never moves again"),
     "halved-anyway": KnownIssue(
-        "from its second check on no loss counts as improved: it halves the step every other time",
+        "from its second check on, no loss counts as an improvement, so it halves the step at every other check",
         ("linf", "l2"),
     ),
     "target-against-best": KnownIssue(
         "its targeted ratio compares the target with the best other class, where the paper compares it with the label"
     ),
     "whole-pixels": KnownIssue(
-        "l0: by default keeps or drops whole pixels: several times the components that its 2/3 operator ends with",
+        "l0: by default keeps or drops whole pixels, so it changes several times as many components as its "
+        "2/3 operator",
         ("l0",),
     ),
-    "short-reach": KnownIssue("moves at most 0.001 a step by default: 100 steps reach 0.1", ("l2",)),
+    "short-reach": KnownIssue("moves at most 0.001 per step by default, so 100 steps reach only 0.1", ("l2",)),
     "long-last-stage": KnownIssue("its last stage always runs 3200 steps, however few are requested"),
 }

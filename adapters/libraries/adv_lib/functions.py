@@ -1,4 +1,4 @@
-"""The attacks of adversarial-library, imported without its dependency visdom, which often cannot be installed.
+"""The attacks of adversarial-library, imported without its dependency visdom, whose installation often fails.
 
 Imported only when an implementation runs, so that listing the catalogue loads no library.
 """
@@ -13,7 +13,7 @@ from types import ModuleType
 
 @contextmanager
 def _without_visdom() -> Iterator[None]:
-    """Put an empty module in place of visdom during the import if it is missing, and suppress warnings of distutils."""
+    """Replace visdom by an empty module during the import if it is missing, and suppress warnings about distutils."""
     missing = "visdom" not in sys.modules and importlib.util.find_spec("visdom") is None
     if missing:
         sys.modules["visdom"] = ModuleType("visdom")

@@ -1,6 +1,6 @@
 """Patches of adversarial-library: functions and context managers that fix issues in a few lines.
 
-Imported only when an implementation that names one of them runs, so that listing the catalogue loads no library.
+Imported only when an implementation that needs it runs, so that listing the catalogue loads no library.
 """
 
 import inspect
@@ -27,18 +27,17 @@ def pgd_linf(*args: Any, steps: int = 40, **words: Any) -> Tensor:
 
 @wraps(functions.alma)
 def alma(*args: Any, targeted: bool = False, logit_tolerance: float = 1e-4, **words: Any) -> Tensor:
-    """ALMA that inverts its tolerance for targeted attacks (tolerance-turned)."""
+    """ALMA that negates its tolerance for targeted attacks (tolerance-turned)."""
     tolerance = -logit_tolerance if targeted else logit_tolerance
     return functions.alma(*args, targeted=targeted, logit_tolerance=tolerance, **words)
 
 
 @contextmanager
 def crossing_projections() -> Iterator[None]:
-    """Let FMN project onto a ball a thousandth larger, and as in the paper.
+    """Let FMN project onto a ball that is larger by a thousandth, and by the paper's formula.
 
     It then crosses a boundary where it may otherwise stall (short-of-the-boundary). In l2, perturbations inside the
-    ball
-    are unchanged (projection-stretches); in l0, at least one component remains (last-component).
+    ball are unchanged (projection-stretches); in l0, at least one component remains (last-component).
     """
     shipped = {name: getattr(_FMN, name) for name in (f"l{norm}_projection_" for norm in ("inf", 2, 1, 0))}
 
@@ -67,10 +66,10 @@ def crossing_projections() -> Iterator[None]:
 
 @contextmanager
 def percentile_of_empty_array() -> Iterator[None]:
-    """Let StrAttack use a threshold of zero for an empty change, for which NumPy has no percentile."""
+    """Let StrAttack use a threshold of zero for an empty change, whose percentile NumPy does not define."""
 
     class Numbers:
-        """NumPy, with a percentile of an empty array."""
+        """NumPy with a percentile for empty arrays."""
 
         def __getattr__(self, name: str) -> Any:
             return getattr(np, name)

@@ -140,7 +140,7 @@ BLACK_BOX: tuple[Implementation, ...] = (
         within=REPAIRED + "geoda_on_numpy_2",
         repairs=(
             "np.mat, removed in NumPy 2, is provided to its module",
-            "its file in the working folder is replaced by memory",
+            "it keeps in memory what it would write to the working folder",
             "its search for a first adversarial image ends after 1000 samples",
         ),
         findings=("norm-1-is-2",),

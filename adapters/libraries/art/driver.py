@@ -32,13 +32,14 @@ def run(
     """Run an ART attack class.
 
     Args:
-        attack_class: a subclass of `art.attacks.EvasionAttack`, or an instance, of which a copy is run.
+        attack_class: a subclass of `art.attacks.EvasionAttack`, or an instance, which is copied.
         model: maps images to logits (or probabilities) and has `num_classes`.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: ground truth, shape (n,).
         threat_model: norm, epsilon and mode, passed if the class accepts them.
         targets: target classes, shape (n,), if targeted.
-        **kwargs: under ART's names, in the units of the canonical parameters; starting points go to `generate`.
+        **kwargs: arguments under ART's names, in the units of the canonical parameters. Starting points are passed to
+            `generate`.
 
     Returns:
         The images that ART returns, as a CPU tensor of shape (n, C, H, W).
@@ -169,7 +170,7 @@ def _rebind(instance: Any, estimator: Any) -> Any:
 
 
 def _count_of_starts(words: dict[str, Any], *_: Any) -> dict[str, Any]:
-    """Convert the number of random starts to an int: one, or none."""
+    """Convert the number of random starts to an int: 0 or 1."""
     return words | {word: int(value) for word, value in words.items() if word == "num_random_init"}
 
 
@@ -187,17 +188,20 @@ def _towards(words: dict[str, Any], _: Tensor, threat_model: ThreatModel) -> dic
 
 
 def _pixels(words: dict[str, Any], inputs: Tensor, threat_model: ThreatModel) -> dict[str, Any]:
-    """Convert the radius to pixels, all channels of which change."""
+    """Convert the radius from components to pixels, because the attack changes all channels of a pixel."""
     return {"th": int(threat_model.epsilon or 0) // inputs.shape[1], **words}
 
 
 def _levels(words: dict[str, Any], _: Tensor, threat_model: ThreatModel) -> dict[str, Any]:
-    """Convert the radius to 8-bit levels, less the one by which values cut to whole levels may exceed it."""
+    """Convert the radius to 8-bit levels and subtract one, because truncation can move the image by one more level."""
     return {"th": (threat_model.epsilon or 0) * 255 - 1, **words}
 
 
 def _share_of_features(words: dict[str, Any], inputs: Tensor, threat_model: ThreatModel) -> dict[str, Any]:
-    """Convert the radius to a proportion: JSMA runs while at most that many components have changed, in pairs."""
+    """Convert the radius to a proportion of the components.
+
+    JSMA continues while at most that many have changed, in pairs.
+    """
     return {"gamma": (int(threat_model.epsilon or 0) - 1.5) / inputs[0].numel(), **words}
 
 
@@ -209,7 +213,7 @@ def _percent(words: dict[str, Any], inputs: Tensor, _: Any) -> dict[str, Any]:
 
 
 def _rounds(words: dict[str, Any], *_: Any) -> dict[str, Any]:
-    """Convert the rounds of the constant search to its largest value: linf C&W doubles it from `initial_const`."""
+    """Convert the number of rounds to the largest constant. C&W in linf doubles the constant from `initial_const`."""
     rounds = words.pop("binary_search_steps", None)
     if rounds is None:
         return words
@@ -217,7 +221,7 @@ def _rounds(words: dict[str, Any], *_: Any) -> dict[str, Any]:
 
 
 def _schedule(words: dict[str, Any], *_: Any) -> dict[str, Any]:
-    """Raise GeoDA's budget to 251, below which it plans no step and fails; davylamp's own budget still holds."""
+    """Raise GeoDA's budget to 251, because below it plans no step and fails. davylamp's own budget still applies."""
     return words | ({"max_iter": max(251, words["max_iter"])} if "max_iter" in words else {})
 
 

@@ -6,14 +6,15 @@ from ..library import KnownIssue
 
 FINDINGS: Mapping[str, KnownIssue] = {
     "overshoot-at-the-end": KnownIssue(
-        "iterates until the boundary is crossed without its overshoot, and adds that afterwards: a little farther than "
-        "implementations that include it in the check"
+        "checks whether the boundary is crossed before the overshoot is added, so it ends slightly farther from the "
+        "image than implementations that check after it"
     ),
     "confidence-in-the-loss": KnownIssue(
-        "linf: the confidence shapes the loss but not the choice of the result: any misclassified image ends it",
+        "linf: uses the confidence in the loss but not when selecting the result: any misclassified image "
+        "ends the search",
         ("linf",),
     ),
-    "wrong-class-lookup": KnownIssue("with fewer gradients than classes the logits are looked up at the wrong classes"),
+    "wrong-class-lookup": KnownIssue("with fewer gradients than classes, the logits of wrong classes are used"),
     "l2-divides": KnownIssue("the l2 update divides where the method multiplies", ("l2",)),
     "noise-brightens": KnownIssue("its noise is clipped to [0, 1]: pixels only get brighter"),
     "four-rounds": KnownIssue(
@@ -27,18 +28,18 @@ FINDINGS: Mapping[str, KnownIssue] = {
     "clip-before-project": KnownIssue(
         "clips to [0, 1] before it projects onto the ball, in the opposite order to other libraries", ("l2", "l1")
     ),
-    "deepfool-for-fab": KnownIssue("has DeepFool (10 gradients) in the place of FAB"),
+    "deepfool-for-fab": KnownIssue("uses DeepFool (10 gradients) in place of FAB"),
     "before-projection": KnownIssue(
-        "returns the point before the last projection onto the boundary: farther than it found"
+        "returns the point before the last projection onto the boundary, which is farther than the best one"
     ),
     "largest-gradients": KnownIssue("selects the two largest target gradients instead of the best pair"),
     "not-fixed-budget": KnownIssue("increases its radius during the attack"),
     "norm-1-is-2": KnownIssue("treats norm 1 as norm 2", ("l1",)),
     "stops-at-zero-loss": KnownIssue(
-        "untargeted, it stops when the loss of all images of the call is zero, even before the loss begins to rise"
+        "untargeted, it stops when the loss of all images of the call is zero, even if it has not started to rise"
     ),
     "sign-unused": KnownIssue(
-        "linf: computes the sign of its direction and steps along the direction itself: steps of almost no length",
+        "linf: computes the sign of its direction but steps along the direction itself, so steps have almost no length",
         ("linf",),
     ),
     "batch-mean": KnownIssue("returns the iterate with the best mean over the batch"),
@@ -47,11 +48,13 @@ FINDINGS: Mapping[str, KnownIssue] = {
     ),
     "no-square-in-l1": KnownIssue("in l1 its Square does nothing", ("l1",)),
     "any-class-is-target": KnownIssue(
-        "linf: targeted, its test is inverted: whatever is not the target counts as a success", ("linf",)
+        "linf: targeted, its test is inverted, so every class except the target counts as a success", ("linf",)
     ),
-    "truncates-levels": KnownIssue("truncates values to whole 8-bit levels: up to 1/255 beyond its radius"),
+    "truncates-levels": KnownIssue(
+        "truncates values to whole 8-bit levels, so results may be up to 1/255 beyond the radius"
+    ),
     "step-alone": KnownIssue(
-        "a step counts only if it moves that image to the target: short steps are discarded, though they would add up"
+        "keeps a step only if it alone moves the image to the target, so short steps that would add up are discarded"
     ),
     "gradient-overflow": KnownIssue("stops with an error if a component of the gradient is above 0.24 in size"),
 }

@@ -35,7 +35,7 @@ _bases: dict[str, np.ndarray] = {}
 
 @contextmanager
 def multiprocess_alias() -> Iterator[None]:
-    """Alias `multiprocess`, which AutoAttack imports without need, to the standard module if it is not installed."""
+    """Alias `multiprocess` to the standard module if it is missing, because AutoAttack imports it unnecessarily."""
     if "multiprocess" in sys.modules or find_spec("multiprocess"):
         yield
         return
@@ -48,7 +48,7 @@ def multiprocess_alias() -> Iterator[None]:
 
 @contextmanager
 def no_progress_bar() -> Iterator[None]:
-    """Disable Brendel-Bethge's progress bar, for which it imports `trange` from tqdm.auto when called."""
+    """Disable Brendel-Bethge's progress bar, which imports `trange` from tqdm.auto during the call."""
     bars = importlib.import_module("tqdm.auto")
     shown, bars.trange = bars.trange, range  # type: ignore[attr-defined]
     try:
@@ -70,7 +70,7 @@ class _NumpyWithMat:
 
 @contextmanager
 def geoda_on_numpy_2() -> Iterator[None]:
-    """Replace GeoDA's NumPy and file system during a call, and bound its endless search."""
+    """Replace GeoDA's NumPy and file system during a call, and limit its endless search."""
     module = importlib.import_module(_GEODA)
     is_adversarial = module.GeoDA._is_adversarial
     misses = [0]
@@ -95,7 +95,7 @@ def geoda_on_numpy_2() -> Iterator[None]:
 
 
 def _rewritten(method: Callable[..., Any], *changes: tuple[str, str]) -> Any:
-    """Return a library's method with expressions of its source replaced; each must occur exactly once."""
+    """Return a library's method with some expressions of its source replaced. Each must occur exactly once."""
 
     @functools.cache
     def rewrite() -> Callable[..., Any]:
@@ -179,7 +179,10 @@ class SpatialTransformation(spatial_transformation.SpatialTransformation):
 
 
 class HopSkipJump(hop_skip_jump.HopSkipJump):
-    """HopSkipJump that ends with the projection onto the boundary with which every other step starts."""
+    """HopSkipJump that projects its last iterate onto the boundary.
+
+    The original projects only at the start of each step.
+    """
 
     def _attack(self, initial_sample, original_sample, target, mask, clip_min, clip_max):  # type: ignore[override]
         boundary = super()._attack(initial_sample, original_sample, target, mask, clip_min, clip_max)
@@ -187,7 +190,7 @@ class HopSkipJump(hop_skip_jump.HopSkipJump):
 
 
 class CarliniLInfMethod(carlini.CarliniLInfMethod):
-    """C&W in linf that weights the margin's gradient with the constant, and, targeted, accepts only the target."""
+    """C&W in linf in which the constant weights the margin's gradient, and targeted success means the target class."""
 
     generate = _rewritten(
         carlini.CarliniLInfMethod.generate,

@@ -1,8 +1,7 @@
 """Implementations of CleverHans: functions, canonical parameters and known issues.
 
 SLIDE's random start is not a parameter here, because it is discarded if bounds are given. C&W's constants,
-HopSkipJump's
-starts and its threshold are set in `driver.py`.
+HopSkipJump's starts and its threshold are set in `driver.py`.
 """
 
 from collections.abc import Mapping
@@ -97,7 +96,7 @@ ROWS: tuple[Implementation, ...] = (
         alone=True,
         failure="input",
         repairs=(
-            "starting points, which it searches for with noise alone, are passed in, and not as a batch of channels",
+            "given starting points, one batch for each image: by default it searches for them with noise only",
             "its threshold as a tensor: in linf it computes the minimum of a tensor and a number, and crashes",
             "a threshold that float32 can reach: on large images its binary search never ends",
         ),

@@ -27,13 +27,13 @@ def run(
     """Run an attack function of CleverHans.
 
     Args:
-        attack_function: of `cleverhans.torch.attacks`.
+        attack_function: function of `cleverhans.torch.attacks`.
         model: maps images to logits.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: ground truth, shape (n,).
         threat_model: norm and epsilon, passed if the function accepts them; the bounds [0, 1] always are.
         targets: target classes, shape (n,), if targeted.
-        **kwargs: under CleverHans' names, in the units of the canonical parameters.
+        **kwargs: arguments under CleverHans' names, in the units of the canonical parameters.
 
     Returns:
         The images that CleverHans returns, shape (n, C, H, W).
@@ -64,7 +64,7 @@ def run(
 
 
 def _required(words: Mapping[str, Any], taken: Mapping[str, Any]) -> dict[str, Any]:
-    """Return steps and step size for a function without defaults: 2.5 radii in total, none longer than the radius."""
+    """Return steps and step size for a function without defaults: 2.5 radii in total, at most one radius per step."""
     steps = words.get("nb_iter", _STEPS)
     values = {"nb_iter": steps, "eps_iter": min(2.5 / steps, 1.0) * words.get("eps", 0.0)}
     return {
@@ -75,7 +75,7 @@ def _required(words: Mapping[str, Any], taken: Mapping[str, Any]) -> dict[str, A
 
 
 def refuses(row: Implementation, setting: RunSetting) -> str:
-    """Return why a function cannot run, see `Library.refuses`: PGD's assertion, SLIDE's least component."""
+    """Return why a function cannot run, see `Library.refuses`: PGD's step exceeds the radius, SLIDE's quantile is 0."""
     step, epsilon = setting.parameters.get("step_size"), setting.threat_model.epsilon
     if row.attack in ("pgd", "bim") and step is not None and epsilon is not None and step > epsilon:
         return f"needs step_size <= epsilon, got {step:.4g} > {epsilon:.4g}"
@@ -86,11 +86,10 @@ def refuses(row: Implementation, setting: RunSetting) -> str:
 
 
 def _searchable(words: dict[str, Any], inputs: Tensor) -> dict[str, Any]:
-    """Give HopSkipJump a threshold that float32 can reach, and starting points that it does not mistake for a batch.
+    """Give HopSkipJump a threshold that float32 can resolve, and starting points that it does not mistake for a batch.
 
     Its threshold is gamma / d ** 1.5 (l2) or gamma / d ** 2 (linf) for d components. It is a tensor, because
-    HopSkipJump
-    computes the minimum of a tensor and the threshold.
+    HopSkipJump computes the minimum of a tensor and the threshold.
     """
     components = inputs[0].numel()
     power = 1.5 if words["constraint"] == 2 else 2.0

@@ -1,4 +1,4 @@
-"""The attacks of CleverHans on PyTorch models, each from the module of its name.
+"""The attacks of CleverHans on PyTorch models, each imported from the module of its name.
 
 Imported only when an implementation runs, so that listing the catalogue loads no library.
 """
@@ -34,7 +34,7 @@ _slide_in_percent: Any = _slide
 
 @wraps(_slide)
 def sparse_l1_descent(*args: Any, grad_sparsity: float = 0.99, **words: Any) -> Tensor:
-    """SLIDE with the sparsity as a proportion, where the library uses percent."""
+    """SLIDE whose sparsity is a proportion instead of the library's percentage."""
     return _slide_in_percent(*args, grad_sparsity=100.0 * grad_sparsity, **words)
 
 

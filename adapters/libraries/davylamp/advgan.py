@@ -41,7 +41,7 @@ def fit_advgan(
 
 
 def apply_advgan(learned: Mapping[str, Tensor], inputs: Tensor, threat_model: ThreatModel) -> Tensor:
-    """Apply the generator of these weights to the images, without querying the model.
+    """Apply the generator with these weights to the images, without querying the model.
 
     Raises:
         ValueError: if it was trained on images with a different number of channels.
@@ -68,8 +68,8 @@ def train_advgan(
     C8, C16, C32), with its least-squares GAN loss and the hinge on the logit margin. A batch
     is one step of the discriminator and one of the generator. Differences: the perturbation is a hyperbolic tangent
     times epsilon, so that the ball replaces the paper's hinge on its size, for which the paper
-    states neither bound nor weight; layers are enlarged and convolved instead of transposed, and normalised over all
-    channels of an image, so that images may have any size.
+    states neither bound nor weight; upsampling layers enlarge and convolve instead of using transposed convolutions,
+    and normalised over all channels of an image, so that images may have any size.
 
     Args:
         model: maps images in [0, 1] to logits, differentiably.

@@ -25,9 +25,9 @@ def bp(  # noqa: PLR0913 - the parameters of the attack, by keyword
     """Boundary projection (Zhang et al. 2020), with the step size of Maho et al. 2021 (RoBIC).
 
     Stage 1 descends the gradient of the logit margin in growing steps until the image is adversarial. Stage 2 reduces
-    the
-    distance: from an adversarial point along the tangent of the boundary to `gamma` times its distance, from any
-    other back down the gradient to 1 / `gamma` times its distance. The factor rises from `gamma` to 1 over the steps.
+    the distance. From an adversarial point, it moves along the tangent of the boundary to `gamma` times the point's
+    distance; from any other point, it moves down the gradient to 1 / `gamma` times the distance. The factor rises from
+    `gamma` to 1 over the steps.
 
     Args:
         model: maps images in [0, 1] to logits, differentiably.
@@ -35,7 +35,7 @@ def bp(  # noqa: PLR0913 - the parameters of the attack, by keyword
         labels: their labels, shape (n,).
         targets: target classes, shape (n,), for a targeted attack.
         steps: forward passes; the last one needs no gradient.
-        step_size: of stage 1, in l2, or None for RoBIC's, which fools a linear model in a third of the steps.
+        step_size: l2 step size of stage 1, or None for RoBIC's, which fools a linear model in a third of the steps.
         gamma: the first factor.
         quantise: query 8-bit images only, and choose the steps of stage 2 so that they survive rounding. Rounding
             undoes the small steps of stage 1 on large images.
@@ -76,7 +76,7 @@ def _first_length(margin: Tensor, gradient: Tensor, rise: list[float], step_size
 
 
 def _stage_2(inputs: Tensor, change: Tensor, upwards: Tensor, hit: Tensor, factor: float, quantise: bool) -> Tensor:
-    """Return the next point: along the boundary if the present one is adversarial, else back across it."""
+    """Return the next point: along the boundary if the current point is adversarial, otherwise back across it."""
     distance, along = change.flatten(1).norm(dim=1), (change * upwards).flatten(1).sum(1)
     # Case OUT. The part of the change that is along the boundary shrinks until the whole has the wanted length.
     wanted = factor * distance
@@ -94,7 +94,7 @@ def _stage_2(inputs: Tensor, change: Tensor, upwards: Tensor, hit: Tensor, facto
 
 
 def _share_after_rounding(inputs: Tensor, change: Tensor, side: Tensor, wanted: Tensor) -> Tensor:
-    """Return the proportion of the tangential part for which the rounded change has the wanted length, by bisection."""
+    """Return the factor of the tangential part with which the rounded change has the wanted length, by bisection."""
     low, high = torch.zeros_like(wanted), torch.ones_like(wanted)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2

@@ -1,4 +1,4 @@
-"""Driver of davylamp's own attacks."""
+"""Driver of davylamp's implementations."""
 
 import inspect
 from collections.abc import Callable
@@ -39,7 +39,7 @@ def run(
         labels: ground truth, shape (n,).
         threat_model: its radius is passed to the functions that accept `epsilon`.
         targets: target classes, shape (n,), if targeted.
-        **kwargs: under the function's names.
+        **kwargs: arguments under the function's names.
 
     Returns:
         The images that it returns, shape (n, C, H, W).

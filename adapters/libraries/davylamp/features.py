@@ -13,7 +13,7 @@ _WEIGHTED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 class Features:
     """Reads features from a model: the input of the last linear layer or convolution that it calls.
 
-    Features with positions are averaged over them. For a residual network that is the output of its global average
+    Features are averaged over image positions. For a residual network, the result is the output of its global average
     pooling. A model without such a layer (or whose layers torch cannot hook) has its logits as features.
 
     Used as a context manager, which leaves the model unchanged on exit.
@@ -49,7 +49,7 @@ class Features:
             self._given[place:] = [_averaged(given[0], isinstance(layer, nn.Linear))]
 
     def of(self, points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the features of points (m, C, H, W) of images `rows`, and which of them were computed.
+        """Return the features of points (m, C, H, W), versions of images `rows`, and which were computed.
 
         Returns:
             Features, shape (m, f), differentiable if the points are, and shape (m,) bool: a model that counts

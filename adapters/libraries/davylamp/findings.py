@@ -10,7 +10,7 @@ FINDINGS: Mapping[str, KnownIssue] = {
         "first, by default on the evaluation images"
     ),
     "negatives-of-the-batch": KnownIssue(
-        "as in its paper, the images of a batch are each other's negatives: what an image gets depends on its batch, "
-        "and alone it is its own negative"
+        "uses the other images of the batch as negatives, as in its paper: the result for an image depends on its "
+        "batch, and a single image is its own negative"
     ),
 }

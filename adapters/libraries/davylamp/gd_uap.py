@@ -23,7 +23,7 @@ def gd_uap(
     learning_rate: float | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Add the perturbation of `learn_perturbation` to images (n, C, H, W) in [0, 1]."""
+    """Add the perturbation from `learn_perturbation` to images (n, C, H, W) in [0, 1]."""
     words = {"epsilon": epsilon, "steps": steps, "learning_rate": learning_rate, "generator": generator}
     return (inputs + learn_perturbation(model, inputs[:1], **words)).clamp(0, 1)
 
@@ -52,19 +52,19 @@ def learn_perturbation(
 ) -> Tensor:
     """Optimise the data-free objective (Mopuri et al. 2018): maximise the activation of every convolution.
 
-    Adam on the sum over the convolutions of log(|output|^2 / 2), for the perturbation added to a grey image;
-    clipped to the ball after each step, and halved once more than half of it is saturated and that proportion has
-    settled
-    (their section III-C). Differences: the paper selects the perturbation that fools most of a second data set, this
-    implementation the one with the largest objective; without convolutions the linear layers are used.
+    Adam maximises the sum over the convolutions of log(|output|^2 / 2), for the perturbation added to a grey image. The
+    perturbation is clipped to the ball after each step. It is halved when more than half of its components are
+    saturated and that proportion has settled (their section III-C). Differences: the paper selects the perturbation
+    that fools most images of a second data set, this implementation the one with the largest objective. Without
+    convolutions, the linear layers are used.
 
     Args:
         model: maps images in [0, 1] to logits, differentiably, and has its layers among its modules.
         like: an image, shape (1, C, H, W); only its shape, dtype and device are used.
         epsilon: radius of the linf ball.
-        steps: of Adam; one forward and one backward pass of one image each.
+        steps: number of steps of Adam, each one forward and one backward pass of one image.
         learning_rate: None for epsilon / 100, the authors' 0.1 on images of 0 to 255 with a radius of 10.
-        generator: of the uniform start.
+        generator: random generator of the uniform start.
 
     Returns:
         The perturbation, shape (C, H, W).

@@ -11,14 +11,14 @@ Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # of the images and labels
 
 
 class Resized(nn.Module):
-    """Enlarges features to the size of a later image, so that images may have any size."""
+    """Enlarges features to the size of a later image, which allows images of any size."""
 
     def __init__(self, factor: int = 2):
         super().__init__()
         self.factor = factor
 
     def forward(self, features: Tensor) -> Tensor:
-        """Shape (n, c, factor H, factor W)."""
+        """Return the enlarged features, shape (n, c, factor H, factor W)."""
         return functional.interpolate(features, scale_factor=self.factor)
 
 
@@ -30,7 +30,7 @@ class Sum(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, features: Tensor) -> Tensor:
-        """The shape of the input."""
+        """Return the sum, in the shape of the input."""
         return features + self.layers(features)
 
 
@@ -54,7 +54,8 @@ def load_weights(learned: Mapping[str, Tensor], **networks: nn.Module) -> None:
     """Load weights from `weights_of` into networks of the same kind.
 
     Raises:
-        ValueError: if they belong to different networks, for example for images with other channels or sizes.
+        ValueError: if they belong to different networks, for example to networks for images with different channels or
+            sizes.
     """
     for title, network in networks.items():
         known = {name: value for name, value in network.state_dict().items() if value.is_floating_point()}

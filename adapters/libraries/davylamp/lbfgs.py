@@ -1,4 +1,4 @@
-"""L-BFGS: the smallest change that makes a class likely enough, by a quasi-Newton method inside the box."""
+"""L-BFGS: the smallest change that makes a class sufficiently likely, by a quasi-Newton method inside [0, 1]."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -34,8 +34,7 @@ def lbfgs(
     is not) and is then bisected on a logarithmic scale. Each round starts at the image. The minimiser is a projected
     quasi-Newton method with limited memory (Kim, Sra and Dhillon 2010): L-BFGS on the pixels that are not held at 0 or
     1 by the gradient, with each move cut to the box and shortened until the objective falls. A round ends for an image
-    once
-    it moves no pixel any more; the image is then not queried until the next one.
+    when no pixel moves any more. The image is then not queried until the next round.
 
     Args:
         model: maps images in [0, 1] to logits, differentiably.
@@ -90,7 +89,7 @@ def minimise(objective: _Objective, start: Tensor, steps: int) -> Tensor:
         objective: maps points (m, d) of images `rows` (m,) to values, gradients (m, d) and whether they are
             adversarial.
         start: starting points, shape (n, d).
-        steps: calls of the objective; one call covers all images that still move.
+        steps: largest number of calls of the objective. One call covers all images that still move.
 
     Returns:
         Whether each image ends at an adversarial point, shape (n,) bool.
@@ -124,7 +123,7 @@ def minimise(objective: _Objective, start: Tensor, steps: int) -> Tensor:
 class _Memory:
     """Last moves of each image and the changes of the gradient along them, from which L-BFGS estimates the curvature.
 
-    Without any, the curvature is that of the distance, 2.
+    Without stored moves, the curvature is that of the squared distance, 2.
     """
 
     def __init__(self, start: Tensor):
@@ -132,12 +131,12 @@ class _Memory:
         self.turns = torch.zeros_like(self.moves)
 
     def keep(self, rows: Tensor, moves: Tensor, turns: Tensor) -> None:
-        """Store moves (m, d) of images `rows` and the changes of the gradient, in place of the oldest."""
+        """Store moves (m, d) of images `rows` and the changes of the gradient, replacing the oldest."""
         self.moves[rows] = torch.cat([self.moves[rows, 1:], moves[:, None]], 1)
         self.turns[rows] = torch.cat([self.turns[rows, 1:], turns[:, None]], 1)
 
     def direction(self, rows: Tensor, point: Tensor, gradient: Tensor) -> Tensor:
-        """Return minus the inverse curvature times the gradient, over the free pixels, shape (m, d)."""
+        """Return minus the inverse curvature times the gradient, restricted to the free pixels, shape (m, d)."""
         free = ~((point <= 0) & (gradient > 0) | (point >= 1) & (gradient < 0))
         moves, turns = self.moves[rows] * free[:, None], self.turns[rows] * free[:, None]
         bend = (moves * turns).sum(2)  # a pair along which the gradient falls, or that is empty, is skipped

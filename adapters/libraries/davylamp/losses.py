@@ -1,4 +1,4 @@
-"""Functions of logits and points that several of these attacks use."""
+"""Functions of logits and points that several of davylamp's attacks use."""
 
 import math
 
@@ -20,7 +20,7 @@ def round_to_grid(points: Tensor) -> Tensor:
 
 
 def by_image(values: Tensor) -> Tensor:
-    """Reshape one number per image, shape (n,), to a factor of images: (n, 1, 1, 1)."""
+    """Reshape one number per image, shape (n,), to (n, 1, 1, 1), to multiply images."""
     return values[:, None, None, None]
 
 

@@ -29,21 +29,21 @@ def lsa(  # noqa: PLR0913 - the parameters of the attack, by keyword
     """Run the local search of Narodytska and Kasiviswanathan 2017 (LocSearchAdv).
 
     Pixels are numbers in [-1/2, 1/2] here. In each round up to 128 pixels are tried, one at a time: all of their
-    channels become `probe` times their sign. The `pixels` with which the probability of the label is lowest are
-    multiplied by `factor`, a channel that leaves the range wraps around to its other end, and the next round tries
-    the squares around them. The first round tries a random tenth of the image.
+    channels become `probe` times their sign. The `pixels` pixels with the lowest resulting probability of the label are
+    multiplied by `factor`; a channel that leaves the range wraps around to its other end. The next round tries the
+    squares around these pixels. The first round tries a random tenth of the image.
 
     Args:
         model: maps images in [0, 1] to logits; no gradient is used.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: their labels, shape (n,).
         targets: target classes, shape (n,); the probability of the target is then maximised.
-        steps: rounds; each costs one forward pass more than it tries pixels.
-        pixels: changed in each round, t of the paper.
-        side: half of that of the squares, d of the paper.
-        probe: p of the paper.
-        factor: r of the paper, in [0, 2].
-        generator: for the choice of pixels, or None for torch's own.
+        steps: number of rounds; a round that tries k pixels costs k + 1 forward passes.
+        pixels: number of pixels changed in each round, t in the paper.
+        side: half of the side of the squares, d in the paper.
+        probe: value that a tried pixel gets, p in the paper.
+        factor: factor of the change, r in the paper, in [0, 2].
+        generator: random generator for the choice of pixels, or None for torch's default one.
 
     Returns:
         The adversarial image of each image, shape (n, C, H, W); the clean image if none was found.
@@ -85,7 +85,7 @@ def _choose(near: Tensor, most: int, generator: torch.Generator | None) -> tuple
 
 
 def _probe(image: Tensor, pixel: Tensor, probe: float) -> Tensor:
-    """Images (m, C, H W) in [0, 1], each with one of its pixels replaced."""
+    """Return images (m, C, H W) in [0, 1], each with one of its pixels replaced."""
     where = pixel[:, None, None].expand(-1, image.shape[1], 1)
     return image.scatter(2, where, probe * image.gather(2, where).sign()) + 0.5
 

@@ -25,11 +25,12 @@ def nattack(  # noqa: PLR0913 - the parameters of the attack, by keyword
     learning_rate: float = 0.02,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """NATTACK (Li et al. 2019) in linf: the mean of a Gaussian whose images, cut to the ball, are adversarial.
+    """NATTACK (Li et al. 2019) in linf: moves the mean of a Gaussian, whose samples become images, to adversarial ones.
 
-    An image is tanh of a variable, cut to the ball around the clean one. In each step `samples` of them are drawn
-    around the mean. The mean moves along their noise, weighted by the standardised rewards (minus the margin, if it is
-    positive). An image is done once the image of the mean is adversarial, which is tested in every step.
+    A variable becomes an image by tanh and clipping to the ball around the clean image. In each step, `samples`
+    variables are drawn around the mean. The mean moves along their noise, weighted by the standardised rewards (minus
+    the margin, if it is positive). An image is finished when the image of its mean is adversarial, which is tested in
+    every step.
 
     Args:
         model: maps images in [0, 1] to logits; no gradient is used.
@@ -39,11 +40,11 @@ def nattack(  # noqa: PLR0913 - the parameters of the attack, by keyword
         targets: target classes, shape (n,), for a targeted attack.
         steps: largest number of steps; each costs samples + 1 forward passes.
         samples: images drawn in each step.
-        learning_rate: of the mean.
-        generator: of the noise, or None for torch's own.
+        learning_rate: learning rate of the mean.
+        generator: random generator of the noise, or None for torch's default one.
 
     Returns:
-        The image of the mean, shape (n, C, H, W): adversarial, or that of the last step.
+        The image of the mean, shape (n, C, H, W): the first adversarial one, or that of the last step.
     """
     radius = torch.as_tensor(epsilon).to(inputs).expand(len(inputs), 1, 1, 1)
     centre = ((2 * inputs - 1) * _INSIDE).atanh()
@@ -81,21 +82,21 @@ def _portions(samples: int, images: int) -> list[int]:
 
 
 class _WeightedNoise:
-    """The noise of a step weighted by its standardised rewards, summed up part by part."""
+    """The sum of a step's noise weighted by its standardised rewards, computed part by part."""
 
     def __init__(self, like: Tensor):
         self.noise, self.weighted = torch.zeros_like(like), torch.zeros_like(like)
         self.rewards: list[Tensor] = []
 
     def add(self, reward: Tensor, noise: Tensor) -> None:
-        """Rewards (samples, m) of noise (samples, m, C, H, W)."""
+        """Add rewards (samples, m) of noise (samples, m, C, H, W)."""
         reward = reward.nan_to_num(0, 0, 0)
         self.rewards.append(reward)
         self.noise += noise.sum(0)
         self.weighted += (reward[..., None, None, None] * noise).sum(0)
 
     def direction(self) -> Tensor:
-        """The mean of noise times (reward - mean) / deviation, shape (m, C, H, W)."""
+        """Return the mean of noise times (reward - mean) / deviation, shape (m, C, H, W)."""
         rewards = torch.cat(self.rewards)
         deviation = rewards.std(0, correction=0) + 1e-7
         return (self.weighted - by_image(rewards.mean(0)) * self.noise) / by_image(deviation) / len(rewards)

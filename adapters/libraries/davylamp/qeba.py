@@ -1,4 +1,4 @@
-"""QEBA: HopSkipJump's gradient estimate at the boundary, with directions from a subspace of smooth ones."""
+"""QEBA: HopSkipJump's gradient estimate at the boundary, with random directions from a smooth subspace."""
 
 import math
 
@@ -37,10 +37,11 @@ def qeba(  # noqa: PLR0913 - the parameters of the attack, by keyword
 ) -> Tensor:
     """QEBA (Li et al. 2020), in its variants S (space) and F (frequency): a decision-based attack in l2.
 
-    At a point of the boundary, random directions of the subspace are queried. Their average, weighted by whether
-    they are adversarial minus the mean of that, estimates the normal. A step along it, as long as the distance over the
-    root of the number of steps, is halved until it is adversarial and ends with a binary search towards the image. All
-    images take their steps together. The last few queries, too few for one more step, are not used.
+    At a point of the boundary, random directions of the subspace are queried. The normal is estimated by their weighted
+    average; the weight of a direction is 1 or 0, for adversarial or not, minus the mean over the directions. A step
+    along the normal has the length of the distance divided by the root of the number of steps. It is halved until the
+    point is adversarial, and ends with a binary search towards the image. All images take their steps together. The
+    last few queries, too few for one more step, are not used.
 
     Args:
         model: maps images in [0, 1] to logits; only the most likely class is used.
@@ -49,12 +50,12 @@ def qeba(  # noqa: PLR0913 - the parameters of the attack, by keyword
         targets: target classes, shape (n,), for a targeted attack.
         starting_points: adversarial images, shape (n, C, H, W); None for the image with Gaussian noise of 0.5, drawn up
             to 100 times.
-        max_queries: of each image.
-        basis: of the subspace: "resize" (QEBA-S), small images enlarged bilinearly; "dct" (QEBA-F), low frequencies of
-            the cosine transform; "px", all directions, which is HopSkipJump.
+        max_queries: largest number of queries for each image.
+        basis: basis of the subspace: "resize" (QEBA-S), small images enlarged bilinearly; "dct" (QEBA-F), low
+            frequencies of the cosine transform; "px", all directions, which is HopSkipJump.
         subspace: side of the small images, or of the block of frequencies, or None for half of the image's side, or a
-            quarter from 64 pixels on.
-        generator: of the directions, or None for torch's own.
+            quarter if the side is at least 64 pixels.
+        generator: random generator of the directions, or None for torch's default one.
 
     Returns:
         The nearest adversarial image found for each image, shape (n, C, H, W); the clean image if none was found.
@@ -103,7 +104,7 @@ class _AtBoundary:
         return is_fooled(query_logits(self.model, points, rows), self.labels[rows], wanted)
 
     def start(self, points: Tensor | None, generator: torch.Generator | None) -> Tensor:
-        """Move the given points, or else adversarial noisy copies of the images, to the boundary.
+        """Move the given points to the boundary, or adversarial noisy copies of the images if none are given.
 
         Returns:
             The indices of the images that have such a point.
@@ -118,7 +119,7 @@ class _AtBoundary:
         return rows
 
     def move(self, rows: Tensor, normal: Tensor, length: Tensor) -> None:
-        """Step along the normal (m, C, H, W), halved until it is adversarial, and back to the boundary."""
+        """Step along the normal (m, C, H, W), halve the step until it is adversarial, and return to the boundary."""
         places = torch.arange(len(rows), device=rows.device)
         for _ in range(_SHORTENINGS):
             there = self.point[rows[places]] + by_image(length[places]) * normal[places]
@@ -144,7 +145,7 @@ class _AtBoundary:
 
 
 def _estimate(walk: _AtBoundary, directions: "Subspace", rows: Tensor, near: Tensor, few: Tensor) -> Tensor:
-    """Estimate the unit normal of the boundary at the points of images `rows`, from `few` (m,) queries each."""
+    """Estimate the unit normal of the boundary at the points of images `rows`, from `few` (m,) queries for each."""
     noise = torch.zeros_like(walk.point[rows])
     weighted, total = noise.clone(), torch.zeros_like(near)
     most, size = int(few.max()), max(1, _POINTS // len(rows))

@@ -23,11 +23,11 @@ def rays(
     """RayS (Chen and Gu 2020): the direction in {-1, 1}^d along which the decision boundary is nearest.
 
     The signs of one block after the other are flipped, and the blocks are halved once all were tried. A flip is
-    accepted
-    if the image is fooled at the best distance so far (one query) and nearer (a binary search).
+    accepted if the image is fooled at the best distance so far (one query). A binary search then finds the smaller
+    distance.
 
     Every image has a separate state in the search, so that each call of the model covers all images that are
-    not done. An image is also done once no single component improves the result: for a deterministic model
+    not done. An image is also done when no single component improves the result, because for a deterministic model
     every further query would be a repetition.
 
     Args:
@@ -35,8 +35,8 @@ def rays(
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: their labels, shape (n,).
         targets: target classes, shape (n,), for a targeted attack.
-        max_queries: of each image.
-        tolerance: of the binary search, as an l2 distance.
+        max_queries: largest number of queries for each image.
+        tolerance: tolerance of the binary search, an l2 distance.
 
     Returns:
         The nearest adversarial image found for each image, shape (n, C, H, W); the clean image if none was found.
@@ -92,11 +92,11 @@ class _RaysState:
         return (self._size + blocks - 1) // blocks
 
     def lengths(self) -> Tensor:
-        """Return the distance at which the model is queried; infinite before anything was adversarial."""
+        """Return the distance at which the model is queried; infinite before an adversarial point is known."""
         return torch.where(self.searching, (self.low + self.high) / 2, self.radius)
 
     def learn(self, hit: Tensor, tolerance: float, max_queries: int) -> Tensor:
-        """Update the search by whether the points were adversarial; return which images improved."""
+        """Update the search with the results for the queried points; return which images improved."""
         self.queries = self.queries + 1
         middle, began = (self.low + self.high) / 2, ~self.searching & hit
         low, high = middle.where(self.searching & ~hit, self.low), middle.where(self.searching & hit, self.high)
@@ -126,5 +126,5 @@ class _RaysState:
         self.attempt[images] = torch.where((place >= 0) & (place < width), -best, best)
 
     def is_done(self, max_queries: int) -> Tensor:
-        """Whether an image is out of queries, or no component was worth flipping."""
+        """Return which images have no queries left or no component whose flip helps."""
         return (self.queries >= max_queries) | (self.failures >= self._size)

@@ -19,7 +19,7 @@ def si_fgsm(  # noqa: PLR0913 - the parameters of the attack, by keyword
     decay: float = 1.0,
     scales: int = 5,
 ) -> Tensor:
-    """The scale-invariant method (Lin et al. 2020) without Nesterov's step: SI-FGSM, with momentum.
+    """SI-FGSM: the scale-invariant method of Lin et al. (2020) with momentum, without Nesterov's step.
 
     In each step the gradients of the cross-entropy at x, x / 2, x / 4, ... are averaged.
 
@@ -30,9 +30,9 @@ def si_fgsm(  # noqa: PLR0913 - the parameters of the attack, by keyword
         epsilon: radius of the linf ball, or one per image, shape (n, 1, 1, 1).
         targets: target classes, shape (n,), for a targeted attack.
         steps: number of steps.
-        step_size: in linf, or None for epsilon / steps, as in the paper.
+        step_size: linf length of a step, or None for epsilon / steps, as in the paper.
         decay: weight of the accumulated gradient.
-        scales: number of copies, `scales` forward and backward passes per step.
+        scales: number of copies, and thus of forward and backward passes per step.
 
     Returns:
         The last point of each image, shape (n, C, H, W), in the ball and in [0, 1].

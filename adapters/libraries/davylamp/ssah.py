@@ -1,4 +1,4 @@
-"""SSAH: high-frequency changes that make an image's features resemble those of another image."""
+"""SSAH: high-frequency changes that make an image's features similar to those of a different image."""
 
 import torch
 from torch import Tensor
@@ -21,24 +21,25 @@ def ssah(
     low_frequency: float = 0.1,
     margin: float = 0.2,
 ) -> Tensor:
-    """SSAH (Luo et al. 2022): moves features from the image's own towards the least similar image's, at high frequency.
+    """SSAH (Luo et al. 2022): moves an image's features towards those of the least similar image, at high frequency.
 
     With s the cosine similarity of features, a of the adversarial image to its clean one and b to the clean image of
     the batch that is least similar to it, the loss is the positive part of max(a - m, 0) a - max(1 + m - b, 0) b, with
     the factors held fixed, plus `low_frequency` times the smooth l1 distance of the low bands of Haar's wavelet: the
     averages of 2 x 2 pixels, each counted for its four pixels. Adam optimises a variable that tanh maps to pixels.
 
-    The images of a batch depend on each other: an image alone is the least similar one to itself. Features are the
-    input of the last linear layer or convolution of the model, averaged over positions (`Features`).
+    The results of a batch's images depend on each other; if an image is alone, the least similar image is the image
+    itself. Features are the input of the last linear layer or convolution of the model, averaged over positions
+    (`Features`).
 
     Args:
         model: maps images in [0, 1] to logits, differentiably.
         inputs: clean images in [0, 1], shape (n, C, H, W), of at least 2 x 2 pixels.
         labels: not used: the attack moves away from the image's features, whatever its class.
-        steps: of Adam.
-        learning_rate: of Adam.
-        low_frequency: lambda of the paper; 0 is its SSA.
-        margin: m of the paper.
+        steps: number of steps of Adam.
+        learning_rate: learning rate of Adam.
+        low_frequency: weight of the low-frequency term, lambda in the paper; 0 for the paper's SSA.
+        margin: margin of the loss, m in the paper.
 
     Returns:
         The last iterate of each image, shape (n, C, H, W).

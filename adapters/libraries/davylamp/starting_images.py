@@ -1,4 +1,4 @@
-"""Starting images of decision-based attacks without given starting points."""
+"""Starting images for decision-based attacks, used if the caller gives none."""
 
 from collections.abc import Callable
 
@@ -17,8 +17,8 @@ def noisy_starts(
     Args:
         query: maps points (m, C, H, W) of images `rows` (m,) to whether they are adversarial, shape (m,) bool.
         inputs: clean images, shape (n, C, H, W).
-        most: queries of each image; at most 100 are used.
-        generator: of the noise, or None for torch's own.
+        most: largest number of queries for each image; at most 100 are used.
+        generator: random generator of the noise, or None for torch's default one.
 
     Returns:
         The points, shape (n, C, H, W), and the indices of images without such a point, shape (m,).

@@ -36,14 +36,13 @@ def surfree(  # noqa: PLR0913 - the parameters of the attack, by keyword
     """SurFree (Maho et al. 2021): a decision-based attack in l2 that estimates no gradient.
 
     With u the direction to the best point so far, at distance d, and v a random direction orthogonal to it, the points
-    x + d cos(t) (cos(t) u + sin(t) v) lie on a circle through x and that point: each is nearer to x. Angles of both
+    x + d cos(t) (cos(t) u + sin(t) v) lie on a circle through x and that point, and all are nearer to x. Angles of both
     signs are tried, the largest first; if one is adversarial, a binary search widens it and the point moves there. The
     largest angle grows by 2 % after a plane with an adversarial point, and shrinks after one without.
 
     v has the low frequencies of the image itself (the lower half of its cosine transform, with random signs) and is
-    orthogonal to the last 100. The last queries are used for a binary search towards the image. Every image has a
-    separate
-    state, so that each call of the model covers all images that have queries left.
+    orthogonal to the last 100 directions. The last queries are used for a binary search towards the image. Every image
+    has a separate state, so that each call of the model covers all images that have queries left.
 
     Args:
         model: maps images in [0, 1] to logits; only the most likely class is used.
@@ -52,11 +51,11 @@ def surfree(  # noqa: PLR0913 - the parameters of the attack, by keyword
         targets: target classes, shape (n,), for a targeted attack.
         starting_points: adversarial images, shape (n, C, H, W); None for the image with Gaussian noise of 0.5, drawn up
             to 100 times.
-        max_queries: of each image.
-        angle: the first largest angle, degrees.
-        trials: angles tried of each sign.
+        max_queries: largest number of queries for each image.
+        angle: largest angle of the first plane, in degrees.
+        trials: number of angles tried for each sign.
         quantise: query 8-bit images only.
-        generator: of the random directions, or None for torch's own.
+        generator: random generator of the directions, or None for torch's default one.
 
     Returns:
         The nearest adversarial image found for each image, shape (n, C, H, W); the clean image if none was found.
@@ -109,7 +108,10 @@ class _Walk:
         self.best[rows[better]], self.nearest[rows[better]] = asked[better], distance[better]
 
     def start(self, query: Callable[[Tensor, Tensor], Tensor], points: Tensor | None) -> None:
-        """Start at the given points, or at noisy copies. An image without an adversarial one is done."""
+        """Start at the given points, or at noisy copies of the images.
+
+        An image without an adversarial point is done.
+        """
         if points is not None:
             self.point = points.clone()
             return
@@ -134,7 +136,7 @@ class _Walk:
         return (self.inputs[rows] + by_image(angle.cos()) * (by_image(angle.cos()) * change + sideways)).clamp(0, 1)
 
     def learn(self, rows: Tensor, hit: Tensor) -> None:
-        """Update the search by whether the points were adversarial."""
+        """Update the search with the results for the queried points."""
         plan, phase = self.plan, self.phase[rows]
         straight, trying = (phase == _TO_BOUNDARY) | (phase == _LAST), phase == _SIGN
         middle = (plan.low + plan.high)[rows] / 2
@@ -175,7 +177,7 @@ class _Walk:
 
 
 class _Directions:
-    """Random directions with the low frequencies of each image, orthogonal to the last of its directions."""
+    """Random directions with the low frequencies of each image, orthogonal to the image's most recent directions."""
 
     def __init__(self, inputs: Tensor, generator: torch.Generator | None):
         self.generator = generator
@@ -193,7 +195,7 @@ class _Directions:
         self.drawn = torch.zeros(len(inputs), dtype=torch.long, device=inputs.device)
 
     def draw(self, rows: Tensor, change: Tensor) -> Tensor:
-        """Draw a unit direction for each of these images, orthogonal to `change` and to the last ones."""
+        """Draw a unit direction for each of these images, orthogonal to `change` and to the most recent directions."""
         shape, device = self.amplitudes[rows].shape, self.amplitudes.device
         signs = torch.randint(-1, 2, shape, generator=self.generator, device=device)
         coefficients = self.amplitudes[rows] * signs

@@ -39,9 +39,8 @@ def tremba(  # noqa: PLR0913 - the parameters of the attack, by keyword
 
     A point of the embedding, initially the encoder's output for the image, becomes a perturbation: the decoder's output
     times epsilon. In each step the point is queried, then `samples` points around it, in antithetic pairs. It moves
-    along
-    the mean of their noise, weighted by the hinge of their margins. The learning rate is
-    halved if the loss has not fallen over 20 steps. An image is done once its point fools the model.
+    along the mean of their noise, weighted by the hinge of their margins. The learning rate is halved if the loss has
+    not fallen over 20 steps. An image is done once its point fools the model.
 
     Args:
         model: maps images in [0, 1] to logits; no gradient is used.
@@ -49,9 +48,10 @@ def tremba(  # noqa: PLR0913 - the parameters of the attack, by keyword
         labels: shape (n,).
         epsilon: radius of the linf ball.
         steps: largest number of steps; each costs samples + 1 forward passes, the last one a single pass.
-        samples: points around that of each image; an odd number is rounded up, because they come in pairs.
-        learning_rate: in the embedding.
-        epochs: of the training (`fit_tremba`).
+        samples: number of points queried around each image's point; an odd number is rounded up, because they come in
+            pairs.
+        learning_rate: learning rate of the search in the embedding.
+        epochs: number of epochs of the training (`fit_tremba`).
         learned: weights of encoder and decoder, or None for untrained ones.
 
     Returns:
@@ -104,8 +104,8 @@ def fit_tremba(
 ) -> Mapping[str, Tensor]:
     """Train an encoder and a decoder whose perturbations fool a white-box source model.
 
-    The loss is the hinge of the margin, without the paper's bound of 200. The learning rate falls by a quarter ten
-    times. A batch costs a forward and a backward pass per image.
+    The loss is the hinge of the margin, without the paper's bound of 200. The learning rate is reduced ten times, each
+    time by a quarter. A batch costs a forward and a backward pass per image.
 
     Args:
         model: the source model, which maps images in [0, 1] to logits, differentiably.
@@ -115,7 +115,7 @@ def fit_tremba(
         epochs: passes over the images.
 
     Returns:
-        The weights of both.
+        The weights of encoder and decoder.
     """
     radius = threat_model.epsilon
     assert radius is not None
@@ -153,8 +153,8 @@ def apply_tremba(learned: Mapping[str, Tensor], inputs: Tensor, threat_model: Th
 def make_networks(inputs: Tensor) -> tuple[nn.Module, nn.Module]:
     """Build an untrained encoder and decoder for images of this shape, with the widths of the paper.
 
-    From 64 pixels on they are its networks for ImageNet (a 16th of the side, 3 channels), below those for CIFAR-10 (a
-    quarter, 8 channels).
+    From a side of 64 pixels, they are the paper's networks for ImageNet, whose embedding has a 16th of the side and 3
+    channels; below, those for CIFAR-10, with a quarter of the side and 8 channels.
     """
     channels = inputs.shape[1]
     if min(inputs.shape[-2:]) >= _LARGE:
@@ -169,7 +169,7 @@ def make_networks(inputs: Tensor) -> tuple[nn.Module, nn.Module]:
 
 
 def _block(before: int, between: int, after: int, stride: int = 1) -> list[nn.Module]:
-    """Return two convolutions, each with a ReLU and a normalisation; the second one may enlarge."""
+    """Return two convolutions, each with a ReLU and a normalisation. The second may enlarge its input."""
     second: nn.Module = nn.Conv2d(between, after, 3, padding=1)
     if stride > 1:
         second = nn.ConvTranspose2d(between, after, 3, stride, padding=1, output_padding=1)
@@ -184,7 +184,7 @@ def _portions(pairs: int, images: int) -> list[int]:
 
 
 class _Rates:
-    """Learning rate of each image, which falls if its last 20 losses have not fallen."""
+    """Learning rate of each image, which is reduced if the image's last 20 losses have not fallen."""
 
     def __init__(self, images: int, rate: float, like: Tensor):
         self.rates = torch.full((images,), rate, device=like.device, dtype=like.dtype)
@@ -196,7 +196,7 @@ class _Rates:
         return self.rates[rows]
 
     def note(self, rows: Tensor, losses: Tensor) -> None:
-        """Add a loss of each of some images, (m,). A plateau of the last 20 lowers the rate and resets the history."""
+        """Add a loss for each of some images, (m,). A plateau of 20 losses reduces the rate and resets the history."""
         self.losses[rows] = torch.cat([self.losses[rows, 1:], losses[:, None]], 1)
         self.seen[rows] += 1
         oldest = self.losses[rows, 0]

@@ -1,4 +1,4 @@
-"""Implementations of Foolbox, as data."""
+"""Implementations of Foolbox: classes, canonical parameters and known issues."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -50,7 +50,7 @@ def _row(attack: str, classes: Mapping[str, str], params: Mapping[str, str], **m
 
 
 def _in_every_norm(name: str) -> dict[str, str]:
-    """Return the norms of a search along one line, which finds the smallest change in every norm simultaneously."""
+    """Return a class under every norm, for a search along a line, whose result is smallest in all norms."""
     return dict.fromkeys(("l2", "linf", "l1"), name)
 
 
@@ -176,7 +176,7 @@ _MINIMUM = (
         _FMN,
         targeted="yes",
         failure="input",
-        repairs=("l0: its radius is limited to one less than all components, where it crashes",),
+        repairs=("l0: its radius stays below the number of components, at which it crashes",),
         findings=("projection-void", "one-too-many", "short-of-the-boundary"),
     ),
     _row(

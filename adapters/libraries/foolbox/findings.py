@@ -9,14 +9,17 @@ FINDINGS: Mapping[str, KnownIssue] = {
     "sign-accumulated": KnownIssue("accumulates the sign of the gradient instead of the gradient", ("linf",)),
     "black-on-failure": KnownIssue("returns a black image on failure and reports it as a success"),
     "nan-power": KnownIssue("a wrong power of the gradient norm gives NaN images, counted as successes"),
-    "projection-void": KnownIssue("the projection divides the norms by themselves and so does nothing", ("l2",)),
+    "projection-void": KnownIssue("the projection divides the norms by themselves and thus does nothing", ("l2",)),
     "step-per-component": KnownIssue(
-        "l2 and l1: its Adam moves every component by the step size, so steps leave the ball at once", ("l2", "l1")
+        "l2 and l1: its Adam moves every component by the step size, so the first step already leaves the ball",
+        ("l2", "l1"),
     ),
     "targeted-mask": KnownIssue(
         "targeted, it freezes the saturated pixels that could move and moves those that cannot"
     ),
-    "one-too-many": KnownIssue("l0: changes one component more than its radius, so one alone is never enough", ("l0",)),
+    "one-too-many": KnownIssue(
+        "l0: changes one component more than its radius, so a single changed component is never found", ("l0",)
+    ),
     "fitness-logit": KnownIssue("its fitness subtracts a logit instead of the exponential of the logit"),
     "signed-maximum": KnownIssue(
         "linf: scales by the largest signed value; larger negative values are clipped afterwards", ("linf",)

@@ -1,4 +1,4 @@
-"""Foolbox classes with one issue fixed each (the `@repaired` variants), and one that returns instead of asserting."""
+"""Foolbox classes in which one issue is fixed (the `@repaired` variants), and one that returns instead of failing."""
 
 # pyright: reportPrivateImportUsage=false
 
@@ -13,7 +13,7 @@ _BEYOND = 1.001  # times the radius
 
 
 class L2AdamIterative(attacks.L2AdamBasicIterativeAttack):
-    """L2 Adam iteration that uses the Adam optimiser that its base creates and ignores."""
+    """L2 Adam iteration that uses the Adam optimiser. Its base class creates the optimiser but ignores it."""
 
     def get_optimizer(self, x: ep.Tensor, stepsize: float) -> AdamOptimizer:
         """Return Adam with the parameters given to the constructor."""
@@ -21,7 +21,7 @@ class L2AdamIterative(attacks.L2AdamBasicIterativeAttack):
 
 
 class L1AdamIterative(attacks.L1AdamBasicIterativeAttack):
-    """L1 Adam iteration that uses the Adam optimiser that its base creates and ignores."""
+    """L1 Adam iteration that uses the Adam optimiser. Its base class creates the optimiser but ignores it."""
 
     def get_optimizer(self, x: ep.Tensor, stepsize: float) -> AdamOptimizer:
         """Return Adam with the parameters given to the constructor."""
@@ -29,7 +29,10 @@ class L1AdamIterative(attacks.L1AdamBasicIterativeAttack):
 
 
 class LinfMomentumIterative(attacks.LinfMomentumIterativeFastGradientMethod):
-    """Momentum iteration that accumulates the gradient over its l1 norm, as in the paper; only the step is a sign."""
+    """Momentum iteration that accumulates the gradient divided by its l1 norm, as in the paper.
+
+    Only the step is a sign.
+    """
 
     def normalize(self, gradients: ep.Tensor, **_: Any) -> ep.Tensor:
         """Return the gradient to accumulate."""
@@ -37,7 +40,7 @@ class LinfMomentumIterative(attacks.LinfMomentumIterativeFastGradientMethod):
 
 
 class SparseL1Descent(attacks.SparseL1DescentAttack):
-    """SLIDE that skips the pixels that its step would push out of the box, in the direction of the step."""
+    """SLIDE that skips the pixels that its step would push out of [0, 1], depending on the step's direction."""
 
     _sign = 1.0
 
@@ -52,7 +55,7 @@ class SparseL1Descent(attacks.SparseL1DescentAttack):
 
 
 class L2FMN(attacks.L2FMNAttack):
-    """FMN with projection onto the l2 ball, a thousandth larger, see `L1FMN`."""
+    """FMN with projection onto an l2 ball larger by a thousandth, see `L1FMN`."""
 
     def project(self, x: ep.Tensor, x0: ep.Tensor, epsilon: ep.Tensor) -> ep.Tensor:
         """Return the point of the ball nearest to `x`."""
@@ -62,7 +65,7 @@ class L2FMN(attacks.L2FMNAttack):
 
 
 class L1FMN(attacks.L1FMNAttack):
-    """FMN with projection onto a ball a thousandth larger, to cross boundaries that rounding may leave it short of."""
+    """FMN with projection onto a ball larger by a thousandth, because rounding may stop FMN short of the boundary."""
 
     def project(self, x: ep.Tensor, x0: ep.Tensor, epsilon: ep.Tensor) -> ep.Tensor:
         """Return the point of the larger ball nearest to `x`."""
@@ -70,7 +73,7 @@ class L1FMN(attacks.L1FMNAttack):
 
 
 class L0FMNInRange(attacks.L0FMNAttack):
-    """FMN with an l0 radius of at most all components but one; its base indexes one more than there are."""
+    """FMN with an l0 radius below the number of components. The base class indexes one component more than exist."""
 
     def project(self, x: ep.Tensor, x0: ep.Tensor, epsilon: ep.Tensor) -> ep.Tensor:
         """Project to one component more than the radius, as shipped."""
@@ -78,10 +81,10 @@ class L0FMNInRange(attacks.L0FMNAttack):
 
 
 class L0FMN(attacks.L0FMNAttack):
-    """FMN that changes as many components as its radius; its base changes one more."""
+    """FMN that changes as many components as its radius. The base class changes one more."""
 
     def project(self, x: ep.Tensor, x0: ep.Tensor, epsilon: ep.Tensor) -> ep.Tensor:
-        """Keep the largest changes only."""
+        """Keep only as many of the largest changes as the radius allows."""
         return super().project(x, x0, epsilon - 1)
 
 
@@ -109,7 +112,10 @@ class ElasticNet(attacks.EADAttack):
 
 
 class Pointwise(attacks.PointwiseAttack):
-    """Pointwise attack that returns the clean image if its start fails; its base asserts that it never does."""
+    """Pointwise attack that returns the clean image if its start fails.
+
+    The base class asserts that this never happens.
+    """
 
     def run(self, model: Any, inputs: Any, criterion: Any, **kwargs: Any) -> Any:
         """Run the attack on one image."""

@@ -1,9 +1,8 @@
 """Implementations of pyautoattack: classes, canonical parameters and known issues.
 
 APGD, FAB and Square are the authors' code (fra31/auto-attack, last changed in 2023), line by line except for imports,
-so
-they serve as the reference for other libraries' versions. Only the standard version of the ensemble is listed: the
-others are different lists of the same attacks.
+so they serve as the reference for other libraries' versions. Only the standard version of the ensemble is listed,
+because the other versions are different lists of the same attacks.
 """
 
 from collections.abc import Mapping
@@ -43,7 +42,7 @@ ROWS: tuple[Implementation, ...] = (
         _AUTO,
         fixed={"loss": "dlr"},  # which is the margin there
         **_DRAWN,
-        repairs=(_GENERATOR, "the loss, which the library has no choice of"),
+        repairs=(_GENERATOR, "the loss, which the library does not let the user choose"),
     ),
     _row(
         "apgd-t",

@@ -26,13 +26,14 @@ def run(
     """Run AutoAttack or one of its attacks.
 
     Args:
-        attack_class: of pyautoattack: constructed with a model, with a method `perturb`.
+        attack_class: class of pyautoattack, which is constructed with a model and has a method `perturb`.
         model: maps images to logits and has `num_classes`.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: ground truth, shape (n,).
-        threat_model: norm and epsilon; without one, the radius of a ball that contains [0, 1].
+        threat_model: norm and epsilon. Without epsilon, the radius is that of a ball that contains [0, 1].
         targets: target classes, shape (n,), if targeted.
-        **kwargs: under pyautoattack's names; `candidates` counts its target classes and the label.
+        **kwargs: arguments under pyautoattack's names; `candidates` is the number of target classes plus one for the
+            label.
 
     Returns:
         The images that pyautoattack returns, shape (n, C, H, W).

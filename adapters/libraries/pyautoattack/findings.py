@@ -6,7 +6,7 @@ from ..library import KnownIssue
 
 FINDINGS: Mapping[str, KnownIssue] = {
     "first-class-taken": KnownIssue(
-        "tries the next class only for images not yet fooled within epsilon: without an epsilon the first class "
-        "reached counts, not the nearest"
+        "targets the next class only if an image is not yet misclassified within epsilon: without an epsilon, it "
+        "returns the first class that it reaches, not the nearest"
     ),
 }

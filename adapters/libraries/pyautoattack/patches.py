@@ -1,6 +1,6 @@
 """Patches of pyautoattack: subclasses that fix issues in a few lines.
 
-Imported only when an implementation that names one of them runs, so that listing the catalogue loads no library.
+Imported only when an implementation that needs it runs, so that listing the catalogue loads no library.
 """
 
 import logging
@@ -20,7 +20,7 @@ _OF_STEPS = ("n_iter", "n_iter_orig", "n_iter_2", "n_iter_min", "size_decr")  # 
 
 
 class NearestClassFAB(FABAttack_PT):
-    """FAB-T that tries every class for every image and returns the nearest example (first-class-taken)."""
+    """FAB-T that tries every class for every image, and returns the nearest example (first-class-taken)."""
 
     def perturb(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the nearest example of each image, at any distance; the image itself if there is none."""
@@ -73,10 +73,10 @@ class Standard(AutoAttack):
 
 
 class OnMargin(Standard):
-    """APGD on the cross-entropy and on the plain margin, FAB at every class, and Square, for any number of classes."""
+    """APGD on the cross-entropy and the plain margin, FAB towards every class, and Square; for any classes."""
 
     def perturb(self, x: Tensor, y: Tensor) -> Tensor:
-        """Evaluate one batch, with the margin in place of the ratio."""
+        """Evaluate one batch, with the logit margin in place of the logit-difference ratio."""
         self.apgd.__class__ = APGDOnMargin
         self.attacks_to_run = ["apgd-ce", "apgd-dlr", "fab", "square"]
         return super().perturb(x, y)
@@ -84,7 +84,7 @@ class OnMargin(Standard):
 
 @contextmanager
 def _undisturbed(logger: logging.Logger) -> Iterator[None]:
-    """Restore the trace function, which AutoAttack's check for adaptive defences removes, and silence a logger."""
+    """Restore the trace function that AutoAttack's check for adaptive defences removes, and silence a logger."""
     trace, disabled = sys.gettrace(), logger.disabled
     logger.disabled = True
     try:

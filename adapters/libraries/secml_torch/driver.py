@@ -31,7 +31,7 @@ def run(
         labels: ground truth, shape (n,).
         threat_model: norm and epsilon, passed if the class accepts them.
         targets: target classes, shape (n,), if targeted.
-        **kwargs: under SecML-Torch's names.
+        **kwargs: arguments under SecML-Torch's names.
 
     Returns:
         The images that SecML-Torch returns, on the CPU, shape (n, C, H, W).

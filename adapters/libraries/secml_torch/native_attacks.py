@@ -15,7 +15,10 @@ _WRAPPED = ("adv_lib", "foolbox")
 
 @contextmanager
 def _without_wrappers() -> Iterator[None]:
-    """Hide the libraries that it wraps: it would import them if installed, and fake visdom for one."""
+    """Hide the libraries that SecML-Torch wraps.
+
+    Otherwise it would import those that are installed, and fake visdom.
+    """
     find = importlib.util.find_spec
 
     def find_others(name: str, package: str | None = None) -> ModuleSpec | None:
@@ -38,7 +41,7 @@ __all__ = ["DDNNative", "DeviceBridgingClassifier", "FMNNative", "PGDNative"]
 
 
 class DeviceBridgingClassifier(BasePyTorchClassifier):
-    """A model that is called on its device and returns outputs on the images' device, because the attacks mix both."""
+    """A model that computes on its own device and returns outputs on the images' device."""
 
     def _decision_function(self, x: Tensor) -> Tensor:
         return self._model(x.to(self._get_device())).to(x.device)

@@ -1,6 +1,6 @@
 """Patches of SecML-Torch: subclasses that fix issues in a few lines.
 
-Imported only when an implementation that names one of them runs, so that listing the catalogue loads no library.
+Imported only when an implementation that needs it runs, so that listing the catalogue loads no library.
 """
 
 from functools import wraps
@@ -17,7 +17,10 @@ _ORDERS = {"l2": 2, "l1": 1}
 
 
 class PerImagePGD(PGDNative):
-    """PGD that finds the steepest component per image; in l1 the library moves that of the whole batch only."""
+    """PGD that selects the steepest component of each image.
+
+    In l1, the library moves only the steepest of the batch.
+    """
 
     @wraps(PGDNative.__init__)
     def __init__(self, **words: Any):
@@ -37,7 +40,7 @@ class PGD(PerImagePGD):
 
 
 class _Noise(Initializer):
-    """Uniform noise in the ball of a norm (Barthe et al. 2005), without the image."""
+    """Uniform noise in the ball of a norm (Barthe et al. 2005), not added to an image."""
 
     def __init__(self, norm: str, epsilon: float):
         self.norm, self.epsilon = norm, epsilon
@@ -53,7 +56,7 @@ class _Noise(Initializer):
 
 
 class DDN(DDNNative):
-    """DDN that uses its gamma argument."""
+    """DDN that uses its argument gamma, which the library ignores."""
 
     @wraps(DDNNative.__init__)
     def __init__(self, gamma: float = 0.05, **words: Any):

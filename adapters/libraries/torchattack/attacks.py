@@ -1,7 +1,8 @@
 """Implementations of torchattack: classes, canonical parameters and known issues.
 
-CDA, LTP, BIA and GAMA download a generator's weights, SSP those of a VGG-16: they are not listed. The attacks on vision
-transformers also name DeiT, PiT, CaiT and Visformer of timm: here they support its ViT alone, on which they are tested.
+CDA, LTP, BIA and GAMA are not listed because they download a generator's weights, nor is SSP, which downloads a VGG-16.
+The attacks on vision transformers also know DeiT, PiT, CaiT and Visformer from timm. Here they support only timm's ViT,
+on which they are tested.
 """
 
 from collections.abc import Mapping
@@ -39,7 +40,7 @@ def _path(name: str) -> str:
 def _both(
     attack: str, name: str, params: Mapping[str, str], *mended: str, left: tuple[str, ...] = (), **more: Any
 ) -> tuple[Implementation, ...]:
-    """Return an implementation as shipped and its variant in which `patches` fixes all known issues but `left`."""
+    """Return an implementation as shipped, and its variant in which `patches` fixes all known issues except `left`."""
     return (
         _row(attack, {"linf": name}, params, findings=(*mended, *left), **more),
         _row(attack, {"linf": f".{name}"}, params, variant="repaired", findings=left, **more),
@@ -159,22 +160,20 @@ _TRANSFORMED = (
         **_TARGETED,
         random=("python", "numpy", "torch"),
         within=".patches:transforms_of_any_size",
-        repairs=("transforms of the images' size, on their device: two of its kinds make 224 pixels, one on a GPU",),
+        repairs=("transforms with the images' size and device: two of its transforms make 224 pixels, one on a GPU",),
         findings=(_NAN,),
     ),
 )
 
 _ALONE = "one image per call: images that run out of queries at different times would leave holes in a layer's outputs"
-_COUNTED = (
-    "its gradients of features also pass through the logits, times zero: they count as the backward passes they are"
-)
+_COUNTED = "its gradients of features also pass through the logits, times zero, so that they count as backward passes"
 _FROZEN = "its altered images require gradients: with frozen weights it crashes"
 _LAYER = {**_MOMENTUM, "layer": "feature_layer_cfg"}
 _ENSEMBLE = {**_LAYER, "samples": "num_ens"}
 
 
 def _feature_row(attack: str, name: str, params: Mapping[str, str], *repairs: str, **more: Any) -> Implementation:
-    """Build an attack on the outputs of a layer; see `features.tapped` for the layer."""
+    """Build an implementation of an attack on a layer's outputs; see `features.tapped` for the layer."""
     return _row(attack, {"linf": name}, params, alone=True, reads_layers=True, repairs=(_ALONE, *repairs), **more)
 
 
@@ -209,7 +208,7 @@ _STEPWISE = "timm's attention runs step by step during the attack: fused, it nev
 
 
 def _structure_row(attack: str, name: str, *repairs: str, **more: Any) -> Implementation:
-    """Build an attack on the parts of one kind of network; see `structures` for the kinds."""
+    """Build an implementation of an attack on parts of one kind of network; see `structures` for the kinds."""
     words = {"alone": True, "reads_layers": True, "repairs": (_TOGETHER, _RESTORED, *repairs), "findings": (_NAN,)}
     return _row(attack, {"linf": name}, _MOMENTUM, **_TARGETED, **words, **more)
 
@@ -236,7 +235,7 @@ _MINIMUM = (
         **_DRAWN,
         alone=True,
         repairs=(
-            "its cosine basis is computed directly and stored in memory: it takes hours and a file next to its code",
+            "its cosine basis is computed directly and kept in memory: the library takes hours and writes a file",
             "a few more queries if it has no plan for that number",
             "its search for a first adversarial image ends after 1000 samples",
         ),

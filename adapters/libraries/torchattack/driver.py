@@ -34,7 +34,7 @@ def run(
         labels: ground truth, shape (n,).
         threat_model: its radius is passed to the classes that accept one.
         targets: target classes, shape (n,), if targeted.
-        **kwargs: under torchattack's names.
+        **kwargs: arguments under torchattack's names.
 
     Returns:
         The images that torchattack returns, shape (n, C, H, W).

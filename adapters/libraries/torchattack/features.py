@@ -1,6 +1,6 @@
-"""torchattack's attacks on the outputs of a layer, with a reachable layer and counted queries.
+"""torchattack's attacks on the outputs of a layer, changed so that the layer can be reached and queries are counted.
 
-Imported only when an implementation that names one of them runs, so that listing the catalogue loads no library.
+Imported only when an implementation that needs it runs, so that listing the catalogue loads no library.
 """
 
 import inspect
@@ -16,7 +16,7 @@ _LIBRARY: Any = torchattack
 
 
 class LayerTap(nn.Module):
-    """The model as an attack on a layer gets it: the layer's outputs pass through the submodule `tap`.
+    """The model as seen by an attack on a layer: the layer's outputs pass through the submodule `tap`.
 
     Args:
         model: maps images to logits and counts every query.
@@ -38,8 +38,8 @@ class LayerTap(nn.Module):
 def tapped(model: nn.Module, network: nn.Module, name: str) -> Iterator[LayerTap]:
     """Tap the named layer of a network inside the block; "" for the default one.
 
-    The default is the middle one of the convolutions, in the order of the network's modules (number
-    (n + 1) // 2 of n, so conv3_3 of VGG-16, as in FIA's paper), or, in a network without any, the images.
+    The default is the middle convolution in the order of the network's modules: number (n + 1) // 2 of n, which is
+    conv3_3 of VGG-16, as in FIA's paper. In a network without convolutions it is the images.
 
     Raises:
         ValueError: if the network has no layer of that name.
@@ -60,15 +60,15 @@ def tapped(model: nn.Module, network: nn.Module, name: str) -> Iterator[LayerTap
 def run_on_layer(
     attack_class: Any, model: nn.Module, layer: str, words: dict[str, Any], inputs: Tensor, goal: Tensor
 ) -> Tensor:
-    """Run an attack on a layer, by its name ("" for the default one), and leave no hook on the model.
+    """Run an attack on a layer, by the layer's name ("" for the default one), and leave no hook on the model.
 
     Args:
-        attack_class: a class defined here, or another one that reads features.
+        attack_class: a class defined here, or a different one that reads features.
         model: maps images to logits, counts every query, and wraps the network (`classifier.model`).
         layer: dotted name of a module of the network.
-        words: arguments under torchattack's names; the layer's is set here.
+        words: arguments under torchattack's names, without the layer, which is set here.
         inputs: clean images, shape (n, C, H, W).
-        goal: labels, or targets, shape (n,).
+        goal: labels or, if targeted, targets, shape (n,).
 
     Raises:
         ValueError: if the network has no such layer.
@@ -86,7 +86,7 @@ def run_on_layer(
 
 
 def requires_grad(inputs: Tensor) -> Tensor:
-    """The images, with a gradient where gradients are computed: weights that are frozen give none."""
+    """Return the images with `requires_grad`, if gradients are enabled. Frozen weights alone give no gradient."""
     return inputs.clone().requires_grad_() if torch.is_grad_enabled() and not inputs.requires_grad else inputs
 
 
@@ -104,7 +104,7 @@ def _middle(model: nn.Module) -> nn.Module | None:
 
 
 def _counted(word: str) -> property:
-    """Features that hang on the logits as well, times zero: their gradient is a backward pass, and counts as one."""
+    """Return a property for features plus the logits times zero, so that their gradient counts as a backward pass."""
     kept = f"kept_{word}"
 
     def read(self: Any) -> Tensor:

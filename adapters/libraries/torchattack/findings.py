@@ -6,25 +6,27 @@ from ..library import KnownIssue
 
 FINDINGS: Mapping[str, KnownIssue] = {
     "momentum-dropped": KnownIssue(
-        "starts every step from that step's gradients alone: nothing accumulates, whatever the momentum"
+        "uses only the current step's gradients, so nothing accumulates, whatever the momentum"
     ),
     "copies-counted-again": KnownIssue(
-        "adds up a gradient that adds up by itself: the first of m copies counts m times, the last once"
+        "sums gradients that are already accumulated, so the first of m copies counts m times and the last once"
     ),
     "tuning-counted": KnownIssue(
-        "the gradients behind the untuned warps, there to tune them, count like those behind the tuned ones"
+        "gradients through the untuned warps, which only tune the warps, count like those through the tuned ones"
     ),
     "one-warp": KnownIssue("tunes one warp for all images of a call, by their mean loss: each depends on the others"),
     "wider-kernel": KnownIssue("smooths with the root of the paper's kernel, which is wider by a factor of 1.4"),
     "climbs-the-label": KnownIssue(
-        "climbs the probability that the paper descends: untargeted it makes the model surer, targeted it flees"
+        "ascends the probability that the paper descends: untargeted, it makes the model more confident; "
+        "targeted, it moves away from the target"
     ),
     "every-step-shrinks": KnownIssue(
-        "compares the values of two gradients where the paper compares signs: every step is shorter than the last"
+        "compares the values of two gradients where the paper compares signs, so every step is shorter "
+        "than the previous one"
     ),
     "neighbours-flee": KnownIssue("targeted, the gradients of the neighbours lead away from the target"),
     "mixed-with-itself": KnownIssue(
-        "mixes in images of the same call, its part in the paper: alone in a call, an image is mixed with itself"
+        "mixes in images of the same call, as in the paper, so a single image is mixed with itself"
     ),
-    "start-outside": KnownIssue("its random start may leave [0, 1]: the first query is not of an image", ("l2",)),
+    "start-outside": KnownIssue("its random start may leave [0, 1], so the first query may not be an image", ("l2",)),
 }

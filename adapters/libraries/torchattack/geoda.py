@@ -1,4 +1,4 @@
-"""Patched GeoDA of torchattack: images of any size, no file, a plan for any budget, a bounded search.
+"""Patched GeoDA of torchattack: for images of any size, without files, with a plan for any budget and a bounded search.
 
 Imported only when its implementation runs, so that listing the catalogue loads no library.
 """
@@ -17,7 +17,7 @@ DRAWS = 1000  # random images that may be tried before the call is given up
 
 
 class GeoDA(_GeoDA):
-    """GeoDA with its cosine basis in memory, which the original writes next to its code, pixel by pixel."""
+    """GeoDA with its cosine basis in memory. The original computes it pixel by pixel and writes it next to its code."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class GeoDA(_GeoDA):
         return hit
 
     def _has_plan(self) -> bool:
-        """Whether the original can spread its queries over iterations, as it does: twice, from the same start."""
+        """Whether the original can distribute its queries over iterations. It does so twice, from the same start."""
         start = planned = round(self.max_queries / 500)
         try:
             for _ in range(2):

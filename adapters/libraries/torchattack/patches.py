@@ -1,6 +1,6 @@
 """Patches of torchattack: subclasses and a context manager that fix issues in a few lines.
 
-Imported only when an implementation that names one of them runs, so that listing the catalogue loads no library.
+Imported only when an implementation that needs it runs, so that listing the catalogue loads no library.
 """
 
 import inspect
@@ -21,7 +21,10 @@ _Attack: Any = torchattack.Attack if TYPE_CHECKING else object
 
 
 class _Accumulating(_Attack):
-    """MI-FGSM's update with a subclass's gradient: past gradients count (momentum-dropped), zeros stay zeros."""
+    """MI-FGSM's update with a subclass's gradient.
+
+    Past gradients count (momentum-dropped), and zero gradients stay zero.
+    """
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the images after all steps."""
@@ -36,35 +39,35 @@ class _Accumulating(_Attack):
         return x + delta
 
     def gradient(self, x: Tensor, delta: Tensor, ahead: Tensor, y: Tensor) -> Tensor:
-        """Return the gradient of a step; `ahead` is the change that momentum alone would make."""
+        """Return the gradient of a step. `ahead` is the change that the momentum alone would make."""
         raise NotImplementedError
 
     def slope(self, points: Tensor, y: Tensor, leaf: Tensor) -> Tensor:
-        """Return the gradient of the loss at `points` with respect to the leaf that they are computed from."""
+        """Return the gradient of the loss at `points` with respect to `leaf`, from which the points are computed."""
         loss = self.lossfn(self.model(self.normalize(points)), y)
         return torch.autograd.grad(-loss if self.targeted else loss, leaf)[0]
 
 
 class NIFGSM(_Accumulating, _LIBRARY.NIFGSM):
-    """NI-FGSM with a momentum."""
+    """NI-FGSM in which the momentum is accumulated."""
 
     def gradient(self, x: Tensor, delta: Tensor, ahead: Tensor, y: Tensor) -> Tensor:
-        """Return the gradient at the point that momentum leads to."""
+        """Return the gradient at the point to which the momentum leads."""
         point = (x + delta + ahead).requires_grad_()
         return self.slope(point, y, point)
 
 
 class SINIFGSM(_Accumulating, _LIBRARY.SINIFGSM):
-    """SI-NI-FGSM with a momentum, each copy counted once (copies-counted-again)."""
+    """SI-NI-FGSM in which the momentum is accumulated and each copy is counted once (copies-counted-again)."""
 
     def gradient(self, x: Tensor, delta: Tensor, ahead: Tensor, y: Tensor) -> Tensor:
-        """Return the mean gradient over the scaled copies of the point that momentum leads to."""
+        """Return the mean gradient over scaled copies of the point to which the momentum leads."""
         point = (x + delta + ahead).requires_grad_()
         return torch.stack([self.slope(point / 2**i, y, point) for i in range(self.m)]).mean(0)
 
 
 class TIFGSM(_Accumulating, _LIBRARY.TIFGSM):
-    """TI-FGSM with a momentum and the paper's kernel."""
+    """TI-FGSM in which the momentum is accumulated, with the paper's kernel."""
 
     def gradient(self, x: Tensor, delta: Tensor, ahead: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002
         """Return the smoothed gradient."""
@@ -74,7 +77,7 @@ class TIFGSM(_Accumulating, _LIBRARY.TIFGSM):
 
     @staticmethod
     def gkern(kern_len: int = 15, n_sig: int = 3) -> np.ndarray:
-        """Return a Gaussian over `n_sig` standard deviations to each side, as in the authors' code (wider-kernel)."""
+        """Return a Gaussian kernel of `n_sig` standard deviations to each side, as in the authors' code."""
         line = stats.norm.pdf(np.linspace(-n_sig, n_sig, kern_len))
         return np.outer(line, line) / line.sum() ** 2
 
@@ -83,14 +86,14 @@ class SizedSSA(_LIBRARY.SSA):
     """SSA with noise in the shape of the images, whatever their size."""
 
     def transform(self, x: Tensor) -> Tensor:
-        """Add noise and scale every frequency randomly, with the original's random numbers at 224 pixels."""
+        """Add noise, and scale every frequency by a random factor; at 224 pixels with the original's random numbers."""
         noise = torch.randn(x.shape, dtype=x.dtype, device=x.device) * self.eps
         spectrum = self._dct_2d(x + noise)
         return self._idct_2d(spectrum * (torch.rand_like(x) * 2 * self.rho + 1 - self.rho))
 
 
 class SSA(_Accumulating, SizedSSA):
-    """SSA with a momentum."""
+    """SSA in which the momentum is accumulated."""
 
     def gradient(self, x: Tensor, delta: Tensor, ahead: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002
         """Return the mean gradient over the changed spectra."""
@@ -100,7 +103,7 @@ class SSA(_Accumulating, SizedSSA):
 
 
 class DeCoWA(_Accumulating, _LIBRARY.DeCoWA):
-    """DeCoWA with a momentum, without the gradients that only tune a warp (tuning-counted)."""
+    """DeCoWA in which the momentum is accumulated, without the gradients that only tune a warp (tuning-counted)."""
 
     def gradient(self, x: Tensor, delta: Tensor, ahead: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002
         """Return the mean gradient over the warps."""
@@ -108,9 +111,9 @@ class DeCoWA(_Accumulating, _LIBRARY.DeCoWA):
         return torch.stack([self._slope_of_a_warp(point, y) for _ in range(self.num_warping)]).mean(0)
 
     def _slope_of_a_warp(self, point: Tensor, y: Tensor) -> Tensor:
-        """Return the gradient behind a random warp, tuned by a step that lowers the loss.
+        """Return the gradient through a random warp, which is tuned by a step that lowers the loss.
 
-        The warp stays within the sampled range, because a step along a huge gradient would warp the image out of sight.
+        The warp stays within the sampled range, because a step along a huge gradient would destroy the image.
         """
         noise = (torch.rand([self.mesh_height - 2, self.mesh_width - 2, 2]) - 0.5) * self.noise_scale
         noise.requires_grad_()
@@ -120,7 +123,7 @@ class DeCoWA(_Accumulating, _LIBRARY.DeCoWA):
 
 
 class GRA(_LIBRARY.GRA):
-    """GRA that compares signs (every-step-shrinks), with neighbours that have the same goal (neighbours-flee)."""
+    """GRA that compares signs (every-step-shrinks), with neighbours that pursue the same goal (neighbours-flee)."""
 
     def _get_decay_indicator(self, m: Tensor, delta: Tensor, cur_noise: Tensor, prev_noise: Tensor) -> Tensor:
         return super()._get_decay_indicator(m, delta, cur_noise.sign(), prev_noise.sign())
@@ -131,7 +134,7 @@ class GRA(_LIBRARY.GRA):
 
 
 class MIG(_LIBRARY.MIG):
-    """MIG that descends the probability of the label, and climbs that of a target (climbs-the-label)."""
+    """MIG that descends the probability of the label and ascends that of a target (climbs-the-label)."""
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """Run the original with the opposite goal."""
@@ -144,7 +147,7 @@ class MIG(_LIBRARY.MIG):
 
 @contextmanager
 def transforms_of_any_size() -> Iterator[None]:
-    """Let L2T make spectra and crops in the images' size, on their device, and strips of positive length."""
+    """Let L2T create spectra and crops of the images' size, on the images' device, and strips of positive length."""
     spectrum, crop, cut = _L2T.SSM.__call__, _L2T.Crop.crop, _L2T.BlockShuffle.get_length
 
     def change_spectrum(self: Any, x: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
-"""torchattack's attacks on parts of one kind of network: selects the network, and restores it afterwards.
+"""torchattack's attacks on parts of one kind of network: finds the network in a model, and restores it afterwards.
 
-Imported only when an implementation that names one of them runs, so that listing the catalogue loads no library.
+Imported only when an implementation that needs it runs, so that listing the catalogue loads no library.
 """
 
 import sys
@@ -30,7 +30,7 @@ class PNAPatchOut(_LIBRARY.PNAPatchOut):
 
 
 class _Asked(nn.Module):
-    """The network with the part names that an attack expects, called through the counting model."""
+    """The network with the names of parts that an attack expects. Calls go through the model that counts them."""
 
     def __init__(self, model: nn.Module, network: nn.Module):
         super().__init__()
@@ -53,7 +53,7 @@ def run_on_structure(
     """Run an attack on the parts of a network, and restore the network.
 
     Args:
-        attack_class: SGM, BPA, or one of those on vision transformers.
+        attack_class: SGM, BPA, or an attack on vision transformers.
         model: maps images to logits, counts every query, and wraps the network (`classifier.model`).
         words: arguments under torchattack's names; the kind of network is set here.
         inputs: clean images, shape (1, C, H, W).
@@ -81,12 +81,12 @@ def why_not_on(model: nn.Module, name: str) -> str:
 
 
 def _network_in(model: nn.Module, name: str) -> tuple[nn.Module, str]:
-    """Return the network that an attack works on, and a name that identifies its kind. Raises ValueError."""
+    """Return the network that an attack changes, and a name that identifies its kind. Raises ValueError."""
     return {"SGM": _residual, "BPA": _resnet}.get(name, _transformer)(model, name)
 
 
 def _resnet(model: nn.Module, name: str) -> tuple[nn.Module, str]:
-    """Return torchvision's ResNet in a model, and a name that tells the attack the depth of its blocks."""
+    """Return torchvision's ResNet in a model, and a name that tells the attack the depth of the blocks."""
     network = next((part for part in model.modules() if isinstance(part, ResNet)), None)
     if network is None:
         other = ", or a DenseNet" if name == "SGM" else ""
@@ -96,7 +96,7 @@ def _resnet(model: nn.Module, name: str) -> tuple[nn.Module, str]:
 
 
 def _residual(model: nn.Module, name: str) -> tuple[nn.Module, str]:
-    """Return torchvision's ResNet or DenseNet in a model, with the name of one of its kind."""
+    """Return torchvision's ResNet or DenseNet in a model, and a name of this kind of network."""
     dense = next((part for part in model.modules() if isinstance(part, DenseNet)), None)
     return (dense, "densenet121") if dense is not None else _resnet(model, name)
 
@@ -120,7 +120,7 @@ def _transformer(model: nn.Module, _: str) -> tuple[nn.Module, str]:
 
 @contextmanager
 def _as_before(network: nn.Module) -> Iterator[None]:
-    """Compute attention step by step in the block; afterwards, restore the hooks and parts of every module.
+    """Compute attention without fusion inside the block. On exit, restore the hooks and parts of every module.
 
     timm's fused attention does not call its dropout module, so a hook of an attack on that module would never run.
     """

@@ -34,8 +34,8 @@ def run(
         labels: ground truth, shape (n,).
         threat_model: norm and epsilon, passed if the class accepts them, under its names and in its units.
         targets: target classes, shape (n,), if targeted.
-        **kwargs: under torchattacks' names; "epsilon" as a value stands for the radius. `steps` also reaches the inner
-            attacks of AutoAttack.
+        **kwargs: arguments under torchattacks' names; the value "epsilon" stands for the radius. `steps` also reaches
+            the inner attacks of AutoAttack.
 
     Returns:
         The images that torchattacks returns, shape (n, C, H, W).
@@ -71,7 +71,7 @@ def run(
 
 
 def _words_of_budget(name: str, inputs: Tensor, threat_model: ThreatModel) -> dict[str, Any]:
-    """Return norm and radius under all names that torchattacks uses for them, of which each class accepts some."""
+    """Return norm and radius under all names that torchattacks uses for them. Each class accepts some of these."""
     channels, components = inputs.shape[1], inputs[0].numel()
     epsilon = threat_model.radius
     if threat_model.norm == "l0":

@@ -1,6 +1,6 @@
 """Patches of torchattacks: subclasses and a context manager that fix issues in a few lines.
 
-Imported only when an implementation that names one of them runs, so that listing the catalogue loads no library.
+Imported only when an implementation that needs it runs, so that listing the catalogue loads no library.
 """
 
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def per_image_l2_steps() -> Iterator[None]:
 
 @contextmanager
 def deterministic_pixel_writes() -> Iterator[None]:
-    """Make Pixle deterministic on a GPU if it moves several pixels to one place."""
+    """Make Pixle deterministic on a GPU when it moves several pixels to one position."""
     attack_class: Any = torchattacks.Pixle
     perturb = attack_class._perturb
 
@@ -67,9 +67,9 @@ class FABL1(torchattacks.FAB):
 
 
 class DeepFool(torchattacks.DeepFool):
-    """DeepFool on one image with the authors' 1e-4 added to every step, and only the most likely classes considered.
+    """DeepFool for one image, with the authors' 1e-4 added to every step, and only the most likely classes.
 
-    Without the constant the last steps are so short that the result lies on the boundary within rounding.
+    Without the constant, the last steps are so short that rounding puts the result on the boundary.
     """
 
     def __init__(self, model: torch.nn.Module, steps: int = 50, overshoot: float = 0.02, candidates: int = 10):
@@ -88,7 +88,7 @@ class DeepFool(torchattacks.DeepFool):
         return super().forward(images, torch.zeros_like(labels))
 
     def get_logits(self, inputs: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Return the logits of the candidates, most likely first; of all classes before the candidates are known."""
+        """Return the logits of the candidate classes, most likely first; before these are known, of all classes."""
         logits = super().get_logits(inputs, *args, **kwargs)
         return logits if self.classes is None else logits[:, self.classes]
 
@@ -101,7 +101,7 @@ class DeepFool(torchattacks.DeepFool):
 
 
 class CW(torchattacks.CW):
-    """C&W with a margin independent of the logits' level, an effective confidence, and pixels that can always move."""
+    """C&W with a margin independent of the logits' level, an effective confidence, and no pixels that cannot move."""
 
     def __init__(self, model: torch.nn.Module, c: float = 1, kappa: float = 0, steps: int = 50, lr: float = 0.01):
         super().__init__(model, steps=steps, lr=lr)
@@ -115,14 +115,14 @@ class CW(torchattacks.CW):
         return super().forward(images, labels)
 
     def get_logits(self, inputs: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Add the confidence to the label's logit, or subtract it from the target's, for loss and selection."""
+        """Add the confidence to the label's logit, or subtract it from the target's, for the loss and the selection."""
         logits = super().get_logits(inputs, *args, **kwargs)
         handicap = torch.zeros_like(logits)
         handicap[torch.arange(len(logits)), self.wanted] = -self.confidence if self.targeted else self.confidence
         return logits + handicap
 
     def f(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """Return the margin of positive logits, which the original assumes."""
+        """Return the margin of the logits shifted to be positive, as the original assumes."""
         return super().f(_positive(outputs), labels)
 
     def inverse_tanh_space(self, x: Tensor) -> Tensor:
@@ -131,7 +131,7 @@ class CW(torchattacks.CW):
 
 
 class _FixedReference(_EAD):
-    """EAD that measures distances from a copy of the image, and the margin of positive logits."""
+    """EAD that measures distances from a copy of the image, and the margin of logits shifted to be positive."""
 
     reference: Tensor
 
@@ -153,7 +153,7 @@ class _FixedReference(_EAD):
         return super().L2_loss(x1, self.reference)
 
     def EAD_loss(self, output: Tensor, *rest: Any) -> Tensor:  # noqa: N802
-        """Return the loss of positive logits, which the original assumes."""
+        """Return the loss of logits shifted to be positive, as the original assumes."""
         return super().EAD_loss(_positive(output), *rest)
 
 

@@ -1,4 +1,4 @@
-"""A user's own attack (a function, or an instance of a library's class) as an unregistered implementation."""
+"""A user's attack (a function, or an instance of a library's class) as an implementation outside the catalogue."""
 
 from ..library import Library
 

@@ -41,16 +41,16 @@ _SAYS: Mapping[str, Sequence[Any]] = {
 def as_implementation(thing: Any, *, name: str = "", **said: Any) -> Implementation:
     """Build an implementation from a user's attack, for run_attack, compare and evaluate.
 
-    Its parameters (canonical names, those of other libraries, and any other with a
-    plain default, which becomes a parameter of this implementation alone), its norm, and whether it accepts a radius, a
-    target or a seed are detected. Attributes of the function or class, or keywords here, declare the rest and take
-    precedence.
+    The following are detected: its norm; whether it accepts a radius, a target or a seed; and its parameters.
+        Parameters may have canonical names or those of other libraries. Any other one with a plain default becomes a
+        parameter of this implementation alone. Attributes of the function or class, or keywords here, declare
+        everything else and take precedence.
 
     Args:
         thing: a function `(model, inputs, labels, ...) -> adv_inputs` that may name `epsilon`, `norm`, `targets`,
-            `seed` and parameters; a class or object called like one; or a class or instance of torchattacks' `Attack`,
-            Foolbox's `Attack` or ART's `EvasionAttack`. An instance is not changed: a copy is run.
-        name: of the attack; if empty, that of the function or class.
+            `seed` and parameters; a class or object that is called like such a function; or a class or instance of
+            torchattacks' `Attack`, Foolbox's `Attack` or ART's `EvasionAttack`. An instance is copied, not changed.
+        name: name of the attack; if empty, that of the function or class.
         **said: `norm` or `norms`, `kind` ("fixed-budget", "minimum-norm"), `knowledge` ("white-box", "score-based",
             "decision-based"), `targeted`, `random` (sources of randomness), `failure`, `order`, `alone`, `title`,
             `source`, `canonical` (the catalogue's attack that it implements, "pgd"); see `Implementation`.
@@ -97,7 +97,7 @@ def row_in_file(path: Path, name: str) -> Implementation:
 
 
 def declared_epsilon(row: Implementation) -> float | None:
-    """Return the radius of an attack instance; None if it has none, or is a class or a function."""
+    """Return the radius of an attack instance; None for a class, a function, or an instance without a radius."""
     if isinstance(row.given, IsolatedAttack):
         return row.given.epsilon
     thing = row.given.thing if isinstance(row.given, UserAttack) else None
@@ -160,7 +160,7 @@ def _row(given: UserAttack, library: str, name: str, said: Mapping[str, Any]) ->
 
 
 def _stated(given: UserAttack, said: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the checked declarations from keywords and attributes."""
+    """Return the validated declarations from keywords and attributes."""
     texts = ("norm", "norms", "random", "title", "source", "canonical")
     for word in said:
         if word not in (*_SAYS, *texts):
@@ -209,7 +209,7 @@ def _norm(value: Any, given: UserAttack) -> Norm:
 
 
 def _settings(given: UserAttack) -> dict[str, inspect.Parameter]:
-    """Return the constructor's parameters, without the images; for an instance, its values are the defaults."""
+    """Return the constructor's parameters, without the images. For an instance, its values are the defaults."""
     thing = given.thing
     if given.form == "function" and not isinstance(thing, type):
         return dict(list(given.signature.items())[3:])
@@ -239,7 +239,7 @@ def _call(given: UserAttack) -> dict[str, inspect.Parameter]:
 
 
 def _read_words(given: UserAttack, settings: Mapping[str, inspect.Parameter]) -> _Words:
-    """Return canonical parameters with the attack's names for them, and the parameters that are its own."""
+    """Return canonical parameters with the attack's names for them, and parameters that only this attack has."""
     words = _Words({}, {})
     for word, parameter in {**settings, **_call(given)}.items():
         if word in _FILLED:
@@ -260,7 +260,7 @@ def _read_words(given: UserAttack, settings: Mapping[str, inspect.Parameter]) ->
 def _norms(
     given: UserAttack, says: Mapping[str, Any], settings: Mapping[str, inspect.Parameter]
 ) -> tuple[tuple[Norm, ...], bool]:
-    """Return the norms that it supports, and whether they are known."""
+    """Return the supported norms, and whether they are declared or detected, not assumed."""
     if "norms" in says:
         return says["norms"], True
     thing = given.thing
@@ -299,7 +299,7 @@ def _targeted(given: UserAttack, roles: set[str]) -> Literal["no", "yes"]:
 
 
 def _instance(given: UserAttack) -> Any:
-    """Return an instance of a torchattacks class, to see if it can be targeted; None if construction fails."""
+    """Return an instance of a torchattacks class, to test whether it can be targeted; None if construction fails."""
     from torch import nn
 
     try:

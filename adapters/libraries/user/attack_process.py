@@ -1,4 +1,4 @@
-"""Parent side of an isolated attack: sends it images, answers its queries, and checks all that it returns."""
+"""Parent side of an isolated attack: sends images, answers the attack's queries, and checks everything it returns."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -37,7 +37,7 @@ _NAME = re.compile(r"[A-Za-z_]\w{0,60}")
 
 
 def isolated_implementation(name: str, path: Path, isolation: Isolation) -> Implementation:
-    """Return the implementation of "path/to/file.py:NAME", whose file is loaded in a separate process only.
+    """Return the implementation of "path/to/file.py:NAME", whose file is loaded only in a separate process.
 
     Raises:
         Unavailable, UnknownName, ModelFailed, InvalidInput: as `implementation_from_file`.
@@ -63,13 +63,13 @@ def run_isolated_attack(
 
     Args:
         given: the attack.
-        model: called for every pass of the attack: it counts them, and enforces limits.
+        model: called for every pass of the attack. It counts passes and enforces limits.
         call: inputs (n, C, H, W), labels (n,), the threat model, and targets (n,) or None.
         words: arguments under the attack's names.
 
     Raises:
         AttackDied: if its process ends, takes too long, or sends an invalid message.
-        AttackFailed: if it raises an error; the class has the name of that error.
+        AttackFailed: if it raises an error; the exception's class is named after that error.
     """
     inputs, labels, threat_model, targets = call
     if threat_model.per_image_step_radius is not None:
@@ -96,7 +96,7 @@ def run_isolated_attack(
 
 @contextmanager
 def _worker(name: str, path: Path, isolation: Isolation) -> Iterator[Worker]:
-    """Start a process for one use of an attack, and end it afterwards with all its child processes."""
+    """Start a process for one use of an attack, and end it afterwards with all child processes."""
     strict = isolation.isolate == "strict"
     server = forkserver_for(strict, visible_paths([path], strict=strict), guest=str(path.resolve()))
     text = path.read_bytes()
@@ -120,7 +120,7 @@ class _Answers:
         model: the queried model.
         inputs: the clean images, shape (n, C, H, W).
         worker: the querying process.
-        most_held: bytes that may be kept for gradients.
+        most_held: largest memory for outputs whose gradients may be requested, in bytes.
     """
 
     def __init__(self, model: nn.Module, inputs: Tensor, worker: Worker, most_held: int):
@@ -129,7 +129,7 @@ class _Answers:
         self._most_rows = max(1024, 64 * len(inputs))
 
     def answer(self, question: dict[str, Any], tensors: list[Tensor]) -> tuple[dict[str, Any], list[Tensor]]:
-        """Return logits, or a gradient."""
+        """Answer one query with logits or a gradient."""
         forget = question.get("forget")
         self._held -= sum(self._kept.forget(forget if isinstance(forget, list) else ()))
         if len(tensors) != 1 or not tensors[0].is_floating_point():
@@ -173,7 +173,10 @@ class _Answers:
 
 
 def _error_of(answer: Mapping[str, Any], *, loading: bool) -> Exception:
-    """Convert an error of the worker; an error raised by an attack never counts as the model's fault."""
+    """Convert an error in the worker to an exception.
+
+    An error raised by an attack never counts as the model's fault.
+    """
     name, text = str(answer.get("error")), clean_text(answer)
     if not loading:
         return type(name if _NAME.fullmatch(name) else "Exception", (AttackFailed,), {})(text)

@@ -1,4 +1,4 @@
-"""Worker process of a user's attack: the attack, and a model proxy that queries the parent process."""
+"""Worker process of a user's attack: runs the attack with a model proxy that queries the parent process."""
 
 import socket
 import warnings
@@ -32,7 +32,9 @@ def run_attack_worker(wire: socket.socket) -> None:
 
 
 class AttackWorker(WorkerBase):
-    """Worker for an attack in a separate process: receives attack requests, and queries the model meanwhile.
+    """Worker for an attack in a separate process.
+
+    It receives attack requests, and queries the model during an attack.
 
     Args:
         wire: socket to the parent process.
@@ -51,7 +53,7 @@ class AttackWorker(WorkerBase):
         return self.channel.receive()
 
     def forget(self, graph: int) -> None:
-        """Let the parent drop an output whose gradient is not needed, with the next query."""
+        """Tell the parent process, with the next query, to drop an output whose gradient is not needed."""
         self._forgotten.append(graph)
 
     def refuse(self, reason: str) -> RuntimeError:
@@ -91,7 +93,7 @@ class AttackWorker(WorkerBase):
 
 
 class ModelProxy(RemoteModuleStub):
-    """The model under attack as the attack sees it: every pass is a query to the parent process, which counts it.
+    """The model under attack, as a proxy: every pass is a query to the parent process, which counts it.
 
     Args:
         worker: sends the queries.
@@ -106,7 +108,7 @@ class ModelProxy(RemoteModuleStub):
         self.training = False
 
     def train(self, mode: bool = True) -> "ModelProxy":  # noqa: ARG002 - the signature is torch's
-        """Stay in evaluation mode, whatever the mode."""
+        """Do nothing: the model stays in evaluation mode."""
         return super().train(False)
 
     def forward(self, inputs: Tensor) -> Tensor:

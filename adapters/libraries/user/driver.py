@@ -1,4 +1,4 @@
-"""Driver of users' attacks, which uses the driver of the library whose class they extend."""
+"""Driver of users' attacks. An attack that extends a library's class is run by that library's driver."""
 
 import copy
 import inspect
@@ -44,7 +44,7 @@ def run(
         labels: ground truth, shape (n,).
         threat_model: norm, epsilon and mode, passed if the attack has arguments for them.
         targets: target classes, shape (n,), if targeted.
-        **kwargs: under the attack's names.
+        **kwargs: arguments under the attack's names.
 
     Returns:
         The images that it returns, shape (n, C, H, W).
@@ -72,7 +72,7 @@ def _describe(value: Any) -> str:
 
 
 def _call_function(given: UserAttack, call: _Call) -> Any:
-    """Call a function or callable; a class is constructed first, with the arguments that its constructor accepts."""
+    """Call a function or callable. A class is constructed first, with the arguments that its constructor accepts."""
     roles = _roles(call.threat_model, call.targets)
     attack, words = given.thing, {**roles, **call.words}
     if isinstance(attack, type):
@@ -107,14 +107,14 @@ def _call_torchattacks(given: UserAttack, call: _Call) -> Any:
 
 
 class _Bound:
-    """A torchattacks instance that is constructed with a model like a class: it makes a changed copy on the model."""
+    """A torchattacks instance as a class: it is "constructed" with a model, which gives a changed copy."""
 
     def __init__(self, instance: Any):
         self.instance, self.__name__ = instance, type(instance).__name__
 
     @property
     def settable(self) -> dict[str, inspect.Parameter]:
-        """Return the attributes that a copy can override, with their present values."""
+        """Attributes that a copy can override, with their current values."""
         kind = inspect.Parameter.KEYWORD_ONLY
         return {
             word: inspect.Parameter(word, kind, default=value)
@@ -130,7 +130,7 @@ class _Bound:
 
 
 def _rebind(instance: Any, model: nn.Module) -> Any:
-    """Copy an attack, and the attacks inside it, to a different model; the original is unchanged."""
+    """Copy an attack, and the attacks inside it, to a different model. The original is unchanged."""
     from torchattacks.attack import Attack
 
     bound = copy.copy(instance)

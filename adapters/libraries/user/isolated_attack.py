@@ -38,11 +38,11 @@ class IsolatedAttack:
 
     Args:
         where: its name in messages: "my_attack.py:MyAttack".
-        path: of the file.
+        path: path of the file.
         isolation: limits of that process.
         form: library of its class, see `Form`.
-        identity: of its code and settings, as computed by that process.
-        epsilon: radius of an instance.
+        identity: identity of its code and settings, as computed by that process.
+        epsilon: radius of an instance; None without one.
         defaults: its defaults, by parameter.
     """
 
@@ -97,8 +97,8 @@ def implementation_from_description(facts: Any, name: str, path: Path, isolation
 
     Args:
         facts: result of `describe_row`.
-        name: of the attack, "path/to/file.py:NAME".
-        path: of the file.
+        name: name of the attack, "path/to/file.py:NAME".
+        path: path of the file.
         isolation: limits of its process.
 
     Raises:
@@ -136,7 +136,7 @@ def implementation_from_description(facts: Any, name: str, path: Path, isolation
 def _check(facts: Any) -> None:
     known = {*_CHOICES, *_TEXTS, *_LISTS, *_MAPPINGS, "epsilon"}
     if not isinstance(facts, dict) or facts.keys() != known:
-        raise ValueError("expected what is known of an attack")
+        raise ValueError("expected the description of an attack")
     right = all(facts[word] in choices for word, choices in _CHOICES.items() if isinstance(facts[word], (str, bool)))
     right &= all(isinstance(facts[word], (str, bool)) for word in _CHOICES)
     right &= all(isinstance(facts[word], str) for word in _TEXTS)
@@ -155,7 +155,7 @@ def _check(facts: Any) -> None:
         name in facts["params"] and type(value) in _TYPES.values() for name, value in facts["defaults"].items()
     )
     if not right:
-        raise ValueError("expected what is known of an attack")
+        raise ValueError("expected the description of an attack")
 
 
 def _is_parameter(word: str, described: Any) -> bool:

@@ -30,7 +30,7 @@ class UserAttack:
         form: library of its class; "function" for a function, or a class or object that is called like one.
         where: its name in messages: "my_attack.py:MyAttack".
         path: its file; None if it was passed as a Python object.
-        surroundings: context to enter while its code runs.
+        surroundings: context manager that is active while its code runs.
         loaded_as: its identity when its file was loaded, because the file may be edited during the run.
     """
 
@@ -55,7 +55,7 @@ class UserAttack:
 
     @property
     def call_signature(self) -> Mapping[str, inspect.Parameter]:
-        """Parameters of the call that makes the images, for functions and callables."""
+        """Parameters of the call that makes the images, for functions and callable objects."""
         if isinstance(self.thing, type):
             return signature_of(self.thing.__call__, self.where, skip=1)
         return signature_of(self.thing, self.where)
@@ -67,7 +67,7 @@ class UserAttack:
 
 
 def reload_user_attack(path: str, where: str) -> UserAttack:
-    """Load the attack of a file, as a separate process needs it."""
+    """Load a file's attack in a separate process."""
     given = as_user_attack(*_load(Path(path), where.rpartition(":")[2]), where=where, path=Path(path))
     return replace(given, loaded_as=given.identity)
 
@@ -77,17 +77,17 @@ def _load(path: Path, name: str) -> tuple[Any, AbstractContextManager[Any]]:
 
 
 def load_user_attack(path: Path, where: str) -> UserAttack:
-    """Load an attack from a file; errors as `load_user_object`, and InvalidInput if it is not an attack."""
+    """Load an attack from a file. Raises the errors of `load_user_object`, and InvalidInput if it is not an attack."""
     return reload_user_attack(str(path), where)
 
 
 def as_user_attack(
     thing: Any, surroundings: AbstractContextManager[Any] | None = None, *, where: str, path: Path | None = None
 ) -> UserAttack:
-    """Return an object as a user's attack, if it can be one.
+    """Convert an object to a user's attack.
 
     Raises:
-        InvalidInput: if it is neither a function nor an attack of a known library, or an abstract class.
+        InvalidInput: if it is neither a function nor an attack of a known library, or if it is an abstract class.
     """
     if isinstance(thing, str) or (not callable(thing) and not _form_of(thing)):
         raise InvalidInput(f"expected {EXPECTED} as {where}, got {one_line(repr(thing))[:80]}")
@@ -105,7 +105,7 @@ def _form_of(thing: Any) -> Form | None:
 
 
 def signature_of(function: Any, where: str, skip: int = 0) -> dict[str, inspect.Parameter]:
-    """Return the named parameters of a function, without the first `skip`. Raises InvalidInput if they are unknown."""
+    """Return the named parameters of a function after the first `skip`. Raises InvalidInput if it has no signature."""
     try:
         with guard_user_code(where):
             parameters = list(inspect.signature(function).parameters.values())[skip:]

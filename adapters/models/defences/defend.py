@@ -87,7 +87,7 @@ class Defended(nn.Module):
 
 
 class _Replaced(torch.autograd.Function):
-    """Returns the second tensor, and passes its gradients to the first."""
+    """Returns the second tensor in the forward pass, and gives its gradient to the first in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, changed: Tensor) -> Tensor:  # noqa: ARG004 - torch's signature

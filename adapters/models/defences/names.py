@@ -25,7 +25,7 @@ def known_defences() -> list[str]:
 
 
 def is_defence(text: str) -> bool:
-    """Whether a string starts with the name of a defence, whatever its parameters."""
+    """Whether a string starts with the name of a defence, with or without parameters."""
     head, _, rest = text.partition(":")
     return head in {row.name for row in ROWS} or f"{head}:{rest.partition(':')[0]}" in DEFENCES
 
@@ -52,7 +52,7 @@ def describe_sampling(model: str, *, is_random: bool, draws: int, eot: int) -> s
     """Describe how a random model is judged, and warn if the attack treats it as deterministic; "" for other models.
 
     Args:
-        model: name of the model, from which its random defences are read.
+        model: name of the model, which contains its random defences.
         is_random: whether it draws random numbers.
         draws: samples on which an example is judged.
         eot: samples that the attack averages.

@@ -1,7 +1,7 @@
 """Random image transformations from several libraries, with new random numbers in every query.
 
-Each image of a batch gets different numbers. Those of torch come from its global generator, ART's from NumPy's. The
-caller seeds both (`running.seeding.seeded`).
+Each image of a batch gets different numbers. torch's transformations use torch's global generator, ART's use NumPy's.
+The caller seeds both (`running.seeding.seeded`).
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from .transforms import ArtTransform, Transform
 
 
 class TorchvisionResizePad(Transform):
-    """Random shrinking with nearest-neighbour sampling, placed at random on black of the original size."""
+    """Random shrinking with nearest-neighbour sampling, at a random position on black of the original size."""
 
     def __init__(self, smallest: float):
         super().__init__()
@@ -79,7 +79,7 @@ class ArtNoise(ArtTransform):
 
 
 class ArtTotalVarMin(ArtTransform):
-    """ART's `TotalVarMin`: keeps some pixels, and fills in the others with the least variation."""
+    """ART's `TotalVarMin`: keeps random pixels, and fills in the others so that the total variation is smallest."""
 
     def __init__(self, kept: float, weight: float, steps: int):
         super().__init__()
@@ -96,8 +96,8 @@ class Smoothed(nn.Module):
     """Randomized smoothing as a model: the logarithm of the mean probabilities under Gaussian noise.
 
     The noise is not clipped, as the certificate requires. The mean of probabilities (Salman et al. 2019), used instead
-    of Cohen et al.'s count of predictions, has gradients. Its argmax agrees with the certificate as the number of
-    samples grows, if the model is certain of each sample.
+    of Cohen et al.'s count of predictions, has gradients. If the model's probabilities are near 0 or 1, its argmax
+    agrees with the certificate for many samples.
 
     Args:
         classifier: the undefended model.

@@ -17,16 +17,17 @@ class DefenceSpec:
 
     Args:
         name: usual name of the defence, "jpeg".
-        library: library of the implementation. The defence is called "art:jpeg", or "jpeg" if it is the first of its
-            name.
+        library: library of the implementation. The defence is called "art:jpeg", and also "jpeg" if it is the first
+            with this name.
         title: title for readers.
         source: the paper.
         build: "module:class" in this package: a module that maps images (N, C, H, W) in [0, 1] to such images.
         module: Python module that must be installed, "art".
         params: canonical parameters by name, with their default values.
         gradients: possible ways for gradients to pass through; the first is the default. "exact": the transformation's
-            derivative. "straight-through": as if it were the identity (BPDA, Athalye et al. 2018). "none": zero, as
-            with a library that transforms images outside the model. Gradient attacks then fail for that reason alone.
+            derivative. "straight-through": as if it were the identity (BPDA, Athalye et al. 2018). "none": zero
+            gradients, as with a library that transforms images outside the model. Gradient attacks then fail for that
+            reason alone.
         random: whether it draws random numbers in every query. The model is then judged on several samples, and an
             attack needs their mean (EOT, Athalye et al. 2018).
         wraps: whether it wraps the classifier: `build` is then called with it, and returns a module from images to

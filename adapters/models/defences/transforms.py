@@ -126,7 +126,7 @@ class TorchvisionRescale(Transform):
 
 
 class _OfPillow(Transform):
-    """Lossy compression of the image by Pillow, after rounding to 8 bits."""
+    """Lossy compression of an image by Pillow, after rounding to 8 bits."""
 
     kind: str
 

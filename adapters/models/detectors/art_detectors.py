@@ -13,7 +13,7 @@ from .scorer import ExamplePairs, Scorer
 
 
 class _BinaryNetwork(Scorer):
-    """A network with two outputs, clean and adversarial, trained by ART. The score is their difference."""
+    """A network with two outputs, clean and adversarial, trained by ART. The score is adversarial minus clean."""
 
     network: nn.Module
 
@@ -33,13 +33,13 @@ class _BinaryNetwork(Scorer):
         raise NotImplementedError
 
     def score(self, images: Tensor) -> Tensor:
-        """Compute the adversarial minus the clean output with ART's `detect`."""
+        """Compute the adversarial output minus the clean output, with ART's `detect`."""
         report, _ = self.detector().detect(self._given_to_art(images), batch_size=PASS_SIZE)
         outputs = torch.from_numpy(np.asarray(report["predictions"], dtype=np.float64))
         return outputs[:, 1] - outputs[:, 0]
 
     def score_with_gradients(self, images: Tensor) -> Tensor:
-        """Compute the adversarial minus the clean output, with gradients."""
+        """Compute the adversarial output minus the clean output, with gradients."""
         outputs = self.network(self._see(images))
         return outputs[:, 1] - outputs[:, 0]
 
@@ -113,8 +113,8 @@ class BinaryInput(_BinaryNetwork):
 class BinaryActivation(_BinaryNetwork):
     """ART's `BinaryActivationDetector`: a network with one hidden layer on the activations of a layer.
 
-    davylamp reads the activations, because ART can name the layers of an `nn.Sequential` only. ART's detector receives
-    them as the outputs of the first layer of such a model.
+    davylamp reads the activations itself, because ART can only name the layers of an `nn.Sequential`. ART's detector
+    receives them as the outputs of the first layer of such a model.
     """
 
     def detector(self) -> Any:

@@ -1,4 +1,4 @@
-"""Kernel density as a detector: how few clean images of the predicted class are near, in the last hidden layer."""
+"""Kernel density as a detector: the density of clean images of the predicted class, in the last hidden layer."""
 
 import math
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ class KernelDensity(Scorer):
     """
 
     def fit(self, clean: Tensor, labels: Tensor, pairs: ExamplePairs | None) -> None:
-        """Store the activations of correctly classified images by class, and choose the bandwidth."""
+        """Store the activations of correctly classified images by class, and select the bandwidth."""
         del pairs
         logits = self.classifier.predict_logits(clean).cpu()
         right = (logits.argmax(1) == labels.cpu()) & logits.isfinite().all(1)
@@ -55,7 +55,7 @@ class KernelDensity(Scorer):
         return {"points": self._points, "classes": self._classes, "bandwidth": self._bandwidth}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restore the state on the model's device, because an attack needs scores at every step."""
+        """Restore the state onto the model's device, because an attack needs scores at every step."""
         there = (state[word].to(self.classifier.device) for word in ("points", "classes", "bandwidth"))
         self._points, self._classes, self._bandwidth = there
 

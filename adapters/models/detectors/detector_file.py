@@ -1,4 +1,4 @@
-"""Trained detectors as files: fitted state, the model that they belong to, and scores of clean images."""
+"""Trained detectors as files: fitted state, digest of the model, and scores of clean images."""
 
 import json
 import math
@@ -29,10 +29,11 @@ class TrainedDetector:
         row: the detector in the catalogue.
         parameters: all its parameters.
         state: fitted state, by name.
-        calibration: scores of clean images, used neither to fit nor to test it, (n,), float64.
+        calibration: scores of clean images that are used neither for fitting nor for testing the detector, (n,),
+            float64.
         model: name of its model.
         model_digest: digest of that model.
-        seen: digests of the images that it was fitted or calibrated on.
+        seen: digests of the images used for fitting and calibration.
         card: description of the training.
     """
 
@@ -48,7 +49,7 @@ class TrainedDetector:
     def threshold(self, rate: float) -> float:
         """Return the score above which an image is flagged, for a false-positive rate of at most `rate`.
 
-        It is a score of the calibration images: at most a proportion `rate` of them is above it. The true rate may
+        It is the score of a calibration image; at most a proportion `rate` of these scores is higher. The true rate may
         differ.
 
         Args:
@@ -63,7 +64,7 @@ class TrainedDetector:
         """Bind the detector to its model.
 
         Raises:
-            InvalidInput: if the model is a different one.
+            InvalidInput: if the detector was trained for a different model.
             MissingLibrary: if the library that implements the detector is not installed.
         """
         if model_digest != self.model_digest:
@@ -77,7 +78,7 @@ class TrainedDetector:
 
 
 def threshold_at(calibration: Tensor, rate: float) -> float:
-    """Return the score that at most a proportion `rate` of the calibration scores exceeds."""
+    """Return the score that is exceeded by at most a proportion `rate` of the calibration scores."""
     if not 0 <= rate < 1:
         raise InvalidInput(f"expected a false-positive rate in [0, 1), got {rate}")
     ordered = calibration.sort(descending=True).values
@@ -93,7 +94,7 @@ def make_scorer(row: DetectorSpec, classifier: Classifier, parameters: Mapping[s
 
 
 def read_detector_name(name: str, given: Mapping[str, Any]) -> tuple[DetectorSpec, dict[str, Any]]:
-    """Look up a detector by name, and complete its parameters.
+    """Find a detector by name, and complete its parameters.
 
     Raises:
         UnknownName: if there is no such detector or parameter.
@@ -111,7 +112,7 @@ def read_detector_name(name: str, given: Mapping[str, Any]) -> tuple[DetectorSpe
 
 
 def _only(known: Mapping[str, Any], word: str) -> Mapping[str, Any]:
-    """Return the detector's parameters; UnknownName for any other, even if it is a parameter of attacks."""
+    """Return the detector's parameters. Raises UnknownName for other names, including parameters of attacks."""
     from ....errors import UnknownName
 
     if word not in known:
@@ -132,7 +133,7 @@ def read_detector(path: Path) -> TrainedDetector:
 
     Raises:
         Unavailable: if there is no such file, or it cannot be read.
-        InvalidInput: if it contains something else.
+        InvalidInput: if it is not a detector.
     """
     if not path.is_file():
         raise Unavailable(f"no such file: {path}; train a detector with davylamp train")

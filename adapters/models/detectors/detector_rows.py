@@ -110,7 +110,7 @@ LEFT_OUT: Mapping[str, str] = {
 
 
 def find_detector(name: str) -> DetectorSpec:
-    """Look up a detector by name, with or without the library; UnknownName if there is no such detector."""
+    """Find a detector by name, with or without the library. Raises UnknownName."""
     row = DETECTORS.get(name) or next((row for row in ROWS if row.name == name), None)
     if row is None:
         raise UnknownName("detector", name, [*(row.name for row in ROWS), *DETECTORS])

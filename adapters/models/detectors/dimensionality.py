@@ -14,9 +14,9 @@ _CHUNK = 64  # images per forward pass, in addition to the reference images
 
 
 class LocalDimensionality(Scorer):
-    """The log-odds of a logistic regression on the dimension of every layer with weights (Ma et al. 2018).
+    """The log-odds of a logistic regression on the local dimension in every layer with weights (Ma et al. 2018).
 
-    A dimension is estimated from the distances to the nearest of a fixed set of clean images (in the paper: of the same
+    A dimension is estimated from the distances to the nearest images of a fixed clean set (in the paper: of the same
     batch). One class of the regression consists of clean images, and of the same images with noise of the attack's mean
     l2 norm; the other of adversarial images.
     """
@@ -80,7 +80,7 @@ def dimension(points: Tensor, others: Tensor, neighbours: int) -> Tensor:
     """Maximum likelihood estimate of the local intrinsic dimensionality (Amsaleg et al. 2015).
 
     It is minus one over the mean logarithm of the distances to the nearest neighbours, relative to the farthest of
-    these. A neighbour at distance 0, the point itself, does not count.
+    these. A neighbour at distance 0, which is the point itself, is ignored.
 
     Args:
         points: shape (N, features).

@@ -21,12 +21,12 @@ def is_detector_part(text: str) -> bool:
 
 
 def add_detector(classifier: Classifier, text: str, source: str, name: str) -> Classifier:
-    """Add a class "detected" to a classifier, which wins if the detector flags the image as adversarial.
+    """Add a class "detected" to a classifier. It is predicted if the detector flags the image as adversarial.
 
     Args:
-        classifier: the model that the detector was trained for.
+        classifier: the detector's model.
         text: "detector:FILE", or "detector:FILE,fpr=0.01" with the false-positive rate of its threshold (default 0.05).
-        source: name that the classifier was loaded by.
+        source: name by which the classifier was loaded.
         name: name of the result.
 
     Raises:
@@ -44,7 +44,7 @@ def add_detector(classifier: Classifier, text: str, source: str, name: str) -> C
     try:
         line = trained.threshold(float(rate) if rate else _RATE)
     except ValueError:
-        raise InvalidInput(f"expected fpr=0.05 or another rate in [0, 1), got {rate!r}") from None
+        raise InvalidInput(f"expected fpr as a rate in [0, 1), such as fpr=0.05, got {rate!r}") from None
     scorer = trained.bind(classifier, digest_model(classifier, source))
     sizes = {word: getattr(classifier, word) for word in ("resize", "crop", "interpolation")}
     joint = Classifier(_Joint(classifier, scorer, line), name=name, random=classifier.random, **sizes)
@@ -53,10 +53,11 @@ def add_detector(classifier: Classifier, text: str, source: str, name: str) -> C
 
 
 class _Joint(nn.Module):
-    """The model's logits, and one more: the largest of them plus the score's distance above the threshold.
+    """The model's logits and one more: the largest logit plus the amount by which the score exceeds the threshold.
 
-    The last class thus wins exactly if the detector flags the image, whatever the logits are. Carlini and Wagner (2017,
-    Adversarial Examples Are Not Easily Detected) multiply instead, which requires a positive largest logit.
+    The last class is thus predicted exactly if the detector flags the image, whatever the logits are. Carlini and
+    Wagner (2017, Adversarial Examples Are Not Easily Detected) multiply instead, which requires a positive largest
+    logit.
     """
 
     def __init__(self, classifier: Classifier, scorer: Scorer, line: float):

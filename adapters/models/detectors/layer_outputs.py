@@ -53,9 +53,9 @@ def collect_activations(classifier: Classifier, images: Tensor, layer: str = "")
 
 
 def find_layer(model: nn.Module, layer: str) -> tuple[nn.Module, bool]:
-    """Find a module by name, and whether its input is meant: that of the last linear layer, if the name is empty.
+    """Find a module by name, and whether its input is wanted instead of its output.
 
-    For a model without a linear layer, an empty name means the model and its output.
+    An empty name means the input of the last linear layer or, in a model without one, the output of the model.
     """
     if layer:
         modules = dict(model.named_modules())
@@ -70,7 +70,8 @@ def layers_of(classifier: Classifier) -> list[nn.Module]:
     """Return the layers of a model that have weights.
 
     Raises:
-        Unsupported: if none is in this process: the model is behind a server, an ONNX file, or in a separate process.
+        Unsupported: if no layer is in this process, because the model is a server, an ONNX file, or in a separate
+            process.
     """
     layers: list[nn.Module] = [part for part in classifier.model.modules() if isinstance(part, _WITH_WEIGHTS)]
     if not layers:
@@ -82,7 +83,7 @@ def layers_of(classifier: Classifier) -> list[nn.Module]:
 
 
 def check_layers_here(classifier: Classifier, reader: str) -> None:
-    """Raise Unsupported if `reader` needs a model's layers, and they are in another process."""
+    """Raise Unsupported if `reader` needs a model's layers, and these are in a different process."""
     if runs_in_process(classifier):
         raise Unsupported(
             f"{reader} needs the layers of {classifier.name}, which runs in a separate process; add --isolate no"

@@ -1,4 +1,4 @@
-"""Feature squeezing as a detector: how much outputs change if the image has fewer bits or is smoothed."""
+"""Feature squeezing as a detector: the change of the outputs when the image gets fewer bits or is smoothed."""
 
 from collections.abc import Mapping
 
@@ -12,8 +12,8 @@ from .scorer import ExamplePairs, Scorer
 class Squeezing(Scorer):
     """The largest l1 distance between the probabilities for an image and for a squeezed one (Xu et al. 2018, eq. 5).
 
-    The squeezers are ART's bit depth and median filter, as in the defences of these names. The paper's third squeezer,
-    non-local means, is not included. Scores are in [0, 2]. Only the threshold is calibrated.
+    The squeezers are ART's bit depth and median filter, as in the defences with these names. The paper's third
+    squeezer, non-local means, is not included. Scores are in [0, 2]. Only the threshold is calibrated.
     """
 
     def fit(self, clean: Tensor, labels: Tensor, pairs: ExamplePairs | None) -> None:

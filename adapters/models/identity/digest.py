@@ -45,7 +45,7 @@ def identify_model(classifier: Classifier, source: str = "") -> ModelIdentity:
 
     Args:
         classifier: a model, preferably just loaded.
-        source: name that it was loaded by. For "path/to/file.py:factory", the whole file counts.
+        source: name by which it was loaded. For "path/to/file.py:factory", the whole file counts.
     """
     identity = _read_identity(classifier, source) if classifier.stated_identity is None else classifier.stated_identity
     return ModelIdentity(_with(identity[0], "version", classifier.model_version), tuple(identity[1]))
@@ -88,7 +88,7 @@ def identify_code(thing: Any, file: Path | None = None) -> ModelIdentity:
     """Hash a function, class or object as a model: its code, the code that it uses, and its state.
 
     Args:
-        thing: a user's attack or metric. A model or estimator that it is bound to is not included.
+        thing: a user's attack or metric. A model or estimator to which it is bound is not included.
         file: its file. The whole file counts, with the local files that it imports.
     """
     reasons: list[str] = []
@@ -118,7 +118,7 @@ def digest_data(inputs: Tensor, labels: Tensor) -> str:
 
 
 def _add_changes(encoder: Encoder, classifier: Classifier) -> None:
-    """Add a user's subclass, or a replaced method, of the classifier."""
+    """Add the code of a user's subclass of the classifier, and of replaced methods."""
     attributes = vars(classifier)
     if type(classifier) is not Classifier:
         encoder.put("classifier")

@@ -1,7 +1,7 @@
-"""Feeds any value of a model into a hash: equal on every machine, different if the model could be different.
+"""Feeds any value of a model into a hash: equal on every machine, and different if the model could be different.
 
-Values that pickle cannot store either (an open file or socket, a connection to another machine, state in a C library)
-are not determined by their visible attributes. They are recorded as reasons why the identity is unknown.
+Values that pickle cannot store either (an open file or socket, a connection to a different machine, state in a C
+library) are not determined by their visible attributes. They are recorded as reasons why the identity is unknown.
 """
 
 import enum
@@ -108,7 +108,7 @@ class Encoder:
     Args:
         sources: collects the files of the code.
         reasons: collects reasons why the identity is unknown.
-        root: a folder whose location is irrelevant: paths in it are hashed relative to it.
+        root: a folder whose location is irrelevant. Paths inside the folder are hashed relative to it.
     """
 
     def __init__(self, sources: SourceFiles, reasons: list[str], root: str = ""):
@@ -120,7 +120,7 @@ class Encoder:
         self._kept: list[Any] = []  # keeps objects alive, so that their ids are not reused
 
     def add(self, value: Any, where: str) -> None:
-        """Feed a value. `where` names it in a reason, for example "model.session"."""
+        """Feed a value. `where` is its name in reasons, for example "model.session"."""
         if self._add_plain(value):
             return
         if not isinstance(value, tuple):  # whether equal tuples are one object depends on the version of Python
@@ -132,7 +132,7 @@ class Encoder:
         self._add_structure(value, where)
 
     def _add_plain(self, value: Any) -> bool:
-        """Feed a value that contains no others, and return whether it was one."""
+        """Feed a value if it contains no others, and return whether this was the case."""
         kind = type(value)
         if value is None or kind in (bool, int, bytes, complex, range, types.EllipsisType):
             self.put(kind.__name__, value)
@@ -342,7 +342,7 @@ class Encoder:
             self._add_globals(value)
 
     def add_module(self, value: types.ModuleType) -> None:
-        """Feed a module that local code uses; if it is local, all its functions, classes and plain values."""
+        """Feed a module that local code uses. If it is local, feed all its functions, classes and plain values."""
         name = value.__name__
         if name.partition(".")[0] in REMOTE:
             self.unknown(name, "is used, and remote results may change")
@@ -425,12 +425,12 @@ def qualified_name(kind: type) -> str:
 
 
 def module_name(name: str | None) -> str:
-    """Return a module's name, or "" for a local one: it is loaded under a name that contains a hash of its location."""
+    """Return a module's name, or "" for a local one, because its loaded name contains a hash of its location."""
     return "" if name is None or module_origin(name) in ("local", "unknown") else name
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value consists of plain data: numbers, text, arrays, tensors, and containers of them."""
+    """Whether a value consists of plain data: numbers, text, arrays, tensors, and containers of these."""
     if isinstance(value, (list, tuple, set, frozenset)):
         return all(map(is_plain, value))
     if isinstance(value, dict):
@@ -440,7 +440,10 @@ def is_plain(value: Any) -> bool:
 
 
 def _members(kind: type) -> Iterator[tuple[str, Any]]:
-    """Yield the members of a class by name; of dunder names only functions, as Python stores line numbers there."""
+    """Yield the members of a class by name.
+
+    For dunder names, only functions, because Python stores line numbers there.
+    """
     callables = (types.FunctionType, staticmethod, classmethod, property, functools.partialmethod)
     for name in sorted(vars(kind)):
         member = vars(kind)[name]

@@ -1,4 +1,4 @@
-"""Fingerprint of a model that cannot be read: its outputs for a few fixed images."""
+"""Fingerprint of a model that cannot be inspected: its outputs for a few fixed images."""
 
 import hashlib
 import math
@@ -33,9 +33,9 @@ class Fingerprint(NamedTuple):
 
 @torch.no_grad()
 def fingerprint(model: Callable[[Tensor], Tensor], shape: tuple[int, int, int]) -> Fingerprint:
-    """Query a model on the fixed images, and on two of them again: 6 images. If it returns labels 128, all twice.
+    """Query a model on the fixed images, and on two images again: 6 queries. For labels: 128 images, all twice.
 
-    Noise changes every score, but few labels: with two images it would rarely change one.
+    Noise in the outputs changes every score but few labels, so two repeated images would rarely show it.
 
     Args:
         model: called with images in [0, 1] of shape (N, C, H, W); returns scores (N, K), or labels (N,).
@@ -52,10 +52,10 @@ def fingerprint(model: Callable[[Tensor], Tensor], shape: tuple[int, int, int]) 
 
 
 def label_probe_images(shape: tuple[int, int, int]) -> Tensor:
-    """Build the additional images for a model that returns labels, (OF_LABELS - IMAGES, C, H, W), the same everywhere.
+    """Build additional images for a model that returns labels, (OF_LABELS - IMAGES, C, H, W), always the same.
 
-    They are noise patches of many sizes, in grey, in black and white, and in the middle of a dark image. Labels of
-    these vary more than those of the other four.
+    They are noise patches of many sizes, in grey, in black and white, and in the middle of a dark image. Their labels
+    vary more than those of the other four images.
     """
     channels, height, width = shape
     rows, columns = np.mgrid[0:height, 0:width]
@@ -85,7 +85,7 @@ def probe_images(shape: tuple[int, int, int]) -> Tensor:
 
 
 def outputs_match(answers: np.ndarray, known: np.ndarray) -> bool:
-    """Whether outputs are equal up to rounding in a different batch or on a different machine."""
+    """Whether outputs are equal, apart from rounding in a different batch or on a different machine."""
     if answers.shape != known.shape:
         return False
     if answers.shape[1] == 1:
@@ -94,10 +94,10 @@ def outputs_match(answers: np.ndarray, known: np.ndarray) -> bool:
 
 
 def digest_answers(answers: np.ndarray) -> str:
-    """Hash 4 rounded projections of each output with fixed signs, which float rounding rarely changes.
+    """Hash 4 rounded projections of each output, with fixed signs. Floating-point rounding rarely changes them.
 
-    The probability of a change is about 1e-4 if outputs differ by 1e-6 of their spread. With stored outputs,
-    `outputs_match` decides.
+    The hash changes with a probability of about 1e-4 if outputs differ by 1e-6 of their spread. If outputs are stored,
+    `outputs_match` decides instead.
     """
     classes = answers.shape[1]
     if classes == 1:

@@ -1,4 +1,4 @@
-"""Source code of a model: from Python, torch or an installed package, or the user's files."""
+"""Source code of a model: in Python, torch or an installed package, or in the user's files."""
 
 import ast
 import base64
@@ -21,7 +21,7 @@ class SourceFiles:
 
     Python and torch are identified by their versions; an installed package by the first two numbers of its version (so
     that a patch release does not repeat a week of work) and by the files that define the model's classes. For a local
-    file the code counts, but not comments and layout.
+    file, the code counts, without comments and layout.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class SourceFiles:
         self._packages: dict[str, str] = {}
 
     def add_file(self, path: Path) -> None:
-        """Add a local file and the local files that it imports, whether or not they are loaded already."""
+        """Add a local file and the local files that it imports, even if they are not loaded yet."""
         waiting = [_resolved(path)]
         while waiting and len(self._files) < _MOST_FILES:
             file = waiting.pop()
@@ -104,8 +104,8 @@ def _installed_roots() -> tuple[Path, ...]:
 def is_installed(path: Path) -> bool:
     """Whether a file is in a folder of installed packages. Files of an editable package are not.
 
-    That is Python's own folder for packages, or another one on its path (`pip install --target`, a cluster's modules)
-    if an installer has recorded the file there and it has not changed since.
+    These are Python's folder for packages, and others on its path (`pip install --target`, a cluster's modules) in
+    which an installer has recorded the file, if it is unchanged.
     """
     path = _resolved(path)
     if not {"site-packages", "dist-packages"}.isdisjoint(path.parts):
@@ -124,7 +124,7 @@ def _places(here: Path, entries: tuple[str, ...]) -> frozenset[Path]:
 
 
 def _is_as_noted(path: Path, root: Path) -> bool:
-    """Whether an installer has recorded a file in a folder, and it has not changed since."""
+    """Whether an installer has recorded a file in a folder, and the file has not changed since."""
     noted = _noted_in(root).get(path.relative_to(root).as_posix())
     if noted is None:
         return False
@@ -147,7 +147,7 @@ def _noted_in(root: Path) -> Mapping[str, str]:
 
 @cache
 def _short_version(package: str) -> str:
-    """Return the first two numbers of a package's version. The others mark bug fixes."""
+    """Return the first two numbers of a package's version, without those of bug-fix releases."""
     try:
         number = version(package)
     except PackageNotFoundError:
@@ -175,7 +175,7 @@ def _digest_text(text: bytes) -> str:
 
 
 def _words(node: Any) -> Iterator[str]:
-    """Yield a syntax tree as words. Empty fields, such as those added by newer versions of Python, are skipped."""
+    """Yield a syntax tree as words. Empty fields are skipped, because newer versions of Python add some."""
     if isinstance(node, ast.AST):
         yield f"({type(node).__name__} "
         for name, value in ast.iter_fields(node):
@@ -202,7 +202,7 @@ def _imported_files(path: Path) -> list[Path]:
 
 @lru_cache(_MOST_FILES)
 def _imports_in(text: bytes) -> tuple[tuple[str, int], ...]:
-    """Return the names that a source text imports, anywhere in its code, with the level of relative imports."""
+    """Return the names that a source text imports anywhere, with the level of relative imports."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -60,7 +60,7 @@ class Address:
         base: path of the server, before "/v2".
         model: name of the model on the server; "" in the JSON form.
         version: "" for the server's choice.
-        encoding: encoding of images and answers.
+        encoding: encoding of requests and responses.
     """
 
     name: str
@@ -87,12 +87,12 @@ class Address:
 
 
 def is_address(name: str) -> bool:
-    """Whether a name is that of a remote model."""
+    """Whether this is the name of a remote model."""
     return _START.match(name) is not None
 
 
 def host_of(name: str) -> str:
-    """Return the host of a remote model, which may have defences; "" if it cannot be parsed."""
+    """Return the host of a remote model, which may have defences; "" if the name cannot be parsed."""
     try:
         return urlsplit(name[name.lower().startswith("json+") * 5 :]).hostname or ""
     except ValueError:

@@ -1,6 +1,6 @@
-"""Cache of servers' answers in a file, by model and image: each image is billed once, even if the process is killed.
+"""Cache of servers' outputs in a file, by model and image. Each image is billed once, even if the process is killed.
 
-When several files are merged, answers that differ between them are dropped and requested again.
+When several files are merged, outputs that differ between them are dropped and requested again.
 """
 
 import sqlite3
@@ -26,12 +26,12 @@ _TABLES = (
 
 
 class AnswerCache:
-    """File of servers' answers, written as they arrive, so that a killed process loses none.
+    """File of servers' outputs, which are written as they arrive, so that a killed process loses none.
 
     Several processes on one machine may share it. SQLite is not safe on a file system shared between machines.
 
     Args:
-        path: created with its folder if missing. It needs 4 bytes per class and about 70 more per answer.
+        path: created with its folder if missing. An entry needs 4 bytes per class and about 70 more.
 
     Raises:
         Unavailable: if it cannot be opened, or is not an answer cache.
@@ -44,7 +44,7 @@ class AnswerCache:
             pass
 
     def look_up(self, model: str, images: Sequence[bytes]) -> dict[bytes, np.ndarray]:
-        """Return the stored answers for images (their hashes): float32 of shape (K,), or int64 of shape ()."""
+        """Return the stored outputs for images (given by their hashes): float32 of shape (K,), or int64 of shape ()."""
         answers: dict[bytes, np.ndarray] = {}
         with self._open() as database:
             for start in range(0, len(images), _AT_ONCE):
@@ -55,13 +55,13 @@ class AnswerCache:
         return answers
 
     def store(self, model: str, answers: Mapping[bytes, np.ndarray]) -> None:
-        """Store answers by the hash of their image. The write has been handed to the disk when this returns."""
+        """Store outputs by the hash of their image. The write has been passed to the disk when this returns."""
         rows = [(model, image, _pack(answer)) for image, answer in answers.items()]
         with self._open() as database, database:
             database.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", rows)
 
     def fingerprints(self, model: str) -> dict[str, np.ndarray]:
-        """Return the earlier fingerprints of a model: outputs for the probe images by digest, (P, K) float64."""
+        """Return a model's earlier fingerprints: outputs for the probe images by digest, (P, K) float64."""
         with self._open() as database:
             rows = database.execute("SELECT digest, answers, classes FROM fingerprints WHERE model = ?", (model,))
             return {digest: np.frombuffer(blob, np.float64).reshape(-1, classes) for digest, blob, classes in rows}
@@ -73,13 +73,13 @@ class AnswerCache:
             database.execute("INSERT OR REPLACE INTO fingerprints VALUES (?, ?, ?, ?)", row)
 
     def add_usage(self, model: str, paid: int, cost: float) -> None:
-        """Add billed images and their price to a model's total, whether or not answers are stored."""
+        """Add billed images and their price to a model's total. This does not depend on whether outputs are stored."""
         more = "UPDATE SET paid = paid + excluded.paid, cost = cost + excluded.cost"
         with self._open() as database, database:
             database.execute(f"INSERT INTO spent VALUES (?, ?, ?) ON CONFLICT (model) DO {more}", (model, paid, cost))
 
     def usage(self) -> dict[str, tuple[int, float]]:
-        """Return images billed since the file was created, and their price, by model, including killed runs."""
+        """Return images billed since the file was created, and their price, by model. Killed runs are included."""
         with self._open() as database:
             return {model: (paid, cost) for model, paid, cost in database.execute("SELECT * FROM spent ORDER BY model")}
 
@@ -150,10 +150,10 @@ def merge_answers(files: Sequence[Path], out: Path) -> list[str]:
 
     Args:
         files: answer caches, opened read-only.
-        out: the new file. An existing one is replaced.
+        out: path of the new file. An existing file is replaced.
 
     Returns:
-        A sentence about each server, with the sum of billed images, and about answers that differ.
+        For each server a sentence with the sum of billed images, and sentences on outputs that differ.
 
     Raises:
         InvalidInput: if a file is not an answer cache.

@@ -45,16 +45,16 @@ class Reply(NamedTuple):
 
 
 class ConnectionFailed(Exception):
-    """The server could not be reached, so it has processed nothing."""
+    """Raised if the server could not be reached, and has thus processed nothing."""
 
 
 class Connection:
-    """A connection that is opened on first use, and again after it was closed.
+    """A connection that is opened when first used, and again after it was closed.
 
     Args:
         address: address of the server. TLS certificates are checked against the system's.
         timeout: seconds within which the complete response must arrive.
-        headers: sent with every request.
+        headers: headers of every request.
     """
 
     def __init__(self, address: Address, timeout: float, headers: Mapping[str, str]):
@@ -112,7 +112,7 @@ class Connection:
 
 
 def _early_answer(connection: http.client.HTTPConnection, broken: OSError) -> http.client.HTTPResponse:
-    """Return the response of a server that hung up before it read the whole request (too large, no token)."""
+    """Return the response of a server that closed the connection before it read the whole request."""
     try:
         return connection.getresponse()
     except (OSError, http.client.HTTPException):
@@ -120,7 +120,7 @@ def _early_answer(connection: http.client.HTTPConnection, broken: OSError) -> ht
 
 
 def _read(reply: http.client.HTTPResponse, deadline: float) -> bytes:
-    """Read the body, however slowly it arrives, until the deadline."""
+    """Read the body until the deadline, however slowly it arrives."""
     parts, size = [], 0
     while part := reply.read1(_CHUNK):
         parts.append(part)
@@ -142,7 +142,7 @@ class RateLimiter:
         self.rate, self.unit, self._sleep, self._next = rate, unit, sleep, 0.0
 
     def wait(self, images: int) -> None:
-        """Wait until `images` more may be sent."""
+        """Wait until the rate allows `images` more."""
         if self.rate is None:
             return
         now = time.monotonic()
@@ -159,16 +159,16 @@ class _RequestFailure(NamedTuple):
 
 
 class RetryingClient:
-    """Sends requests to one server, with retries as long as they can help.
+    """Sends requests to one server, with retries as long as a retry can succeed.
 
-    After a final failure only one attempt is made per request until the server responds again, so that an attack on a
-    thousand images does not wait a minute for each of them.
+    After a final failure, only one attempt is made per request until the server responds again. Otherwise an attack on
+    a thousand images would wait a minute for each image.
 
     Args:
         address: address of the server.
         transport: rate, retries, timeout and token.
         traffic: counts images that the server may have processed twice.
-        sleep: replacement for waiting.
+        sleep: function that waits, to be replaced in tests.
     """
 
     def __init__(
@@ -191,7 +191,7 @@ class RetryingClient:
         *,
         images: int = 0,
     ) -> Reply:
-        """Send a request, and return the response, whose status a retry would not change.
+        """Send a request with retries, and return the response once a retry would not change its status.
 
         Args:
             method: method of the request.
@@ -234,7 +234,7 @@ class RetryingClient:
         except OverflowError as error:
             raise self._failure(f"sent {error}, which is too large for a classifier's response") from None
         except TimeoutError:
-            why = f"did not answer within {self.transport.timeout:g} s (--timeout)"
+            why = f"did not respond within {self.transport.timeout:g} s (--timeout)"
         except (OSError, http.client.HTTPException) as error:
             why = f"broke off its response ({type(error).__name__}{': ' * bool(str(error))}{one_line(error)})"
         else:
@@ -247,7 +247,7 @@ class RetryingClient:
         return _RequestFailure(why)
 
     def describe(self, reply: Reply) -> str:
-        """Describe a status and the server's message in one line, without the token."""
+        """Describe a response in one line: its status and the server's message, without the token."""
         message = error_of(reply)
         advice = f"; {_ADVICE[reply.status]}" if reply.status in _ADVICE else ""
         return self._hidden(f"{reply.status}{': ' * bool(message)}{message}{advice}")
@@ -265,7 +265,7 @@ class RetryingClient:
 
 
 def error_of(reply: Reply) -> str:
-    """Return the error message in a response: the `error` of JSON, or the start of a page."""
+    """Return the error message in a response: the `error` in JSON, or the start of a page."""
     text = reply.body[:4096].decode("utf-8", "replace")
     if reply.kind == "application/json" or text[:1] == "{":
         try:

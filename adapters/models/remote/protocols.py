@@ -39,7 +39,7 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """An input or output in the metadata; -1 in a shape stands for any number."""
+    """An input or output in a server's metadata. -1 in its shape stands for any number."""
 
     name: str
     datatype: str
@@ -47,7 +47,7 @@ class TensorSpec:
 
     @property
     def text(self) -> str:
-        """Name, datatype and shape."""
+        """Name, datatype and shape, as text for messages."""
         return f"{self.name} {self.datatype} {list(self.shape)}"
 
 
@@ -115,7 +115,7 @@ class OpenInference:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The metadata as JSON types, as part of the model identity."""
+        """The metadata as JSON types, which are part of the model identity."""
         parts = {"inputs": self.metadata.inputs, "outputs": self.metadata.outputs}
         tensors = {name: [[each.name, each.datatype, list(each.shape)] for each in of] for name, of in parts.items()}
         return {"platform": self.metadata.platform, "versions": list(self.metadata.versions), **tensors}
@@ -135,7 +135,7 @@ class OpenInference:
         """Read the output from a response: float32 or int64, in its original shape.
 
         Raises:
-            ValueError: if there is no output, with a message that completes "got ...".
+            ValueError: if there is no output. The message completes "got ...".
         """
         length = reply.headers.get(JSON_BYTES.lower(), "")
         self.is_binary = self.is_binary or bool(length)  # it sends binary data, whether or not it lists the extension
@@ -173,7 +173,7 @@ def read_json(reply: Reply, body: bytes) -> Any:
     """Parse the JSON in a response.
 
     Raises:
-        ValueError: if it is not JSON, with a message that completes "got ...".
+        ValueError: if it is not JSON. The message completes "got ...".
     """
     try:
         return json.loads(body)
@@ -238,7 +238,7 @@ def _pick(tensors: tuple[TensorSpec, ...], name: str, what: str, address: Addres
 
 
 def _pick_output(tensors: tuple[TensorSpec, ...], name: str, address: Address) -> TensorSpec | None:
-    """Choose the output to read. None for the first one, if the server lists no outputs."""
+    """Select the output to read. None stands for the first output, if the server lists none."""
     if name or not tensors:
         return _pick(tensors, name, "output", address) if tensors else None
     usable = [each for each in tensors if each.datatype in OUTPUT_TYPES]
@@ -299,7 +299,7 @@ class JsonForm:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Empty: without metadata, only its outputs identify a model."""
+        """Empty, because without metadata only its outputs identify a model."""
         return {}
 
     def write(self, rows: np.ndarray) -> Request:
@@ -315,7 +315,7 @@ class JsonForm:
         """Read the output from a response: float32 of shape (N, K), or int64 of shape (N,) for labels.
 
         Raises:
-            ValueError: if it contains no output, with a message that completes "got ...".
+            ValueError: if it contains no output. The message completes "got ...".
         """
         content = read_json(reply, reply.body)
         if not isinstance(content, dict):
@@ -338,13 +338,13 @@ class JsonForm:
 
 
 def check_answer(given: np.ndarray, count: int, width: int | None, classes: int | None) -> tuple[np.ndarray, int]:
-    """Check the output for `count` images, and return it with its number of classes K, 0 for labels.
+    """Check a server's output for `count` images. Return it with its number of classes K, 0 for labels.
 
     Args:
         given: output as received.
         count: number of images in the request.
         width: number of classes in earlier outputs; None if there were none.
-        classes: number of classes stated by the server.
+        classes: number of classes in the server's metadata.
 
     Returns:
         float32 of shape (count, K), or int64 of shape (count,); and K.
@@ -368,7 +368,7 @@ def check_answer(given: np.ndarray, count: int, width: int | None, classes: int 
 
 
 def batch_limit_from_error(reply: Reply, count: int) -> int:
-    """Return a server's batch limit from its refusal of `count` images; 0 if it refused for a different reason."""
+    """Return a server's batch limit from its refusal of `count` images; 0 if the reason is a different one."""
     if reply.status == 413:
         return count // 2
     match = _LARGEST_BATCH.search(error_of(reply)) if reply.status == 400 else None

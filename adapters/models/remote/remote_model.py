@@ -1,4 +1,4 @@
-"""A model behind a server: a module that queries it in its forward pass, in a classifier."""
+"""A model behind a server, as a classifier: its module queries the server in the forward pass."""
 
 import hashlib
 import json
@@ -31,8 +31,8 @@ _NO_SHAPE = "its image size is unknown, so its outputs could not be checked"
 class RemoteModel(nn.Module):
     """A module that returns a server's scores or labels for images, without gradients.
 
-    It can be sent to another process, where it opens its own connection. The metadata are requested when it is created,
-    and the fingerprint when it is first queried.
+    It can be sent to a different process, where it opens a separate connection. The metadata are requested when it is
+    created, and the fingerprint when it is first queried.
 
     Args:
         address: address of the model.
@@ -79,13 +79,13 @@ class RemoteModel(nn.Module):
 
     @property
     def is_nondeterministic(self) -> bool:
-        """Whether its outputs for fixed images changed when they were queried again, even if it is declared random."""
+        """Whether repeated queries on fixed images gave different outputs, for models declared random as well."""
         known = self._fingerprint()
         return known is not None and not known.steady
 
     @contextmanager
     def bypass_cache(self) -> Iterator[None]:
-        """Query the server inside the block, whatever answers are cached."""
+        """Bypass the answer cache inside the block."""
         before, self._is_fresh = self._is_fresh, True
         try:
             yield
@@ -93,7 +93,7 @@ class RemoteModel(nn.Module):
             self._is_fresh = before
 
     def has_changed(self) -> bool:
-        """Whether a steady server's outputs have changed since its first query. Queries it as `fingerprint` does."""
+        """Whether the outputs of a deterministic server have changed since its first query. This makes new queries."""
         known = self._known
         if known is None or not known.steady or self.image_shape is None:
             return False
@@ -137,7 +137,7 @@ class RemoteModel(nn.Module):
         return JsonForm(self.address) if self.address.form == "json" else OpenInference(self.address, self._client)
 
     def _fingerprint(self) -> Fingerprint | None:
-        """Compute the fingerprint. If it matches a stored one, that one's digest is kept."""
+        """Compute the fingerprint. If it matches a stored one up to rounding, it gets the digest of the stored one."""
         if self._known is None and self.image_shape is not None:
             with self.bypass_cache():
                 known = fingerprint(self, self.image_shape)
@@ -153,7 +153,7 @@ class RemoteModel(nn.Module):
         return self._known
 
     def _keeper(self) -> tuple[AnswerCache, str] | None:
-        """Return the answer cache and the model's key in it; None without a cache, or if the server is not steady."""
+        """Return the answer cache and the model's key in it; None without a cache, or if outputs vary."""
         if self._answers is None or self.encoding.random:
             return None
         known = self._fingerprint()
@@ -162,7 +162,7 @@ class RemoteModel(nn.Module):
         return self._answers, _digest([self._about, known.digest])
 
     def _recall(self, rows: np.ndarray) -> list[np.ndarray]:
-        """Return outputs for images from the cache, and query the others, each once."""
+        """Return outputs for images from the cache, and query each missing image once."""
         keeper = self._keeper()
         assert keeper is not None
         store, name = keeper
@@ -182,7 +182,10 @@ class RemoteModel(nn.Module):
         return [answers[image] for image in hashes]
 
     def _ask(self, rows: np.ndarray, keep: Callable[[int, np.ndarray], object] | None = None) -> list[np.ndarray]:
-        """Query the server, request by request. `keep` is called with the first position and the outputs of each."""
+        """Query the server, request by request.
+
+        `keep` is called with the first position and the outputs of each request.
+        """
         answers: list[np.ndarray] = []
         while len(answers) < len(rows):
             start = len(answers)
@@ -196,7 +199,7 @@ class RemoteModel(nn.Module):
         return answers
 
     def _exchange(self, rows: np.ndarray) -> np.ndarray | None:
-        """Send one request; None if the server's batch limit is smaller, which is then stored."""
+        """Send one request. If the server's batch limit is smaller, store the limit and return None."""
         count, fixed = len(rows), self.form.rows
         if fixed is not None and count < fixed:
             rows = np.concatenate([rows, np.repeat(rows[-1:], fixed - count, 0)])
@@ -252,7 +255,7 @@ def _digest(value: Any) -> str:
 
 
 def _check_kind(model: RemoteModel) -> None:
-    """Raise InvalidInput if the settings in a name contradict the server."""
+    """Raise InvalidInput if the settings in a name contradict the server's metadata."""
     encoding, classes = model.encoding, model.form.classes
     if encoding.classes is not None and classes is not None and encoding.classes != classes:
         raise InvalidInput(
@@ -263,13 +266,14 @@ def _check_kind(model: RemoteModel) -> None:
 
 
 def load_remote(name: str, device: str = "cpu", transport: Transport | None = None) -> Classifier:
-    """Load the model of a server. Its inputs and outputs follow from its metadata and from settings in the name.
+    """Load a server's model. Its inputs and outputs follow from its metadata and from settings in the name.
 
-    If the metadata fix a square size, photos are resized to 256/224 of it and cropped, as is customary. For small
-    images (CIFAR) the resizing is to that size itself, so that images of that size do not change.
+    If the metadata fix a square size, photos are resized to 256/224 of that size and cropped, as is customary. For
+    small images (CIFAR), they are resized to that size itself, so that images of that size do not change.
 
     Args:
-        name: "http://HOST:PORT/v2/models/NAME", "json+http://HOST:PORT/PATH", with `?KEY=VALUE` of `RequestEncoding`.
+        name: "http://HOST:PORT/v2/models/NAME", "json+http://HOST:PORT/PATH", optionally followed by `?KEY=VALUE`, see
+            `RequestEncoding`.
         device: device on which the attack computes.
         transport: settings of requests.
 

@@ -33,7 +33,7 @@ class ServedModel:
 
     Raises:
         InvalidInput: if an argument has an invalid value.
-        ModelFailed: if it fails on an image of its declared size.
+        ModelFailed: if the classifier fails on an image of its declared size.
     """
 
     def __init__(

@@ -10,14 +10,15 @@ from torch import nn
 
 @dataclass
 class ServerUsage:
-    """Counts of images, except `requests` and `cost`.
+    """Usage of servers. All fields are numbers of images, except `requests` and `cost`.
 
     Args:
-        asked: images in queries by attacks, judge and probes.
-        paid: images answered by the server, and billed. The others were in the answer cache, or duplicates in a batch.
+        asked: images queried by attacks, judge and probes.
+        paid: images that the server processed and billed. The others were in the answer cache, or duplicates in a
+            batch.
         probes: billed images of queries that bypass the answer cache.
         retried: images resent after failed requests, which the server may have processed as well.
-        requests: answered requests.
+        requests: requests with a response.
         cost: total price of the billed images.
     """
 
@@ -64,13 +65,13 @@ def read_traffic(spec: Any) -> ServerUsage:
 
 
 def remote_models_in(model: nn.Module | None) -> list[Any]:
-    """Return the remote models inside a model, which may have a defence in front."""
+    """Return the remote models inside a model, including those behind a defence."""
     parts = [] if model is None else model.modules()
     return [part for part in parts if isinstance(getattr(part, "traffic", None), ServerUsage)]
 
 
 def pop_usage(*models: nn.Module | None) -> ServerUsage:
-    """Return the usage of the servers behind some models since the last call."""
+    """Return the usage of some models' servers since the last call."""
     total = ServerUsage()
     for part in {id(part): part for model in models for part in remote_models_in(model)}.values():
         total += part.traffic - part.taken
@@ -79,13 +80,13 @@ def pop_usage(*models: nn.Module | None) -> ServerUsage:
 
 
 def total_usage(*models: nn.Module | None) -> ServerUsage:
-    """Return the total usage of the servers behind some models."""
+    """Return the total usage of some models' servers."""
     parts = {id(part): part for model in models for part in remote_models_in(model)}
     return sum((part.traffic for part in parts.values()), ServerUsage())
 
 
 def note_shape(model: nn.Module, shape: Sequence[int]) -> None:
-    """Set the shape of images, (N, C, H, W), for remote models whose servers do not state it."""
+    """Set the shape of images, (N, C, H, W), for remote models whose metadata lack it."""
     for part in remote_models_in(model):
         part.image_shape = part.image_shape or (shape[1], shape[2], shape[3])
 

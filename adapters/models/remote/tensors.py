@@ -25,7 +25,7 @@ def encode_images(images: Tensor, encoding: RequestEncoding, name: str) -> np.nd
 
     Args:
         images: shape (N, C, H, W); in [0, 1], unless `Classifier` normalises them.
-        encoding: with a layout and a datatype.
+        encoding: layout and datatype of the server's input.
         name: name of the model, for messages.
 
     Raises:
@@ -51,7 +51,7 @@ def decode_numbers(values: Any, shape: tuple[int, ...], datatype: str) -> np.nda
     """Decode the numbers of a response from bytes or nested lists.
 
     Raises:
-        ValueError: if they do not fit the shape or type.
+        ValueError: if the numbers do not fit the shape or type.
     """
     if datatype not in OUTPUT_TYPES:
         raise ValueError(f"values of {datatype[:20]}")
@@ -66,10 +66,10 @@ def decode_numbers(values: Any, shape: tuple[int, ...], datatype: str) -> np.nda
 def pack_tensor(
     content: dict[str, Any], tensor: dict[str, Any], values: np.ndarray, *, binary: bool
 ) -> tuple[bytes, dict[str, str]]:
-    """Build the body and the headers of a message about one tensor, with its values in the JSON or in bytes after it.
+    """Build the body and headers of a message with one tensor, whose values are in the JSON or in bytes after it.
 
     Args:
-        content: the JSON, of which `tensor` is a part.
+        content: the JSON, which contains `tensor`.
         tensor: receives the values, or their number of bytes.
         values: values of the tensor.
         binary: whether to use Triton's extension of binary tensor data.

@@ -21,15 +21,15 @@ _TOKEN = re.compile(r"(?:(?P<header>[A-Za-z][A-Za-z0-9-]{0,60})=)?(?P<variable>[
 
 @dataclass(frozen=True)
 class Transport:
-    """Settings of requests to a server. They change no output, and are not part of a model's identity.
+    """Settings of requests to a server. They change no output and are not part of the model identity.
 
     Args:
         rate: limit on images or requests per second. None for no limit.
         unit: unit of the rate.
         cost: price of one image.
         token: environment variable with a token, sent as "Authorization: Bearer ..."; or "HEADER=VARIABLE" for a
-            different header. If "", the variable `variable_of` the host, if it is set.
-        timeout: seconds after which a request has failed.
+            different header. If "", the variable named by `variable_of` is used if it is set.
+        timeout: seconds after which a request fails.
         request_size: limit on images per request.
         tries: attempts per request.
         answers: file of the answer cache; "" for no cache.
@@ -80,12 +80,12 @@ def read_rate(text: str) -> tuple[float | None, Unit]:
 
 
 def variable_of(address: Address) -> str:
-    """Return the name of the environment variable for this host's token: "DAVYLAMP_TOKEN_API_EXAMPLE_ORG"."""
+    """Return the environment variable for this host's token: "DAVYLAMP_TOKEN_API_EXAMPLE_ORG"."""
     return _variable(address.host)
 
 
 def check_token(token: str, models: Iterable[str]) -> None:
-    """Raise InvalidInput if one token would be sent to several hosts."""
+    """Raise InvalidInput if the same token would be sent to several hosts."""
     hosts = sorted({host_of(name) for name in models if is_address(name)})
     if token and len(hosts) > 1:
         raise InvalidInput(
@@ -95,7 +95,7 @@ def check_token(token: str, models: Iterable[str]) -> None:
 
 
 def token_header(address: Address, transport: Transport) -> dict[str, str]:
-    """Return the header with the token of a server; {} if there is no token.
+    """Return the header with a server's token; {} without a token.
 
     Raises:
         Unavailable: if the named variable is not set.

@@ -61,7 +61,7 @@ class Sandbox(NamedTuple):
 
 @cache
 def find_sandbox() -> Sandbox:
-    """Find bubblewrap and try it once, because some systems forbid what it needs."""
+    """Find bubblewrap and test it once, because some systems forbid what it needs."""
     if not sys.platform.startswith("linux"):
         return Sandbox("", "bubblewrap runs on Linux only")
     program = shutil.which("bwrap") or _packaged()
@@ -103,7 +103,7 @@ def environment(*, strict: bool) -> dict[str, str]:
 
 
 def visible_paths(paths: Sequence[Path], *, strict: bool) -> tuple[Path, ...]:
-    """Return the paths that a worker must see in addition to those that every sandbox of its kind shows.
+    """Return the paths that a worker must see in addition to those visible in every sandbox of its kind.
 
     If strict, these are the folder of each Python file (only the file if that is davylamp's own folder), and the other
     files. Otherwise they are the top-level entries of the folder for temporary files that contain the paths, because
@@ -125,13 +125,13 @@ def visible_paths(paths: Sequence[Path], *, strict: bool) -> tuple[Path, ...]:
 
 
 def find_exposing(folder: Path) -> Path | None:
-    """Return the path shown by every strict sandbox that contains a folder, or None if the folder is hidden."""
+    """Return a path that every strict sandbox shows and that contains a folder; None if the folder is hidden."""
     shown = (path.resolve() for path in _strict_paths(()))
     return next((path for path in shown if folder.resolve().is_relative_to(path)), None)
 
 
 def _temporary_parts(paths: Sequence[Path]) -> tuple[Path, ...]:
-    """Return the entries of the folder for temporary files that contain the paths, or the targets of links in them."""
+    """Return the entries of the folder for temporary files that contain the paths, or targets of these links."""
     places = [place for path in paths for place in (path.absolute(), path.resolve())]
     inside = [place.relative_to(_TEMPORARY).parts for place in places if place.is_relative_to(_TEMPORARY)]
     return tuple(sorted({_TEMPORARY / parts[0] for parts in inside if parts}))

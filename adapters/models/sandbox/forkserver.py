@@ -1,4 +1,4 @@
-"""The process that workers are forked from. It has torch loaded, and never runs a model or an attack itself.
+"""The process from which workers are forked. It has torch loaded, and never runs a model or an attack itself.
 
 It serves only the process that started it. When that process ends, it ends every worker and itself. A worker lives as
 long as the other end of its socket is open. The last message on that socket reports how the worker ended.
@@ -48,7 +48,7 @@ def run_forkserver() -> None:
 
 
 class _Forked(NamedTuple):
-    """A worker: its socket, and its limits of processes and bytes (0 if they are not counted)."""
+    """A worker: its socket, and its limits on processes and memory (0 if these are not counted)."""
 
     wire: socket.socket
     processes: int
@@ -56,14 +56,14 @@ class _Forked(NamedTuple):
 
 
 class _ForkServer:
-    """The workers, by process.
+    """The workers of a fork server, by process.
 
-    Untrusted workers have the sandbox to themselves. Their processes and memory are counted, and no process outlives
-    them. (The system's limits apply to each process (`RLIMIT_DATA`), or do not apply to root, or in older kernels not
-    to one sandbox alone (`RLIMIT_NPROC`).)
+    Untrusted workers have a sandbox of their own. Their processes and memory are counted, and no process outlives them.
+    The system's limits are not sufficient: `RLIMIT_DATA` applies to each process separately, and `RLIMIT_NPROC` does
+    not apply to root, nor in older kernels to a single sandbox.
 
     Args:
-        control: socket that requests come from.
+        control: socket that receives requests.
     """
 
     def __init__(self, control: socket.socket):
@@ -79,7 +79,7 @@ class _ForkServer:
         """Serve requests until the parent closes the connection.
 
         Raises:
-            OSError, EOFError, ValueError: when it does.
+            OSError, EOFError, ValueError: when the connection is closed.
         """
         while True:
             self._wait()
@@ -95,7 +95,7 @@ class _ForkServer:
                 self._answer()
 
     def _wait(self) -> None:
-        """Wait until a request arrives, a worker ends or is closed, or it is time to check untrusted workers."""
+        """Wait until a request arrives, a worker ends or is closed, or untrusted workers must be checked."""
         watched = select.poll()
         watched.register(self._control, select.POLLIN)
         watched.register(self._woken, select.POLLIN)
@@ -106,7 +106,7 @@ class _ForkServer:
             os.read(self._woken, 1 << 12)
 
     def _left(self) -> list[int]:
-        """Return the workers whose other end is closed."""
+        """Return the workers whose socket was closed by the parent."""
         watched = select.poll()
         processes = {worker.wire.fileno(): process for process, worker in self.workers.items()}
         for file in processes:
@@ -127,7 +127,7 @@ class _ForkServer:
             send_message(wire, {"do": "ended", "status": status, "why": why})
 
     def end(self, processes: Iterable[int]) -> None:
-        """Kill workers, with the processes that they started."""
+        """Kill workers and the processes that they started."""
         for process in processes:
             for kill in (os.killpg, os.kill):
                 with suppress(ProcessLookupError, PermissionError):
@@ -137,7 +137,7 @@ class _ForkServer:
             self._forget(process)
 
     def _forget(self, process: int) -> None:
-        """Clean up after a worker: end the processes that it started and, if it was untrusted, remove its files."""
+        """Clean up after a worker: end its child processes and, if it was untrusted, remove its files."""
         worker = self.workers.pop(process)
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process, signal.SIGKILL)
@@ -207,7 +207,10 @@ class _ForkServer:
 
 
 def _others(*, dead: bool = False) -> list[Path]:
-    """Return the /proc folders of processes other than this one and the sandbox's first, optionally with dead ones."""
+    """Return the /proc folders of all processes except this one and the first process of the sandbox.
+
+    With `dead`, include processes that have ended.
+    """
     ours = ("1", str(os.getpid()))
     places = [each for each in Path("/proc").iterdir() if each.name.isdigit() and each.name not in ours]
     return [each for each in places if dead or _lives(each)]
@@ -220,7 +223,7 @@ def _lives(place: Path) -> bool:
 
 
 def _held(places: list[Path], measure: Callable[[Path], int]) -> int:
-    """Sum a memory measure, in bytes, over processes."""
+    """Return the sum of a memory measure over processes, in bytes."""
     count = 0
     for place in places:
         with suppress(OSError, ValueError, IndexError):
@@ -234,7 +237,7 @@ def _resident(place: Path) -> int:
 
 
 def _proportional(place: Path) -> int:
-    """Return a process's proportional share of its memory, or all of it if the share is not readable."""
+    """Return a process's proportional share of memory, or all its memory if the share is not readable."""
     try:
         lines = (place / "smaps_rollup").read_text().splitlines()
         return next(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
@@ -243,14 +246,14 @@ def _proportional(place: Path) -> int:
 
 
 def _is_alone() -> bool:
-    """Whether only this process and its parent, the sandbox's first, run before a worker is forked."""
+    """Whether the only processes are this one and its parent, the sandbox's first process. Checked before a fork."""
     with suppress(OSError):
         return os.getppid() == 1 and Path("/proc/1/comm").read_text().strip() == _FIRST_PROCESS
     return False
 
 
 def _wait_for_others(seconds: float, *, dead: bool) -> None:
-    """Wait until there are no other processes, for at most `seconds`."""
+    """Wait until there are no other processes, at most `seconds`."""
     until = time.monotonic() + seconds
     while _others(dead=dead) and time.monotonic() < until:
         time.sleep(0.005)
@@ -281,7 +284,7 @@ def _load(names: list[str]) -> None:
 
 
 def _die_with(parent: int) -> None:
-    """End this process when its parent ends, for whatever reason."""
+    """End this process when its parent ends, for any reason."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
         if os.getppid() != parent:
@@ -289,7 +292,7 @@ def _die_with(parent: int) -> None:
 
 
 def _limit(limits: dict[str, Any]) -> None:
-    """Set a worker's resource limits. It is the first to be killed if the machine runs out of memory."""
+    """Set a worker's resource limits. If the machine runs out of memory, the worker is killed first."""
     size, largest = limits["bytes"], limits["file"] or _LARGEST_FILE
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with suppress(ValueError, OSError):
@@ -304,7 +307,7 @@ def _limit(limits: dict[str, Any]) -> None:
 
 
 def _limit_processes(most: int) -> None:
-    """Limit the number of processes, if the system counts those of this sandbox alone."""
+    """Limit the number of processes, if the system counts the processes of this sandbox separately."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
     most *= 4  # threads are counted as well
     with suppress(ValueError, OSError):

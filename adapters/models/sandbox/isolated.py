@@ -22,7 +22,7 @@ _LAYERS_NOTE = "the model runs in a separate process (--isolate no runs it in th
 
 
 class RemoteModuleStub(nn.Module):
-    """Stub of a model whose layers are in another process.
+    """Stand-in for a model whose layers are in a different process.
 
     Args:
         process: process of the model.
@@ -53,7 +53,7 @@ class RemoteModuleStub(nn.Module):
             raise self.process.refuse(f"expected logits, got {len(tensors)} tensors")
         graph = answer.get("graph")
         if graph is not None and type(graph) is not int:
-            raise self.process.refuse("expected the number of an answer")
+            raise self.process.refuse("expected the number of an output")
         self.note = one_line(answer.get("note", ""))
         try:
             self.answers.update_from(check_answers(answer.get("answers")))
@@ -66,7 +66,7 @@ class RemoteModuleStub(nn.Module):
 
 
 class _GraphHandle:
-    """A tensor that the backward pass needs. The output in the process is dropped with it."""
+    """A tensor that the backward pass needs. When it is freed, the process drops the corresponding output."""
 
     def __init__(self, tensor: Tensor, given: list[Any]):
         self.tensor, self.given = tensor, given
@@ -79,7 +79,7 @@ class _GraphHandle:
 
 
 class _Answer(torch.autograd.Function):
-    """Logits from another process, which also computes their gradient."""
+    """Logits computed in a different process, which also computes their gradient."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, layers: RemoteModuleStub, given: list[Any]) -> Tensor:
@@ -193,31 +193,31 @@ def load_isolated(name: str, device: str, isolation: Isolation, *, fold: bool = 
 
 
 def reset_processes(classifier: nn.Module) -> None:
-    """Prepare every process of a classifier for another attack. One that has ended may start again."""
+    """Prepare every process of a classifier for a new attack. A process that has ended may start again."""
     for part in classifier.modules():
         if isinstance(part, RemoteModuleStub):
             part.process.renew()
 
 
 def runs_in_process(classifier: nn.Module) -> bool:
-    """Whether any layers of a classifier are in another process."""
+    """Whether some layers of a classifier are in a different process."""
     return any(isinstance(part, RemoteModuleStub) for part in classifier.modules())
 
 
 def is_isolated(classifier: nn.Module) -> bool:
-    """Whether a classifier's layers are in another process."""
+    """Whether a classifier's layers are in a different process."""
     return isinstance(classifier, IsolatedClassifier)
 
 
 def call_where_layers_are(classifier: nn.Module, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call one of davylamp's functions on a classifier, in the process that holds its layers.
+    """Call one of davylamp's functions on a classifier, in the process that has its layers.
 
     The result consists of numbers, strings (truncated), tensors, lists and mappings. The caller must check it.
 
     Args:
         classifier: the first argument.
         function: a function of a davylamp module.
-        *arguments: numbers, strings, tensors, None, or lists of them.
+        *arguments: numbers, strings, tensors, None, or lists of these.
 
     Raises:
         ModelDied: if the process ends.
@@ -239,7 +239,7 @@ def call_where_layers_are(classifier: nn.Module, function: Callable[..., Any], *
 
 
 def prestart_processes(isolation: Isolation, names: Iterable[str]) -> None:
-    """Start the model processes in the background."""
+    """Start the processes for models in the background."""
     for name in names:
         if isolation.covers(name):
             forkserver_of(name, isolation).prepare()

@@ -21,9 +21,9 @@ class Isolation:
     """Isolation of models from this process.
 
     Args:
-        isolate: "no" for none. "auto" for models built by a Python file. "yes" for every model loaded by name, and
-            attacks from files. "strict" for every model read from files, and attacks and data from files, in a sandbox
-            that shows only Python and the file's folder; an error if there is no sandbox.
+        isolate: which code is isolated. "no" for none. "auto" for models built by a Python file. "yes" for every model
+            loaded by name, and attacks from files. "strict" for every model read from files, and attacks and data from
+            files, in a sandbox that shows only Python and the file's folder; an error if there is no sandbox.
         seconds: time limit of one reply, or of loading. A process that takes longer is killed.
         gibibytes: memory limit of the process on a CPU. If None, four fifths of the machine's memory.
     """
@@ -72,6 +72,6 @@ def read_files(name: str) -> list[Path]:
 
 
 def packages_of(name: str) -> list[str]:
-    """Return packages that a model's files mention and that take seconds to import."""
+    """Return the packages in a model's files that take seconds to import."""
     texts = [path.read_bytes() for path in foreign_files(name) if path.is_file()]
     return [package for package in _SLOW_PACKAGES if any(package.encode() in text for text in texts)]

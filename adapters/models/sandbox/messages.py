@@ -37,7 +37,7 @@ def receive_message(wire: socket.socket, deadline: float | None = None) -> dict[
 
     Args:
         wire: the socket.
-        deadline: in terms of `time.monotonic()`. None to wait without limit.
+        deadline: value of `time.monotonic()`. None to wait without limit.
 
     Raises:
         TimeoutError: if it does not arrive in time.
@@ -89,10 +89,10 @@ def _receive(wire: socket.socket, length: int, deadline: float | None) -> bytes:
 class Channel:
     """One end of the connection between this process and a worker: messages, and tensors in shared memory.
 
-    Only the parent process allocates that memory and passes it on. From a worker it accepts only bytes.
+    Only the parent process allocates that memory and passes it to the worker. From a worker, it accepts only bytes.
 
     Args:
-        wire: the socket. The channel takes ownership of it.
+        wire: the socket, which the channel will own and close.
     """
 
     def __init__(self, wire: socket.socket):
@@ -115,7 +115,7 @@ class Channel:
 
 
 class OurChannel(Channel):
-    """The parent's end, which checks everything that it receives."""
+    """The parent's end of a channel. It checks everything that it receives."""
 
     def send(
         self, message: Mapping[str, Any], tensors: Sequence[Tensor] = (), *, outward: int = 0, seconds: float
@@ -140,7 +140,7 @@ class OurChannel(Channel):
         """Receive the next message with copies of its tensors, of at most `most` bytes.
 
         Raises:
-            TimeoutError: if it does not arrive by the `deadline` of `time.monotonic()`.
+            TimeoutError: if it does not arrive by `deadline`, a value of `time.monotonic()`.
             EOFError, OSError: if the other side has closed the connection.
             ValueError, TypeError, RuntimeError: if it is not a valid message.
         """
@@ -157,10 +157,10 @@ class OurChannel(Channel):
 
 
 class WorkerChannel(Channel):
-    """The worker's end, which trusts the parent process."""
+    """The worker's end of a channel. It trusts the parent process."""
 
     def send(self, message: Mapping[str, Any], tensors: Sequence[Tensor] = ()) -> None:
-        """Send a message, after requesting memory if its tensors need more."""
+        """Send a message. If its tensors need more shared memory, request it first."""
         if (needed := bytes_of(tensors)) > self._size("outward"):
             send_message(self.wire, {"do": "needs", "bytes": needed})
             self.receive()

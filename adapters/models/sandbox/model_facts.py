@@ -1,4 +1,4 @@
-"""Model metadata sent by a worker after loading, and its validation by the parent process."""
+"""Model metadata that a worker sends after loading, and their validation in the parent process."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -29,7 +29,7 @@ _DTYPES = ("float32", "float64", "float16", "bfloat16")
 
 
 def describe_model(classifier: Classifier, identity: ModelIdentity) -> dict[str, Any]:
-    """Describe a model as JSON types, except for `in_torch`."""
+    """Describe a model as JSON types (except `in_torch`, which the parent process knows)."""
     facts = {name: getattr(classifier, name) for name in _OF_CLASSIFIER}
     facts |= {"class_names": list(classifier.class_names), "loading_notes": list(classifier.loading_notes)}
     facts |= {"digest": identity.digest, "reasons": list(identity.reasons)}
@@ -59,7 +59,7 @@ def is_digest(text: str) -> bool:
 
 
 def describe_answers(answers: OutputFormat) -> dict[str, Any]:
-    """Describe a model's output format, as far as it is known, as JSON types."""
+    """Describe a model's output format as JSON types, as far as it is known."""
     flags = {"gradients": answers.gradients, "has_other_class": answers.has_other_class}
     return {"kind": answers.kind, "outputs": answers.outputs, "stated": answers.stated, **flags}
 
@@ -98,10 +98,10 @@ class RemoteOutputFormat(OutputFormat):
 
     @property
     def has_other_class(self) -> bool:
-        """Whether the last class stands for all other labels, as in the worker."""
+        """Whether the worker's last class stands for all other labels."""
         return self._spare
 
     @property
     def expected_classes(self) -> int:
-        """Minimum number of classes (0 if not known yet), passed to the worker."""
+        """Minimum number of classes, which is sent to the worker; 0 if not known yet."""
         return self._least

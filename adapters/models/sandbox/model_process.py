@@ -1,4 +1,4 @@
-"""A model, or file reading, in a worker, with the same random numbers as in this process."""
+"""Models and file reading in a worker process, with the same random numbers as in this process."""
 
 import json
 import threading
@@ -27,7 +27,8 @@ _SERVE = f"{__package__}.model_worker:run_model_worker"
 class ModelProcess:
     """A model in a separate process.
 
-    If its process has ended, it is not restarted until `renew`, so that a model that hangs does so once per attack.
+    If its process has ended, it is not restarted until `renew`. A model that hangs thus costs its time limit once per
+    attack.
 
     Args:
         name: name of the model.
@@ -70,7 +71,7 @@ class ModelProcess:
             return self.facts
 
     def ask(self, do: str, tensors: Sequence[Tensor] = (), **given: Any) -> tuple[dict[str, Any], list[Tensor]]:
-        """Send a request, and return values and tensors on the CPU. Their shapes and contents are not checked.
+        """Send a request; return values, and tensors on the CPU. Their shapes and contents are not checked.
 
         Raises:
             ModelDied: if the process ends, does not reply in time, or sends an invalid reply.
@@ -86,11 +87,11 @@ class ModelProcess:
             return self._ask_of_random(do, tensors, given)
 
     def forget(self, graph: int) -> None:
-        """Drop an output whose gradient is not needed. The worker is notified with the next request."""
+        """Drop an output whose gradient is not needed. The worker learns this with the next request."""
         self._forgotten.append(graph)  # called by a finaliser, perhaps during a request
 
     def renew(self) -> None:
-        """Prepare for another attack: allow a restart if the process has ended, and restore the model's state.
+        """Prepare for a new attack: allow a restart if the process has ended, and restore the model's state.
 
         Raises:
             DavylampError: as in `load`.
@@ -115,9 +116,11 @@ class ModelProcess:
     def _ask_of_random(
         self, do: str, tensors: Sequence[Tensor], given: Mapping[str, Any]
     ) -> tuple[dict[str, Any], list[Tensor]]:
-        """Query a model that draws random numbers: it uses this process's generators, and reads back their states.
+        """Query a model that draws random numbers.
 
-        An untrusted model (`strict`) gets a seed from them instead, because it could set the states to anything.
+        It uses copies of this process's generators, whose new states are read back.
+
+        An untrusted model (`strict`) gets a seed drawn from them instead, because it could return arbitrary states.
         """
         if self.isolation.isolate == "strict":
             return self._ask(do, tensors, given, seed=int(torch.randint(1 << 62, (1,), device="cpu")))
@@ -172,7 +175,7 @@ class ModelProcess:
 
     @contextmanager
     def _checked(self) -> Iterator[None]:
-        """End the process if the block raises a ValueError or TypeError, which means that its reply was invalid."""
+        """End the process if the block raises a ValueError or TypeError, because its reply was then invalid."""
         try:
             yield
         except DavylampError:
@@ -186,7 +189,7 @@ class ModelProcess:
 
 
 def forkserver_of(name: str, isolation: Isolation) -> ForkServer:
-    """Return the fork server for workers of a model.
+    """Return the fork server for a model's workers.
 
     Raises:
         Unsupported: if a sandbox is required and not available.
@@ -201,7 +204,7 @@ def _start_worker(
     """Start a worker for a model. The number of processes is limited if the model is untrusted."""
     processes = _PROCESSES if isolation.isolate == "strict" else 0
     spec = WorkerSpec(_SERVE, tuple(packages), memory_limit_bytes(isolation, device), processes=processes)
-    too_long = f"did not answer within {isolation.seconds:g} s (--time-limit) and was stopped"
+    too_long = f"did not respond within {isolation.seconds:g} s (--time-limit) and was stopped"
     return Worker(name, server, spec, seconds=isolation.seconds, too_long=too_long)
 
 
@@ -212,13 +215,13 @@ def read_apart(
 
     Args:
         function: returns a tensor for each of the types.
-        given: its arguments.
+        given: arguments of the function.
         paths: files and folders.
-        how: limits of its process.
-        *types: dtypes of the tensors. The caller checks the rest.
+        how: limits of the process.
+        *types: dtypes of the tensors. The caller checks shapes and values.
 
     Raises:
-        Unavailable: if its process ends, takes too long, or sends an invalid reply.
+        Unavailable: if the process ends, takes too long, or sends an invalid reply.
         DavylampError: errors raised by the function.
     """
     text = torch.frombuffer(bytearray(json.dumps(given).encode()), dtype=torch.uint8)

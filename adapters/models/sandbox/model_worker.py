@@ -36,9 +36,9 @@ class ModelWorker(WorkerBase):
         self._kept = KeptGraphs()
 
     def answer(self, question: dict[str, Any], tensors: list[Tensor]) -> Answer:
-        """Serve a request as in `WorkerBase`, with the random states or seed of the request.
+        """Serve a request like `WorkerBase`, with the random states or the seed of the request.
 
-        If a request has neither and the model draws random numbers, the reply reports only that it does.
+        If a request has neither and the model draws random numbers, the reply only reports this.
         """
         self._kept.forget(question.get("forget", ()))
         states, before = question.get("states"), None
@@ -73,7 +73,7 @@ class ModelWorker(WorkerBase):
         return {"facts": {**facts, "in_torch": is_float32_in_torch(self.classifier)}}, []
 
     def do_forward(self, tensors: list[Tensor], gradients: bool, expected: int, precision: str | None) -> Answer:
-        """Return logits, and the number of the output if its gradient can be requested."""
+        """Return the logits, and a number for requests of their gradient if there is one."""
         self.classifier.answers.expect_classes(expected)
         inputs = tensors[0].to(self.classifier.device)
         asked = model_autocast(precision, self.classifier.device)
@@ -103,13 +103,16 @@ class ModelWorker(WorkerBase):
         return {"value": value}, [each.detach().cpu() for each in results]
 
     def do_read(self, tensors: list[Tensor], function: str, folder: str) -> Answer:
-        """Call one of davylamp's functions on the JSON values in a tensor, and on files. No model is loaded."""
+        """Call one of davylamp's functions on JSON values and files, without loading a model.
+
+        The values are in a tensor.
+        """
         with suppress(OSError):
             os.chdir(folder)
         return {}, _function(function)(*json.loads(tensors[0].numpy().tobytes()))
 
     def do_renew(self, _: list[Tensor]) -> Answer:
-        """Restore the model's state after loading, for another attack."""
+        """Restore the state that the model had after loading, for a new attack."""
         self._guard.restore_silently()
         return {}, []
 

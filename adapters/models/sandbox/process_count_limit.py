@@ -1,7 +1,7 @@
 """Hard limit on the processes and threads of a sandbox: a control group, if this user may create one.
 
-`RLIMIT_NPROC` does not apply to root, and counting the processes from outside is too slow on a busy machine: a program
-that forks without end takes all of it first.
+`RLIMIT_NPROC` does not apply to root. Counting the processes from outside is too slow on a busy machine, which a
+program that forks endlessly would occupy first.
 """
 
 import os
@@ -47,13 +47,13 @@ class TaskLimit:
         return self._place is not None
 
     def limited(self, command: Sequence[str]) -> list[str]:
-        """Return the command line that runs a command inside the group."""
+        """Return the command line that runs a command in the group."""
         if self._place is None:
             return [*command]
         return ["/bin/sh", "-c", _ENTER, str(self._place / "cgroup.procs"), *command]
 
     def remove(self) -> None:
-        """Remove the group, once its processes have ended."""
+        """Remove the group when its processes have ended."""
         if self._place is not None:
             with suppress(OSError):
                 self._place.rmdir()

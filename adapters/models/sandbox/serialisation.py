@@ -15,10 +15,10 @@ _WORDS = 624  # size of a Mersenne twister's state
 
 
 def to_plain(value: Any, tensors: list[Tensor]) -> Any:
-    """Convert a value to JSON types. Its tensors are appended to `tensors` and replaced by their index there.
+    """Convert a value to JSON types. Its tensors are appended to `tensors` and replaced by their index.
 
     Raises:
-        TypeError: if it contains anything else.
+        TypeError: if it contains a value of any other type.
     """
     if isinstance(value, Tensor):
         tensors.append(value)
@@ -29,14 +29,14 @@ def to_plain(value: Any, tensors: list[Tensor]) -> Any:
         return [to_plain(each, tensors) for each in value]
     if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
         return {"map": {name: to_plain(each, tensors) for name, each in value.items()}}
-    raise TypeError(f"expected numbers, texts, tensors, or lists and mappings of them, got {type(value).__name__}")
+    raise TypeError(f"expected numbers, texts, tensors, or lists and mappings of these, got {type(value).__name__}")
 
 
 def from_plain(value: Any, tensors: list[Tensor]) -> Any:
     """Convert a value back from JSON types, with its strings truncated and cleaned. Tuples become lists.
 
     Raises:
-        ValueError: if it is not in the format of `to_plain`.
+        ValueError: if it does not have the format of `to_plain`.
     """
     if value is None or isinstance(value, (bool, int, float)):
         return value
@@ -53,7 +53,7 @@ def from_plain(value: Any, tensors: list[Tensor]) -> Any:
 
 
 def placed(value: Any, device: torch.device) -> Any:
-    """Move the tensors of a value to a device."""
+    """Move the tensors in a value to a device."""
     if isinstance(value, Tensor):
         return value.to(device)
     if isinstance(value, list):
@@ -76,7 +76,7 @@ def read_states() -> dict[str, Any]:
 
 
 def set_states(states: Any) -> None:
-    """Set the global generators to states received from another process.
+    """Set the global generators to states received from a different process.
 
     Raises:
         ValueError: if the states are invalid.
@@ -102,7 +102,7 @@ def set_states(states: Any) -> None:
 
 
 def state_bytes() -> tuple[Any, ...]:
-    """Return a snapshot that changes when a generator is used. Takes about 20 microseconds."""
+    """Return a snapshot that changes when a generator is used. This takes about 20 microseconds."""
     state: Any = np.random.get_state()  # noqa: NPY002
     return random.getstate(), state[1].tobytes(), state[2:], torch.get_rng_state().numpy().tobytes()
 

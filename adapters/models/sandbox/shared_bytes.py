@@ -1,7 +1,7 @@
 """Shared memory between two processes, and tensors in it, whose descriptions are checked before they are read.
 
-The memory has no name, so a killed process leaves nothing behind. On Linux it is sealed, so it cannot be shortened
-while it is read.
+The memory has no name, so it disappears when its processes end or are killed. On Linux it is sealed, so that it cannot
+be shortened while it is read.
 """
 
 import math
@@ -27,8 +27,8 @@ class SharedBytes:
     """Memory behind an open file.
 
     Args:
-        file: file descriptor. This object takes ownership of it.
-        size: in bytes.
+        file: file descriptor, which this object will own and close.
+        size: size of the memory in bytes.
     """
 
     def __init__(self, file: int, size: int):
@@ -62,7 +62,8 @@ class SharedBytes:
     def put(self, tensors: Sequence[Tensor]) -> list[dict[str, Any]]:
         """Write tensors one after the other, and return a description of each.
 
-        It includes the strides (those of a clone), because kernels choose their order of summation by them.
+        The description includes the strides (those of a clone), because the order of summation in kernels depends on
+        them.
 
         Raises:
             TypeError: if a tensor has an unsupported type.
@@ -81,10 +82,9 @@ class SharedBytes:
         return described
 
     def take(self, described: Any) -> list[Tensor]:
-        """Return copies of the described tensors.
+        """Return copies of the tensors that descriptions from `put` locate.
 
-        Raises:
-            ValueError: if a description is invalid.
+        Raises ValueError if a description is invalid.
         """
         if not isinstance(described, list) or len(described) > 1 << 14:
             raise ValueError("expected a list of tensors")
@@ -111,7 +111,7 @@ def _aligned(size: int) -> int:
 
 
 def _checked(described: Any, size: int) -> tuple[torch.dtype, tuple[int, ...], tuple[int, ...], int]:
-    """Validate the type, shape, strides and offset of a tensor that must lie within `size` bytes."""
+    """Validate type, shape, strides and offset of a tensor, which must be inside `size` bytes."""
     if not isinstance(described, dict) or described.get("dtype") not in [*_DTYPES]:
         raise ValueError("expected a tensor of a known type")
     dtype = _DTYPES[described["dtype"]]

@@ -31,7 +31,7 @@ class WorkerBase:
         """Serve requests until the parent process closes the connection.
 
         Raises:
-            EOFError, ConnectionError: when it does.
+            EOFError, ConnectionError: when the connection is closed.
         """
         protect_process()
         while True:
@@ -68,7 +68,7 @@ class WorkerBase:
 
 
 class KeptGraphs:
-    """Outputs of a model whose gradients may still be requested, by number."""
+    """Outputs of a model by number. Their gradients may still be requested."""
 
     def __init__(self) -> None:
         self._numbers = count(1)
@@ -78,13 +78,13 @@ class KeptGraphs:
         return len(self._kept)
 
     def keep(self, inputs: Tensor, logits: Tensor, more: Any = None) -> int:
-        """Store an output with additional data `more`, and return its number."""
+        """Store an output with additional data `more`, and return the output's number."""
         number = next(self._numbers)
         self._kept[number] = inputs, logits, more
         return number
 
     def said_of(self, number: int) -> Any:
-        """Return the additional data of an output."""
+        """Return the additional data stored with an output."""
         return self._kept[number][2]
 
     def shape_of(self, number: Any) -> torch.Size | None:
@@ -92,7 +92,7 @@ class KeptGraphs:
         return self._kept[number][1].shape if type(number) is int and number in self._kept else None
 
     def forget(self, numbers: Iterable[Any]) -> list[Any]:
-        """Drop outputs that exist, and return their additional data."""
+        """Drop the outputs with these numbers, if they exist, and return their additional data."""
         return [self._kept.pop(each)[2] for each in numbers if type(each) is int and each in self._kept]
 
     def gradient(self, number: int, of_logits: Tensor) -> list[Tensor]:

@@ -51,9 +51,9 @@ class WorkerSpec(NamedTuple):
     """Code that runs in a worker, and its limits; 0 for no limit, or the default.
 
     Args:
-        serve: "module:function" of davylamp that is called with the worker's socket.
+        serve: "module:function" in davylamp, called with the worker's socket.
         packages: packages that are slow to import, imported once for all workers of a server.
-        bytes: memory limit.
+        bytes: memory limit in bytes.
         file: size of the largest file that it may write, in bytes.
         processes: limit on processes, if it has a sandbox to itself.
     """
@@ -66,12 +66,12 @@ class WorkerSpec(NamedTuple):
 
 
 class ForkServer:
-    """The process that workers are forked from, started on first use, and again if it has ended.
+    """The process from which workers are forked. It is started on first use, and again if it has ended.
 
     Args:
         strict: whether its sandbox shows only Python and `visible`.
         visible: files and folders.
-        guest: file whose attacks run in it, one at a time; "" for models. An attack's server sees no GPU.
+        guest: file whose attacks run in it, one at a time; "" for models. A fork server for attacks sees no GPU.
     """
 
     def __init__(self, strict: bool, visible: tuple[Path, ...], guest: str = ""):
@@ -84,7 +84,7 @@ class ForkServer:
         self._shown, self._last_words = 0, ""
 
     def prepare(self) -> None:
-        """Start it in the background, if it is not running."""
+        """Start the process in the background, if it is not running."""
         with self._lock:
             if self._control is None:
                 self._begin()
@@ -117,7 +117,7 @@ class ForkServer:
         raise AssertionError
 
     def settle(self) -> None:
-        """Wait until workers with closed sockets have ended, or else end everything."""
+        """Wait until workers with closed sockets have ended. If they do not, end the process with all its workers."""
         with self._lock:
             if self._control is not None:
                 try:
@@ -126,18 +126,18 @@ class ForkServer:
                     self.stop()
 
     def end_if_idle(self) -> None:
-        """End it if it has no worker. The next request starts it again."""
+        """End the process if it has no worker. The next request starts it again."""
         with self._lock:
             if all(wire.fileno() < 0 for wire in self._wires):
                 self.stop()
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started, and has not been stopped since."""
+        """Whether the process was started and not stopped since."""
         return self._control is not None
 
     def stop(self) -> None:
-        """End it and every worker."""
+        """End the process and every worker."""
         if self._control is not None:
             self._control.close()
             self._control = None
@@ -212,7 +212,7 @@ class ForkServer:
 
 
 def forkserver_for(strict: bool, visible: tuple[Path, ...], guest: str = "") -> ForkServer:
-    """Return this process's fork server for one kind of worker, see `ForkServer`. A forked child starts its own."""
+    """Return this process's fork server of one kind, see `ForkServer`. A forked child starts a separate one."""
     process = os.getpid()
     key = process, strict, visible, guest
     with _LOCK:
@@ -235,9 +235,9 @@ class Worker:
         name: name of the model or attack, for messages.
         server: its fork server.
         spec: its code and limits.
-        seconds: time limit of one reply, not counting the time that it waits for this process.
-        too_long: message for one that takes longer.
-        died: error class for one that has ended.
+        seconds: time limit of one reply, without the time during which the worker waits for this process.
+        too_long: message if a reply takes longer.
+        died: error class if the worker has ended.
     """
 
     def __init__(
@@ -277,13 +277,13 @@ class Worker:
         Args:
             do: name of the request.
             tensors: tensors sent with it.
-            answering: replies to the worker's own requests in the meantime. If None, it may send none.
-            outward: bytes of tensors that the reply may take without requesting memory first.
+            answering: function that answers requests which the worker sends before its reply. None if it may send none.
+            outward: bytes of tensors that the reply may contain without a prior request for memory.
             most: limit on bytes of tensors in one message.
             **message: other contents of the request, as JSON types.
 
         Raises:
-            ModelDied, AttackDied: if it ends, does not reply in time, or sends an invalid reply.
+            ModelDied, AttackDied: if the worker ends, does not reply in time, or sends an invalid reply.
         """
         left, answer, given = self.seconds, {"do": do, **message}, tensors
         while True:
@@ -312,11 +312,11 @@ class Worker:
             outward = 0
 
     def refuse(self, reason: str) -> ModelDied | AttackDied:
-        """End it because of an invalid message, and return the error to raise."""
+        """End the worker because of an invalid message, and return the error to raise."""
         return self._end(f"sent an invalid message ({reason}) and was stopped")
 
     def close(self) -> None:
-        """End it, with the processes that it started."""
+        """End the worker and the processes that it started."""
         if not self._open:
             return
         self.abandon()
@@ -325,7 +325,7 @@ class Worker:
             self._server.turn.release()
 
     def abandon(self) -> None:
-        """End it without waiting, for finalisers, which may run at any time."""
+        """End the worker without waiting. Finalisers use this, because they may run at any time."""
         if self._open:
             self._open = False
             self._channel.close()
@@ -344,7 +344,7 @@ class Worker:
 
 
 def error_of(answer: Mapping[str, Any]) -> Exception:
-    """Return an error raised in a worker as the same error class, with its text truncated and cleaned."""
+    """Convert an error raised in a worker to the same error class, with its text truncated and cleaned."""
     kind = _BLAMABLE.get(str(answer["error"]), ModelFailed)
     error = kind.__new__(kind)
     Exception.__init__(error, clean_text(answer))
@@ -358,7 +358,10 @@ def clean_text(answer: Mapping[str, Any]) -> str:
 
 
 def _describe_ended(message: Mapping[str, Any]) -> str:
-    """Describe how a process ended, as reported by the fork server. A worker could forge this, and is ended then."""
+    """Describe how a process ended, as reported by the fork server.
+
+    A worker that forges this report is ended as well.
+    """
     status, why = message.get("status"), message.get("why")
     if isinstance(why, str) and why:
         return one_line(why)
@@ -372,7 +375,7 @@ def _describe_ended(message: Mapping[str, Any]) -> str:
 
 
 def memory_limit_bytes(isolation: Isolation, device: str) -> int:
-    """Return the memory limit of a worker in bytes; 0 (no limit) for a GPU, whose driver reserves its whole range."""
+    """Return a worker's memory limit in bytes; 0 (no limit) on a GPU, whose driver reserves its whole address range."""
     if not device.startswith("cpu"):
         return 0
     if isolation.gibibytes is not None:

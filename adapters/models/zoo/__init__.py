@@ -1,1 +1,1 @@
-"""Models by name: built in, from published collections, or from files."""
+"""Models by name: built-in ones, those of published collections, and those in files."""

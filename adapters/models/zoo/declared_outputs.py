@@ -29,10 +29,10 @@ def read_outputs(text: str) -> Outputs:
 
 
 def read_version(text: str) -> str:
-    """Parse "version:2", or "2", a string that is part of the model identity.
+    """Parse "version:2", or "2": a version that is part of the model identity.
 
     Raises:
-        InvalidInput: unless it consists of letters, digits, "-", "_" and ".".
+        InvalidInput: unless the version consists of letters, digits, "-", "_" and ".".
         WrongType: if it is not a string.
     """
     if not isinstance(text, str):

@@ -1,4 +1,4 @@
-"""Built-in models whose weights are inside packages, so that they need no network. Licences: docs/bundled-models.md."""
+"""Built-in models whose weights are in packages, so that no network is needed. Licences: docs/bundled-models.md."""
 
 import importlib
 from collections.abc import Callable, Mapping
@@ -64,7 +64,7 @@ def _lenet(name: str, *, weights: str) -> Classifier:
 
 
 def _resnet(name: str) -> Classifier:
-    """Build the ResNet-18 of pyautoattack's example: torchvision's, with first layers for 32 x 32 pixels."""
+    """Build the ResNet-18 from pyautoattack's example: torchvision's network, with first layers for 32 x 32 pixels."""
     from torchvision.models import resnet18
 
     file = _file_in("pyautoattack", "examples/model_test.pt", "pyautoattack")
@@ -130,12 +130,7 @@ _SMALL = ("cifar10", "cifar100", "digits", "fashionMNIST", "mnist")  # data sets
 
 
 def check_demo_classes(model: str, data: str) -> None:
-    """Raise InvalidInput if a built-in model, or a defence of it, is used with samples of other classes.
-
-    Args:
-        model: a model name. Other models are not checked.
-        data: name of samples from a package.
-    """
+    """Raise InvalidInput if a built-in model, with or without defences, is used with samples of other classes."""
     prefix, _, name = model.partition("+")[0].partition(":")
     if prefix == "demo" and name in _MODELS and not _fits(name, data):
         wanted = _MODELS[name].data_set
@@ -143,7 +138,7 @@ def check_demo_classes(model: str, data: str) -> None:
 
 
 def _fits(name: str, data: str) -> bool:
-    """Whether a model has the classes of some data. Anything but a sample of a small data set counts as ImageNet."""
+    """Whether a model has the classes of some data. Data other than samples of small data sets count as ImageNet."""
     data_set = data.partition("+")[0].rpartition(":")[2]
     return _MODELS[name].data_set == (data_set if data_set in _SMALL else "imagenet")
 

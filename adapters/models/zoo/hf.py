@@ -62,7 +62,7 @@ def _load(name: str, rest: str) -> Classifier:
 
 
 def _forget_origin(model: nn.Module) -> None:
-    """Remove attributes that record where and how a model was loaded, which are not part of its identity."""
+    """Remove attributes on where and how a model was loaded, because they are not part of its identity."""
     for layer in model.modules():
         vars(layer).pop("_weight_conversions", None)
         if "name_or_path" in vars(layer):
@@ -81,7 +81,7 @@ def _library() -> ModuleType:
 
 
 def _split(rest: str) -> tuple[str, str]:
-    """Split into repository and revision: "ORG/NAME" or "ORG/NAME@REVISION"."""
+    """Split "ORG/NAME" or "ORG/NAME@REVISION" into repository and revision."""
     repository, _, revision = rest.partition("@")
     if repository.count("/") != 1 or not all(repository.split("/")):
         raise InvalidInput(f"expected hf:ORG/NAME, hf:ORG/NAME@REVISION or hf:./FOLDER, got hf:{rest}")
@@ -89,7 +89,7 @@ def _split(rest: str) -> tuple[str, str]:
 
 
 def _fetched(name: str, repository: str, revision: str) -> Path:
-    """Return the folder with a model's files in the hub's cache, downloaded if missing."""
+    """Return the folder of a model's files in the hub's cache. Missing files are downloaded."""
     from huggingface_hub import try_to_load_from_cache
 
     known = {
@@ -123,13 +123,16 @@ def _fetch(name: str, repository: str, revision: str, file: str) -> Path:
         with redirect_stdout(sys.stderr):
             return Path(hf_hub_download(repository, file, revision=revision))
     except Exception as error:  # the hub's errors are of many classes
-        advice = f"fetch {_CONFIG}, {_PROCESSOR} and {_WEIGHTS} elsewhere into a folder, and name it: hf:./FOLDER"
+        advice = (
+            f"fetch {_CONFIG}, {_PROCESSOR} and {_WEIGHTS} on a different machine, and name their "
+            "folder here: hf:./FOLDER"
+        )
         reason = one_line(error.__cause__ or error)
         raise Unavailable(f"could not fetch {name} from {url} ({reason}); {advice}") from error
 
 
 def _check_architecture(config: dict[str, Any], transformers: ModuleType, name: str) -> None:
-    """Raise Unsupported unless the model is an image classifier that needs no code of its own."""
+    """Raise Unsupported unless the model is an image classifier that needs no code from its repository."""
     kinds = [str(kind) for kind in config.get("architectures") or ()]
     if config.get("auto_map") and config.get("model_type") not in transformers.CONFIG_MAPPING:
         raise Unsupported(f"{name} needs its own code (trust_remote_code), which davylamp never runs")

@@ -1,4 +1,4 @@
-"""Converts an image processor of transformers to resizing, crop and normalisation of a classifier."""
+"""Converts an image processor of transformers to a classifier's resizing, crop and normalisation."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,12 +13,12 @@ _BYTE = 255
 def read_processor(processor: Mapping[str, Any] | None, side: int | None) -> tuple[dict[str, Any], list[str]]:
     """Return the settings of a `Classifier`, and notes on differences from the processor.
 
-    If the processor squeezes images to a square, their shorter edge is resized and they are cropped instead, as for
+    If the processor squeezes images to a square, the shorter side is resized and the image cropped instead, as for
     timm.
 
     Args:
         processor: its JSON, or None if there is no such file.
-        side: side of images stated by the model, or None.
+        side: image side in the model's configuration, or None.
 
     Raises:
         Unsupported: if its images are not square.

@@ -23,10 +23,10 @@ class Preprocessing(NamedTuple):
     """Input settings from a model name; None for "as published".
 
     Args:
-        resize: side that the shorter edge of an image file is resized to; 0 for no resizing.
+        resize: length to which the shorter side of an image file is resized; 0 for no resizing.
         crop: side of the square centre crop; 0 for no crop.
-        mean: per channel, for pixels in [0, 1], or one number for all channels.
-        std: as `mean`.
+        mean: mean per channel, for pixels in [0, 1], or one number for all channels.
+        std: standard deviation, in the form of `mean`.
         interpolation: interpolation of the resizing.
         labels: class names in the model's order.
     """
@@ -45,7 +45,7 @@ def is_input_part(text: str) -> bool:
 
 
 def write_input(settings: Mapping[str, str]) -> str:
-    """Format options as a part of a name. `mean` and `std` are numbers or fractions, separated by commas.
+    """Format settings as a part of a name. `mean` and `std` are numbers or fractions, separated by commas.
 
     Raises:
         DavylampError: as in `parse_input_settings`.
@@ -83,7 +83,7 @@ def parse_input_settings(text: str) -> Preprocessing:
 
 
 def apply_input_settings(classifier: Classifier, said: Preprocessing, name: str) -> Classifier:
-    """Apply input settings to a classifier, overriding its published ones.
+    """Apply input settings to a classifier, in place of its published settings.
 
     Raises:
         InvalidInput: if mean and std differ from the model in channels, or the number of labels differs.
@@ -117,7 +117,7 @@ def read_labels(path: Path) -> tuple[str, ...]:
 
     Raises:
         Unavailable: if there is no such file.
-        InvalidInput: if it has a different form, or contains a name twice.
+        InvalidInput: if the file has a different form, or contains a name twice.
     """
     try:
         if path.stat().st_size > _LARGEST_FILE:
@@ -184,7 +184,7 @@ def _number(word: str, text: str) -> float:
 
 
 def _fraction(word: str, text: str) -> float:
-    """Parse a number of an option: "0.5" or "1/255"."""
+    """Parse a number in an option: "0.5" or "1/255"."""
     above, _, below = text.partition("/")
     divisor = _number(word, below) if below else 1.0
     if not re.fullmatch(r"[^/]+(/[^/]+)?", text) or divisor == 0:

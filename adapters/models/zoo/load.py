@@ -1,4 +1,4 @@
-"""Loads models by name: from a provider, looked up by its prefix, or a factory in a file, optionally with a defence."""
+"""Loads models by name: from the provider of the name's prefix or a factory in a file, optionally with a defence."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -48,18 +48,18 @@ _OF_FILES = (
 
 
 def model_name_patterns() -> list[str]:
-    """Return all fixed model names and the patterns of the others, for help texts."""
+    """Return all fixed model names, and patterns for all other names, for help texts."""
     of_providers = [name for each in PROVIDERS.values() for name in each.patterns or each.list_names()]
     return [*of_providers, *_OF_FILES, *PATTERNS]
 
 
 def list_models(pattern: str) -> list[str]:
-    """Return the names that a `*` may stand for, of the provider in a pattern, or else of the built-in models."""
+    """Return the names that `*` may represent, of the provider in a pattern, otherwise of the built-in models."""
     return _provider_of(pattern).list_names()
 
 
 def match_models(pattern: str, data: str) -> list[str]:
-    """Return the names that a pattern with a `*` stands for on some data; empty if it matches none.
+    """Return the names that a pattern with `*` matches for some data; empty if it matches none.
 
     Built-in models are selected by the classes of the data: "demo:*" differs between "demo:mnist" and "demo:imagenet".
     If none of the matches fits the data, all are returned.
@@ -81,32 +81,32 @@ def load_model(
     transport: Transport | None = None,
     isolation: Isolation | None = None,
 ) -> Classifier:
-    """Load a pretrained classifier with the preprocessing that its weights were published with.
+    """Load a pretrained classifier with the published preprocessing of its weights.
 
     Loading does not change torch's random state, except for numbers drawn by a factory in a file.
 
     Args:
         name: one of `model_name_patterns()`: a built-in model (`demo:...`), a torchvision classifier with its default
             or named weights, a timm model, an ONNX file ("onnx:FILE"), or a function without arguments in a Python file
-            that returns a `torch.nn.Module` (for images in [0, 1]) or a `Classifier`. All of them may be followed by
-            defences, applied from left to right: "+jpeg:quality=50" (see `defend`), or "+path/to/file.py:defend", a
-            function Classifier -> Classifier. "weights.pt" is the model in that file, written by `davylamp harden`;
-            "MODEL+weights.pt" any model of that architecture with these weights. "state.pth+ARCHITECTURE" uses the
-            weights of a plain state dict; pretrained weights are not downloaded.
+            that returns a `torch.nn.Module` (for images in [0, 1]) or a `Classifier`. Any of these names may be
+            followed by defences, applied from left to right: "+jpeg:quality=50" (see `defend`), or
+            "+path/to/file.py:defend", a function Classifier -> Classifier. "weights.pt" is the model in that file,
+            written by `davylamp harden`; "MODEL+weights.pt" any model of that architecture with these weights.
+            "state.pth+ARCHITECTURE" uses the weights of a plain state dict; pretrained weights are not downloaded.
             "MODEL+input:crop=224,mean=0.5,std=0.5" sets its input (`input_settings`), directly after the model;
             "MODEL+outputs:labels" its output format. "MODEL+version:2" is the same model with a different identity in
-            results, to be changed when something changes that davylamp cannot see. "MODEL+detector:FILE" has an
-            additional class "detected" (`detectors.joint_classifier`).
+            results. The user changes the version when the model changes in a way that davylamp cannot detect.
+            "MODEL+detector:FILE" has an additional class "detected" (`detectors.joint_classifier`).
         device: device of the model.
         fold: whether to fold batch normalisation into the preceding convolutions (`fold_batch_norm.fold_batch_norms`),
             which changes logits by about 1e-5 and makes attacks faster. Not applied to a factory's model.
         transport: settings of requests to a remote model, "http://HOST:PORT/v2/models/NAME". None for the defaults.
-        isolation: runs the model in a separate process, if it covers its name. If None, it runs in this process.
+        isolation: decides whether the model runs in a separate process. If None, it runs in this process.
 
     Returns:
         The classifier. Its `resize`, `crop` and `interpolation` are the preprocessing of image files. timm's "squash"
-        and "border" crops are replaced by resizing of the shorter edge and a centre crop of the same sizes. On a CPU,
-        weights are stored channels-last, which is faster there, except for a factory's model.
+        and "border" crops are replaced by a resized shorter side and a centre crop of the same sizes. On a CPU, weights
+        are stored channels-last, which is faster there, except for a factory's model.
 
     Raises:
         UnknownName: if no model, weights or factory has that name.
@@ -171,7 +171,7 @@ def _meant_source(name: str) -> str:
 def _load_changed(
     name: str, original: str, last: str, device: str, *, fold: bool, transport: Transport | None
 ) -> Classifier | None:
-    """Load a model whose name ends in a defence, a detector or another change; None for any other name."""
+    """Load a model whose name ends with a defence, a detector or a different change; None for other names."""
     if is_weights_name(original) and _is_architecture(last, original):
         return _load_state(name, last, original, device, fold=fold)
     if is_input_part(last):
@@ -214,7 +214,7 @@ def _load_trained(name: str, device: str, *, fold: bool) -> Classifier:
 
 
 def _is_architecture(part: str, weights: str) -> bool:
-    """Whether the part after a weights file is its architecture, and not a defence."""
+    """Whether the part after a weights file is its architecture instead of a defence."""
     if "+" in weights and not expand_path(weights).is_file():  # a model with weights
         return False
     return part.partition(":")[0] in PROVIDERS or (is_file_name(part) and not is_trained(expand_path(weights)))
@@ -254,7 +254,7 @@ def add_input(name: str, settings: Mapping[str, str]) -> str:
 
     Args:
         name: one of `model_name_patterns()`. If it contains input settings, it is returned unchanged.
-        settings: by word, see `input_settings`. If empty, the name is returned unchanged.
+        settings: values by setting, see `input_settings`. If empty, the name is returned unchanged.
 
     Raises:
         DavylampError: if a value is invalid.
@@ -308,7 +308,7 @@ def _parts(name: str) -> tuple[str, list[str]]:
 
 
 def _noted(defended: Classifier, classifier: Classifier) -> Classifier:
-    """Copy what was decided when the undefended model was loaded."""
+    """Copy the choices made when the undefended model was loaded."""
     if classifier.stated_channels is not None:
         defended.stated_channels = classifier.stated_channels
     if classifier.class_names:
@@ -319,7 +319,7 @@ def _noted(defended: Classifier, classifier: Classifier) -> Classifier:
 
 
 def _quickened(classifier: Classifier, device: str, *, fold: bool) -> Classifier:
-    """Fold batch normalisation of a classifier on the CPU, and move it to its device (`speed_models.py`).
+    """Fold a classifier's batch normalisation on the CPU, and move the classifier to its device (`speed_models.py`).
 
     Folding is done on the CPU because other devices may round too coarsely (TF32) to compare two functions.
     """

@@ -1,4 +1,4 @@
-"""ONNX files: differentiable if onnx2pytorch reproduces them, otherwise a black box run by onnxruntime."""
+"""ONNX files: differentiable if onnx2pytorch reproduces their outputs, otherwise black boxes run by onnxruntime."""
 
 import sys
 import warnings
@@ -29,7 +29,7 @@ class _OnnxProbe(NamedTuple):
     """Random images with onnxruntime's outputs.
 
     Args:
-        images: shape (N, C, H, W), in the file's value range, before its layout and type are applied.
+        images: shape (N, C, H, W), in the file's value range, before conversion to its layout and type.
         answers: the chosen output.
         batch: batch size; None for any.
         side: side of the file's images, if only one is known to work.
@@ -94,7 +94,7 @@ def _as_pixels(images: Tensor, file: OnnxFile) -> Tensor:
 
 
 def _choose(file: OnnxFile, session: Session, probed: _OnnxProbe) -> tuple[OnnxModel, str]:
-    """Return a differentiable module if it matches onnxruntime, else a black box, with the reason."""
+    """Return a differentiable module if it matches onnxruntime, otherwise a black box, with the reason."""
     black_box = OnnxModel(file, session, None, probed.batch)
     converted, why = _convert(file)
     if converted is None:
@@ -129,7 +129,7 @@ def _convert(file: OnnxFile) -> tuple[nn.Module | None, str]:
 
 
 def _compare(model: OnnxModel, probed: _OnnxProbe) -> tuple[float, str]:
-    """Return the largest relative difference from onnxruntime, and why the module cannot replace it ("" if it can)."""
+    """Return the largest relative difference from onnxruntime, and why the module cannot be used ("" if it can)."""
     images = probed.images.clone().requires_grad_()
     try:
         answers = model(images)

@@ -24,10 +24,10 @@ class OnnxFile(NamedTuple):
         element: NumPy type of the images.
         channels_last: whether it takes (N, H, W, C).
         batch: batch size; None for any.
-        channels: number of channels; None if not stated.
-        height: height of images; None for any, or if not stated.
-        width: width of images; None for any, or if not stated.
-        notes: choices made when reading it.
+        channels: number of channels; None if unspecified.
+        height: height of images; None for any, or if unspecified.
+        width: width of images; None for any, or if unspecified.
+        notes: choices made when the file was read.
     """
 
     path: Path
@@ -85,7 +85,7 @@ def read_onnx(path: Path) -> OnnxFile:
 
 
 def digest_again(path: Path) -> str:
-    """Compute the digest of a file as it is now.
+    """Compute the digest of a file's current content.
 
     Raises:
         Unavailable: if it cannot be read.

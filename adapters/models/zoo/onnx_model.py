@@ -20,7 +20,7 @@ _PLACES = re.compile(
 
 
 class Session:
-    """onnxruntime on the CPU, with torch's number of threads. A copy in another process opens the file again.
+    """onnxruntime on the CPU, with torch's number of threads. A copy in a different process opens the file again.
 
     Args:
         file: the file, opened on first use.
@@ -41,7 +41,7 @@ class Session:
         return answer
 
     def check(self) -> None:
-        """Open the file now.
+        """Open the file now, instead of at the first query.
 
         Raises:
             MissingLibrary: if onnxruntime is not installed.
@@ -76,7 +76,7 @@ class OnnxModel(nn.Module):
 
     Args:
         file: the file's interface.
-        session: runs the file if `converted` is None, as a black box.
+        session: runs the file as a black box, if `converted` is None.
         converted: onnx2pytorch's conversion of the file, which is differentiable.
         batch: images per call; None for all.
     """

@@ -16,8 +16,8 @@ from ..defence_check import DefenceCheck
 def load_from_file(name: str, path: Path, factory: str, device: str) -> Classifier:
     """Load the model returned by a function without arguments in a Python file, or the module with that name.
 
-    The file can import files next to it, also later, in its model's forward; other files cannot see these. Changes that
-    it makes to the process while loading (paths, folder, precision, warnings) are undone.
+    The file can import files in its folder, at loading and later in the model's forward pass. Other files cannot see
+    these modules. Changes to the process while loading (paths, folder, precision, warnings) are undone.
 
     Raises:
         Unavailable: if there is no such file.
@@ -43,8 +43,8 @@ def load_from_file(name: str, path: Path, factory: str, device: str) -> Classifi
 def defend_from_file(name: str, path: Path, function: str, classifier: Classifier) -> Classifier:
     """Apply a function Classifier -> Classifier in a Python file to a classifier.
 
-    It may also return a plain module, such as `nn.Sequential(filter, classifier)`, which gets the undefended model's
-    sizes.
+    The function may also return a plain module, such as `nn.Sequential(filter, classifier)`, which gets the undefended
+    model's image sizes.
 
     Args:
         name: name of the defended model.
@@ -54,7 +54,7 @@ def defend_from_file(name: str, path: Path, function: str, classifier: Classifie
 
     Raises:
         Unavailable, UnknownName, ModelFailed: as in `load_from_file`.
-        InvalidInput: if it does not return a model.
+        InvalidInput: if the function does not return a model.
     """
     with load_user_object(path, function, "a defence") as (defend, neighbours):
         if not callable(defend):
@@ -87,7 +87,7 @@ def _check_arguments(function: Any, where: str) -> None:
 
 
 def _describe(made: Any) -> str:
-    """Describe a factory's return value, with advice if there is any."""
+    """Describe a factory's return value, with advice for common mistakes."""
     if inspect.iscoroutine(made):
         made.close()
         return "a coroutine; make the factory a plain function, not async"

@@ -1,4 +1,4 @@
-"""RobustBench's models by their leaderboard names, with the data and threat model that they were trained for."""
+"""RobustBench's models by their leaderboard names, with the data and the threat model of their training."""
 
 import importlib
 import importlib.metadata
@@ -121,7 +121,7 @@ def list_zoo() -> list[ZooEntry]:
 
 @contextmanager
 def _stand_ins() -> Iterator[None]:
-    """Provide pyautoattack as autoattack, and pkg_resources, which setuptools 81 removed, during the import."""
+    """Provide pyautoattack as autoattack, and pkg_resources, which setuptools 81 removed, inside the block."""
     given: dict[str, Any] = {}
     if importlib.util.find_spec("autoattack") is None:
         given = {old: importlib.import_module(new) for old, new in _SAME.items()}
@@ -144,7 +144,7 @@ def _path_in_package(module: str, path: str) -> str:
 
 
 def weights_folder() -> Path:
-    """Return the folder of its weights: its default ./models if that has any, else one next to torch's checkpoints."""
+    """Return the folder of RobustBench's weights: ./models if that has any, otherwise one next to torch's."""
     here = Path("models")
     return here if any((here / dataset).is_dir() for dataset in _CLASSES) else Path(torch.hub.get_dir()) / "robustbench"
 
@@ -166,7 +166,7 @@ def _weights_of(listed: ZooEntry, name: str) -> list[Path]:
 
 
 def _url_of(listed: ZooEntry) -> str:
-    """Return the URL of a model that timm knows after RobustBench was imported."""
+    """Return the URL of the weights of a model that timm knows after RobustBench was imported."""
     import timm
 
     architecture = f"{listed.name.lower().replace('-', '_')}_{listed.dataset}_{listed.threat.lower()}"
@@ -189,7 +189,7 @@ def _fetch(identifier: str, name: str, file: Path) -> None:
         part.replace(file)
     except Exception as error:  # gdown's errors are of many classes
         part.unlink(missing_ok=True)
-        advice = f"fetch that file elsewhere and save it as {file}"
+        advice = f"fetch that file on a different machine and save it here as {file}"
         raise Unavailable(f"could not fetch the weights of {name} from {url} ({one_line(error)}); {advice}") from error
 
 

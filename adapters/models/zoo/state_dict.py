@@ -1,4 +1,4 @@
-"""Plain state dicts: read without running code, and loaded into an architecture."""
+"""Plain state dicts, which are read without running code and loaded into an architecture."""
 
 import warnings
 from collections.abc import Callable, Mapping
@@ -33,7 +33,7 @@ class Architecture(NamedTuple):
 
 
 class StateDict(NamedTuple):
-    """Weights by name, with notes on how they were found in their file."""
+    """Weights by name, with notes on where they were found in their file."""
 
     weights: dict[str, Tensor]
     notes: tuple[str, ...]
@@ -109,7 +109,8 @@ def fit_state(module: nn.Module, weights: Mapping[str, Tensor], path: Path) -> l
     module's names have a different one.
 
     Raises:
-        InvalidInput: if they do not fit. The message names the first three missing, unexpected and mismatched keys.
+        InvalidInput: if the weights do not fit. The message names the first three missing, unexpected and mismatched
+            keys.
     """
     wanted, notes = module.state_dict(), []
     while (first := _common_part(weights)) and first != _common_part(wanted) and not weights.keys() & wanted.keys():
@@ -129,7 +130,7 @@ def fit_state(module: nn.Module, weights: Mapping[str, Tensor], path: Path) -> l
 
 
 def _count_classes(architecture: Architecture, weights: Mapping[str, Tensor]) -> int | None:
-    """Return the number of classes of weights, from sizes that depend on it in the architecture; None if unknown."""
+    """Return the number of classes of some weights, from sizes that depend on it; None if unknown."""
     with torch.device("meta"):
         few, more = (architecture.make(classes).state_dict() for classes in (10, 11))
     sizes = set()
@@ -158,7 +159,7 @@ def _is_state(value: Any) -> bool:
 
 
 def _common_part(names: Mapping[str, Any]) -> str:
-    """Return the part before the first dot if all names share it, else ""."""
+    """Return the part before the first dot if all names share it, otherwise ""."""
     firsts = {name.partition(".")[0] if "." in name else "" for name in names}
     return firsts.pop() if len(firsts) == 1 else ""
 

@@ -86,7 +86,7 @@ def _config_of(timm: ModuleType, name: str) -> Any:
 
 
 def _file_of(config: Any, name: str) -> Path:
-    """Return the file with the weights: in torch's checkpoints folder or the hub's cache, or the path of a download.
+    """Return the file with the weights: in torch's checkpoints folder, in the hub's cache, or still to be downloaded.
 
     timm itself queries the hub first, even for cached weights, and takes most of a minute to notice a missing network.
     """

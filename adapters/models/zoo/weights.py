@@ -51,7 +51,9 @@ def loading(name: str, file: Path, *errors: type[Exception]) -> Iterator[None]:
         except (OSError, RuntimeError, EOFError, KeyError, HTTPException, pickle.UnpicklingError, *errors) as error:
             if isinstance(error, Unavailable):
                 raise
-            advice = f"replace {file}" if file.exists() else f"fetch it elsewhere and save it as {file}"
+            advice = (
+                f"replace {file}" if file.exists() else f"fetch it on a different machine and save it here as {file}"
+            )
             raise Unavailable(f"could not load the weights of {name} ({one_line(error)}); {advice}") from error
         finally:
             os.environ.pop(_SWITCHES[1], None)
@@ -59,9 +61,9 @@ def loading(name: str, file: Path, *errors: type[Exception]) -> Iterator[None]:
 
 
 def check_reachable(url: str, name: str, file: Path) -> int | None:
-    """Return the size in bytes stated by the server of the weights, if any; Unavailable if it cannot be reached.
+    """Return the size in bytes that the server of the weights reports, if any; Unavailable if it cannot be reached.
 
-    Called before a model is built, so that a missing network is noticed in seconds, not minutes.
+    This is called before a model is built, so that a missing network is detected in seconds instead of minutes.
     """
     try:
         with urlopen(Request(url, method="HEAD"), timeout=_PROBE_SECONDS) as answer:
@@ -71,13 +73,15 @@ def check_reachable(url: str, name: str, file: Path) -> int | None:
         error.close()
         return None
     except (OSError, HTTPException) as error:
-        advice = f"fetch that file elsewhere and save it as {file}"
+        advice = f"fetch that file on a different machine and save it here as {file}"
         reason = one_line(error)
         raise Unavailable(f"could not fetch the weights of {name} from {url} ({reason}); {advice}") from error
 
 
 def fetch_weights(url: str, name: str, megabytes: float | None = None) -> Path:
-    """Return the file with the weights at a URL, downloaded to torch's folder if missing, with its hash verified.
+    """Return the file with the weights at a URL, with its hash verified.
+
+    A missing file is downloaded to torch's folder.
 
     Args:
         url: ends in a file name with the first digits of the file's SHA-256, as in torch.hub.
@@ -106,8 +110,8 @@ def fetch_weights(url: str, name: str, megabytes: float | None = None) -> Path:
 def check_hash(name: str, file: Path) -> None:
     """Raise Unavailable unless a file's SHA-256 starts with the digits in its name.
 
-    The name is torch.hub's NAME-HASH.pth or, in the hub's cache, where files are links, that of the link's target. A
-    name without a hash is not checked.
+    The name has torch.hub's form NAME-HASH.pth. In the hub's cache, where files are links, the name of the link's
+    target counts. A name without a hash is not checked.
     """
     wanted = _HASH_IN_NAME.search(file.name) or _SHA256.fullmatch(file.resolve().name)
     if not file.is_file():

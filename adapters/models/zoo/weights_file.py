@@ -22,8 +22,8 @@ class WeightsFile(NamedTuple):
     """Contents of a weights file.
 
     Args:
-        base: name of the model that the weights belong to; "" if it had none.
-        code: SHA-256 of the base's Python file when the weights were saved, if it is from one.
+        base: name of the model to which the weights belong; "" if it had none.
+        code: SHA-256 of the base model's Python file when the weights were saved; "" if it has none.
         weights: weights of the module, by name.
         card: description of the training.
     """
@@ -35,12 +35,12 @@ class WeightsFile(NamedTuple):
 
 
 def is_weights_name(name: str) -> bool:
-    """Whether a name is a weights file, or a model with one."""
+    """Whether a name is a weights file, or a model with weights from a file."""
     return name.endswith(_SUFFIXES)
 
 
 def is_trained(path: Path) -> bool:
-    """Whether a file contains weights saved by davylamp. False for a plain state dict, or if it cannot be read."""
+    """Whether a file contains weights saved by davylamp. False for a plain state dict or an unreadable file."""
     if path.suffix != ".pt" or not path.is_file():
         return False
     try:
@@ -76,7 +76,7 @@ def read_weights(path: Path) -> WeightsFile:
 
     Raises:
         Unavailable: if there is no such file, or it cannot be read.
-        InvalidInput: if it contains something else.
+        InvalidInput: if it is not a weights file.
     """
     if not path.is_file():
         raise Unavailable(f"no such file: {path}")
@@ -91,8 +91,8 @@ def load_weights(name: str, base: str, load: Callable[[str], Classifier]) -> Cla
 
     Args:
         name: name of the file.
-        base: name of the model that they are loaded into; "" for the one named in the file.
-        load: loads a model by its name, on the CPU, with every layer as published.
+        base: name of the model into which they are loaded; "" for the model named in the file.
+        load: function that loads a model by its name, on the CPU, with every layer as published.
 
     Raises:
         Unavailable: if the file cannot be read.
@@ -110,9 +110,9 @@ def load_weights(name: str, base: str, load: Callable[[str], Classifier]) -> Cla
 
 
 def _checked_base(path: Path, stored: WeightsFile) -> str:
-    """Return the model named in a file, unless its Python file has changed or is missing."""
+    """Return the model named in a file, after checking that its Python file exists and is unchanged."""
     if not stored.base:
-        raise InvalidInput(f"{path} does not record which model it belongs to; use MODEL+{path}")
+        raise InvalidInput(f"{path} does not record the name of its model; use MODEL+{path}")
     if is_file_name(stored.base):
         file = split_file_name(stored.base)[0]
         if not file.is_file() or _digest(file) != stored.code:

@@ -197,7 +197,11 @@ def test_without_a_network_one_line_says_what_to_fetch(tmp_path, monkeypatch):
     for variable in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.setenv(variable, "http://127.0.0.1:9")
     monkeypatch.setattr("urllib.request._opener", None)
-    with pytest.raises(Unavailable, match=r"fetch config.json, .* elsewhere into a folder, and name it") as caught:
+    with pytest.raises(
+        Unavailable,
+        match=r"fetch config.json, .* on a different machine, and name their "
+        r"folder here",
+    ) as caught:
         load_model("hf:nobody/such-model")
     assert "\n" not in str(caught.value)
     for name in ("hf:vit", "hf:a/b/c", "hf:/"):

@@ -313,7 +313,7 @@ def test_it_is_judged_in_full_float32(file, here, digits):
 def test_a_room_says_whether_torch_computes_there(file):
     row = IMPLEMENTATIONS["foolbox:pgd"]
     check_precision("bfloat16", load_isolated(f"{file}:net", "cpu", AUTO), row)
-    with pytest.raises(Unsupported, match="Box is not computed by torch here; leave precision out"):
+    with pytest.raises(Unsupported, match="Box is not computed by torch here; omit precision"):
         check_precision("bfloat16", load_isolated(f"{file}:Box", "cpu", AUTO), row)
 
 
@@ -351,7 +351,7 @@ ENDS = {
     "ask_the_system_to_exit": (ModelDied, r"ended its process \(exit code 3\)"),
     "leave": (ModelFailed, r"called sys\.exit\('enough'\)"),
     "crash": (ModelDied, r"was killed \(signal 11, SIGSEGV\)"),
-    "hang": (ModelDied, "did not answer within 2 s .* and was stopped"),
+    "hang": (ModelDied, "did not respond within 2 s .* and was stopped"),
     "take_memory": (ModelFailed, "raised RuntimeError: .*can't allocate memory"),
     "close_everything": (ModelDied, "ended its process|was killed"),
     "talk_rubbish": (ModelDied, "sent an invalid message .* and was stopped"),

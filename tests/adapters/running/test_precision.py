@@ -153,9 +153,9 @@ def behind(classifier):
     ("make", "precision", "line"),
     [
         (Classifier, "tf32", "precision tf32 needs an NVIDIA GPU, and .* computes on cpu; choose float32 or bfloat16"),
-        (lambda net: Classifier(net.bfloat16()), "float32", "computes in bfloat16 by itself; leave precision out"),
-        (lambda _: Classifier(Box()), "bfloat16", "Box is not computed by torch here; leave precision out"),
-        (lambda _: behind(Classifier(Box())), "bfloat16", "Box is not computed by torch here; leave precision out"),
+        (lambda net: Classifier(net.bfloat16()), "float32", "computes in bfloat16 by itself; omit precision"),
+        (lambda _: Classifier(Box()), "bfloat16", "Box is not computed by torch here; omit precision"),
+        (lambda _: behind(Classifier(Box())), "bfloat16", "Box is not computed by torch here; omit precision"),
         (
             lambda net: mean_logit_ensemble([Classifier(net), Classifier(Box())]),
             "bfloat16",

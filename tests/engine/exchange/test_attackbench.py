@@ -346,7 +346,7 @@ def test_with_a_model_the_files_of_others_are_left_out_and_counted(writer, tmp_p
     (tmp_path / "files" / "unknown.json").write_text(json.dumps(unknown), encoding="utf-8")
     done, (line,) = import_attackbench(tmp_path / "files", folder, data=DATA, model="net")
     assert [(each.attack, each.model) for each in done] == [("foolbox:ddn", "net"), ("adv_lib:fmn", "net")]
-    assert line == "1 runs are of other models of the folder, not of net: noisy"
+    assert line == "1 runs belong to other models in the folder, not to net: noisy"
     with pytest.raises(InvalidInput, match=r"net, noisy; .*`model`"):
         import_attackbench(tmp_path / "files" / "unknown.json", folder, data=DATA)
 

@@ -141,7 +141,7 @@ def test_readers_hear_what_was_left_to_each_attack(full, stopped):
     assert line.startswith(f"{NAME} on cnn: {', '.join(parts)}; ")
     assert not [note for note in read_outcomes(full[0]).notes if "left" in note]
     states = {check.detail for check in check_folder(stopped[0]) if check.state == "unknown"}
-    assert "a worst case over several attacks: run each of them in full" in states
+    assert "a worst case over several attacks; run each attack separately" in states
     assert {"fgsm", "deepfool", "pgd"} <= {used.name for used in items_used_in(stopped[0]) if used.kind == "attack"}
     assert libraries_of([f"{NAME} linf 0.05", "foolbox:pgd linf 0.05"]) == ["davylamp", "foolbox"]
 

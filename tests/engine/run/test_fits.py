@@ -93,10 +93,10 @@ def test_without_data_to_fit_on_its_cells_are_what_they_were_and_say_so(files):
     assert "fitted_on" not in cell.spec
     assert cell.shards == 1
     assert cell.fit_key == ""
-    assert cell.title == "art:uap fitted on what it is scored on"
+    assert cell.title == "art:uap fitted on the evaluation images"
     evaluate(plan, ResultsStore("r"))
     evaluate(make_plan(config()), ResultsStore("r"))
-    names = ["art:uap fitted on net.py:more (5)", "art:uap fitted on what it is scored on"]
+    names = ["art:uap fitted on net.py:more (5)", "art:uap fitted on the evaluation images"]
     frame = build_table("r", metrics=["MR", "forwards", "fit_forwards"], bootstrap=0).to_frame()
     frame = frame.set_index("implementation")
     assert sorted(frame.index) == names
@@ -213,7 +213,7 @@ def test_an_attack_that_asks_with_what_it_learned_knows_what_it_was_given(files)
     titles = [
         "davylamp:tremba via net.py:three fitted on net.py:more (5)",
         "davylamp:tremba fitted on net.py:more (5)",
-        "davylamp:tremba fitted on what it is scored on",
+        "davylamp:tremba fitted on the evaluation images",
     ]
     assert [plan.cells[0].title for plan in (apart, alone, blind)] == titles
     assert [plan.cells[0].knowledge for plan in (apart, alone, blind)] == ["score-based", "white-box", "white-box"]

@@ -138,7 +138,7 @@ def test_what_ran_otherwise_is_another_attack(tmp_path, change):
     many = AttackRun(one.subject, PGD, BALL, change.get("parameters", one.parameters), seed=change.get("seed", 0))
     _, (line,) = answers(folder(tmp_path, *done, outcome(many, ALL)))
     assert "A and B tie: each classifies 90 %" in line
-    assert "Omitted: foolbox:pgd with other settings or another seed (no result on A)." in line
+    assert "Omitted: foolbox:pgd with other settings or a different seed (no result on A)." in line
 
 
 def test_under_every_attack_is_only_said_where_every_attack_has_a_result(tmp_path):

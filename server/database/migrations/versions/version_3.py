@@ -1,4 +1,4 @@
-"""The first version with migrations; new databases are created from the records directly."""
+"""The first version with migrations. New databases are created from the records directly."""
 
 revision = "3"
 down_revision = None

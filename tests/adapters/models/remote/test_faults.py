@@ -59,7 +59,7 @@ def test_what_is_no_answer_is_named_in_one_line(fault, line, digits, serve):
 
 
 @pytest.mark.parametrize(
-    ("fault", "line"), [("500", "returned 500: fault 500"), ("slow", "did not answer within 0.3 s")]
+    ("fault", "line"), [("500", "returned 500: fault 500"), ("slow", "did not respond within 0.3 s")]
 )
 def test_what_fails_each_time_is_given_up(fault, line, digits, serve):
     server = serve(faults=[fault] * 2)
