@@ -52,7 +52,8 @@ def _print_defences(rows: list[Any], methods: list[Any], console: Any, *, chosen
             console.print(f"{row['defence']}: known issue: {finding}", highlight=False, markup=False)
     if chosen:
         meanings = {name: parameter.meaning for row in chosen for name, (parameter, _) in row.params.items()}
-        print_table("Parameters", ("name", "meaning"), list(meanings.items()), console)
+        if meanings:  # an ensemble has a model instead
+            print_table("Parameters", ("name", "meaning"), list(meanings.items()), console)
 
 
 def print_methods(methods: list[dict[str, Any]], console: Any, *, explained: bool) -> None:

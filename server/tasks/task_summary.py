@@ -98,7 +98,7 @@ def summarise_task(folder: ServerFolder, task: TaskRow, names: Mapping[int, str]
         DavylampError: If the results cannot be read.
     """
     of_defended = bool(task.settings["defences"])
-    outcomes = read_outcomes(folder.task(task.id) / "results", ["OTR"], keep_logits=lambda _: of_defended)
+    outcomes = read_outcomes(folder.task(task.id) / "results", ["OTR"])  # logits are read run by run: they may be large
     subjects = model_names(task.settings, names)
     scores, effects = [], []
     for data in task.settings["data"]:

@@ -6,16 +6,17 @@ from urllib.parse import quote
 import pytest
 from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
+from sqlalchemy import select
 
 from davylamp.server.accounts.sessions import make_token
-from davylamp.server.database.records import CellRow, TaskRow, UserRow
+from davylamp.server.database.records import AuditRow, CellRow, TaskRow, UserRow
 from davylamp.server.folder import ServerFolder, Settings
 from davylamp.server.tasks.submission import TaskRequest, submit
 from davylamp.server.tasks.work import TaskWorker
 from davylamp.server.web.application import make_application, make_pages
 from davylamp.server.web.request_context import SESSION
 
-from .conftest import PASSWORD
+from .conftest import ATTACK, PASSWORD
 
 HOST = "http://localhost"
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>{{ 7*7 }}\x1b[2J"
@@ -198,6 +199,57 @@ def test_an_admin_limits_the_hours_of_a_user(browse, folder, users):
     assert send(root, "/admin/users", "/admin/users/alice", action="hours", hours="-1").status_code == 400
     assert send(root, "/admin/users", "/admin/users/alice", action="hours", hours="many").status_code == 400
     assert send(browse("bob"), "/account", "/admin/users/bob", action="hours", hours="").status_code == 403
+
+
+def test_visitors_register_themselves_only_where_an_admin_lets_them(browse, folder, users):
+    fields = {"name": "carol", "password": PASSWORD, "again": PASSWORD}
+    visitor, root = browse(), browse("root")
+    assert visitor.get("/register").status_code == 404
+    assert "/register" not in visitor.get("/sign-in").text
+    assert send(visitor, "/sign-in", "/register", **fields).status_code == 400
+    assert send(browse("alice"), "/account", "/admin/registration", action="open").status_code == 403
+    for hours in ("-1", "many", "9" * 9):
+        assert send(root, "/admin/users", "/admin/registration", action="open", hours=hours).status_code == 400
+    assert visitor.get("/register").status_code == 404
+    assert "each with 20 hours" in send(root, "/admin/users", "/admin/registration", action="open", hours="20").text
+    assert "/register" in visitor.get("/sign-in").text
+    wrong = ({"name": "Carol"}, {"name": "alice"}, {"password": "short", "again": "short"}, {"again": "another"})
+    for changed in (*wrong, {"name": "davylamp"}):
+        assert send(visitor, "/register", "/register", **{**fields, **changed}).status_code == 400, changed
+    assert send(visitor, "/register", "/register", **fields).url.path == "/sign-in"
+    assert 'id="viewer">carol' in browse("carol").get("/").text
+    with folder.database.reading() as session:
+        carol = session.scalar(select(UserRow).where(UserRow.name == "carol"))
+        assert (carol.role, carol.active, carol.hours) == ("user", True, 20)
+        assert session.scalar(select(AuditRow.who).where(AuditRow.action == "registered")) == "carol"
+    send(root, "/admin/users", "/admin/registration", action="open")
+    answers = [send(visitor, "/register", "/register", **fields | {"name": f"many{n}"}) for n in range(5)]
+    assert [answer.status_code for answer in answers] == [200] * 4 + [429]  # carol was the first of five
+    with folder.database.reading() as session:
+        assert session.scalar(select(UserRow.hours).where(UserRow.name == "many0")) is None
+    send(root, "/admin/users", "/admin/registration", action="close")
+    assert visitor.get("/register").status_code == 404
+
+
+def test_the_form_sets_the_parameters_of_each_attack(browse, folder, users, embedded, add):
+    alice, mine = browse("alice"), add(users["alice"], "attack", "code", "sign_step", "step.py", ATTACK.encode())
+    pgd, fgsm = embedded["foolbox:pgd"], embedded["foolbox:fgsm"]
+    page = alice.get("/tasks/new").text
+    assert page.count('name="parameters_of"') == page.count('name="parameters"') == page.count('name="attacks"')
+    fields = {"models": embedded["demo:mnist-lenet5"], "data": embedded["demo:mnist"], "norm": "linf", "epsilon": "0.1"}
+    fields |= {"attacks": [pgd, mine], "parameters_of": [pgd, fgsm, mine], "limit": "3", "examples": "own"}
+    texts = [" steps = 7, step_size=2/255, random_start=no", "steps=999", "push=0.5, rounds=3, mode=fast, loud=true"]
+    sent = send(alice, "/tasks/new", "/tasks/new", **fields, parameters=texts)
+    assert sent.status_code == 200
+    with folder.database.reading() as session:
+        attacks = session.get_one(TaskRow, int(sent.url.path.rpartition("/")[2])).settings["attacks"]
+    assert [each["component"] for each in attacks] == [pgd, mine]
+    assert attacks[0]["parameters"] == {"steps": 7, "step_size": pytest.approx(2 / 255), "random_start": False}
+    assert attacks[1]["parameters"] == {"push": 0.5, "rounds": 3, "mode": "fast", "loud": True}
+    for text in ("steps", "steps=", "steps=many", "steps=3, steps=4", "horizon=3"):
+        wrong = send(alice, "/tasks/new", "/tasks/new", **fields, parameters=[text, "", ""])
+        assert wrong.status_code == 400, text
+    assert send(alice, "/tasks/new", "/tasks/new", **fields, parameters=["", "", ""]).status_code == 200
 
 
 def test_texts_are_texts_on_every_page(browse, folder, users, embedded):

@@ -1,1 +1,1 @@
-"""Defences in front of a model, by name: input transformations from the libraries that implement them."""
+"""Defences by name: input transformations in front of a model, from libraries, and changes of the model itself."""

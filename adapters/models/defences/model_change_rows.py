@@ -33,13 +33,12 @@ MODEL_CHANGE_ROWS = (
     DefenceSpec(
         "ensemble",
         "davylamp",
-        "Ensemble: the mean of the probabilities",
+        "Ensemble (ensemble:MODEL): mean of the probabilities",
         "Strauss et al. 2017, Ensemble Methods as a Defense to Adversarial Perturbations",
         ".model_changes:join_ensemble",
         "torch",
         gradients=("exact",),
         wraps=True,
         takes_model=True,
-        findings=("written ensemble:MODEL; an attack on the ensemble sees all of its members",),
     ),
 )
