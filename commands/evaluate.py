@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -182,7 +183,7 @@ def _print_json(done: "Evaluation") -> None:
     if done.detections is not None:
         document["detectors"] = done.detections.document()
     print(json.dumps(document, indent=2))  # noqa: T201 - standard output is the product
-    _print_hints(done)
+    _print_lines((*done.hints, *done.radii))
 
 
 def _print(done: "Evaluation", out: Path) -> None:
@@ -193,18 +194,19 @@ def _print(done: "Evaluation", out: Path) -> None:
     store = ResultsStore(out)
     for note in done.unsteady:
         print_error(note)
+    _print_lines(done.hints)
     _print_summary(done.summary, done.plan, out)
     if done.detections is not None:
         print_detections(done.detections)
-    _print_hints(done)
+    _print_lines(done.radii)
     _say_next(done.summary, done.plan, store, out)
 
 
-def _print_hints(done: "Evaluation") -> None:
-    """Print the saturation radii that were used, and how outputs were interpreted."""
+def _print_lines(lines: Sequence[str]) -> None:
+    """Print hints on how outputs were interpreted, or the saturation radii that were used."""
     from ..report.text.console import print_error
 
-    for line in (*done.radii, *done.hints):
+    for line in lines:
         print_error(f"- {line}")
 
 

@@ -17,7 +17,10 @@ def gate_results(
     folder: Results,
     require: Annotated[
         list[str],
-        typer.Option(help='"METRIC >= NUMBER [@ NORM RADIUS]" (also >, <=, <): "RA >= 0.5 @ linf 8/255" (repeatable)'),
+        typer.Option(
+            metavar="TEXT",
+            help='metric, >=, >, <= or <, number, optionally @ norm radius: "RA >= 0.5 @ linf 8/255" (repeatable)',
+        ),
     ],
     against: Annotated[
         Path | None, typer.Option(help="also compare with this folder, on the same images: no loss above --margin")
