@@ -87,8 +87,8 @@ def test_parts_of_a_job_array_complete_each_other(run):
     ("options", "line"),
     [
         (("--part", "0/4"), "expected a part from 1 to 4, got '0/4': parts count from 1 (Slurm: --array=1-4)"),
-        (("--part", "1/4", "--executor", "ray"), "expected --part without --executor ray, got both"),
-        (("--part", "1/4", "--detector", "d.pt"), "expected --part without --detector, got both"),
+        (("--part", "1/4", "--executor", "ray"), "--part and --executor ray cannot be combined"),
+        (("--part", "1/4", "--detector", "d.pt"), "--part and --detector cannot be combined"),
         (("--part", "1/4", "--against", "old"), "--against and --part cannot be combined"),
     ],
 )

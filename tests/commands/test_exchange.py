@@ -107,7 +107,7 @@ def test_a_crash_is_named(run, evaluated, tmp_path):
         (("export", "attackbench", "results", "-o", "net.py"), "choose a different folder for --out"),
         (("export", "attackbench", "results", "-o", "files", "--no-images"), "cannot be combined with --images"),
         (("export", "results", "none/results.zip"), "choose a different file"),
-        (("report", "results", "-o", "none/report.html"), "choose another file for --out"),
+        (("report", "results", "-o", "none/report.html"), "choose a different file for --out"),
     ],
 )
 def test_what_is_wrong_is_one_line(run, evaluated, tmp_path, arguments, line):

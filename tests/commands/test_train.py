@@ -90,7 +90,7 @@ def test_mistakes_are_one_line(command, attack, more, words):
         (("--norm", "l2", "--eps", "0.1"), "--attack is missing for --norm, --epsilon"),
         (("--target", "0", "--attack-param", "steps=2"), "--attack is missing for --target, --attack-param"),
         (("--limit", "-1"), "expected --limit as a whole number from 1, got -1"),
-        (("-o", "nowhere/file.pt"), "choose another file for --out"),
+        (("-o", "nowhere/file.pt"), "choose a different file for --out"),
     ],
 )
 def test_what_a_detector_cannot_use_is_refused(command, options, words, tmp_path):

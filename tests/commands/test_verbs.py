@@ -131,12 +131,15 @@ def test_verbs_take_modules_and_tensors(digits, tmp_path):
         (lambda net: davylamp.detect("none", "none.pt"), "no such file: none.pt"),
         (lambda net: davylamp.export("none", "x.zip", data="d"), "`data` needs form='attackbench'"),
         (lambda net: davylamp.export("none", "x", form="croissant"), "unknown format 'croissant'"),
-        (lambda net: davylamp.export("none", "x", form="attackbench", creator="me"), "attackbench without `creator`"),
-        (lambda net: davylamp.import_results("none.zip", "x", model="m"), "`model` and `data` with form='attackbench'"),
+        (
+            lambda net: davylamp.export("none", "x", form="attackbench", creator="me"),
+            "cannot be combined with `creator`",
+        ),
+        (lambda net: davylamp.import_results("none.zip", "x", model="m"), "`model` and `data` need form='attackbench'"),
         (lambda net: davylamp.train("art:uap@repaired", net, attack="pgd"), "`out` as a folder, and neither `attack`"),
         (lambda net: davylamp.train("feature-squeezing", net, isolated="no"), "unknown keyword 'isolated'"),
         (lambda net: davylamp.saturation("foolbox:ddn", net), "it has no radius to choose"),
-        (lambda net: davylamp.reproduce("checks", limit=2), "expected checks without `limit`"),
+        (lambda net: davylamp.reproduce("checks", limit=2), "checks cannot be combined with `limit`"),
         (
             lambda net: davylamp.reproduce("canary-table4", quick=True, full=True),
             "`quick` and `full` cannot be combined",

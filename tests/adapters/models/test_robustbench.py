@@ -60,11 +60,11 @@ def test_a_name_means_one_model_in_any_case_of_letters():
 
 def test_weights_that_are_not_there_are_one_line_that_says_where_they_go(listed):
     file = listed / "hub" / "robustbench" / "cifar10" / "L2" / "Engstrom2019Robustness.pt"
-    with pytest.raises(Unavailable, match=r"uc\?id=ghi \(no network\); fetch that file .* save it as ") as refused:
+    with pytest.raises(Unavailable, match=r"uc\?id=ghi \(no network\); fetch that file .* save it here as ") as refused:
         load_model("robustbench:Engstrom2019Robustness")
     assert str(refused.value).endswith(str(file))
     (listed / "models" / "cifar10" / "L2").mkdir(parents=True)  # as RobustBench itself keeps them
-    with pytest.raises(Unavailable, match=r"save it as models/cifar10/L2/Engstrom2019Robustness\.pt"):
+    with pytest.raises(Unavailable, match=r"save it here as models/cifar10/L2/Engstrom2019Robustness\.pt"):
         load_model("robustbench:cifar10/L2/Engstrom2019Robustness")
     with pytest.raises(Unsupported, match="torchvision:resnet50"):
         load_model("robustbench:Standard_R50")

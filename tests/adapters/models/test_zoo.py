@@ -185,7 +185,7 @@ def test_torchvision_without_a_network_is_one_line_with_the_file(name, checkpoin
     with pytest.raises(Unavailable) as caught:
         load_model(f"torchvision:{name}")
     message = str(caught.value)
-    assert message.endswith(f"save it as {checkpoints / CANARY[name][3]}")
+    assert message.endswith(f"save it here as {checkpoints / CANARY[name][3]}")
     assert f"torchvision:{name} from https://" in message
     assert "\n" not in message
     assert list(checkpoints.iterdir()) == []
@@ -286,7 +286,7 @@ def test_missing_package_names_its_extra(module, name, extra, monkeypatch):
 def test_timm_without_a_network_is_one_line_with_the_file(checkpoints):
     with pytest.raises(Unavailable) as caught:
         load_model("timm:resnet18")
-    assert str(caught.value).endswith(f"save it as {checkpoints / 'resnet18.a1_in1k.safetensors'}")
+    assert str(caught.value).endswith(f"save it here as {checkpoints / 'resnet18.a1_in1k.safetensors'}")
     assert "timm/resnet18.a1_in1k" in str(caught.value)
     assert "\n" not in str(caught.value)
 

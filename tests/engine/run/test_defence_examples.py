@@ -173,8 +173,8 @@ def test_on_the_command_line(files, run):
     rank = ("rank", "nowhere", "--examples")
     for named, *words in (
         ("unknown examples 'theirs'", "evaluate", *given, "--examples", "theirs"),
-        ("--examples with --subjects defences", *rank, "own"),
-        ("--epsilon without --examples", *rank, "original", "--subjects", "defences", "--budget", "1"),
+        ("--examples needs --subjects defences", *rank, "own"),
+        ("--epsilon and --examples cannot be combined", *rank, "original", "--subjects", "defences", "--budget", "1"),
     ):
         code, _, errors = run(*words)
         assert (code, named in errors) == (1, True)

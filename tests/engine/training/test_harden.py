@@ -202,7 +202,7 @@ def test_a_file_that_is_no_weights_is_one_line(folder, digits):
 
 def test_weights_of_a_module_without_a_name_need_one(folder, digits, few):
     davylamp.harden(digits.module, few, "natural", out="w.pt", **QUICK)
-    with pytest.raises(InvalidInput, match="does not record which model"):
+    with pytest.raises(InvalidInput, match="does not record the name"):
         load_model("w.pt")
     assert load_model("net.py:make+w.pt")(few.inputs).shape == (60, 10)
 
