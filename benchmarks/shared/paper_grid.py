@@ -49,6 +49,17 @@ class GridPart(NamedTuple):
     columns: tuple[str, ...]
     rows: tuple[tuple[tuple[str, ...], tuple[GridCell, ...]], ...]
 
+    def records(self, side: Literal["ours", "published"]) -> list[dict[str, Any]]:
+        """Return a record for each row: part, names, and numbers of one side by column."""
+        return [
+            {
+                "part": self.title,
+                **dict(zip(self.keys, names, strict=True)),
+                **{name: getattr(cell, side) for name, cell in zip(self.columns, cells, strict=True)},
+            }
+            for names, cells in self.rows
+        ]
+
     def texts(self, side: Side) -> list[list[str]]:
         """Return the rows as texts, names first."""
         return [[*names, *(cell.show(side) for cell in cells)] for names, cells in self.rows]
@@ -99,7 +110,7 @@ def _part(
         " ".join(title),
         tuple(keys[place] for place in used),
         tuple(" ".join(filter(None, column)) for column in columns),
-        tuple((tuple(name[place] for place in used), found) for name, found in rows),
+        tuple((tuple(name[place] for place in used), numbers) for name, numbers in rows),
     )
 
 
