@@ -89,6 +89,17 @@ def test_two_models_of_one_row_are_told_apart():
     assert dict(part.rows)[("PGD",)][4:] == (GridCell(0.1, None), GridCell(0.2, None))
 
 
+def test_one_row_may_have_a_model_for_each_data_set():
+    lines = [
+        line(0.1 * n, {"dataset": dataset, "model": "PAT"}, "CAV", f"net{n}")
+        for n, dataset in ((1, "CIFAR-10"), (2, "SVHN"))
+    ]
+    first, second = build_grid("aisafety_table4", lines)
+    assert dict(first.rows)["PAT",][0] == GridCell(0.1, -0.12)
+    assert dict(second.rows)["PAT",][0] == GridCell(0.2, -0.02)
+    assert len(first.rows) == len(second.rows) == 4
+
+
 def test_labels_of_the_published_row_are_completed():
     (part,) = build_grid("canary_table4", [line(0.5, {"attack": "MI-FGSM", "epsilon": "1/255"}, "MR", None)])
     (cells,) = (cells for names, cells in part.rows if names[1:] == ("MI-FGSM", "1/255"))

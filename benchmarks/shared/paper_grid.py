@@ -130,17 +130,18 @@ def _placed(
     Several models of ours for one of the paper's get rows of their own, under their names.
     """
     labelled = [line for line in lines if line["labels"]]
-    ours: dict[str, set[str]] = {}
+    ours: dict[Any, set[str]] = {}
     for line in labelled:
-        ours.setdefault(line["labels"].get("model", ""), set()).add(line["model"] or "")
+        ours.setdefault((*sorted(line["labels"].items()), line["column"]), set()).add(line["model"] or "")
+    shared = {dict(key[:-1]).get("model") for key, models in ours.items() if len(models) > 1}
     placed = []
     for line in labelled:
         labels = dict(line["labels"])
         matching = [_labels(row) for row in rows if labels.items() <= row.items()]
         if len(matching) == 1:
             labels = matching[0]
-        if len(ours[line["labels"].get("model", "")]) > 1:
-            labels["model"] = f"{line['model']} ({line['labels']['model']})"
+        if "model" in labels and labels["model"] in shared:
+            labels["model"] = f"{line['model']} ({labels['model']})"
         placed.append((line, labels))
     return placed
 
