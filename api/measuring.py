@@ -488,15 +488,7 @@ def reproduce(
         raise InvalidInput(f"expected `published` alone, got it with `{next(iter(given), 'quick')}`: nothing is run")
     if published:
         document = table.published_result()
-        cells = [(part, row) for part in table.grid(document) for row in part.rows]
-        lines = [
-            {
-                "part": part.title,
-                **dict(zip(part.keys, names, strict=True)),
-                **{name: cell.published for name, cell in zip(part.columns, found, strict=True)},
-            }
-            for part, (names, found) in cells
-        ]
+        lines = [record for part in table.grid(document) for record in part.records("published")]
         return VerbResult(f"{name}: {document['source']}", lines, {**document, "rows": lines}, (), table)
     if given and not table.runs_models:
         option = next(iter(given))

@@ -59,7 +59,7 @@ def measured_seconds() -> dict[str, dict[str, float]]:
 
     One thread and one process; a table that was not measured in this size has no entry.
     """
-    file = files(__package__).joinpath("shared/measured_seconds.json")
+    file = files("davylamp.benchmarks").joinpath("shared/measured_seconds.json")
     return json.loads(file.read_text(encoding="utf-8"))["seconds"]
 
 

@@ -22,14 +22,14 @@ def numbers(rows):
 @pytest.mark.parametrize("name", sorted(set(TABLES) - FIGURES))
 def test_every_published_number_stands_in_the_grid_once(name):
     parts = TABLES[name].grid(TABLES[name].published_result())
-    cells = [cell for part in parts for _, found in part.rows for cell in found]
+    cells = [cell for part in parts for _, row in part.rows for cell in row]
     assert sorted(cell.published for cell in cells if cell.published is not None) == numbers(
         load_rows(TABLES[name].published)
     )
     assert all(cell.ours is None for cell in cells)
     for part in parts:
         assert len({names for names, _ in part.rows}) == len(part.rows)
-        assert all(len(found) == len(part.columns) for _, found in part.rows)
+        assert all(len(row) == len(part.columns) for _, row in part.rows)
 
 
 @pytest.mark.parametrize("name", sorted(FIGURES))
@@ -53,10 +53,10 @@ def test_what_the_paper_prints_no_numbers_of_has_no_grid(name):
 )  # fmt: skip
 def test_the_shape_is_that_of_the_paper(name, part, columns, row):
     """Rows copied from the papers."""
-    (found,) = (each for each in TABLES[name].grid(TABLES[name].published_result()) if each.title == part)
-    assert " ".join(found.columns) == columns
+    (whole,) = (each for each in TABLES[name].grid(TABLES[name].published_result()) if each.title == part)
+    assert " ".join(whole.columns) == columns
     label, *values = row.split()
-    (cells,) = (cells for names, cells in found.rows if names[-1] == label)
+    (cells,) = (cells for names, cells in whole.rows if names[-1] == label)
     assert [cell.published for cell in cells] == [float(value) for value in values]
 
 
@@ -87,6 +87,17 @@ def test_two_models_of_one_row_are_told_apart():
     (part,) = build_grid("fooling_table1", lines)
     assert part.columns[4:] == ("net1 (VGG-19)", "net2 (VGG-19)")
     assert dict(part.rows)[("PGD",)][4:] == (GridCell(0.1, None), GridCell(0.2, None))
+
+
+def test_one_row_may_have_a_model_for_each_data_set():
+    lines = [
+        line(0.1 * n, {"dataset": dataset, "model": "PAT"}, "CAV", f"net{n}")
+        for n, dataset in ((1, "CIFAR-10"), (2, "SVHN"))
+    ]
+    first, second = build_grid("aisafety_table4", lines)
+    assert dict(first.rows)["PAT",][0] == GridCell(0.1, -0.12)
+    assert dict(second.rows)["PAT",][0] == GridCell(0.2, -0.02)
+    assert len(first.rows) == len(second.rows) == 4
 
 
 def test_labels_of_the_published_row_are_completed():

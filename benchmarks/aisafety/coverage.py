@@ -20,8 +20,7 @@ _ATTACKS = ("FGSM", "PGD-l1", "PGD-l2", "PGD-linf", "NATTACK", "SPSA")
 _SECTIONS, _TOP = 20, 1
 _BATCH, _TRAINING = 256, 2000  # images at once, and of a training part unless all are asked for
 _READINGS = {
-    "KMNCov": f"{_SECTIONS} sections, as in the program; the paper gives no number. A neuron is a scalar after a ReLU; "
-    "ranges are those on the training images",
+    "KMNCov": f"{_SECTIONS} sections, as in the program; the paper gives no number. A neuron is a scalar after a ReLU",
     "NBCov": "both ends of every neuron, out of 2 |N|",
     "SNACov": "upper ends, out of |N|",
     "TKNCov": f"k = {_TOP}; the paper defines neither the metric nor k",

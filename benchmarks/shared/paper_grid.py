@@ -49,6 +49,17 @@ class GridPart(NamedTuple):
     columns: tuple[str, ...]
     rows: tuple[tuple[tuple[str, ...], tuple[GridCell, ...]], ...]
 
+    def records(self, side: Literal["ours", "published"]) -> list[dict[str, Any]]:
+        """Return a record for each row: part, names, and numbers of one side by column."""
+        return [
+            {
+                "part": self.title,
+                **dict(zip(self.keys, names, strict=True)),
+                **{name: getattr(cell, side) for name, cell in zip(self.columns, cells, strict=True)},
+            }
+            for names, cells in self.rows
+        ]
+
     def texts(self, side: Side) -> list[list[str]]:
         """Return the rows as texts, names first."""
         return [[*names, *(cell.show(side) for cell in cells)] for names, cells in self.rows]
@@ -99,7 +110,7 @@ def _part(
         " ".join(title),
         tuple(keys[place] for place in used),
         tuple(" ".join(filter(None, column)) for column in columns),
-        tuple((tuple(name[place] for place in used), found) for name, found in rows),
+        tuple((tuple(name[place] for place in used), numbers) for name, numbers in rows),
     )
 
 
@@ -119,17 +130,18 @@ def _placed(
     Several models of ours for one of the paper's get rows of their own, under their names.
     """
     labelled = [line for line in lines if line["labels"]]
-    ours: dict[str, set[str]] = {}
+    ours: dict[Any, set[str]] = {}
     for line in labelled:
-        ours.setdefault(line["labels"].get("model", ""), set()).add(line["model"] or "")
+        ours.setdefault((*sorted(line["labels"].items()), line["column"]), set()).add(line["model"] or "")
+    shared = {dict(key[:-1]).get("model") for key, models in ours.items() if len(models) > 1}
     placed = []
     for line in labelled:
         labels = dict(line["labels"])
         matching = [_labels(row) for row in rows if labels.items() <= row.items()]
         if len(matching) == 1:
             labels = matching[0]
-        if len(ours[line["labels"].get("model", "")]) > 1:
-            labels["model"] = f"{line['model']} ({line['labels']['model']})"
+        if "model" in labels and labels["model"] in shared:
+            labels["model"] = f"{line['model']} ({labels['model']})"
         placed.append((line, labels))
     return placed
 
