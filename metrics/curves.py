@@ -67,7 +67,7 @@ def accuracy_curve(distances: Tensor, budgets: Tensor) -> Tensor:
     title="Half distortion",
     robust_when="higher",
     between=(0, inf),
-    unit="distance of pixels in [0, 1]",
+    unit="of the distances; grey levels in the paper",
     source="RoBIC (Maho et al. 2021), eq 4",
     formula="ln 2 / lambda, by least squares on the accuracy eta(D) = eta(0) exp(-lambda D) at distance D",
     latex=r"\frac{\ln 2}{\lambda}, \quad \eta(d) = \eta(0) \, e^{-\lambda d} \text{ by least squares}",
