@@ -22,6 +22,9 @@ class Kind(str, Enum):
     rates = "rates"
     ranking = "ranking"
     transfer = "transfer"
+    fr_at_k = "fr-at-k"
+    thresholds = "thresholds"
+    extremes = "extremes"
 
 
 class FontFamily(str, Enum):
@@ -43,7 +46,8 @@ class RankedKind(str, Enum):
 def draw_figures(
     folder: Folder,
     kinds: Annotated[
-        list[Kind] | None, typer.Argument(help="kind of figure (default: all kinds with data in the folder)")
+        list[Kind] | None,
+        typer.Argument(help="kind of figure (default: the first five, as far as the folder has data)"),
     ] = None,
     out: Annotated[
         Path,
@@ -56,7 +60,10 @@ def draw_figures(
     norm: Annotated[
         str | None, typer.Option(help="accuracy, passes: only this norm: linf, l2, l1, l0 or unrestricted")
     ] = None,
-    model: Annotated[list[str] | None, typer.Option(help="accuracy, passes: only this model (repeatable)")] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="all but ranking and transfer: only this model (repeatable)")
+    ] = None,
+    metric: Annotated[str, typer.Option(help="rates: metric from `davylamp metrics`: QI_Wup, QI_Vis, ALMS")] = "MR",
     subjects: Annotated[RankedKind, typer.Option(help="ranking: what to rank")] = RankedKind.models,
 ) -> None:
     """Draw figures for a paper, with intervals, embedded fonts and colours that are legible in greyscale."""
@@ -65,7 +72,7 @@ def draw_figures(
 
     if out.suffix.lower() not in (".pdf", ".svg", ".png"):
         raise InvalidInput(f"expected a file that ends in .pdf, .svg or .png, got {out}")
-    options = {"width": width, "style": style.value, "norm": norm, "subjects": subjects.value}
+    options = {"width": width, "style": style.value, "norm": norm, "subjects": subjects.value, "metric": metric}
     asked = [kind.value for kind in kinds or []]
     written, missing = write_figures(folder, asked, out, models=split_models(model), **options)
     for path in written:

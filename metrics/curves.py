@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .common import as_float, at_least_float32, check, check_classes, check_logits, check_success, nan_where_undefined
-from .registry import Reduction, metric, reduce
+from .registry import Reading, Reduction, metric, reduce
 
 GRID = 64  # first guesses of the rate of an exponential
 
@@ -72,6 +72,7 @@ def accuracy_curve(distances: Tensor, budgets: Tensor) -> Tensor:
     formula="ln 2 / lambda, by least squares on the accuracy eta(D) = eta(0) exp(-lambda D) at distance D",
     latex=r"\frac{\ln 2}{\lambda}, \quad \eta(d) = \eta(0) \, e^{-\lambda d} \text{ by least squares}",
     aliases=("D_1/2", "half distortion"),
+    readings={"grey": Reading({}, "in the paper's unit: grey levels, of l2 the root mean square")},
     kind="set",
     stored="always",
     needs=("minimum norm",),

@@ -29,6 +29,7 @@ from .estimates import (
     Counts,
     Nearest,
     comparison_key,
+    grey_scale,
     is_extrapolated,
     nearest_distances,
     resamples,
@@ -260,7 +261,7 @@ def build_curves(
             run = beside.get((reference.subject.key, name)) if reference.norm == name else None
             if run is not None:
                 setting = setting_of_reference(reference, outcomes.references)
-                scale = _scale(run.repeats[0], grey=grey)
+                scale = grey_scale(run.repeats[0], grey=grey)
                 curves.append(
                     _curve_of_reference(reference, run.labels["model"], setting, grid, scale, has_bands=has_bands)
                 )
@@ -356,7 +357,7 @@ def _fall_by_distance(group: TableGroup, *, grey: bool) -> _Steps:
         if threat_model.epsilon is not None:
             inside = distance <= radius_with_tolerance(threat_model)
             distance = np.where(inside, np.minimum(distance, threat_model.epsilon), distance)
-        scale = _scale(outcome, grey=grey)
+        scale = grey_scale(outcome, grey=grey)
         falls.append(distance * scale)
         limit = min(limit, _searched_to(outcome) * scale)
     return _Steps(_labels(group), group.outcomes, falls, limit)
@@ -405,7 +406,7 @@ def _points_of(groups: Sequence[TableGroup], *, grey: bool) -> list[_Points]:
             _labels(sweep[0])
             | {"epsilon": math.nan, "setting": settings[id(sweep)]}
             | {"violations": sum(group.labels["violations"] for group in sweep)},
-            [(group.labels["epsilon"] * _scale(group.outcomes[0], grey=grey), group.outcomes) for group in sweep],
+            [(group.labels["epsilon"] * grey_scale(group.outcomes[0], grey=grey), group.outcomes) for group in sweep],
         )
         for sweep in sweeps.values()
     ]
@@ -419,25 +420,6 @@ def _setting_but_radius(group: TableGroup, *, relative: bool) -> tuple[object, .
     if relative and epsilon and step:
         settings["step_size"] = f"{float(step) / epsilon:.6g}"
     return comparison_key(group.outcomes[0]), cell.attack, tuple(sorted(settings.items()))
-
-
-def _scale(outcome: RunResult, *, grey: bool) -> float:
-    """Return the factor from distance to grey levels: linf times 255, l2 to root mean square times 255, or 1.
-
-    Raises:
-        Unsupported: for other norms.
-    """
-    if not grey:
-        return 1.0
-    norm = outcome.cell.threat_model.norm
-    if norm == "linf":
-        return 255.0
-    if norm not in ("l2", "unrestricted"):
-        raise Unsupported(f"{norm} has no grey levels: expected linf, l2 or unrestricted")
-    rms, l2 = outcome.columns.get("AED"), outcome.columns["l2"]
-    known = np.zeros(0) if rms is None else (rms[l2 > 0] / l2[l2 > 0])
-    known = known[np.isfinite(known)]
-    return 255 * float(np.median(known)) if len(known) else math.nan
 
 
 def _curve_of_steps(

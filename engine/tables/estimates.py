@@ -8,6 +8,7 @@ from functools import lru_cache
 import numpy as np
 import torch
 
+from ...errors import Unsupported
 from ...intervals import clustered_interval
 from ...metrics import half_distortion
 from ..metric_names import CLEAN, facts_of
@@ -26,6 +27,7 @@ from ..store.columns import coverage_of, coverage_values
 from ..store.results import Results, RunResult
 from ..store.stored_columns import hold_columns
 
+GREY_HALF = "D_half@grey"  # the reading in RoBIC's unit
 EXTRAPOLATED = "D_half is extrapolated by the fit: too few images were fooled, or it is beyond the radius of the run"
 NOTHING = Estimate(math.nan, math.nan, math.nan, 0)
 Values = Sequence[Sequence[np.ndarray]]  # for each part of a row the values of its repeats, (n,) each, NaN if undefined
@@ -260,6 +262,25 @@ def proven_distances(outcome: RunResult) -> np.ndarray:
     return outcome.columns["distance"][outcome.results.proven]
 
 
+def grey_scale(outcome: RunResult, *, grey: bool) -> float:
+    """Return the factor from distance to grey levels: linf times 255, l2 to root mean square times 255, or 1.
+
+    Raises:
+        Unsupported: for other norms.
+    """
+    if not grey:
+        return 1.0
+    norm = outcome.cell.threat_model.norm
+    if norm == "linf":
+        return 255.0
+    if norm not in ("l2", "unrestricted"):
+        raise Unsupported(f"{norm} has no grey levels: expected linf, l2 or unrestricted")
+    rms, l2 = outcome.columns.get("AED"), outcome.columns["l2"]
+    known = np.zeros(0) if rms is None else (rms[l2 > 0] / l2[l2 > 0])
+    known = known[np.isfinite(known)]
+    return 255 * float(np.median(known)) if len(known) else math.nan
+
+
 def is_extrapolated(outcome: RunResult) -> bool:
     """Whether the D_half of a run is extrapolated: too few images were fooled, or it is beyond the radius."""
     distances = proven_distances(outcome)
@@ -275,6 +296,7 @@ def is_extrapolated(outcome: RunResult) -> bool:
 # distances of any attack (n,).
 _OF_DISTANCES: Mapping[str, Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]] = {
     "D_half": lambda weights, distances, _: draw_half_distortion(weights, distances),
+    GREY_HALF: lambda weights, distances, _: draw_half_distortion(weights, distances),
     "OPT": draw_optimality,
 }
 
@@ -299,6 +321,12 @@ def _draw_of_set(outcome: RunResult, symbol: str, counts: np.ndarray, nearest: N
     proven, distances = outcome.results.proven, proven_distances(outcome)
     if not len(distances):
         return draws_of(np.full(len(counts), np.nan), 0)
+    if symbol == GREY_HALF:
+        has_levels = outcome.cell.threat_model.norm in ("linf", "l2", "unrestricted")
+        scale = grey_scale(outcome, grey=True) if has_levels else math.nan
+        if math.isnan(scale):
+            return draws_of(np.full(len(counts), np.nan), 0)
+        distances = distances * scale
     weights = counts if proven.all() else counts[:, proven]
     best = nearest.get(comparison_key(outcome), outcome.columns["distance"])
     return draws_of(draw(weights, distances, best[proven]), len(distances))

@@ -16,7 +16,7 @@ from ..metric_names import facts_of
 from ..statistics.bootstrap import FEWEST, Estimate, Replicates, draw_levels, interval
 from ..store.results import Results, as_results
 from ..thread_map import thread_map
-from .estimates import EXTRAPOLATED, RunReplicates, estimate_row, is_extrapolated
+from .estimates import EXTRAPOLATED, GREY_HALF, RunReplicates, estimate_row, is_extrapolated
 from .groups import Knowledge, TableGroup, group_cells, of_kind, uneven_rows, worst_case_bias_note
 from .symbols import By, choose_symbols, drop_absent, is_of_distances, optional_symbols
 
@@ -178,7 +178,7 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
         *(worst_case_bias_note(groups) if by == "models" and any(map(is_worst, symbols)) else []),
         *_why_empty(outcomes, symbols),
         *_what_invalid_results_count_as(groups, symbols, intervals=drawn.bootstrap > 0),
-        *(_extrapolated(outcomes) if "D_half" in symbols else []),
+        *(_extrapolated(outcomes) if {"D_half", GREY_HALF} & {*symbols} else []),
         *(_why_no_interval(lines) if drawn.bootstrap else []),
     ]
     return Table(by, tuple(groups[0].labels), symbols, lines, tuple(findings))

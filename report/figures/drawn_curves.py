@@ -44,7 +44,7 @@ def draw_accuracy(make: type, width: float, curves: Curves) -> Any:
         axes.set_xlabel(f"{NORM_NAMES.get(norm, norm)} radius{unit}")
 
     titles = {key: key[0] + (f", {NORM_NAMES.get(key[1], key[1])}" if several else "") for key in panels}
-    return _draw_panels(make, width, titles, "accuracy", [*names, _CLEAN], draw)
+    return draw_panels(make, width, titles, "accuracy", [*names, _CLEAN], draw)
 
 
 def draw_passes(make: type, width: float, curves: DistanceCurves) -> Any:
@@ -65,7 +65,7 @@ def draw_passes(make: type, width: float, curves: DistanceCurves) -> Any:
     def draw(axes: Any, key: tuple[str, str]) -> None:
         for curve in panels[key]:
             name = curve_name(curve.labels)
-            look = {**_look(names.index(name)), "label": name}
+            look = {**look_of(names.index(name)), "label": name}
             known = np.isfinite(curve.median)
             passes, median = curve.passes[known], curve.median[known]
             axes.step(passes, median, where="post", **look)
@@ -84,7 +84,7 @@ def draw_passes(make: type, width: float, curves: DistanceCurves) -> Any:
         axes.set_ylabel(f"median {NORM_NAMES.get(key[1], key[1])} distance")
 
     titles = {key: key[0] for key in panels}
-    return _draw_panels(make, width, titles, "", names, draw)
+    return draw_panels(make, width, titles, "", names, draw)
 
 
 def curve_name(labels: Mapping[str, Any]) -> str:
@@ -95,7 +95,7 @@ def curve_name(labels: Mapping[str, Any]) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _draw_panels(
+def draw_panels(
     make: type,
     width: float,
     titles: Mapping[tuple[str, str], str],
@@ -103,7 +103,16 @@ def _draw_panels(
     names: Sequence[str],
     draw: Callable[[Any, tuple[str, str]], None],
 ) -> Any:
-    """Draw panels with one legend below them."""
+    """Draw panels with one legend below them.
+
+    Args:
+        make: Matplotlib's `Figure`.
+        width: inches.
+        titles: of each panel, by its key.
+        label: of the vertical axis; "" for none.
+        names: entries of the legend, in order.
+        draw: draws a panel.
+    """
     columns = min(len(titles), 3 if width >= _WIDE and len(titles) > 2 else 2 if width >= _WIDE else 1)
     rows = -(-len(titles) // columns)
     beside = max(1, int(width / (0.075 * max(map(len, names)) + 0.45)))
@@ -134,7 +143,7 @@ def _shift(curve: Curve, beside: Sequence[Curve]) -> float:
 
 
 def _draw_curve(axes: Any, curve: Curve, place: int, shift: float) -> None:
-    look = _look(place)
+    look = look_of(place)
     look["label"] = curve_name(curve.labels)
     if curve.kind == "points":
         from matplotlib.transforms import ScaledTranslation
@@ -161,7 +170,8 @@ def _draw_curve(axes: Any, curve: Curve, place: int, shift: float) -> None:
     axes.fill_between(curve.budgets, curve.low, curve.high, step="post", color=look["color"], alpha=0.18, linewidth=0)
 
 
-def _look(place: int) -> dict[str, Any]:
+def look_of(place: int) -> dict[str, Any]:
+    """Return the colour and the line of the curve at a place of the legend."""
     line = LINES[(place + place // len(COLOURS)) % len(LINES)]
     return {"color": COLOURS[place % len(COLOURS)], "linestyle": line}
 

@@ -1,17 +1,21 @@
 """Figures of a results folder by name, and their files."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ...engine.store.results import Results, as_results
 from ...engine.tables.budget_curves import build_curves
 from ...engine.tables.distance_curves import build_distance_curves
-from ...engine.tables.table import build_table
+from ...engine.tables.table import Table, build_table
 from ...engine.tables.transfer_table import build_transfer
 from ...errors import DavylampError, InvalidInput, UnknownName, Unsupported
+from ...metrics.confusion import PAPER_KS
 from .canvas import drawing, read_width, write_figure
 from .drawn_curves import draw_accuracy, draw_passes
+from .drawn_extremes import draw_extremes
+from .drawn_parameters import draw_parameters
 from .drawn_ranking import draw_ranking
 from .drawn_rates import draw_rates
 from .drawn_transfer import draw_transfer
@@ -19,7 +23,7 @@ from .drawn_transfer import draw_transfer
 Folder = str | Path
 
 
-def figure(
+def figure(  # noqa: PLR0913 - the noun by position, the choices by keyword
     folder: Folder,
     kind: str = "rates",
     *,
@@ -28,18 +32,21 @@ def figure(
     norm: str | None = None,
     models: list[str] | None = None,
     subjects: str = "models",
+    metric: str = "MR",
 ) -> Any:
     """Draw a figure of a results folder, at the width of a paper's column.
 
     Args:
         folder: results folder.
         kind: "accuracy" against the radius, "passes" against the median distance, "rates" of each attack and library,
-            "ranking", or "transfer" between models.
+            "ranking", "transfer" between models, "fr-at-k" (fooling rate against K), "thresholds" (QI_Wup against its
+            threshold), or "extremes" (the attacks that fool each model most and least often).
         width: "column" (3.25 in), "text" (6.75 in), or a length: "3.25in", "8.5cm", "246pt".
         style: "sans" or "serif".
-        norm: norm of the results, for accuracy, passes, rates and ranking; None for all norms.
-        models: names of models, for accuracy and passes; empty for all models.
+        norm: show this norm only; for accuracy, passes, rates and ranking.
+        models: show these models only; for accuracy, passes, fr-at-k, thresholds, extremes, and one model for rates.
         subjects: subjects of the ranking: "models", "attacks", "implementations", "defences".
+        metric: symbol of the metric of rates: "QI_Wup", "QI_Vis", "ALMS".
 
     Returns:
         A Matplotlib figure, to be saved with `savefig` or `write_figure`.
@@ -54,17 +61,19 @@ def figure(
         raise UnknownName("figure", kind, KINDS)
     inches = read_width(width)
     with drawing(style) as make:
-        return KINDS[kind](make, inches, folder, {"norm": norm, "models": models, "subjects": subjects})
+        return KINDS[kind](
+            make, inches, folder, {"norm": norm, "models": models, "subjects": subjects, "metric": metric}
+        )
 
 
 def write_figures(
     folder: Folder, kinds: list[str], path: Path, **options: Any
 ) -> tuple[list[Path], dict[str, DavylampError]]:
-    """Write figures: one kind to PATH, several kinds to NAME-KIND.pdf. Without kinds, write all possible figures.
+    """Write figures: one kind to PATH, several to NAME-KIND.pdf, and all usual kinds if none is given.
 
     Args:
         folder: results folder.
-        kinds: names from `KINDS`; empty for all kinds for which the folder has results.
+        kinds: names from `KINDS`; empty for all of `USUAL` that the folder has results for.
         path: file whose suffix selects the format.
         **options: options of `figure`.
 
@@ -75,7 +84,7 @@ def write_figures(
         DavylampError: As `figure`. Unsupported if no figure can be drawn.
     """
     written, missing = [], {}
-    for kind in kinds or KINDS:
+    for kind in kinds or USUAL:
         try:
             drawn = figure(folder, kind, **options)
         except (UnknownName, InvalidInput, Unsupported) as error:
@@ -99,9 +108,43 @@ def _passes(make: type, width: float, folder: Folder, chosen: Mapping[str, Any])
 
 
 def _rates(make: type, width: float, folder: Folder, chosen: Mapping[str, Any]) -> Any:
-    table = build_table(folder, metrics=["MR"])
+    metric, models = chosen["metric"], chosen["models"] or []
+    table = _shown(folder, chosen, [metric], by="pairs" if len(models) == 1 else "attacks")
+    return draw_rates(make, width, table, table.symbols[0])
+
+
+def _shown(folder: Folder, chosen: Mapping[str, Any], metrics: list[str], *, by: Any = "pairs") -> Table:
+    """Build a table of the chosen models and norm.
+
+    Raises:
+        UnknownName: If there is no such model.
+    """
+    table = build_table(folder, by=by, metrics=metrics)
+    if by == "pairs":
+        have = {str(row.labels["model"]) for row in table.rows}
+        for name in chosen["models"] or ():
+            if name not in have:
+                raise UnknownName("model", name, have)
     rows = [row for row in table.rows if chosen["norm"] in (None, row.labels["norm"])]
-    return draw_rates(make, width, type(table)(table.by, table.labels, table.symbols, tuple(rows), table.findings))
+    rows = [row for row in rows if by != "pairs" or not chosen["models"] or row.labels["model"] in chosen["models"]]
+    return replace(table, rows=tuple(rows))
+
+
+def _fr_at_k(make: type, width: float, folder: Folder, chosen: Mapping[str, Any]) -> Any:
+    symbols = {float(k): f"FR@{k}" for k in PAPER_KS}
+    return draw_parameters(
+        make, width, _shown(folder, chosen, list(symbols.values())), symbols, ("K", "fooling rate at K"), is_log=True
+    )
+
+
+def _thresholds(make: type, width: float, folder: Folder, chosen: Mapping[str, Any]) -> Any:
+    symbols = {tenth / 10: f"QI_Wup@{tenth / 10:g}" for tenth in range(1, 10)}
+    names = ("threshold of the Wu-Palmer similarity", "QI-Wup")
+    return draw_parameters(make, width, _shown(folder, chosen, list(symbols.values())), symbols, names)
+
+
+def _extremes(make: type, width: float, folder: Folder, chosen: Mapping[str, Any]) -> Any:
+    return draw_extremes(make, width, _shown(folder, chosen, ["MR"]))
 
 
 def _ranking(make: type, width: float, folder: Folder, chosen: Mapping[str, Any]) -> Any:
@@ -129,4 +172,8 @@ KINDS: Mapping[str, Callable[[type, float, Folder, Mapping[str, Any]], Any]] = {
     "rates": _rates,
     "ranking": _ranking,
     "transfer": _transfer,
+    "fr-at-k": _fr_at_k,
+    "thresholds": _thresholds,
+    "extremes": _extremes,
 }
+USUAL = ("accuracy", "passes", "rates", "ranking", "transfer")

@@ -34,6 +34,7 @@ _GROUPS = (
 )
 _COUNTED = ("knowledge", "models", "attacks", "cells", "failed", "images", "violations")
 _NAMES = ("model", "attack", "implementation", "examples", "setting of the defence")
+_UNITS = {"D_half": "pixels in [0, 1]", "D_half@grey": "grey levels"}  # of distances, in the legend of a table
 _MEANS = {
     "attacks": "mean over models",
     "models": "mean over attacks",
@@ -295,6 +296,7 @@ def _common_count(estimates: Sequence[Estimate]) -> int:
 def _legend(symbols: Sequence[str], counts: Mapping[str, int] = {}) -> list[str]:
     """Return the title of each symbol, with the number of images if all rows have the same."""
     titles = {symbol: record.title for symbol in symbols if (record := record_of(symbol))}
+    titles |= {symbol: f"{titles[symbol]} ({_UNITS[symbol]})" for symbol in _UNITS if symbol in titles and counts}
     titles |= {symbol: f"{title}, n = {counts[symbol]}" for symbol, title in titles.items() if counts.get(symbol)}
     if not titles:
         return []

@@ -11,6 +11,7 @@ from davylamp import metrics
 from davylamp.adapters.display_text import format_radius
 from davylamp.engine.statistics.bootstrap import resample
 from davylamp.engine.tables.budget_curves import build_curves, round_budgets
+from davylamp.engine.tables.table import build_table
 from davylamp.errors import InvalidInput, Unavailable, UnknownName, Unsupported
 
 N = 50
@@ -229,3 +230,19 @@ def test_large_folders_are_resampled_in_groups():
     counts = resample(30_000, 150, 0)
     assert counts.shape == (151, 30_000)
     assert (counts.sum(1) == 30_000).all()
+
+
+def test_a_table_has_the_half_distortion_in_grey_levels_too(writer, subject):
+    l2, linf = sizes(0), sizes(1)
+    writer.cell(subject, "foolbox:ddn", CLEAN, fool(1), LABELS, sizes=l2, AED=l2 / math.sqrt(192), **SMALLEST)
+    writer.cell(subject, "foolbox:cw", CLEAN, fool(1), LABELS, sizes=linf, norm="linf", epsilon=None)
+    writer.cell(subject, "foolbox:ead-l1", CLEAN, fool(1), LABELS, sizes=l2, norm="l1", epsilon=None)
+    rows = build_table(writer.store.folder, by="pairs", metrics=["D_half", "D_half@grey"], bootstrap=50).rows
+    got = {row.labels["norm"]: row.metrics for row in rows}
+    for norm, distances, scale in (("l2", l2, 255 / math.sqrt(192)), ("linf", linf, 255)):
+        expected = metrics.half_distortion(falls(distances, 1)).value
+        assert got[norm]["D_half"].value == pytest.approx(expected)
+        assert got[norm]["D_half@grey"].value == pytest.approx(scale * expected)
+        assert got[norm]["D_half@grey"].low == pytest.approx(scale * got[norm]["D_half"].low)
+    assert math.isnan(got["l1"]["D_half@grey"].value)
+    assert got["l1"]["D_half"].value > 0

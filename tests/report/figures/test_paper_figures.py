@@ -16,6 +16,7 @@ from davylamp.engine.tables.transfer_table import TransferTable
 from davylamp.errors import InvalidInput, UnknownName, Unsupported
 from davylamp.report.figures.canvas import COLOURS, drawing, read_width, write_figure
 from davylamp.report.figures.drawn_curves import draw_passes
+from davylamp.report.figures.drawn_extremes import mark_extremes
 from davylamp.report.figures.drawn_transfer import draw_transfer
 
 
@@ -146,3 +147,59 @@ def test_the_command_writes_what_there_is(run, folder, tmp_path):
     code, _, err = run("figure", folder, "transfer", "-o", "two.pdf")
     assert code == 1
     assert len(err.strip().splitlines()) == 1
+
+
+def test_another_metric_is_drawn_of_one_model(folder):
+    table = build_table(folder, by="pairs", metrics=["QNC_F"])
+    model = str(table.rows[-1].labels["model"])
+    known = sorted(row.metrics["QNC_F"].value for row in table.rows if row.labels["model"] == model)
+    (axes,) = davylamp.figure(folder, "rates", metric="QNC_F", models=[model]).axes
+    assert sorted(float(container[0].get_xdata()[0]) for container in axes.containers) == pytest.approx(known)
+    assert known[0] < known[-1]
+    assert axes.get_xlabel().startswith("QNC_F")
+    with pytest.raises(UnknownName, match="unknown model 'none'"):
+        davylamp.figure(folder, "rates", models=["none"])
+
+
+def test_the_fooling_rate_at_k_falls_along_a_line_of_the_table(folder):
+    drawn = davylamp.figure(folder, "fr-at-k", norm="linf")
+    symbols = [f"FR@{k}" for k in (1, 2, 5)]
+    table = build_table(folder, by="pairs", metrics=symbols)
+    for axes in drawn.axes:
+        rows = [row for row in table.rows if row.labels["model"] == axes.get_title(loc="left")]
+        rows = [row for row in rows if row.labels["norm"] == "linf"]
+        lines = [container[0] for container in axes.containers]
+        assert len(lines) == len(rows) > 0
+        expected = sorted([row.metrics[symbol].value for symbol in symbols] for row in rows)
+        assert sorted(line.get_ydata().tolist()[:3] for line in lines) == [pytest.approx(each) for each in expected]
+        assert all(line.get_xdata().tolist()[:3] == [1, 2, 5] for line in lines)
+        assert axes.get_xscale() == "log"
+
+
+def test_thresholds_need_a_hierarchy(folder):
+    with pytest.raises(Unsupported):
+        davylamp.figure(folder, "thresholds")
+
+
+def test_extremes_are_the_highest_and_lowest_rates(folder):
+    assert mark_extremes({"a": 0.9, "b": 0.1, "c": 0.5, "d": 0.4}, 3) == {
+        "a": "\u26051", "c": "\u26052", "b": "\u26061", "d": "\u26062"
+    }  # fmt: skip
+    seven = {name: place / 10 for place, name in enumerate("abcdefg")}
+    assert mark_extremes(seven, 3) == {
+        "g": "\u26051", "f": "\u26052", "e": "\u26053", "a": "\u26061", "b": "\u26062", "c": "\u26063"
+    }  # fmt: skip
+    assert mark_extremes({"a": 0.5, "b": 0.5, "c": 0.5}, 3) == {}
+    assert mark_extremes({"a": 0.5}, 3) == {}
+    (axes,) = davylamp.figure(folder, "extremes").axes
+    table = build_table(folder, by="pairs", metrics=["MR"])
+    models = list(dict.fromkeys(row.labels["model"] for row in table.rows))
+    assert [label.get_text() for label in axes.get_yticklabels()] == models
+    for down, model in enumerate(models):
+        rates = [row.metrics["MR"].value for row in table.rows if row.labels["model"] == model]
+        best = [text for text in texts_at(axes, down) if text == "\u26051"]
+        assert len(best) == (rates.count(max(rates)) if len({*rates}) > 1 else 0)
+
+
+def texts_at(axes, down):
+    return [text.get_text() for text in axes.texts if text.get_position()[1] == down]
