@@ -93,7 +93,7 @@ def print_comparison(
     heads = ("implementation", "n", rate, "95 % interval", "8-bit", *_ROW_COLUMNS, "known issues")
     chosen = format_cell(dict(comparison.parameters)) or "each library's own parameters"
     about = f"{title}; {format_threat_model(comparison.threat_model)}; {chosen}; seed {comparison.seed}"
-    print_table(about, heads, cells, console, order=order)
+    print_table(about, heads, cells, console, order=order, narrow=True)
     if comparison.pairs and console.verbose:
         heads = ("a", "b", "verdict", "n", "a - b", "interval", "p success", "p distance", "largest pixel difference")
         cells = [_pair_cells(pair) for pair in comparison.pairs]
@@ -123,7 +123,7 @@ def print_comparisons(
     heads = ("implementation", "n", rates, "95 % interval", "8-bit", *_ROW_COLUMNS, "known issues")
     cells = [_row_cells(row, comparison.success_metric) for _, comparison in comparisons for row in comparison.rows]
     order = ("n", rates, "95 % interval", "violations", "forwards", "s/image")
-    print_table("", heads, cells, console, order=order)
+    print_table("", heads, cells, console, order=order, narrow=True)
     for title, comparison in comparisons:
         console.print(title, style="bold")
         for line in (*_power_lines(comparison), *verdict_groups(comparison), *_range_text(comparison)):
