@@ -185,7 +185,7 @@ def _verdicts_text(pairs: Sequence[PairComparison]) -> str:
 
 def _power_lines(comparison: Comparison) -> list[str]:
     """Describe the detectable differences, in one line for all pairs that can be significant."""
-    judgements = [pair.judgement for pair in comparison.pairs]
+    judgements = [pair.judgement for pair in comparison.pairs_that_ran]
     able = dict.fromkeys((each.images, each.detectable) for each in judgements if each.can_be_significant)
     lines = list(dict.fromkeys(each.power for each in judgements if not each.can_be_significant))
     if len(able) == 1:
