@@ -91,13 +91,13 @@ def test_a_tag_of_another_version_is_no_release(tag, code):
 
 
 def test_zenodo_is_told_what_the_citation_says():
-    cited, told = read("CITATION.cff"), json.loads((ROOT / ".zenodo.json").read_text(encoding="utf-8"))
-    assert [each["name"] for each in told["creators"]] == [each["name"] for each in cited["authors"]]
+    cited, deposit = read("CITATION.cff"), json.loads((ROOT / ".zenodo.json").read_text(encoding="utf-8"))
+    assert [each["name"] for each in deposit["creators"]] == [each["name"] for each in cited["authors"]]
     for name in ("title", "license", "keywords"):
-        assert told[name] == cited[name], name
-    assert told["description"] == cited["abstract"]
-    assert told["upload_type"] == "software"
-    assert "version" not in told  # that of the tag
+        assert deposit[name] == cited[name], name
+    assert deposit["description"] == cited["abstract"]
+    assert deposit["upload_type"] == "software"
+    assert "version" not in deposit  # that of the tag
 
 
 def test_ci_builds_the_site_and_the_wheel():
