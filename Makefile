@@ -4,7 +4,7 @@ export PYTHONDONTWRITEBYTECODE := # what is compiled is kept: tests start many p
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test check docs wheel bench clean
+.PHONY: quickstart test check docs wheel try-wheel check-tag attach bench clean
 
 quickstart: $(VENV)/all
 	$(BIN)/davylamp quickstart
@@ -27,6 +27,19 @@ docs: $(VENV)/docs
 wheel: $(VENV)/wheel
 	rm -rf dist && $(BIN)/python -m build --no-isolation -o dist && $(BIN)/python -m build --no-isolation -o dist metrics
 	rm -rf metrics/*.egg-info && $(BIN)/python -m twine check --strict dist/*
+
+# The wheel as users get it: in an empty environment, with what pip installs for it. This downloads torch.
+try-wheel:
+	rm -rf build/try && $(PYTHON) -m venv build/try
+	build/try/bin/python -m pip install --quiet dist/*.whl
+	cd build && try/bin/davylamp quickstart -o try/quickstart && test -s try/quickstart/report.html
+
+# For a release: TAG is "v" and the version; its files are attached to it on GitHub.
+check-tag: $(VENV)/wheel
+	test "$$TAG" = "v$$($(BIN)/python -c 'import davylamp; print(davylamp.__version__)')"
+
+attach:
+	gh release create "$$TAG" dist/* --verify-tag --title "davylamp $$TAG" --notes "What changed: CHANGELOG.md"
 
 # QUICK=--quick shows that everything runs, and writes nothing.
 bench: $(VENV)/peers

@@ -1,6 +1,6 @@
 """`davylamp quickstart`: an offline tour of davylamp on embedded models and images, in about half a minute."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any
@@ -14,6 +14,7 @@ PLAIN, ROBUST = "demo:digits-cnn", "demo:digits-cnn-robust"
 DEFENDED = f"{PLAIN}+bit-depth:bits=3"
 MASKED = f"{DEFENDED},gradients=none"
 LIBRARIES = ("art", "cleverhans", "foolbox", "torchattack", "torchattacks")
+_NUMBERS = ("no", "one", "two", "three", "four", "five")
 EPSILON = 0.1
 SAME = {"steps": 20, "step_size": 0.0125, "random_start": False}  # matched parameters for all libraries
 
@@ -30,12 +31,13 @@ def quickstart(
     from ..api.evaluation import evaluate
     from ..report.text.console import open_page
 
+    libraries = _installed()
     evaluation = evaluate(
         [PLAIN, ROBUST, DEFENDED, MASKED],
         data=DATA,
         limit=IMAGES,
         attacks=["pgd"],
-        libraries=LIBRARIES,
+        libraries=libraries,
         defaults=True,
         norm="linf",
         epsilon=EPSILON,
@@ -50,15 +52,28 @@ def quickstart(
     with open_page(verbose=verbose) as console:
         head = f"PGD inside linf {EPSILON:g} on {IMAGES} handwritten digits ({DATA}); seed {seed}, {device}"
         console.print(head)
-        console.print(f"1. One attack with the defaults of five libraries, on {PLAIN}")
+        count = f"{_NUMBERS[len(libraries)]} {'library' if len(libraries) == 1 else 'libraries'}"
+        console.print(f"1. One attack with the defaults of {count}, on {PLAIN}")
         _print_libraries(evaluation, console)
-        for line in (*_matched(seed, device), "", *_models(evaluation), "", *_masked(evaluation)):
+        if absent := [name for name in LIBRARIES if name not in libraries]:
+            console.print(f"- not installed: {', '.join(absent)} (see `davylamp doctor`)")
+        for line in (*_matched(libraries, seed, device), "", *_models(evaluation), "", *_masked(evaluation)):
             console.print(line)
         console.print(f"Report: {page}   (open it in a browser; it needs no network)")
         console.print("Next:")
         console.print(f"  davylamp robust-accuracy {ROBUST} --data {DATA} --limit 50")
         console.print(f"  davylamp check {quote(str(out))}")
         console.print("  davylamp compare cw")
+
+
+def _installed() -> tuple[str, ...]:
+    """Return the installed ones of the libraries. Raises MissingLibrary if there are none."""
+    from ..adapters.catalogue.lookup import find_library, require_library
+
+    installed = tuple(name for name in LIBRARIES if find_library(name).is_installed)
+    if not installed:
+        require_library("foolbox")
+    return installed
 
 
 def _begin(evaluation: Any) -> Any:
@@ -96,7 +111,7 @@ def _print_libraries(evaluation: Any, console: Any) -> None:
         console.print(f"- {warning}")
 
 
-def _matched(seed: int, device: str) -> Iterator[str]:
+def _matched(libraries: Sequence[str], seed: int, device: str) -> Iterator[str]:
     """Compare the attack with matched parameters in every library."""
     from ..adapters.data.datasets import load_data
     from ..adapters.models.zoo.load import load_model
@@ -105,7 +120,7 @@ def _matched(seed: int, device: str) -> Iterator[str]:
 
     images, labels, _ = load_data(DATA, limit=IMAGES)
     model = load_model(PLAIN, device)
-    rules: dict[str, Any] = {"norm": "linf", "epsilon": EPSILON, "libraries": LIBRARIES, "seed": seed}
+    rules: dict[str, Any] = {"norm": "linf", "epsilon": EPSILON, "libraries": libraries, "seed": seed}
     matched = compare("pgd", model, images, labels, **rules, **SAME)
     shares = matched.to_frame()["MR"]
     ends = " to ".join(dict.fromkeys(f"{share:.2f}" for share in (shares.min(), shares.max())))

@@ -1,6 +1,8 @@
 """Names from before 0.2.0 are the same objects as the new ones, and warn."""
 
+import re
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 import torch
@@ -25,6 +27,18 @@ RENAMED = [
     ("davylamp.scoring", "place_newcomer", "place_new_subject"),
     ("davylamp.scoring", "plain_mean", "mean_response"),
 ]
+
+
+def test_the_page_on_stability_lists_the_modules_with_public_names_and_its_example_warns():
+    text = (Path(__file__).parent.parent / "docs/api-stability.md").read_text(encoding="utf-8")
+    (row,) = re.findall(r"^\| names in `__all__` of (.*?), with", text, re.MULTILINE)
+    modules = {name.strip("`") for name in re.findall(r"`[\w.]+`", row)}
+    assert modules == {"davylamp", *(f"davylamp.{part}" for part in ("adapters", "engine", "metrics", "scoring"))}
+    assert all(import_module(name).__all__ for name in modules)
+    (expression,) = re.findall(r"^>>> davylamp\.(\w+)$", text, re.MULTILINE)
+    (sentence,) = re.findall(r"^DeprecationWarning: (.*)$", text, re.MULTILINE)
+    with pytest.warns(DeprecationWarning, match=f"^{re.escape(sentence)}$"):
+        getattr(davylamp, expression)
 
 
 @pytest.mark.parametrize(("module", "old", "new"), RENAMED)

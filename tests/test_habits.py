@@ -1,6 +1,10 @@
 """The pages about the project itself: they name what is there, and agree with what is installed."""
 
+import json
+import os
 import re
+import subprocess
+import sys
 from importlib.metadata import metadata
 from pathlib import Path
 
@@ -63,6 +67,37 @@ def test_the_version_is_said_once():
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert 'version = { attr = "davylamp.__version__" }' in text
     assert not re.search(r'^version = "', text, re.MULTILINE)
+
+
+def test_a_release_runs_targets_of_the_makefile_and_attaches_what_was_tried():
+    steps = [step["run"] for step in read(".github/workflows/release.yml")["jobs"]["release"]["steps"] if "run" in step]
+    assert steps == [f"make {each}" for each in ("check-tag", "wheel", "try-wheel", "attach")]
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = dict(re.findall(r"^([\w-]+):[^\n]*\n((?:\t[^\n]*\n)+)", makefile, re.MULTILINE))
+    assert {step.split()[1] for step in steps} <= {*targets}
+    assert "pip install --quiet dist/*.whl" in targets["try-wheel"]  # the wheel, with nothing but what it requires
+    assert "davylamp quickstart" in targets["try-wheel"]
+    assert "--no-deps" not in targets["try-wheel"]
+    assert "--editable" not in targets["try-wheel"]
+    assert "dist/*" in targets["attach"]
+
+
+@pytest.mark.parametrize(("tag", "code"), [(f"v{davylamp.__version__}", 0), (davylamp.__version__, 2), ("v9.9.9", 2)])
+def test_a_tag_of_another_version_is_no_release(tag, code):
+    (line,) = re.findall(r"^check-tag:.*\n\t(.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    shown = line.replace("$(BIN)/python", sys.executable).replace("$$", "$")
+    done = subprocess.run(["bash", "-c", shown], env={**os.environ, "TAG": tag}, cwd=ROOT.anchor, check=False)
+    assert bool(done.returncode) == bool(code)
+
+
+def test_zenodo_is_told_what_the_citation_says():
+    cited, deposit = read("CITATION.cff"), json.loads((ROOT / ".zenodo.json").read_text(encoding="utf-8"))
+    assert [each["name"] for each in deposit["creators"]] == [each["name"] for each in cited["authors"]]
+    for name in ("title", "license", "keywords"):
+        assert deposit[name] == cited[name], name
+    assert deposit["description"] == cited["abstract"]
+    assert deposit["upload_type"] == "software"
+    assert "version" not in deposit  # that of the tag
 
 
 def test_ci_builds_the_site_and_the_wheel():

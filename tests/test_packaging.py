@@ -6,9 +6,14 @@ from pathlib import Path
 
 import pytest
 
+import davylamp
+
 ROOT = Path(__file__).parent.parent
+RECIPE = ROOT / "recipe/recipe.yaml"
+CONDA = {"torch": "pytorch"}  # packages that have another name there
 
 tomllib = pytest.importorskip("tomllib", reason="Python 3.10 has no TOML reader; 3.11 and later check this")
+yaml = pytest.importorskip("yaml")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
@@ -47,3 +52,36 @@ def test_every_dependency_has_a_lower_bound():
 def test_the_extras_that_errors_name_exist():
     extras = set(PROJECT["project"]["optional-dependencies"])
     assert {"art", "foolbox", "torchattacks", "demo", "ray", "all", "test"} <= extras
+
+
+def test_the_conda_recipe_requires_what_the_wheel_requires():
+    recipe, project = yaml.safe_load(RECIPE.read_text(encoding="utf-8")), PROJECT["project"]
+    assert recipe["context"]["version"] == davylamp.__version__
+    assert recipe["context"]["python_min"] == project["requires-python"].removeprefix(">=")
+    assert recipe["about"]["summary"] == project["description"]
+    assert recipe["about"]["license"] == project["license"]
+    (entry,) = recipe["build"]["python"]["entry_points"]
+    command, function = entry.split(" = ")
+    assert project["scripts"] == {command: function}
+    wanted = set()
+    for line in project["dependencies"]:  # the one for old Pythons, too: the package is for all of them
+        name, bound = re.split(r"(?=>)", line.split(";")[0].strip().lower())
+        wanted.add((CONDA.get(name, name), bound))
+    assert {tuple(line.split()) for line in recipe["requirements"]["run"][1:]} == wanted
+
+
+def test_the_conda_recipe_renders():
+    rattler_build = pytest.importorskip("rattler_build")
+    (variant,) = rattler_build.Stage0Recipe.from_file(str(RECIPE)).render()
+    assert davylamp.__version__ in str(variant)
+
+
+def test_what_the_quickstart_needs_is_required_without_an_extra():
+    """`.ci/installed` runs it with nothing else; this says at once what is missing."""
+    from davylamp.adapters.catalogue.lookup import find_library
+    from davylamp.commands.quickstart import LIBRARIES
+
+    required = {re.split("[>;]", line)[0] for line in PROJECT["project"]["dependencies"]}
+    offered = [name for name in LIBRARIES if find_library(name).distribution in required]
+    assert len(offered) >= 3
+    assert {"scikit-learn", "matplotlib"} <= required  # its images, and the drawings of its page

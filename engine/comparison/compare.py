@@ -79,6 +79,12 @@ class Comparison:
         return success_metric(self.threat_model)
 
     @property
+    def pairs_that_ran(self) -> list[PairComparison]:
+        """Pairs without an omitted implementation, for instance one whose library is not installed."""
+        omitted = {row.implementation.name for row in self.rows if row.excused}
+        return [pair for pair in self.pairs if not omitted & {pair.a, pair.b}]
+
+    @property
     def minimum_norm(self) -> bool:
         """Whether the attack is a minimum-norm attack, so that verdicts include distances."""
         return canonical_attack(self.rows[0].implementation).kind == "minimum-norm"
@@ -123,7 +129,7 @@ def verdict_groups(comparison: Comparison) -> list[str]:
     short = {each.name: each.library if alone else each.name for each in implementations}
     worse: dict[tuple[str, str], list[str]] = {}
     alike: dict[str, list[tuple[str, str]]] = {}
-    for pair in comparison.pairs:
+    for pair in comparison.pairs_that_ran:
         a, b, judgement = short.get(pair.a, pair.a), short.get(pair.b, pair.b), pair.judgement
         if pair.verdict == "weaker":
             worst, other = (a, b) if pair.weaker == pair.a else (b, a)

@@ -85,7 +85,7 @@ def print_comparison(comparison: Comparison, console: PlainConsole) -> None:
     chosen = format_cell(dict(comparison.parameters)) or "each library's own parameters"
     title = f"{comparison.attack} on {comparison.model}, {comparison.data}"
     about = f"{title}; {format_threat_model(comparison.threat_model)}; {chosen}; seed {comparison.seed}"
-    print_table(about, heads, cells, console, order=order)
+    print_table(about, heads, cells, console, order=order, narrow=True)
     if comparison.pairs and console.verbose:
         heads = ("a", "b", "verdict", "n", "a - b", "interval", "p success", "p distance", "largest pixel difference")
         cells = [_pair_cells(pair) for pair in comparison.pairs]
@@ -150,7 +150,7 @@ def _verdicts_text(pairs: Sequence[PairComparison]) -> str:
 
 def _power_lines(comparison: Comparison) -> list[str]:
     """Describe the detectable differences, in one line for all pairs that can be significant."""
-    judgements = [pair.judgement for pair in comparison.pairs]
+    judgements = [pair.judgement for pair in comparison.pairs_that_ran]
     able = dict.fromkeys((each.images, each.detectable) for each in judgements if each.can_be_significant)
     lines = list(dict.fromkeys(each.power for each in judgements if not each.can_be_significant))
     if len(able) == 1:

@@ -15,9 +15,22 @@ from rich.text import Text
 
 from ...adapters.display_text import counted
 from ...errors import UnknownName
-from .fit_to_terminal import Grid, Lines, Part, Rest, TableText, at_words, fit, short_name, shorten, whole_table
+from .fit_to_terminal import (
+    Grid,
+    Lines,
+    Part,
+    Rest,
+    TableText,
+    at_words,
+    fit,
+    fit_pipe,
+    short_name,
+    shorten,
+    whole_table,
+)
 
 _PLAIN_WIDTH = 10_000  # output to a pipe is neither wrapped nor cut
+_NARROW = 80  # columns of a terminal
 LONGEST = 38  # lines of a page, unless the user requests more
 KEPT = "\N{NO-BREAK SPACE}"  # printed as a space without a line break
 _HEADINGS = {"cells": "runs", "violations": "invalid", "passes": "queries"}
@@ -172,6 +185,7 @@ def print_table(  # noqa: PLR0913 - options of a table
     order: Sequence[str] = (),
     rest: Rest = "drop",
     common: Sequence[str] = (),
+    narrow: bool = False,
 ) -> list[str]:
     """Print a table: on a terminal the columns that fit, in a pipe all columns. Words are never broken.
 
@@ -186,6 +200,7 @@ def print_table(  # noqa: PLR0913 - options of a table
             row as "blocks" of lines.
         common: columns that are printed once above the table, as are keys, if that saves space and all rows have the
             same value.
+        narrow: whether a pipe gets only the columns of a terminal of 80 columns, too, unless the user requested more.
 
     Returns:
         Names of the printed columns.
@@ -219,6 +234,10 @@ def print_table(  # noqa: PLR0913 - options of a table
             [*page.left_out, *fitted.left_out],
             [*page.parts, *fitted.parts],
         )
+    elif narrow and not (page.columns or page.wide or page.verbose):
+        fitted = fit_pipe(table, _NARROW)
+        shown, page.left_out = fitted.shown, [*page.left_out, *fitted.left_out]
+        page.parts += fitted.parts
     else:
         page.parts.append(whole_table(table))
     if to.page is None:

@@ -208,6 +208,16 @@ def fit(table: TableText, width: int) -> FittedTable:
     return FittedTable(parts, shown, hidden)
 
 
+def fit_pipe(table: TableText, width: int) -> FittedTable:
+    """Return the columns of a terminal of a width, as a table without wrapped cells that is not wider."""
+    for narrower in range(width, 0, -2):  # the gaps between its columns are wider
+        fitted = fit(table, narrower)
+        grid = whole_table(table.part([table.names.index(name) for name in fitted.shown]))
+        if max(map(len, grid.plain())) <= width:
+            return replace(fitted, parts=(grid,))
+    return FittedTable((whole_table(table),), table.names)
+
+
 def short_name(text: str) -> str:
     """Shorten long lists of attacks in worst-case names to the first attack and the number of the others.
 

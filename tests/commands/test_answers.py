@@ -176,5 +176,5 @@ def test_groups_hold_every_pair_and_no_other(pairs, lines):
         return " and ".join(f"{each}:pgd" for each in text.split(" and ")) if text else ""
 
     made = [Pair(f"{a}:pgd", f"{b}:pgd", verdict, full("".join(more[:1])), *more[1:]) for a, b, verdict, *more in pairs]
-    comparison = type("C", (), {"rows": [Row(each) for each in "abc"], "pairs": made})
+    comparison = type("C", (), {"rows": [Row(each) for each in "abc"], "pairs": made, "pairs_that_ran": made})
     assert verdict_groups(comparison) == lines

@@ -1,6 +1,7 @@
 """The quickstart's numbers: a PGD written here finds them, and its folder and its page have the same."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -58,6 +59,15 @@ def test_the_terminal_says_what_is_in_the_folder_and_on_the_page(both):
         assert line.split()[1] == f"{kept:.2f}"
     assert shares.max() - shares.min() > 0.2
     assert {row["implementation"].text for row in page.table("agreement-rows")} == {*shares.index}
+
+
+def test_only_installed_libraries_are_run(monkeypatch):
+    """`.ci/installed` runs the whole of it where two of the five are missing."""
+    from davylamp.adapters.catalogue import lookup
+
+    assert quickstart._installed() == quickstart.LIBRARIES
+    monkeypatch.setattr(lookup, "find_library", lambda name: SimpleNamespace(is_installed="torchattack" not in name))
+    assert quickstart._installed() == ("art", "cleverhans", "foolbox")
 
 
 def test_a_defence_without_gradients_is_not_called_robust(both):

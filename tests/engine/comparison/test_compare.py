@@ -2,16 +2,18 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
+import davylamp
 from davylamp.adapters import AttackResult, Classifier, ThreatModel, find_implementation, implementations_of
 from davylamp.adapters.running.judge import perturbation_distances
 from davylamp.adapters.running.targets import choose_targets
 from davylamp.engine import ImplementationResult, choose_threat_model, compare, default_epsilon
 from davylamp.engine.checks.verdicts import judge_comparison, judge_two
-from davylamp.engine.comparison.compare import contender, matched_parameters, measure
+from davylamp.engine.comparison.compare import contender, matched_parameters, measure, verdict_groups
 from davylamp.errors import InvalidInput, UnknownName, Unsupported
 from davylamp.intervals import proportion_interval
 from davylamp.report.text.comparison import comparison_csv, comparison_json
@@ -175,6 +177,19 @@ def test_the_numbers_of_a_row_are_those_of_its_result(digits):
     assert row.metrics["AED"] == pytest.approx(delta.square().flatten(1).mean(1).sqrt().mean().item(), rel=1e-5)
     assert row.metrics["l2_median"] == pytest.approx(delta.flatten(1).norm(dim=1).quantile(0.5).item(), rel=1e-5)
     assert row.metrics["backwards_median"] == 1
+
+
+def test_a_library_that_is_not_installed_is_in_no_verdict(digits):
+    case = digits.first(8)
+    libraries = ["art", "foolbox", "torchattacks"]
+    whole = davylamp.compare(
+        "pgd", case.classifier, case.inputs, case.labels, epsilon=0.1, libraries=libraries, steps=2
+    )
+    assert len(whole.pairs_that_ran) == len(whole.pairs) == 3
+    first, *others = whole.rows
+    absent = replace(whole, rows=(replace(first, metrics={}, error="not installed", excused=True), *others))
+    assert [(pair.a, pair.b) for pair in absent.pairs_that_ran] == [tuple(row.implementation.name for row in others)]
+    assert first.implementation.library not in " ".join(verdict_groups(absent))
 
 
 def test_a_library_without_a_parameter_says_so(digits):

@@ -2,6 +2,7 @@
 
 import io
 import random
+import re
 
 import pytest
 from rich.console import Console
@@ -186,3 +187,25 @@ def test_a_line_goes_on_under_its_first_word():
 )
 def test_ends_have_the_digits_of_their_width(numbers, text):
     assert interval_text(*numbers) == text
+
+
+def test_a_narrow_table_is_not_wider_in_a_pipe_than_80_columns_unless_more_is_requested(capsys):
+    columns = [f"column {n}" for n in range(12)]
+    rows = [[f"value {n}" for n in range(12)]] * 2
+    with open_page() as console:
+        shown = print_table("", columns, rows, console, narrow=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines[:3])) <= 80
+    assert shown == columns[: len(shown)]
+    assert 4 <= len(shown) < 12
+    assert set(columns) - set(shown) == set(re.findall(r"column \d+", lines[-1]))
+    for options in ({"wide": True}, {"verbose": True}):
+        with open_page(**options) as console:
+            assert print_table("", columns, rows, console, narrow=True) == columns
+        capsys.readouterr()
+
+
+def test_an_old_word_is_printed_as_the_new_one_and_chooses_it(capsys):
+    with open_page(["violations"]) as console:
+        print_table("", ["model", "cells", "violations"], [["a", 1, 2]], console)
+    assert capsys.readouterr().out.split() == ["model", "invalid", "a", "2"]
