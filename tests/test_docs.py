@@ -92,7 +92,7 @@ def test_every_page_is_on_the_site():
     assert {name for name in listed if not name.startswith("generated/")} == written - {"index.md"}
     faces = {"davylamp", "davylamp.adapters", "davylamp.engine", "davylamp.metrics", "davylamp.scoring"}
     lists = {"commands", "attacks/index", "known-issues", "metrics/index", "reproductions", "files/CONTRIBUTING"}
-    lists |= {"parameters", "indicators", "results-folder", "configuration", "presets"}
+    lists |= {"parameters", "indicators", "results-folder", "configuration", "presets", "paper-coverage"}
     made = lists | {f"api/{face}" for face in faces}
     assert {name for name in listed if name.startswith("generated/")} == {f"generated/{name}.md" for name in made}
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import attack_pages
+import capabilities
 import command_page
 import metric_pages
 import notebooks
@@ -34,6 +35,7 @@ def write_all(folder: Path) -> None:
         **reference_pages.render_all(),
         "commands.md": command_page.render(),
         "reproductions.md": reproduction_page.render(),
+        "paper-coverage.md": capabilities.render(),
         **_faces(),
         **notebooks.render_all(DOCS / "tutorials"),
         **_neighbours(),
