@@ -61,7 +61,9 @@ def _unknown_names(command: str, params: dict[str, Any]) -> list[str]:
     attacks = [name for part in params.get("attacks") or [] for name in re.split(r"[,()]", part) if name]
     if command in ("compare", "attacks"):
         attacks = [params["attack"]] if params["attack"] else []
-    symbols = [symbol for part in params.get("metric") or [] for symbol in re.split(r",(?!\w+=)", part)]
+    given = params.get("metric") or []
+    given = [given] if isinstance(given, str) else given
+    symbols = [symbol for part in given for symbol in re.split(r",(?!\w+=)", part)]
     if command == "metrics" and params["name"]:
         symbols = [params["name"]]
     symbols = [symbol for symbol in symbols if not (symbols_named(symbol) or record_of(symbol) or _is_group(symbol))]
