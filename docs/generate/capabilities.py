@@ -49,8 +49,8 @@ def render() -> str:
         # What the papers have
 
         Every capability of the five papers that davylamp takes its methods from, the command for it, and the test that
-        runs it. Published tables and figures have [a list of their own](reproductions.md). Capital words in commands
-        stand for your files.
+        runs it. A table or figure that is computed again is listed in [Reproductions](reproductions.md), too. Words in
+        capitals stand for models, files and folders of yours.
     """)
     text += table(["state", "meaning"], list(STATES.items())) + "\n"
     counts = {paper: Counter(row["state"] for row in rows) for paper, rows in papers.items()}
