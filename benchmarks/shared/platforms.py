@@ -20,7 +20,7 @@ from .paper_numbers import load_published
 from .paper_table import Options
 
 _OURS = "davylamp"
-_COUNTED = "counted now from davylamp's own lists, as `davylamp list`, `defences` and `metrics` show them"
+_COUNTED = "counted now from davylamp's own lists, as `davylamp attacks`, `defences` and `metrics` show them"
 
 
 def _count_defences() -> int:
