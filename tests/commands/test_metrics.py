@@ -81,3 +81,42 @@ def test_names_with_a_parameter_and_beside_the_metrics():
     assert resolve_symbols(names) == (
         *("FR@10", "QI_Wup@0.5", "RA", "l2", "AMD", "AED", "APCR", "MR@3", "my.py:f", "Nothing"),
     )
+
+
+# Table I of AISafety, its marks copied: the metrics of each row, and which of its columns are marked.
+TABLE_1 = """
+KMNCov NBCov SNACov | adversarial corruption whitebox single
+ALD ASS PSD         | adversarial blackbox single
+CA                  | behaviour blackbox single
+AAW                 | behaviour adversarial whitebox blackbox single
+AAB                 | behaviour adversarial blackbox multiple
+ACAC ACTC NTE       | behaviour adversarial whitebox single
+mCE                 | behaviour corruption blackbox single
+RmCE mFR CAV        | behaviour corruption blackbox multiple
+CRR CSR CCV COS     | behaviour adversarial corruption blackbox multiple
+EBD NU              | adversarial corruption whitebox blackbox multiple
+EBD2 NS             | adversarial corruption blackbox multiple
+ENI                 | adversarial corruption whitebox single
+"""
+COLUMNS = {
+    "behaviour": "behaviour",
+    "adversarial": "adversarial attacks",
+    "corruption": "corruptions",
+    "whitebox": "white-box",
+    "blackbox": "black-box",
+    "single": "one model",
+    "multiple": "several models",
+}
+
+
+def test_the_taxonomy_is_that_of_aisafetys_table_1(run):
+    rows = [line.partition(" | ") for line in TABLE_1.strip().splitlines()]
+    marks = {symbol: {*marked.split()} for symbols, _, marked in rows for symbol in symbols.split()}
+    for known in json.loads(run("metrics", "--json")[1]):
+        said = known["taxonomy"]
+        assert bool(said) == (known["symbol"] in marks)
+        if said:
+            assert {name for name, words in COLUMNS.items() if words in said} == marks[known["symbol"]]
+            about_data = known["symbol"].endswith("Cov") or known["symbol"] in ("ALD", "ASS", "PSD")
+            assert said.startswith("data" if about_data else "model")
+    assert "taxonomy model, structure; " in " ".join(run("metrics", "EBD")[1].split())

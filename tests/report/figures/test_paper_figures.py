@@ -8,6 +8,8 @@ import pytest
 from matplotlib.colors import to_rgb
 
 import davylamp
+from davylamp.adapters.data.datasets import Data
+from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
 from davylamp.engine.statistics.bootstrap import Estimate
 from davylamp.engine.tables.budget_curves import build_curves
 from davylamp.engine.tables.distance_curves import DistanceCurve, DistanceCurves
@@ -18,6 +20,7 @@ from davylamp.report.figures.canvas import COLOURS, drawing, read_width, write_f
 from davylamp.report.figures.drawn_curves import draw_passes
 from davylamp.report.figures.drawn_extremes import mark_extremes
 from davylamp.report.figures.drawn_transfer import draw_transfer
+from davylamp.tools.speed.synthetic_results import write_results
 
 
 def texts(axes):
@@ -179,6 +182,44 @@ def test_the_fooling_rate_at_k_falls_along_a_line_of_the_table(folder):
 def test_thresholds_need_a_hierarchy(folder):
     with pytest.raises(Unsupported):
         davylamp.figure(folder, "thresholds")
+
+
+def test_semantic_confusion_rises_with_its_threshold(tmp_path):
+    """Of ImageNet's classes, by WordNet."""
+    write_results(tmp_path, models=("net",), attacks=("foolbox:pgd", "foolbox:cw"), images=12, side=8, pooled=True)
+    (axes,) = davylamp.figure(tmp_path, "thresholds").axes
+    thresholds = [tenth / 10 for tenth in range(1, 10)]
+    table = build_table(tmp_path, by="pairs", metrics=[f"QI_Wup@{each:g}" for each in thresholds])
+    expected = sorted([each.value for each in row.metrics.values()] for row in table.rows)
+    lines = [container[0] for container in axes.containers]
+    assert sorted(line.get_ydata().tolist() for line in lines) == [pytest.approx(each) for each in expected]
+    assert len(lines) == 2
+    for line in lines:
+        assert line.get_xdata().tolist() == pytest.approx(thresholds)
+        heights = line.get_ydata().tolist()
+        assert heights == sorted(heights)
+        assert heights[0] < heights[-1]
+
+
+def test_learning_rates_are_lines_of_their_own(digits, tmp_path):
+    rates = (0.02, 0.1)
+    attacks = tuple(
+        AttackChoice("foolbox:cw", "l2", parameters={"steps": 9, "initial_const": 9.0, "learning_rate": rate})
+        for rate in rates
+    )
+    data = Data(digits.inputs, digits.labels, [str(place) for place in range(len(digits.labels))])
+    plan = make_plan(Config(attacks=attacks), models={"cnn": digits.classifier}, data=data)
+    evaluate(plan, ResultsStore(tmp_path))
+    drawn = davylamp.figure(tmp_path, "fr-at-k")
+    (axes,) = drawn.axes
+    (legend,) = drawn.legends
+    names = sorted(text.get_text() for text in legend.get_texts())
+    assert [name.rpartition("learning_rate")[2].strip(" =") for name in names] == ["0.02", "0.1"]
+    table = build_table(tmp_path, by="pairs", metrics=["FR@1", "FR@2", "FR@5"])
+    expected = sorted([each.value for each in row.metrics.values()] for row in table.rows)
+    drawn_values = sorted(container[0].get_ydata().tolist()[:3] for container in axes.containers)
+    assert drawn_values == [pytest.approx(each) for each in expected]
+    assert expected[0] != expected[1]
 
 
 def test_extremes_are_the_highest_and_lowest_rates(folder):

@@ -63,6 +63,19 @@ def test_a_card_has_a_box_for_each_picture_that_there_is(folder, left_out, pictu
     assert [len(re.findall(r'class="thumb ', card)) for card in cards] == [pictures] * 2
 
 
+def test_a_card_says_the_class_before_and_after_the_attack(folder):
+    from davylamp.engine import load
+    from davylamp.report.sections.gallery import write_gallery
+
+    gallery, *_ = write_gallery(read_folder(folder), []).blocks
+    records = load(folder).set_index(["model", "implementation", "image"])
+    assert gallery.pictures
+    for picture in gallery.pictures:
+        record = records.loc[picture.model, re.split(r"[ ,]", picture.attack)[0], picture.image]
+        said = [int(number) for number in re.findall(r"(\d+)(?![\d%])", picture.lines[0])]
+        assert said == [record["label"], record["predicted"], record["adv_predicted"]]
+
+
 def test_the_page_needs_nothing_else(text, page):
     assert "default-src 'none'" in text
     for tag, attributes in page.elements:
