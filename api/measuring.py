@@ -480,7 +480,7 @@ def reproduce(
     table: PaperTable = find_table(name)
     limit = read_limit(limit)
     if quick and full:
-        raise InvalidInput("expected `quick` or `full`, got both")
+        raise InvalidInput("`quick` and `full` cannot be combined")
     asked = {"full": full or None, "models": models, "data": data, "rows": rows or None}
     asked |= {"limit": limit, "out": out, "device": device}
     given: dict[str, Any] = {option: value for option, value in asked.items() if value is not None}

@@ -471,9 +471,9 @@ def refuse_ignored(
         line = "`per` cannot be combined with scoring='canary' and subjects='defences': libraries are averaged"
         refuse(listed("per"), line, unless=not of_defences)
     else:
-        refuse(listed("propagate"), "`propagate` with scoring='canary': no other has two layers")
+        refuse(listed("propagate"), "`propagate` needs scoring='canary', which alone has two layers")
         ignored = listed("curve", "uncapped")
-        refuse(ignored, f"{ignored} with scoring='canary', which ranks metrics")
+        refuse(ignored, f"{ignored} cannot be used without scoring='canary', which ranks metrics")
         ignored = listed("model", "method", "items")
         refuse(
             ignored, f"{ignored} cannot be used without scoring='irt', got scoring='{scoring}'", unless=scoring == "irt"

@@ -35,8 +35,15 @@ pytest.register_assert_rewrite("tests.adapters.libraries.direct")  # so that its
 LONGEST = ("test_server_hostile.py", "test_ray_cluster.py")  # begun first, so that no worker waits for them
 
 
+ROOT = Path(__file__).parent
+QUICK = {ROOT / line for line in (ROOT / "quick_files.txt").read_text(encoding="utf-8").split()}
+
+
 def pytest_collection_modifyitems(items):
-    """Put the files with the longest tests first, each in its own order."""
+    """Mark the tests of quick files, and put the files with the longest tests first, each in its own order."""
+    for item in items:
+        if item.path in QUICK:
+            item.add_marker("quick")
     items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
 
 

@@ -344,3 +344,9 @@ def test_importing_a_part_loads_nothing_that_it_does_not_need(module, forbidden,
         return
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_quick_files_exist():
+    files = (ROOT / "tests" / "quick_files.txt").read_text(encoding="utf-8").split()
+    assert files == sorted(set(files))
+    assert [name for name in files if not (ROOT / "tests" / name).is_file()] == []

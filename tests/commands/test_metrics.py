@@ -57,7 +57,7 @@ def test_as_json_a_family_is_its_metrics(run):
     ("arguments", "message"),
     [
         (("metrics", "ssmi"), "unknown metric 'ssmi'; did you mean ASS?"),
-        (("metrics", "nothing"), "unknown metric 'nothing'; davylamp metrics lists them"),
+        (("metrics", "zzzz"), "unknown metric 'zzzz'; davylamp metrics lists them"),
         (("evaluate", "--metric", "mr"), "unknown metric 'mr'; MR needs no group: davylamp table FOLDER --metric MR"),
         (("evaluate", "--metric", "ebd"), "unknown metric 'ebd'; did you mean boundary?"),
     ],

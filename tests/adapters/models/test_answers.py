@@ -154,7 +154,7 @@ def test_what_is_said_and_is_not_so_is_one_line(end, said, words):
 def test_first_answers_that_mislead_are_one_line():
     misleading = Classifier(Ending(lambda z: softmax(z) if len(z) < 9 else z))
     misleading(IMAGES[:5])
-    with pytest.raises(InvalidInput, match="expected probabilities as in its first answers"):
+    with pytest.raises(InvalidInput, match="expected probabilities as in its first outputs"):
         misleading.check(IMAGES)
 
 

@@ -88,7 +88,7 @@ def test_only_images_that_the_model_gets_right_are_learned_from(digits, learned)
     assert again.digest == learned.digest
     other = fit_attack("art:uap", digits.classifier, digits.inputs[:6], labels[:6], RULES, seed=6, steps=1)
     assert other.digest != learned.digest
-    with pytest.raises(InvalidInput, match="none of the 10 images"):
+    with pytest.raises(InvalidInput, match="none of the 10 fit images"):
         fit_attack("art:uap", digits.classifier, digits.inputs[6:], labels[6:], RULES)
 
 
