@@ -295,7 +295,9 @@ def certify(
         model = add_version(model, version)
         asked, sigma = split_smoothed(model)
     if sigma is None:
-        raise InvalidInput("expected `sigma`, the standard deviation of the noise, with a module")
+        raise InvalidInput(
+            "expected `sigma`, the standard deviation of the noise, for a module: only a name can contain it"
+        )
     if not 0 < (deviation := read_number(sigma, "sigma")) < math.inf:
         raise InvalidInput(f"expected `sigma` above 0 and finite, got {deviation:g}")
     radii = tuple(read_numbers(radius, "radius") or (deviation * step for step in range(5)))

@@ -35,8 +35,9 @@ class _Part:
 class _PartInTurn(_Part):
     """Progress of a worst case, in which an image is finished as soon as one attack fools it.
 
-    Remaining images have not been fooled. In the running task, all remaining attacks will run on each of them,
-    independently of the passes used on other images. Later tasks are expected to cost the same as finished ones.
+    The images that remain in the running task have not been fooled so far. Each is therefore expected to need all
+    remaining attacks, however few passes the finished images needed. Images of later tasks are expected to need as
+    many passes as those of finished tasks.
     """
 
     def __init__(self, left: int, passes: float):

@@ -60,7 +60,9 @@ def reproduce(
     view.check(form)
     side = one_format({"grid": as_grid, "ours": only_ours, "published": only_published})
     if side and form == "json" and side != "published":
-        raise InvalidInput(f"--{side} and --json cannot be combined: --json has the labels of every number")
+        raise InvalidInput(
+            f"--{side} and --json cannot be combined: JSON always has every number, with its row and column"
+        )
     if listed and name is not None:
         raise InvalidInput(f"expected --list without a table, got {name}")
     if name is None:

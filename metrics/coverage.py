@@ -147,7 +147,9 @@ def top_k_coverage(layers: Sequence[Tensor], k: int, *, neurons: Neurons = "unit
     all_units = [neuron_values(layer, neurons, f"layers[{index}]") for index, layer in enumerate(layers)]
     widths = [units.shape[1] for units in all_units]
     if not 1 <= k <= min(widths, default=0):
-        raise ValueError(f"expected k from 1 to {min(widths, default=0)}, the smallest layer, got {k}")
+        raise ValueError(
+            f"expected k from 1 to {min(widths, default=0)}, the number of neurons of the smallest layer, got {k}"
+        )
     return as_float(torch.cat([most_active(units, k) for units in all_units]), all_units[0]).mean()
 
 

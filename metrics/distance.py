@@ -190,8 +190,8 @@ def relative_distortion(
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none", NaN where the image does not count or is black; a ratio of norms;
-        0 for equal images.
+        A scalar, or shape (N,) for "none": a ratio of norms; NaN where the image does not count or the clean image
+        is black, otherwise 0 for equal images.
 
     Raises:
         ValueError: if shapes, types or values are not as described.

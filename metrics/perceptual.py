@@ -182,7 +182,7 @@ def _gradient_difference(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
 
 
 def _framed_luma(inputs: Tensor, adv_inputs: Tensor) -> tuple[Tensor, float]:
-    """Return the luma of clean, then adversarial images, with a border of zeros, and its unit in levels.
+    """Return the luma of clean, then adversarial images, bordered with zeros, and the grey levels of 255 in its unit.
 
     The shape is (2 N, H + 2, W + 2).
     """

@@ -172,7 +172,11 @@ def near_symbols(name: str) -> list[str]:
 
 
 def record_of(symbol: str) -> Metric | None:
-    """Return the record of a symbol, alone, with a parameter ("FR@10", "NS@fc") or a reading ("NTE@all"), or None."""
+    """Return the metric of a symbol; None if no metric has it.
+
+    The symbol may include a parameter ("FR@10", "NS@fc") or the name of a different reading of the source
+    ("NTE@all").
+    """
     if symbol in METRICS:
         return METRICS[symbol]
     base, at, value = symbol.partition("@")

@@ -272,7 +272,7 @@ def _held(model: Model, images: Tensor, labels: Tensor, directions: Tensor, leng
 def _steps(
     model: Model, images: Tensor, labels: Tensor, targets: Tensor | None, step_size: float, limits: Tensor
 ) -> Tensor:
-    """Return the steps away from the labels, or towards the targets, until the model is wrong; NaN beyond the limit."""
+    """Return how many steps away from the labels, or towards the targets, fool the model; NaN beyond the limit."""
     steps = nan_where_undefined(limits, torch.zeros_like(labels, dtype=torch.bool))
     left, moved, step = (limits >= 1).nonzero()[:, 0], images[limits >= 1], 0
     while len(left):

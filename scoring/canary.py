@@ -417,7 +417,10 @@ def _fit(responses: np.ndarray, model: ResponseModel, seed: int) -> IRTFit:
 
 
 def _propagated(layers: list[IRTFit], model: ResponseModel, seed: int) -> np.ndarray:
-    """Return second-layer abilities for draws of the first layer, pooled: multiple imputation (Rubin 1987)."""
+    """Return the abilities of the hierarchy's second layer, fitted to several posterior draws of the first and pooled.
+
+    This is multiple imputation (Rubin 1987).
+    """
     generator = np.random.default_rng(seed)
     pools = [layer.ability.reshape(-1, layer.ability.shape[2]) for layer in layers]
     pooled = []

@@ -145,7 +145,7 @@ def place_new_subject(  # noqa: PLR0913 - the data by position, the choices by k
     seen = ~np.isnan(answers)
     if answers.shape != values.shape[1:] or not seen.any():
         raise ValueError(
-            f"expected a response to at least one of {values.shape[1]} items, got {seen.sum()} of {answers.shape}"
+            f"expected shape {values.shape[1:]} with at least one response, got shape {answers.shape} with {seen.sum()}"
         )
     if not ((answers[seen] >= 0) & (answers[seen] <= 1)).all():
         raise ValueError(f"expected responses in [0, 1], got {answers[seen].min():g} to {answers[seen].max():g}")

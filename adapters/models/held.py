@@ -168,7 +168,8 @@ def naming_replaced() -> Iterator[None]:
             raise
         failure = f"{type(error).__name__}: {error}"
         raise Unsupported(
-            f"expected unmodified torch, got {', '.join(replaced)}, which then failed: {failure}"
+            f"expected unmodified torch, got replaced functions ({', '.join(replaced)}), with which a call failed: "
+            f"{failure}"
         ) from error
 
 

@@ -46,8 +46,8 @@ class QueryBudget:
     def allow_forward(self, owners: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
         """Return which rows may be queried, and which of these with a gradient, shape (rows,) bool each.
 
-        In their order, the rows of an image are granted while it has queries left, with a gradient if a further query
-        remains for it.
+        The rows of an image are granted in their order, as many as the image has queries left. Queries that then
+        remain pay for gradients of the granted rows, in the same order.
 
         Raises:
             QueryBudgetExhausted: if no image has any query left, or only exhausted images were queried in `IDLE_CALLS`

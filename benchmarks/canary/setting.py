@@ -20,11 +20,8 @@ from ..shared.paper_result import PaperLine
 from ..shared.paper_table import Options
 from ..shared.reproduction import Setting, Size, build_rows, lines_beside, run_setting
 
-_FORMS_FILE = Path(__file__).with_name("published_forms.py")
-# Symbol -> the metric of a file that computes the quantity of the paper's tables, where its text has another.
-PUBLISHED_FORMS_OF: Mapping[str, str] = {
-    symbol: f"{_FORMS_FILE}:{name}" for symbol, name in (("FDL", "low"), ("FDH", "high"), ("ALMS", "gradients"))
-}
+# Symbol -> the reading that has the quantity of the paper's tables, where its text has a different one.
+PUBLISHED_FORMS_OF: Mapping[str, str] = {"FDL": "FDL@published", "FDH": "FDH@published", "ALMS": "ALMS@chromatic"}
 SYMBOLS_OF_FORMS: Mapping[str, str] = {form: symbol for symbol, form in PUBLISHED_FORMS_OF.items()}
 PUBLISHED_FORMS = tuple(SYMBOLS_OF_FORMS)
 NAMES: Mapping[str, str] = {

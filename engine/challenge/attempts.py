@@ -80,7 +80,7 @@ class AttackOutcome:
 
     @property
     def title(self) -> str:
-        """Name of the attack, followed by its gradients or its source model if these are not the default."""
+        """Name of the attack, and how gradients pass the defence if not as usual; for a transfer, the source model."""
         via = f", gradients {self.gradients}" if self.gradients else ""
         return f"{self.attack}{via}" if self.part not in ("transfer",) else f"{self.attack} on {self.made_on}"
 

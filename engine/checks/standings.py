@@ -290,7 +290,7 @@ def _test(first: StandingRow, other: StandingRow, *, sided: bool) -> tuple[float
 
 
 def _difference(one: np.ndarray, two: np.ndarray) -> Any:
-    """Return one minus two; two infinite distances are equal."""
+    """Return `one` - `two`, and 0 where both are infinite."""
     with np.errstate(invalid="ignore"):
         return np.where(one == two, 0.0, one - two)
 

@@ -124,7 +124,10 @@ def protocol_error(group: TableGroup, data: str = "") -> str:
     name = data or named_test_set(group)
     if name not in DATA:
         images = group.parts[0][0].cell.subject.data
-        return f"its images are {images}, not those of {', '.join(DATA)}; say which if they are (--test-set)"
+        known = ", ".join(DATA)
+        return (
+            f"its images are {images}; boards exist for {known}. If the images are of one of these, name it: --test-set"
+        )
     if labels["targeted"] or group.parts[0][0].cell.pixels:
         return "its attacks are targeted, or judged on 8 bits, and the published ones are not"
     if find_board(group, data) is None:

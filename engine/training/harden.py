@@ -145,7 +145,8 @@ def _read_finished(path: Path, spec: dict[str, Any], classifier: Classifier) -> 
     for word, value in spec.items():
         if stored.card.get(word) != value:
             raise InvalidInput(
-                f"{path} exists and belongs to a different training ({word}); choose a different file for `out`"
+                f"{path} exists and was written by a training run with a different {word}; choose a different file for "
+                "`out`"
             )
     student = TrainableModel(classifier)
     student.model.load_state_dict(stored.weights)

@@ -15,7 +15,7 @@ from .settings import NORMS, TrainingSettings
 
 
 class Prepared(NamedTuple):
-    """A prepared training. `chosen` describes the choices that davylamp made."""
+    """The images and settings of a training run. `chosen` describes the choices that davylamp made."""
 
     training: Data
     held_out: Data

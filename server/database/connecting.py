@@ -92,7 +92,7 @@ class Database:
                     _migrate(connection, stated)
         except (DBAPIError, SQLAlchemyError) as error:
             reason = str(error).splitlines()[0][:300]
-            raise Unavailable(f"expected a usable database, got one that responds: {reason}") from error
+            raise Unavailable(f"expected a usable database, got one that fails with: {reason}") from error
 
 
 def _migrate(connection: Connection, stated: int | None) -> None:

@@ -74,7 +74,7 @@ def test_refusals():
         boundary_coverage(activations, LOW[:2], HIGH[:2])
     with pytest.raises(ValueError, match="expected sections >= 1, got 0"):
         multisection_coverage(activations, LOW, HIGH, 0)
-    with pytest.raises(ValueError, match="expected k from 1 to 3, the smallest layer, got 4"):
+    with pytest.raises(ValueError, match="expected k from 1 to 3, the number of neurons of the smallest layer, got 4"):
         top_k_coverage([activations, torch.zeros(2, 9)], 4)
     with pytest.raises(ValueError, match="expected k from 1 to 0"):
         top_k_coverage([], 1)

@@ -137,8 +137,8 @@ def test_responses_of_one_image_widen_the_interval_by_how_many_were_answered():
 @pytest.mark.parametrize(
     ("newcomer", "name", "message"),
     [
-        (np.full(5, np.nan), "new", "expected a response to at least one of 5 items"),
-        (np.ones(4), "new", "expected a response to at least one of 5 items"),
+        (np.full(5, np.nan), "new", "with at least one response, got shape"),
+        (np.ones(4), "new", "with at least one response, got shape"),
         (np.full(5, 2.0), "new", "expected responses in"),
         (np.ones(5), "a", "expected 3 different subjects, a new one"),
     ],

@@ -58,7 +58,7 @@ def tremba(  # noqa: PLR0913 - the parameters of the attack, by keyword
         The image of the last point, shape (n, C, H, W).
 
     Raises:
-        ValueError: if the weights belong to different networks.
+        ValueError: if the weights are for networks of other shapes, for example for images of another size.
     """
     pairs = -(-samples // 2)
     encoder, decoder = (network.to(inputs).eval() for network in make_networks(inputs))
@@ -138,7 +138,7 @@ def fit_tremba(
 
 
 def apply_tremba(learned: Mapping[str, Tensor], inputs: Tensor, threat_model: ThreatModel) -> Tensor:
-    """Return the starting images of a search, from the encoder's points, without querying the model.
+    """Return a search's starting images, decoded from the encoder's output for each image. The model is not queried.
 
     Raises:
         ValueError: if the weights belong to different networks.

@@ -166,7 +166,7 @@ class _Answers:
     def _gradient(self, number: Any, gradient: Tensor) -> list[Tensor]:
         shape = self._kept.shape_of(number)
         if shape is None:
-            raise self._worker.refuse("expected the number of an output")
+            raise self._worker.refuse("expected the number of an earlier output that is still stored for its gradient")
         if gradient.shape != shape:
             raise self._worker.refuse(f"expected a gradient of shape {tuple(shape)}")
         return self._kept.gradient(number, gradient)

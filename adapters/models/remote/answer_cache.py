@@ -61,7 +61,7 @@ class AnswerCache:
             database.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", rows)
 
     def fingerprints(self, model: str) -> dict[str, np.ndarray]:
-        """Return a model's earlier fingerprints: outputs for the probe images by digest, (P, K) float64."""
+        """Return a model's earlier fingerprints by digest: each its outputs for the P probe images, (P, K) float64."""
         with self._open() as database:
             rows = database.execute("SELECT digest, answers, classes FROM fingerprints WHERE model = ?", (model,))
             return {digest: np.frombuffer(blob, np.float64).reshape(-1, classes) for digest, blob, classes in rows}
