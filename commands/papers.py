@@ -3,7 +3,7 @@
 import json
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -14,7 +14,7 @@ from .options import Json, one_format, split_models
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="file to write, refs.bib (default: standard output)")]
 
 
-class Kind(str, Enum):
+class Kind(str, Enum):  # Typer has no lists of Literal
     """Kinds of figures."""
 
     accuracy = "accuracy"
@@ -25,22 +25,6 @@ class Kind(str, Enum):
     fr_at_k = "fr-at-k"
     thresholds = "thresholds"
     extremes = "extremes"
-
-
-class FontFamily(str, Enum):
-    """Font families of figures."""
-
-    sans = "sans"
-    serif = "serif"
-
-
-class RankedKind(str, Enum):
-    """Kinds of ranked subjects."""
-
-    models = "models"
-    attacks = "attacks"
-    implementations = "implementations"
-    defences = "defences"
 
 
 def draw_figures(
@@ -56,7 +40,7 @@ def draw_figures(
     width: Annotated[
         str, typer.Option(help="width: column (3.25 in), text (6.75 in), or 3.5in, 8.5cm, 246pt")
     ] = "column",
-    style: Annotated[FontFamily, typer.Option(help="typeface, like Helvetica or like Times")] = FontFamily.sans,
+    style: Annotated[Literal["sans", "serif"], typer.Option(help="typeface, like Helvetica or like Times")] = "sans",
     norm: Annotated[
         str | None, typer.Option(help="accuracy, passes: only this norm: linf, l2, l1, l0 or unrestricted")
     ] = None,
@@ -64,7 +48,9 @@ def draw_figures(
         list[str] | None, typer.Option(help="all but ranking and transfer: only this model (repeatable)")
     ] = None,
     metric: Annotated[str, typer.Option(help="rates: metric from `davylamp metrics`: QI_Wup, QI_Vis, ALMS")] = "MR",
-    subjects: Annotated[RankedKind, typer.Option(help="ranking: what to rank")] = RankedKind.models,
+    subjects: Annotated[
+        Literal["models", "attacks", "implementations", "defences"], typer.Option(help="ranking: what to rank")
+    ] = "models",
 ) -> None:
     """Draw figures for a paper, with intervals, embedded fonts and colours that are legible in greyscale."""
     from ..report.figures.figure import write_figures
@@ -72,9 +58,10 @@ def draw_figures(
 
     if out.suffix.lower() not in (".pdf", ".svg", ".png"):
         raise InvalidInput(f"expected a file that ends in .pdf, .svg or .png, got {out}")
-    options = {"width": width, "style": style.value, "norm": norm, "subjects": subjects.value, "metric": metric}
-    asked = [kind.value for kind in kinds or []]
-    written, missing = write_figures(folder, asked, out, models=split_models(model), **options)
+    options = {"width": width, "style": style, "norm": norm, "subjects": subjects, "metric": metric}
+    written, missing = write_figures(
+        folder, [kind.value for kind in kinds or []], out, models=split_models(model), **options
+    )
     for path in written:
         make_console().print(str(path), highlight=False, markup=False, soft_wrap=True)
     for kind, why in missing.items():
