@@ -7,15 +7,16 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ..adapters.coercion import read_path
 from ..adapters.display_text import counted, duration
-from ..adapters.paths import expand_path
 from ..engine import ResultsStore
 from ..engine.finding import plain
 from ..engine.plan.plan import Plan
+from ..engine.query_estimates import is_guess
 from ..engine.run.cost_estimate import ModelCost, estimate_plan
 from ..errors import InvalidInput
 from .evaluation import evaluate
-from .measuring import robust_accuracy
+from .measuring import read_until, robust_accuracy
 from .verb_result import VerbResult
 
 _VERBS: tuple[Callable[..., Any], ...] = (evaluate, robust_accuracy)
@@ -55,14 +56,18 @@ def estimate(verb: Callable[..., Any], *arguments: Any, **keywords: Any) -> Verb
     def stop(planned: Any) -> AbstractContextManager[Any]:
         return _stop(planned if isinstance(planned, Plan) else planned.plan)
 
+    until = keywords.pop("until", None)
+    if until is not None:
+        read_until(until)
     with ExitStack() as stack:
         folder = keywords.get("out", "results" if verb is evaluate else None)
-        if folder is None or not expand_path(folder).exists():  # nothing is left behind
+        if folder is None or not read_path(folder, "a results folder").exists():  # nothing is left behind
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "results"
         try:
             verb(*arguments, **{**keywords, "out": folder, "progress": stop})
         except _PlanReady as ready:
-            return _result(ready.plan, estimate_plan(ready.plan, ResultsStore(folder)))
+            notes = () if until is None else ("all images, which is the most that `until` can need",)
+            return _result(ready.plan, estimate_plan(ready.plan, ResultsStore(folder)), notes)
     raise InvalidInput("the call ended before its plan was ready")
 
 
@@ -70,19 +75,21 @@ def _stop(plan: Plan) -> NoReturn:
     raise _PlanReady(plan)
 
 
-def _result(plan: Plan, costs: list[ModelCost]) -> VerbResult:
+def _result(plan: Plan, costs: list[ModelCost], more: tuple[str, ...]) -> VerbResult:
     runs, passes = sum(each.runs for each in costs), sum(each.passes for each in costs)
     timed = [each.seconds for each in costs if not math.isnan(each.seconds)]
     memory = max((each.memory for each in costs if not math.isnan(each.memory)), default=math.nan)
     price = sum(each.price for each in costs)
-    parts = [f"about {duration(sum(timed))}" if timed else "time unknown"]
+    parts = [f"about {duration(sum(timed))} of model passes" if timed else "time unknown"]
     parts += [f"at least {memory / 1e9:.1f} GB"] if not math.isnan(memory) else []
     parts += [f"price up to {price:.6g}"] if price else []
     finished = sum(each.finished for each in costs)
     reused = f", {finished} reused" if finished else ""
     headline = f"{', '.join(parts)}: {counted(runs, 'run')}{reused}, {passes:.3g} passes; nothing was run"
-    notes = [f"{each.model}: {each.note}" for each in costs if each.note]
+    notes = [*more, *(f"{each.model}: {each.note}" for each in costs if each.note)]
     notes += [f"omitted: {name}: {reason}" for name, reason in plan.failed.items()]
+    if guessed := dict.fromkeys(cell.attack for cell in plan.runs_in_this_part if is_guess(cell)):
+        notes.append(f"the queries of {', '.join(guessed)} are a rough guess: `max_queries` limits them")
     notes.append("passes if no image is fooled early, on one worker; without the libraries' own work and the metrics")
     rows = [each._asdict() for each in costs]
     total = {"seconds": sum(timed) if len(timed) == len(costs) else math.nan, "memory": memory, "price": price}

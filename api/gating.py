@@ -49,8 +49,9 @@ def gate(
 
     A requirement passes if its whole interval meets it, and fails if no value of the interval does; else there are too
     few images, or invalid results that may count either way. A run that failed or is unfinished can only lower a robust
-    accuracy, so it prevents a pass. Each requirement that is not met in truth passes with a probability of at most
-    2.5 %, and so does the gate, because every requirement has to pass.
+    accuracy, so it prevents a pass. A requirement on a rate that is not met in truth passes with a probability of
+    at most 2.5 %, and so does the gate, because every requirement has to pass; bootstrap intervals of other metrics
+    cover less with few images.
 
     Args:
         folder: made by `evaluate`, or its result.
@@ -98,6 +99,7 @@ def gate(
     listed = ", ".join(failing)
     if failing and strict:
         decisions.append(Decision("no failure indicator fails", "", "", "fail", detail=f"{listed}: see davylamp check"))
+    decisions = list({(each.requirement, each.model, each.threat): each for each in decisions}.values())
     decisions.sort(key=lambda each: VERDICTS.index(each.verdict))
     suspicious = f"{listed} may make these numbers too good: davylamp check {place}" if failing and not strict else ""
     return _result(decisions, str(place), requirements, tuple(filter(None, [suspicious, *outcomes.unsteady])))
@@ -172,8 +174,8 @@ def _decide(requirement: Requirement, row: _GateRow, outcomes: Results) -> Decis
         attacks=0 if is_clean else row.labels["attacks"],
     )
     missing = "" if is_clean else _missing(row, outcomes)
-    is_settled = decided == "fail" and requirement.is_lower_bound and is_worst(symbol)  # more attacks only lower it
-    if missing and not is_settled:
+    settled = "fail" if requirement.is_lower_bound else "pass"  # more attacks only lower a worst case
+    if missing and not (is_worst(symbol) and decided == settled):
         return replace(base, verdict="unfinished", detail=missing)
     if decided == "fail":
         return replace(base, detail=f"no value of its interval is {requirement.operator} {requirement.number:g}")
@@ -197,8 +199,10 @@ def _half_width(requirement: Requirement, ends: tuple[float, float], low: float,
 def _with_more_images(base: Decision, distance: float, half_width: float) -> Decision:
     """Return the decision "too few images" with how many more are needed."""
     images, more = base.images, None
+    if math.isnan(half_width) and images >= FEWEST:  # equal values, or a metric that has none
+        return replace(base, verdict="too few images", detail="it has no interval, by which a requirement is decided")
     if math.isnan(half_width):
-        more = max(FEWEST - images, 1)
+        more = FEWEST - images
     elif half_width > 0:
         more = images_to_separate(distance / half_width * _DEVIATIONS, images, _DEVIATIONS)[1]
     return _too_few(base, more)
@@ -244,10 +248,11 @@ def _decide_change(
         f"{symbol} >= baseline{loss}{at}", row.labels["model"], "" if is_clean else row.threat, "fail", attacks=0
     )
     other = _baseline_row(row, baseline, is_clean=is_clean)
-    pair, known, attacks = pair_with_baseline(symbol, (row.group, outcomes), (other, baseline))
+    pair, known, attacks, lost = pair_with_baseline(symbol, (row.group, outcomes), (other, baseline))
     images = pair.images + pair.left_out
     base = replace(base, **pair.difference._asdict(), images=images, attacks=attacks)
     missing = "" if is_clean else _missing(row, outcomes)
+    missing = missing or (f"attacks of the baseline that were not run here: {', '.join(lost)}" if lost else "")
     decided = change.decide(pair.difference.low, pair.difference.high)
     if missing:
         return replace(base, verdict="unfinished", detail=missing)

@@ -12,7 +12,7 @@ from torch import nn
 
 from ..adapters import Classifier, Implementation, canonical_attack
 from ..adapters.catalogue.lookup import accepts_parameter
-from ..adapters.coercion import read_int, read_list, read_mapping, read_radius, read_seed
+from ..adapters.coercion import read_int, read_list, read_mapping, read_radius, read_seed, read_text
 from ..adapters.data.datasets import Data
 from ..adapters.data.duplicates import note_fewer
 from ..adapters.models.images import check_labels
@@ -126,23 +126,28 @@ def robust_accuracy(
             device=device,
             out=None if out is None else expand_path(out),
             loading=loading_of(loading, [model] if isinstance(model, str) else (), out),
-            until=None if until is None else _read_until(until),
+            until=None if until is None else read_until(until),
             **({} if progress is None else {"progress": progress}),
         )
     return replace(measured, warnings=(*measured.warnings, *filter(None, [rounded])))
 
 
-def _read_until(text: str) -> StoppingRule:
+def read_until(text: str) -> StoppingRule:
     """Parse "RA >= 0.6" or "width <= 0.05". Raises InvalidInput."""
+    text = read_text(text, "`until` as text")
     name, _, number = (part.strip() for part in text.partition("<="))
     if name == "width":
         width = parse_number(number, f"the number in `until={text}`")
         if not 0 < width < 1:
             raise InvalidInput(f"expected a width inside (0, 1) in `until={text}`, got {number}")
         return StoppingRule(width=width)
-    requirement = parse_requirement(text)
+    wanted = f'expected "RA >= NUMBER" or "width <= NUMBER", got `until={text}`'
+    try:
+        requirement = parse_requirement(text)
+    except DavylampError as error:
+        raise InvalidInput(f"{wanted}: {error}") from error
     if requirement.symbol != "RA" or requirement.operator != ">=" or requirement.threat_model is not None:
-        raise InvalidInput(f'expected "RA >= NUMBER" or "width <= NUMBER", got `until={text}`')
+        raise InvalidInput(wanted)
     return StoppingRule(threshold=requirement.number)
 
 
@@ -330,7 +335,8 @@ def certify(
     headline = "{model} on {data}: noise {sigma:g}, {first} + {draws} draws, alpha {alpha:g}".format(**about)
     unusable = _not_finite(rows, settings["first"] + settings["draws"])
     notes = tuple(filter(None, (rounded, *fewer, classifier.output_note, unusable, traffic)))
-    return VerbResult(headline, lines, {**about, "images": rows, "certified_accuracy": lines}, notes, certificates)
+    document = {**about, "images": rows, "certified_accuracy": lines, "notes": list(notes)}
+    return VerbResult(headline, lines, document, notes, certificates)
 
 
 def _not_finite(rows: list[dict[str, Any]], draws: int) -> str:
@@ -427,7 +433,7 @@ def saturation(
     headline = "; ".join([*doubts, about])
     notes = [note for note in (rounded, traffic) if note]
     notes += [f"omitted: {row}: {reason}" for row, reason in failed.items()]
-    document = {"norm": norm, "rows": lines, "failed": failed, "notes": doubts}
+    document = {"norm": norm, "rows": lines, "failed": failed, "notes": [*doubts, *notes]}
     return VerbResult(headline, lines, document, tuple(notes))
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from ..adapters.coercion import read_int, read_text
 from ..engine.checks.check_folder import models_at_chance
 from ..engine.exchange.published_boards import (
     DATA,
@@ -21,7 +22,7 @@ from ..errors import UnknownName, Unsupported
 from .python_inputs import read_names
 from .verb_result import VerbResult
 
-NEIGHBOURS = 4  # entries on each side that are shown
+NEIGHBOURS, _MOST = 4, 10**6  # entries on each side that are shown
 
 
 def standing(
@@ -48,7 +49,8 @@ def standing(
         UnknownName: if there is no such test set or model.
         Unavailable: if there is no such folder, or no run in it.
     """
-    if test_set and test_set not in DATA:
+    neighbours = read_int(neighbours, "`neighbours` as a whole number from 1", 1, _MOST)
+    if read_text(test_set, "`test_set` as text") and test_set not in DATA:
         raise UnknownName("test set", test_set, DATA)
     outcomes, names = read_outcomes(folder), read_names(model, "model")
     check_models(outcomes, names)
@@ -72,6 +74,8 @@ def standing(
     placements.sort(key=lambda each: (each.board.title, each.rank))
     notes = [*([f"not placed: {line}" for line in refused]), snapshot_note({each.board for each in placements})]
     rows = [row for each in placements for row in _rows(each, neighbours)]
+    if doubtful := [row["model"] for row in rows if row["unreliable"]]:
+        notes.insert(0, f"AutoAttack may be unreliable for {', '.join(dict.fromkeys(doubtful))}: see `best known`")
     document = {"placements": [_document(each) for each in placements], "rows": rows, "notes": notes}
     return VerbResult("\n".join(map(_sentence, placements)), rows, plain(document), tuple(notes), tuple(placements))
 
@@ -102,6 +106,7 @@ def _rows(placement: BoardPlacement, count: int) -> list[dict[str, Any]]:
             "architecture": each.entry.architecture,
             "venue": each.entry.venue,
             "extra data": each.entry.additional_data,
+            "unreliable": each.entry.unreliable,
         }
         for each in nearest(placement, count)
     ]

@@ -50,7 +50,7 @@ def measure_model(
     given: dict[str, Any] = {"data": data, "norm": norm, "epsilon": epsilon, "limit": limit, "batch_size": batch_size}
     given |= {"seed": seed, "device": device, "out": out, **loading_keywords(how)}
     if estimate:
-        print_estimate(robust_accuracy, seen.of(model), as_json=as_json, **given)
+        print_estimate(robust_accuracy, seen.of(model), as_json=as_json, until=until, **given)
         return
     try:
         done = robust_accuracy(

@@ -173,6 +173,8 @@ def find_metrics(name: str) -> tuple[str, ...]:
         UnknownName: if no metric matches.
     """
     symbols = symbols_named(name)
+    if not symbols and (record := record_of(resolve_symbols([name])[0])):  # with a parameter or a reading
+        symbols = (record.symbol,)
     if not symbols or " " in name.strip():
         wanted = name.strip().casefold()
         symbols += tuple(symbol for symbol, record in METRICS.items() if wanted and wanted in record.title.casefold())

@@ -1,5 +1,6 @@
-"""Rough estimates of the queries per image, for the remaining time before any measurement."""
+"""Rough estimates of the queries per image: for the remaining time, and for the cost before anything runs."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,16 +8,19 @@ from ..adapters import Implementation, canonical_attack, library_defaults
 from ..errors import DavylampError
 from .attack_run import AttackRun
 
-_WITHOUT_STEPS = {"white-box": 1, "score-based": 500, "decision-based": 1000}
+_WITHOUT_STEPS = {"white-box": 1, "score-based": 500, "decision-based": 4000}
+_REPEATED = ("restarts", "binary_search_steps", "samples", "scales", "population", "trials")  # passes are per each
+_PER_TARGET, _TARGETS = ("apgd-t", "fab-t"), 9  # attacks that run once for each target class, and their usual number
 
 
-def expected_passes(row: Implementation, parameters: Mapping[str, Any], norm: str) -> float:
+def expected_passes(row: Implementation, parameters: Mapping[str, Any], norm: str, eot: int = 1) -> float:
     """Estimate the forward and backward passes per image, from the steps or typical values of the attack's kind.
 
     Args:
         row: the implementation.
         parameters: canonical parameters that are given.
         norm: norm of the threat model.
+        eot: samples of a random model in each pass.
     """
     try:
         known = {**library_defaults(row, norm), **parameters}
@@ -25,18 +29,33 @@ def expected_passes(row: Implementation, parameters: Mapping[str, Any], norm: st
     knowledge = canonical_attack(row).knowledge
     steps = known.get("steps")
     steps = float(steps) if isinstance(steps, (int, float)) else _WITHOUT_STEPS.get(knowledge, 1)
+    if isinstance(first := known.get("initial_evaluations"), int):  # HopSkipJump: first * sqrt(t) in step t
+        steps = sum(min(first * math.sqrt(step), known.get("max_evaluations", math.inf)) for step in _counted(steps))
     passes = steps * (2 if knowledge == "white-box" else 1)
-    for name in ("restarts", "binary_search_steps"):
+    for name in _REPEATED:
         passes *= known[name] if isinstance(known.get(name), int) else 1
+    if row.attack in _PER_TARGET:
+        passes *= max(known["candidates"] - 1 if isinstance(known.get("candidates"), int) else _TARGETS, 1)
+    passes *= eot
     most = known.get("max_queries")
     return max(1.0, min(passes, most) if isinstance(most, (int, float)) else passes)
+
+
+def _counted(steps: float) -> range:
+    return range(1, min(int(steps), 10_000) + 1)
+
+
+def is_guess(cell: AttackRun) -> bool:
+    """Whether the expected queries of a run are a guess: those of black-box attacks without a limit."""
+    is_open = cell.knowledge in ("score-based", "decision-based") and not cell.parameters.get("max_queries")
+    return is_open if cell.search.kind != "worst-case" else any(map(is_guess, cell.members))
 
 
 def estimate_queries(cell: AttackRun) -> float:
     """Estimate the passes per image of a run. For a worst case, no image is assumed to be fooled."""
     if cell.search.kind == "worst-case":
         return sum(map(estimate_queries, cell.members))
-    return expected_passes(cell.row, cell.parameters, cell.threat_model.norm) * cell.search.runs
+    return expected_passes(cell.row, cell.parameters, cell.threat_model.norm, cell.eot) * cell.search.runs
 
 
 def expected_work(plan: Any) -> dict[str, tuple[int, float]]:

@@ -291,7 +291,8 @@ def true_class_confidence_when_fooled(
         "all": Reading({"over": "all"}, "over all images"),
         "printed": Reading(
             {"over": "all", "of": "clean"},
-            "equation 11 as printed: the clean prediction minus the largest other one, over all images; -1 to 1",
+            "equation 11 as printed: the clean prediction minus the largest other one, over all images",
+            (-1, 1),
         ),
     },
 )

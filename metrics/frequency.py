@@ -1,5 +1,6 @@
 """Distribution of an image's change over low and high spatial frequencies."""
 
+import math
 from collections.abc import Callable
 from functools import lru_cache, partial
 from math import sqrt
@@ -25,7 +26,9 @@ Method = Literal["dwt", "published"]
 Band = Literal["low", "high"]
 READINGS = {
     "published": Reading({"method": "published"}, "as the paper's tables: a Gaussian filter of the Fourier transform"),
-    "formula": Reading({"normalisation": "formula"}, "the L2 norm without a divisor, as the paper prints it"),
+    "formula": Reading(
+        {"normalisation": "formula"}, "the L2 norm without a divisor, as the paper prints it", (0, math.inf)
+    ),
 }
 CUTOFF = 5.0  # of the published program's Gaussian filter, in cycles per image
 SMALL = 1e-5  # added by the published program to the divisor span, and to the high part

@@ -27,6 +27,7 @@ class Reading(NamedTuple):
 
     options: Mapping[str, Any]
     meaning: str
+    between: tuple[float, float] | None = None  # range, if it is not that of the metric
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,9 @@ def record_of(symbol: str) -> Metric | None:
     base, at, value = symbol.partition("@")
     for record in METRICS.values():
         if at and record.symbol == base and value in record.readings:
-            return record
+            reading = record.readings[value]
+            title, between = f"{record.title}, {reading.meaning}", reading.between or record.between
+            return replace(record, title=title, between=between)
         if at and record.parameter and record.symbol.partition("@")[0] == base:
             counts = value.isascii() and value.isdecimal() and int(value) > 0
             return record if counts or record.parameter != "k" else None

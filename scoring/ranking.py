@@ -24,6 +24,7 @@ VARIATIONAL = (
     "fitted by variational inference (svi), an approximation: in simulations of 20 to 200 subjects its 95 % intervals "
     "covered 91 to 98 % of the abilities"
 )
+_DECIMALS = 7  # of an ability: what lies behind them differs between processors, and decides no rank
 NOTICED = 1.1  # design effect from which a note is added
 
 
@@ -353,6 +354,8 @@ def make_ranking(  # noqa: PLR0913 - the draws by position, what is known of the
     Returns:
         The ranking.
     """
+    if fit:
+        score = np.round(score, _DECIMALS)
     plain = (1 - LEVEL) / 2
     expanded = tail_probability(images) if images else plain
     tail = plain if p_values is None else expanded

@@ -83,7 +83,7 @@ def test_every_reproduction_runs_and_says_what_it_is_compared_with(results, name
     assert result["labels"][:2] == ["other models", "other data"]
     assert document["source"] == load_published(result["table"])["source"]
     assert result["lines"]
-    assert result["images"] == (4 if name == "robic-table1" else 2)  # of two runs
+    assert result["images"] == 2
     assert {"readings", "left_out", "notes", "budget", "models", "data"} <= set(result)
     for line in result["lines"]:
         ours, theirs = {"row", "symbol", "ours", "low", "high", "n"}, {"published", "difference", "beside"}

@@ -48,7 +48,9 @@ def compare_coverage(table: str, options: Options) -> dict[str, Any]:
                     estimate = Estimate(value, math.nan, math.nan, len(examples))
                     lines += beside_both(run, table, symbol, model, f"{model}, {name}", estimate, attack=name)
         notes = ["n is the size of the test set; the paper's are of 10000 images: coverage grows with n"]
-        notes.append(f"neuron ranges are from {_known_name(run.plan.config.data) or 'the clean images'}")
+        known = _known_name(run.plan.config.data)
+        part = f"the first {_TRAINING} images of " if known.startswith("torchvision:") and not options.full else ""
+        notes.append(f"neuron ranges are from {part}{known or 'the clean images'}")
         if not _known_name(run.plan.config.data):
             notes[-1] += ", not from training images, which increases NBCov"
         return run.report(table, lines, readings=_READINGS, left_out=missing_rows(table, _ATTACKS), notes=notes)

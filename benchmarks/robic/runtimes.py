@@ -65,7 +65,7 @@ def compare_runtimes(published: str, options: Options) -> dict[str, Any]:
             left_out = dict.fromkeys(others, "no preset has its attacks")
             reading = {"seconds": "of the attacks of a benchmark together, per image, on this machine"}
             results.append(run.report(published, lines, readings=reading, left_out=left_out))
-    return join_results(results)
+    return {**join_results(results), "images": results[0]["images"]}  # both benchmarks are run on the same ones
 
 
 def _seconds(folder: Path, model: str) -> Estimate:

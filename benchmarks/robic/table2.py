@@ -25,6 +25,7 @@ _NAMES: Mapping[str, str] = {
     "timm:regnety_032": "RegNetY 032",
     "timm:seresnext50_32x4d": "SEResNeXt50 32x4d",
     "torchvision:vgg16": "VGG16",
+    "torchvision:vgg16:IMAGENET1K_V1": "VGG16",
     "timm:tf_efficientnet_b0_ap": "EfficientNet AdvProp",
     "timm:tf_efficientnet_b0.ap_in1k": "EfficientNet AdvProp",
     "timm:efficientnet_es": "EfficientNet EdgeTPU Small",
@@ -32,7 +33,6 @@ _NAMES: Mapping[str, str] = {
     "timm:tf_efficientnet_b0.ns_jft_in1k": "EfficientNet NoisyStudent",
     "timm:efficientnet_b0": "EfficientNet",
     "torchvision:resnet50:IMAGENET1K_V1": "ResNet50 (torchvision)",
-    "timm:resnet50": "ResNet50 (timm)",
 }
 # Part of a name -> the row of the same architecture, most specific first: other weights, or another library.
 _ARCHITECTURES: Mapping[str, str] = {
@@ -60,9 +60,8 @@ _ARCHITECTURES: Mapping[str, str] = {
 def recognise(model: str) -> Counterpart:
     """Return the row of a model: the network itself, or one of the same architecture that stands in for it."""
     plain = model.removesuffix(":DEFAULT")
-    named = _NAMES.get(plain) or _NAMES.get(plain.partition(".")[0])
-    if named:
-        return Counterpart(named, same=True)
+    if plain in _NAMES:
+        return Counterpart(_NAMES[plain], same=True)
     return Counterpart(next((paper for part, paper in _ARCHITECTURES.items() if part in model.lower()), ""))
 
 
@@ -112,10 +111,11 @@ def compare_knowledge(published: str, options: Options) -> dict[str, Any]:
             _line(run, table, cell.subject.model, _SYMBOLS[cell.attack], estimate)
             for cell, estimate in half_distortions(run)
         ]
-        halves = {symbol: [line.ours.value for line in lines if line.symbol == symbol] for symbol in _SYMBOLS.values()}
+        values = {(line.symbol, line.model): line.ours.value for line in lines}
+        halves = {each: [values.get((each, model), math.nan) for model in run.models] for each in _SYMBOLS.values()}
         theirs = [[row[symbol] for row in load_rows(table)] for symbol in halves]
         mine = _correlation(*halves.values())
-        count = len(run.models)
+        count = sum(all(map(math.isfinite, pair)) for pair in zip(*halves.values(), strict=True))
         lines.append(
             PaperLine("all models", "r", Estimate(mine, math.nan, math.nan, count), _correlation(*theirs), "Table 2")
         )

@@ -24,7 +24,7 @@ _COUNTED = "counted now from davylamp's own lists, as `davylamp attacks`, `defen
 
 
 def _count_defences() -> int:
-    """Return the number of defences: transformations of the input by name, and methods of training that defend."""
+    """Return the number of defences: by name (of the input or the model), and methods of training that defend."""
     inputs = {name.partition(":")[2] for name in DEFENCES}
     return len(inputs | {name for name in METHODS if not name.startswith("natural")})
 
@@ -46,7 +46,7 @@ _MARKS: Mapping[str, Callable[[], int]] = {
 _READINGS: Mapping[str, Mapping[str, str]] = {
     "canary_table3": {
         "attacks": "canonical attacks of all libraries; every one is for images",
-        "defences": "transformations of the input and methods of training, each once",
+        "defences": "transformations of the input, changes of the model, and methods of training, each once",
         "models": "embedded ones; models of torchvision, timm and RobustBench are loaded by name",
         "data_sets": "embedded samples",
         "frameworks": "not counted: PyTorch, ONNX and models behind HTTP run; the paper does not say what counts",

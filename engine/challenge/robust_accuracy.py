@@ -335,7 +335,7 @@ def _measure_until(
         chosen = order[place : place + size]
         block = Data(images.inputs[chosen], images.labels[chosen], [images.names[each] for each in chosen])
         # Blocks with different seeds: equal places in two blocks must not have equal random numbers.
-        seeded = replace(config, seeds=((config.seeds[0] + place) % _SEEDS,))
+        seeded = replace(config, limit=None, seeds=((config.seeds[0] + place) % _SEEDS,))
         parts.append(_measure(seeded, classifier, block, folder / f"block-{place // size + 1:04d}", progress))
         outcome, right = parts[-1].outcome, parts[-1].right
         clean.add(right)

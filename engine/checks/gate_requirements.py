@@ -138,7 +138,7 @@ def parse_requirement(text: str) -> Requirement:
 
 def pair_with_baseline(
     symbol: str, one: tuple[TableGroup, Results], other: tuple[TableGroup, Results]
-) -> tuple[PairVerdict, PairVerdict, int]:
+) -> tuple[PairVerdict, PairVerdict, int, list[str]]:
     """Compare a rate of a model with that of a baseline, on the same images and the attacks that both have.
 
     Args:
@@ -148,12 +148,12 @@ def pair_with_baseline(
 
     Returns:
         The comparison (its `difference` is the model's rate less the baseline's), the same without images whose result
-        is invalid, and the number of attacks.
+        is invalid, the number of attacks, and the attacks of the baseline that the model lacks.
 
     Raises:
         InvalidInput: if they have no image or no attack in common.
     """
-    attacks = 0
+    attacks, lost = 0, list[str]()
     (group, outcomes), (base, before) = one, other
     subjects = [each.parts[0][0].cell.subject for each in (group, base)]
     clean = [folder.clean[subject.key] for folder, subject in zip((outcomes, before), subjects, strict=True)]
@@ -166,6 +166,7 @@ def pair_with_baseline(
                 f"{', '.join(sorted({key[0] for key in met[0]}))} is in the baseline"
             )
         attacks = len({key[:-1] for key in shared})
+        lost = sorted({key[0] for key in met[1] - met[0]})
         values = [is_robust(row._replace(parts=restrict_parts(row, shared))) for row in (group, base)]
     elif symbol == "CA":
         values = [(each.columns["predicted"] == each.columns["label"]).astype(float) for each in clean]
@@ -175,7 +176,7 @@ def pair_with_baseline(
     known = ~np.isnan(first) & ~np.isnan(second)
     names = ("the model", "the baseline")
     both = compare_rates(names, first == 1, second == 1, undecided=~known)
-    return both, compare_rates(names, first[known] == 1, second[known] == 1), attacks
+    return both, compare_rates(names, first[known] == 1, second[known] == 1), attacks, lost
 
 
 def _shared_images(subjects: list[Any], clean: list[Any], values: list[np.ndarray]) -> list[np.ndarray]:

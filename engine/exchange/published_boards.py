@@ -10,6 +10,7 @@ from ...adapters import canonical_attack
 from ...adapters.display_text import format_radius, format_threat_labels
 from ...intervals import LEVEL, difference_bounds, proportion_interval
 from ..checks.standings import RobustnessEstimate, robust_accuracy_estimate
+from ..store.imported import PublishedRow
 from ..tables.groups import TableGroup
 
 SNAPSHOT = Path(__file__).with_name("robustbench_published.json")
@@ -20,30 +21,13 @@ STANDARD = {"apgd-ce": 100, "apgd-t": 100, "fab-t": 100, "square": 5000}
 AUTOATTACK = "torchattacks:autoattack@repaired"  # all four in one; others make fewer steps or have no FAB
 
 
-class BoardEntry(NamedTuple):
-    """A published model: names, accuracies from 0 to 1, and its images."""
-
-    model: str
-    data: str
-    norm: str
-    epsilon: float
-    images: int
-    clean: float
-    robust: float
-    autoattack: float
-    unreliable: bool
-    additional_data: bool
-    architecture: str
-    venue: str
-
-
 class PublishedBoard(NamedTuple):
     """Published entries of one protocol, the most robust under AutoAttack first."""
 
     data: str
     norm: str
     epsilon: float
-    entries: tuple[BoardEntry, ...]
+    entries: tuple[PublishedRow, ...]
 
     @property
     def title(self) -> str:
@@ -55,7 +39,7 @@ class Neighbour(NamedTuple):
     """A published entry with its rank, interval, and whether the images separate it from the model."""
 
     rank: int
-    entry: BoardEntry
+    entry: PublishedRow
     low: float
     high: float
     is_separated: bool
@@ -98,7 +82,9 @@ def read_snapshot() -> dict[str, Any]:
 def read_boards() -> tuple[PublishedBoard, ...]:
     """Return the boards of the snapshot."""
     snapshot = read_snapshot()
-    entries = [BoardEntry(**dict(zip(snapshot["columns"], row, strict=True))) for row in snapshot["rows"]]
+    about = {"source": snapshot["source"], "title": "", "authors": "", "link": "", "note": ""}
+    rows = (dict(zip(snapshot["columns"], row, strict=True)) for row in snapshot["rows"])
+    entries = [PublishedRow(**about, **row) for row in rows]
     boards = []
     for key in dict.fromkeys(map(_key, entries)):
         mine = sorted((each for each in entries if _key(each) == key), key=lambda each: (-each.autoattack, each.model))
@@ -108,7 +94,7 @@ def read_boards() -> tuple[PublishedBoard, ...]:
     return tuple(boards)
 
 
-def _key(entry: BoardEntry) -> tuple[str, str]:
+def _key(entry: PublishedRow) -> tuple[str, str]:
     return entry.data, entry.norm
 
 
@@ -130,6 +116,8 @@ def protocol_error(group: TableGroup, data: str = "") -> str:
         )
     if labels["targeted"] or group.parts[0][0].cell.pixels:
         return "its attacks are targeted, or judged on 8 bits, and the published ones are not"
+    if any(each.is_random for each in group.outcomes):
+        return "it is randomised, and AutoAttack's standard version is for deterministic models"
     if find_board(group, data) is None:
         return f"no board has {name} {format_threat_labels(labels)}; there are {known}"
     lacking = lacking_attacks(group)
@@ -151,9 +139,10 @@ def find_board(group: TableGroup, data: str = "") -> PublishedBoard | None:
 
 
 def lacking_attacks(group: TableGroup) -> list[str]:
-    """Return the attacks of AutoAttack's standard version that a row lacks, or has with fewer steps."""
+    """Return the attacks of AutoAttack's standard version that a row lacks, or has with fewer steps or queries."""
     met: dict[str, float] = {}
     members = [member for each in group.outcomes if not each.cell.surrogate for member in each.cell.members]
+    members = [each for each in members if each.parameters.get("max_queries") is None]
     for member in members:
         if member.row.name == AUTOATTACK and member.parameters.get("steps", STANDARD["apgd-ce"]) >= STANDARD["apgd-ce"]:
             return []

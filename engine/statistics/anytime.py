@@ -66,13 +66,22 @@ class _LowerBound:
 
     @property
     def value(self) -> float:
-        """The largest candidate below which all are excluded."""
-        if self.count == self.population:
-            return self.sum / self.count
+        """The bound: the largest candidate below which all are excluded, or what the values so far imply."""
+        known = 0.0 if self.population is None else self.sum / self.population
+        return known if self.count == self.population else float(max(self._excluded_below, known))
+
+    @property
+    def complement(self) -> float:
+        """1 - `value`, without its rounding: 1 - 0.9 is less than 0.1."""
+        known = 1.0 if self.population is None else (self.population - self.sum) / self.population
+        return known if self.count == self.population else float(min(1 - self._excluded_below, known))
+
+    @property
+    def _excluded_below(self) -> float:
+        """The largest candidate below which all are excluded by their wealth."""
         excluded = np.logaddexp(*self.log_wealth) - math.log(2) >= -math.log(self.alpha)
         first = int(np.argmin(excluded)) if not excluded.all() else len(_GRID)
-        bound = _GRID[first - 1] if first else 0.0
-        return float(max(bound, 0.0 if self.population is None else self.sum / self.population))
+        return float(_GRID[first - 1]) if first else 0.0
 
 
 class AnytimeMean:
@@ -121,7 +130,7 @@ class AnytimeMean:
     def interval(self) -> Interval:
         """The mean of the lower ends so far, and the interval; NaN and [0, 1] without images."""
         value = float(self._total[0]) / self.images if self.images else math.nan
-        return Interval(value, self._low.value, 1 - self._high.value)
+        return Interval(value, self._low.value, self._high.complement)
 
 
 class StoppingRule(NamedTuple):

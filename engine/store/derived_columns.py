@@ -144,7 +144,7 @@ def _labels_column(outcome: "RunResult", logits: Tensor | None, symbol: str) -> 
     answers = _answers(outcome)
     counting = ~np.isnan(_over_usable(outcome, np.ones(len(nothing))))
     if base == "CLASSES":
-        return np.where(counting, float(reached_classes(answers[torch.tensor(counting)])), np.nan)
+        return np.where(counting, float(reached_classes(answers[torch.tensor(counting)].double())), np.nan)
     if base != "WITHIN":
         return np.where(counting, demotion_rank(logits, answers, reduction="none").numpy(), np.nan)
     options = metric_parameter(symbol) if is_parametrised(symbol) else {}

@@ -118,8 +118,7 @@ def _implementations(
         known = about[outcome.cell.attack, outcome.cell.threat_model.norm].findings
         return TableCell(", ".join(known), title="; ".join(known.values()))
 
-    success = "proportion of these images that are fooled (MR) or classified as the target (TAS), with its "
-    "95 % interval"
+    success = "proportion of these images that are fooled (MR) or classified as the target (TAS); 95 % interval"
     columns = (
         ("model", folder.model),
         ("implementation", lambda outcome: outcome.cell.attack),

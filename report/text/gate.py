@@ -38,7 +38,7 @@ def gate_junit(decisions: Sequence[Decision]) -> str:
     counts = {"tests": len(decisions), "failures": failed, "errors": len(decisions) - failed - passed, "skipped": 0}
     suite = ET.Element("testsuite", {"name": "davylamp gate", **{name: str(n) for name, n in counts.items()}})
     for each in decisions:
-        names = {"classname": each.model or "davylamp", "name": each.requirement, "time": "0"}
+        names = {"classname": each.model or "davylamp", "name": f"{each.requirement}{_where(each)}", "time": "0"}
         case = ET.SubElement(suite, "testcase", {key: _printable(text) for key, text in names.items()})
         if each.verdict != "pass":
             about = {"type": each.verdict, "message": _printable(_sentence(each))}
@@ -72,7 +72,7 @@ def gate_sarif(decisions: Sequence[Decision], document: Mapping[str, Any], versi
                 "ruleIndex": rules.index(each.requirement),
                 "kind": kind,
                 "level": "error" if kind == "fail" else "none",  # section 3.27.10: none for every other kind
-                "message": {"text": _printable(f"{each.model}: {_sentence(each)}".removeprefix(": "))},
+                "message": {"text": _printable(f"{each.model}{_where(each)}: {_sentence(each)}".removeprefix(": "))},
                 "locations": [place],
                 "properties": each.document(),
             }

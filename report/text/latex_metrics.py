@@ -8,7 +8,7 @@ from typing import Any
 from ...engine.tables.table import Table, TableRow, is_given
 from ...metrics import record_of
 from ..citations.usage import CitedItem, split_model, used_metric
-from .console import format_cell
+from .console import format_cell, heading
 from .latex import NORMS, Cell, LatexStyle, LatexTable, Tex, decimals_of, escape, highest, radius_tex, write_latex
 from .latex_sources import cited_name, cited_text, versions_sentence
 
@@ -54,7 +54,7 @@ def table_latex(table: Table, versions: Mapping[str, str] | None = None, style: 
     many = f"{len(table.symbols)} metrics may be too wide for a page; choose some with --metric A,B"
     latex = LatexTable(
         name=table.by.replace(" ", "-"),
-        columns=(*names, *(Tex(NORMS[s]) if s in NORMS else s for s in table.symbols)),
+        columns=(*map(heading, names), *(Tex(NORMS[s]) if s in NORMS else s for s in table.symbols)),
         rows=rows,
         caption=[_titles(table, style), _said(table, same, style)],
         interval=r"95\,\% interval over images (Clopper--Pearson for shares, else expanded percentile bootstrap)",
@@ -113,7 +113,7 @@ def _said(table: Table, same: Sequence[str], style: LatexStyle) -> str:
     texts = []
     for name in same:
         value = _label(table.rows[0], name, style)
-        texts.append(f"{escape(name)} {escape(value) if isinstance(value, str) else value}")
+        texts.append(f"{escape(heading(name))} {escape(value) if isinstance(value, str) else value}")
     return f"In every row: {', '.join(texts)}." if texts else ""
 
 

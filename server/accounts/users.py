@@ -47,13 +47,18 @@ def add_user(session: Session, hasher: "PasswordHasher", name: str, password: st
     return _insert_user(session, name, hasher.hash(password), role)
 
 
-def _insert_user(session: Session, name: str, hashed: str, role: Role) -> UserRow:
+def _check_name(session: Session, name: str) -> None:
+    """Raise InvalidInput for an invalid name, or one that is taken."""
     if not NAME.fullmatch(name):
         raise InvalidInput(
             f"expected a name of at most 40 lowercase letters, digits, '.', '_' and '-', got {name[:60]!r}"
         )
     if session.scalar(select(UserRow.id).where(UserRow.name == name)) is not None or name == SYSTEM:
         raise InvalidInput(f"the name {name} is already taken")
+
+
+def _insert_user(session: Session, name: str, hashed: str, role: Role) -> UserRow:
+    _check_name(session, name)
     user = UserRow(name=name, password=hashed, role=role, active=True, created=time.time())
     session.add(user)
     session.flush()
@@ -108,6 +113,7 @@ def register_user(database: Database, hasher: "PasswordHasher", origin: Origin, 
     """
     with database.reading() as session:
         _check_registration(session, origin)
+        _check_name(session, origin.who)  # before the hash, which is work that a visitor must not be able to ask for
     check_password(password)
     with _HASHING:
         hashed = hasher.hash(password)

@@ -125,6 +125,8 @@ def _look_up(kind: Kind, name: str) -> None:
         defence, parameters, _ = parse_defence(name)
         if defence.takes_model and not _NAMED["model"].fullmatch(parameters[MEMBER]):  # neither files nor addresses
             raise InvalidInput(f"expected {defence.name}:MODEL with the name of a model that davylamp has")
+        if defence.takes_model:
+            _look_up("model", parameters[MEMBER])
     elif kind == "data":
         plain, _, corruption = name.partition("+")
         if plain not in dataset_name_patterns():

@@ -126,6 +126,7 @@ def _score(outcomes: Results, subjects: Subjects, *, of_defended: bool) -> Estim
     for run in outcomes.done:
         cell = run.cell
         about = (cell.title, cell.threat_model.norm, str(cell.threat_model.epsilon), str(cell.spec["parameters"]))
+        about += (cell.target,)
         if cell.subject.model in judged:
             parts.setdefault((cell.subject.model, "own", *about), []).append(
                 (run.results.robust, run.results.robust_at_most)

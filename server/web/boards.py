@@ -125,7 +125,8 @@ class Boards:
         self._busy: set[Any] = set()
 
     def show(self, viewer: Viewer, kind: BoardKind, filters: Filters) -> Board:
-        """Return the leaderboard for a viewer."""
+        """Return the leaderboard for a viewer. Raises InvalidInput for an invalid filter."""
+        chosen_cells(viewer, kind, filters)  # a fit in the background cannot report it
         with self.folder.database.reading() as session:
             rights = (private_scope(session, viewer), visibility_count(session))
             newest = session.execute(

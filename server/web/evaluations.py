@@ -28,7 +28,7 @@ def evaluations(visit: Page, sort: AskedSort = "newest") -> HTMLResponse:
     """Show the finished tasks with their overall scores."""
     with visit.folder.database.reading() as session:
         rows = list_evaluations(session, visit.viewer, sort)
-    return render(visit, "evaluations.html", rows=rows, sort=sort, sorts=SORTS, kinds=BOARDS)
+    return render(visit, "evaluations.html", rows=rows, shown=_SHOWN, sort=sort, sorts=SORTS, kinds=BOARDS)
 
 
 def list_evaluations(session: Session, viewer: Viewer, sort: Sort) -> list[dict[str, Any]]:

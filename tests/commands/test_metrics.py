@@ -120,3 +120,11 @@ def test_the_taxonomy_is_that_of_aisafetys_table_1(run):
             about_data = known["symbol"].endswith("Cov") or known["symbol"] in ("ALD", "ASS", "PSD")
             assert said.startswith("data" if about_data else "model")
     assert "taxonomy model, structure; " in " ".join(run("metrics", "EBD")[1].split())
+
+
+@pytest.mark.parametrize("name", ["NTE@all", "D_half@grey", "FDL@db4", "FR@10", "WITHIN@0-2"])
+def test_a_name_with_a_parameter_or_a_reading_shows_its_metric(run, name):
+    """The footer of every table refers to `davylamp metrics NAME` for these names."""
+    code, out, _ = run("metrics", name, "--json")
+    assert code == 0
+    assert json.loads(out)[0]["symbol"].partition("@")[0] == name.partition("@")[0]

@@ -142,6 +142,8 @@ def test_a_long_batch_gets_lines_before_an_image_is_done():
         ("foolbox:pgd", {"steps": 40, "max_queries": 30}, 30),
         ("torchattacks:fgsm", {}, 2),
         ("foolbox:cw", {"steps": 100, "binary_search_steps": 5}, 1000),
+        ("torchattacks:vmi-fgsm", {"steps": 10, "samples": 5}, 100),
+        ("pyautoattack:apgd-t", {"steps": 10, "restarts": 1, "candidates": 3}, 40),
     ],
 )
 def test_expected_passes(name, parameters, passes):
@@ -169,3 +171,12 @@ def test_a_terminal_gets_a_bar_over_what_is_left(monkeypatch):
     assert "foolbox:cw" in text
     assert "8/8" in text
     assert "left" in text
+
+
+def test_expected_queries_of_hopskipjump_grow_with_its_steps():
+    """Chen et al. 2020 evaluate the first number of points times sqrt(t) in step t; ART used 2508 for 10 steps."""
+    assert 1500 < expected_passes(find_implementation("art:hopskipjump"), {"steps": 10}, "l2") < 4000
+    few = {"steps": 4, "initial_evaluations": 10, "max_evaluations": 15}
+    assert expected_passes(find_implementation("foolbox:hopskipjump"), few, "l2") == pytest.approx(
+        10 + 14.14 + 15 + 15, abs=0.1
+    )

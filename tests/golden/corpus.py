@@ -228,11 +228,6 @@ def make(name: str, place: Path) -> Path:
     return out
 
 
-def made_by() -> dict[str, str]:
-    """What the last bit of a result hangs on: all folders are to be made where these are the same."""
-    return {"torch": torch.__version__, "instructions": torch.backends.cpu.get_cpu_capability()}
-
-
 def unpack(name: str, place: Path) -> Path:
     """A stored folder, in a place; where it is."""
     stored, inside = (FOLDERS / f"{name}.zip", place) if MADE[name] else (_OLD, place / name)
@@ -317,7 +312,6 @@ def main(what: str, names: list[str]) -> None:
             copy_inputs(Path(place))
             if what == "folders" and MADE[name]:
                 pack(make(name, Path(place)))
-                (FOLDERS / "made_by.json").write_text(json.dumps(made_by(), indent=1) + "\n", encoding="utf-8")
             elif what == "expected":
                 unpack(name, Path(place))
                 EXPECTED.mkdir(exist_ok=True)

@@ -142,3 +142,12 @@ def test_facts_name_metrics_and_values_that_there_are():
             assert getattr(record, name) in get_args(kinds[name]), (symbol, name)
         assert {*record.needs} <= {*get_args(Need)}
         assert {*record.tables, *record.only} <= {*get_args(Table)}
+
+
+def test_a_reading_has_a_title_and_a_range_that_are_its_own():
+    """Equation 11 of AISafety ranges over -1 to 1, and a norm without a divisor over all positive numbers."""
+    assert record_of("NTE").between == (0, 1)
+    assert record_of("NTE@printed").between == (-1, 1)
+    assert record_of("FDL@formula").between[1] == math.inf
+    assert record_of("AED@formula").title != record_of("AED").title
+    assert record_of("AED@formula").symbol == "AED"

@@ -167,3 +167,11 @@ def test_abilities_are_fitted_in_the_background(evaluate, visitor, embedded):
     assert "Ability (logits)" in page
     assert ">ability</th>" in page
     assert visitor.get("/?method=magic").status_code == 422
+
+
+@pytest.mark.parametrize("kind", ["models", "attacks", "defences"])
+@pytest.mark.parametrize("method", ["mean", "irt"])
+def test_an_invalid_filter_is_refused_for_each_method(visitor, kind, method):
+    """A fit in the background could only fail for ever, one thread for each request."""
+    asked = visitor.get(f"/api/v1/leaderboards/{kind}", params={"method": method, "knowledge": "nonsense"})
+    assert asked.status_code == 400

@@ -1,6 +1,7 @@
 """Pages: forms only from our own pages, nothing private anywhere, every text escaped, limits in front of all of it."""
 
 import re
+from unittest.mock import Mock
 from urllib.parse import quote
 
 import pytest
@@ -8,7 +9,10 @@ from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 from sqlalchemy import select
 
+from davylamp.errors import InvalidInput
+from davylamp.server.accounts.audit import Origin
 from davylamp.server.accounts.sessions import make_token
+from davylamp.server.accounts.users import open_registration, register_user
 from davylamp.server.database.records import AuditRow, CellRow, TaskRow, UserRow
 from davylamp.server.folder import ServerFolder, Settings
 from davylamp.server.tasks.submission import TaskRequest, submit
@@ -384,3 +388,14 @@ def again(line, folder, cell, monkeypatch):
         cli.main()
     assert not ended.value.code
     assert [path.name[:20] for path in (folder.path.parent / "again/cells").iterdir()] == [key]
+
+
+@pytest.mark.parametrize("name", ["alice", "BAD NAME!", "davylamp"])
+def test_a_name_that_cannot_be_registered_costs_no_hash(folder, users, name):
+    """Hashing is slow on purpose; visitors could keep others from signing in."""
+    with folder.database.writing() as session:
+        open_registration(session, is_open=True)
+    hasher = Mock()
+    with pytest.raises(InvalidInput):
+        register_user(folder.database, hasher, Origin(name, "127.0.0.1"), PASSWORD)
+    hasher.hash.assert_not_called()

@@ -6,6 +6,7 @@ from copy import deepcopy
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import prune
+from torch.nn.utils.parametrize import is_parametrized
 
 from ....errors import InvalidInput, ModelFailed, Unsupported
 from ...user_code_guard import one_line
@@ -113,10 +114,12 @@ def _weights(classifier: Classifier) -> Iterator[tuple[nn.Module, str]]:
     """Yield layers with the names of their weights: parameters of two or more dimensions, each once.
 
     Raises:
-        Unsupported: if there are none, as for a remote model or an ONNX file.
+        Unsupported: if there are none, as for a remote model or an ONNX file, or if they are computed from others.
     """
     seen: set[int] = set()
     for layer in classifier.modules():
+        if is_parametrized(layer):
+            raise Unsupported(f"expected plain weights, {classifier.name} computes some from others (weight_norm)")
         for name, parameter in layer.named_parameters(recurse=False):
             is_weight = name.endswith("weight") and parameter.ndim > 1 and parameter.is_floating_point()
             if is_weight and id(parameter) not in seen:

@@ -170,3 +170,9 @@ def test_mistakes_are_named():
     assert is_defence(f"ensemble:{LENET}")
     assert gradient_variants(f"{LENET}+ensemble:{ROBUST}") == {}
     assert {"torch:prune", "torch:quantise-weights", "davylamp:ensemble"} <= {*DEFENCES}
+
+
+def test_weights_that_are_computed_from_others_are_refused():
+    net = nn.Sequential(nn.Flatten(), nn.utils.parametrizations.weight_norm(nn.Linear(784, 10)))
+    with pytest.raises(Unsupported, match="weight_norm"):
+        defend(Classifier(net), "prune:amount=0.5")

@@ -267,3 +267,24 @@ def test_a_failing_indicator_is_named_and_strict_fails(writer):
     assert result.notes
     strict = davylamp.gate(writer.store.folder, "RA >= 0.01", strict=True)
     assert (strict.document["verdict"], strict.made[0].requirement) == ("fail", "no failure indicator fails")
+
+
+def test_a_metric_without_an_interval_is_not_decided_by_more_images(digits, tmp_path):
+    """Every example lies at the radius: AMD has one value on all images, and no bootstrap interval."""
+    out = tmp_path / "out"
+    davylamp.evaluate(
+        {"net": digits.classifier}, digits.inputs[:20], digits.labels[:20], attacks="foolbox:fgsm", epsilon=0.1, out=out
+    )
+    decided = davylamp.gate(out, "AMD <= 0.2").made[0]
+    assert (decided.verdict, decided.more) == ("too few images", None)
+    assert "interval" in decided.detail
+
+
+def test_an_attack_of_the_baseline_that_was_not_run_here_prevents_a_pass(writer):
+    """Without it the model could pass by running fewer attacks than before."""
+    before = again(writer, "before")
+    fill(before, 60, 100, attacks=("foolbox:pgd", "foolbox:fgsm"))
+    fill(writer, 90, 100)
+    change = davylamp.gate(writer.store.folder, "RA >= 0.1", against=before.store.folder, margin=0.1).made[0]
+    assert change.verdict == "unfinished"
+    assert "foolbox:fgsm" in change.detail

@@ -1,6 +1,7 @@
 """A result among RobustBench's published ones: refused unless of the same protocol, and ranked with an interval."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -23,7 +24,9 @@ EIGHT = 8 / 255
 CIFAR = "torchvision:cifar10"
 
 
-def fill(writer, robust, count, *, data=CIFAR, epsilon=EIGHT, norm="linf", steps=STANDARD, model="mine", target=""):
+def fill(
+    writer, robust, count, *, data=CIFAR, epsilon=EIGHT, norm="linf", steps=STANDARD, model="mine", target="", **limits
+):
     """A model that stays right on `robust` of `count` images, under the attacks of AutoAttack."""
     labels, logits = torch.zeros(count, dtype=torch.long), torch.tensor([[2.0, 0.0]]).repeat(count, 1)
     adv = logits.clone()
@@ -31,7 +34,7 @@ def fill(writer, robust, count, *, data=CIFAR, epsilon=EIGHT, norm="linf", steps
     subject = writer.clean(model, logits, labels, data=data)
     for attack, number in steps.items():
         name = attack if ":" in attack else f"pyautoattack:{attack}"
-        spec = {"parameters": {"steps": number}, "epsilon": epsilon, "norm": norm}
+        spec = {"parameters": {"steps": number, **limits}, "epsilon": epsilon, "norm": norm}
         spec |= {"target": target} if target else {}
         writer.cell(subject, name, logits, adv, labels, **spec)
     return writer.store.folder
@@ -76,6 +79,7 @@ def test_the_snapshot_says_where_it_is_from_and_under_which_licence():
         ({"steps": {"torchattacks:autoattack": 100}}, "apgd-ce, apgd-t, fab-t, square missing"),
         ({"steps": {"art:autoattack": 100}}, "missing or shorter"),
         ({"steps": {"torchattacks:autoattack@repaired": 10}}, "missing or shorter"),
+        ({"max_queries": 6}, "missing or shorter"),
     ],
 )
 def test_another_protocol_is_refused(writer, given, words):
@@ -124,7 +128,7 @@ def test_the_interval_of_the_rank_covers_the_true_rank():
     board = board_of("cifar100 linf 8/255")
     level, covered = 1 - 0.05 / 40, 0
     for _ in range(150):
-        entries = [board.entries[0]._replace(autoattack=random.binomial(10_000, p) / 10_000) for p in truth]
+        entries = [replace(board.entries[0], autoattack=random.binomial(10_000, p) / 10_000) for p in truth]
         drawn = PublishedBoard("cifar100", "linf", EIGHT, tuple(sorted(entries, key=lambda each: -each.autoattack)))
         mine = random.uniform(0.3, 0.7)
         hits = random.binomial(300, mine)

@@ -79,7 +79,20 @@ def test_robust_accuracy_has_one_too(still, tmp_path):
     net, images, labels = still
     result = davylamp.estimate(davylamp.robust_accuracy, net, images, labels, epsilon=0.1)
     assert result.document["runs"] == 1
-    assert result.made[0].passes > 12 * 100  # at least 100 steps of APGD for each image
+    davylamp.robust_accuracy(net, images, labels, epsilon=0.1, out=tmp_path / "out")
+    (measured,) = davylamp.load(tmp_path / "out").groupby("model")[["forwards", "backwards"]].sum().to_numpy()
+    assert result.made[0].passes - 12 == pytest.approx(measured.sum(), rel=0.15)
+
+
+def test_samples_of_a_random_model_multiply_the_passes(still, tmp_path):
+    net, images, labels = still
+    keywords = {"attacks": "torchattacks:pgd", "epsilon": 0.1, "steps": STEPS, "out": tmp_path / "out"}
+    random = davylamp.Classifier(net, random=True)
+    one, three = (
+        davylamp.estimate(davylamp.evaluate, random, images, labels, eot=eot, **keywords).made[0].passes
+        for eot in (1, 3)
+    )
+    assert (one, three) == (12 + 12 * 20, 12 + 3 * 12 * 20)
 
 
 def test_only_these_verbs_and_their_own_errors(still):

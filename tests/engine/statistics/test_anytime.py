@@ -74,6 +74,17 @@ def test_all_images_give_the_exact_mean():
     assert interval.high == pytest.approx(values.mean())
 
 
+@pytest.mark.parametrize("population", [10, 20, 30, 100])
+def test_no_rounding_decides_what_the_last_image_decides(population):
+    """All images but one are 0: the mean is 0 or 1 / population, which a bound of 1 - (1 - mean) misses by rounding."""
+    mean = AnytimeMean(population)
+    mean.add(np.zeros(population - 1))
+    assert not StoppingRule(threshold=1 / population).is_met(mean.interval)
+    mean.add([1.0])
+    assert mean.interval.low == mean.interval.high == 1 / population
+    assert StoppingRule(threshold=1 / population).is_met(mean.interval)
+
+
 def test_known_sums_bound_the_rest():
     """After 90 of 100 images that are all right, at least 90 % are; the bounds never leave [0, 1]."""
     assert interval_of([1.0] * 90, 100).low >= 0.9

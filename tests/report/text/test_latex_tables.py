@@ -72,7 +72,7 @@ def test_a_table_of_attacks(attacks, parse_latex):
         "its index the number of images",
         "best point estimate for the attack",
         "foolbox 3.3.4",
-        "In every row: violations 0.",
+        "In every row: invalid 0.",
     ):
         assert said in caption
     assert "timm" not in caption
@@ -83,7 +83,7 @@ def test_what_every_row_has_is_in_the_caption(attacks, parse_latex):
     two = replace(attacks, rows=attacks.rows[:2])
     caption, head, _ = parse_latex(table_latex(two))
     assert head[:2] == ["implementation", r"\multicolumn{2}{c}{MR}"]
-    assert r"In every row: norm $\ell_\infty$, epsilon $8/255$, violations 0." in caption
+    assert r"In every row: norm $\ell_\infty$, epsilon $8/255$, invalid 0." in caption
     caption, head, _ = parse_latex(table_latex(replace(attacks, rows=attacks.rows[:1])))
     assert head[:3] == ["implementation", "norm", "epsilon"]
     assert "In every row" not in caption
