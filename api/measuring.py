@@ -332,7 +332,10 @@ def certify(
     for row in rows:
         row["predicted"] = None if row["predicted"] < 0 else row["predicted"]
     about = {"model": name, "data": source if isinstance(source, str) else "given", **settings}
-    headline = "{model} on {data}: noise {sigma:g}, {first} + {draws} draws, alpha {alpha:g}".format(**about)
+    at = next((line for line in lines if line["radius"] > 0), lines[0])
+    answer = "certified accuracy {accuracy:.3f} [{low:.2f}, {high:.2f}] at l2 {radius:g}, n = {n}".format(**at)
+    how = "noise {sigma:g}, {first} + {draws} draws, alpha {alpha:g}".format(**about)
+    headline = f"{name} on {about['data']}: {answer}; {how}"
     unusable = _not_finite(rows, settings["first"] + settings["draws"])
     notes = tuple(filter(None, (rounded, *fewer, classifier.output_note, unusable, traffic)))
     document = {**about, "images": rows, "certified_accuracy": lines, "notes": list(notes)}

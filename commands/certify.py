@@ -67,5 +67,5 @@ def certify_smoothed(
             for row in done.rows
         ]
         with view.open() as console:
-            print_table(done.headline, ("image", "label", "predicted", "certified l2 radius"), images, console)
-            print_table("Certified accuracy", ("l2 radius", "accuracy", "95 % interval", "n"), shares, console)
+            print_table(done.headline, ("l2 radius", "accuracy", "95 % interval", "n"), shares, console)
+            print_table("Images", ("image", "label", "predicted", "certified l2 radius"), images, console)

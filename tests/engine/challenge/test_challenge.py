@@ -290,7 +290,9 @@ def test_below_four_classes_the_margin_stands_for_the_ratio_and_it_is_said(tmp_p
     assert "margin ensemble" in line
     assert "not AutoAttack" in line
     print_challenge(done.to_dict(), "page", make_console())
-    assert capsys.readouterr().out.replace("\n", " ").startswith("fewer than 4 classes: a margin ensemble")
+    first, second = capsys.readouterr().out.splitlines()[:2]
+    assert first.startswith("linear, linf")
+    assert second.startswith("fewer than 4 classes: a margin ensemble")
     assert "margin ensemble" in build_report(tmp_path)
 
 
@@ -303,7 +305,7 @@ def test_a_model_that_is_random_and_does_not_say_so_is_not_judged(digits, tmp_pa
     done = davylamp.challenge(*case, epsilon=0.005, effort=TINY, out=tmp_path)
     assert done.ruling.sentence.startswith(UNSTEADY)
     assert done.verdict != "holds"
-    assert lead_of(done.to_dict())[0] == UNSTEADY
+    assert lead_of(done.to_dict()) == []
     shares = [
         each.accuracy.value for each in done.attempts if each.outcome is not None and each.epsilon == done.epsilon
     ]
