@@ -229,7 +229,7 @@ def challenge(
             loading=loading_of(loading, named, out),
             say=progress,
         )
-    return replace(done, notes=tuple(filter(None, [rounded])))
+    return replace(done, notes=(*filter(None, [rounded]), *done.notes))
 
 
 def _read_effort(effort: Any) -> dict[str, int]:

@@ -39,7 +39,7 @@ class ChallengeResult:
         attempts: all attacks.
         ruling: verdict.
         checks: failure indicators of the model and its runs.
-        notes: notes on images given by the caller.
+        notes: notes on the images: fewer than requested, or with rounded values.
     """
 
     model: str
@@ -83,6 +83,7 @@ def document_of(challenge: ChallengeResult) -> dict[str, Any]:
         "epsilon": challenge.epsilon,
         "verdict": challenge.ruling.verdict,
         "sentence": challenge.ruling.sentence,
+        "notes": list(challenge.notes),
         "masking": list(challenge.ruling.masking),
         "clean": _share(challenge.clean),
         "worst": _share(challenge.worst),

@@ -65,7 +65,7 @@ def strongest_of_each_kind(attempts: Sequence[dict[str, Any]]) -> list[dict[str,
 def print_challenge(document: dict[str, Any], page: str, console: PlainConsole) -> None:
     """Print the verdict, the attacks, the accuracies and the path of the page."""
     verdict, *more = verdict_lines(document)
-    for line in (verdict, *lead_of(document)):
+    for line in (verdict, *lead_of(document), *document.get("notes", ())):
         console.print(line, highlight=False, markup=False)
     attempts = document["attempts"]
     shown = attempts if console.verbose else strongest_of_each_kind(attempts)

@@ -256,7 +256,10 @@ def test_attacks_that_are_left_out_do_not_let_a_model_hold(digits, tmp_path, mon
 
     monkeypatch.setattr(challenger, "make_plan", plan_without)
     model = Classifier(digits.module, num_classes=10)
-    done = davylamp.challenge(model, digits.inputs[:4], digits.labels[:4], epsilon=0.005, effort=TINY, out=tmp_path)
+    case, given = (model, digits.inputs[:4], digits.labels[:4]), {"effort": TINY, "out": tmp_path, "limit": 9}
+    done = davylamp.challenge(*case, epsilon=0.005, **given)
+    assert "given has 4 images" in done.notes[0]
+    assert read_documents(tmp_path)[0]["notes"] == list(done.notes)
     left_out = [attempt for attempt in done.attempts if attempt.error]
     assert [attempt.part for attempt in left_out] == ["scores", "decisions"]
     assert all(attempt.error == "left out: it gives no scores" for attempt in left_out)
