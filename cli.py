@@ -42,6 +42,7 @@ from .commands import (
 from .commands.config_options import Command, with_options
 from .commands.errors import close_output, explain, open_output, protected, refuse_empty
 from .commands.examples import epilog_of
+from .deprecation import printed
 from .memory import keep_freed_memory, skip_final_gc
 
 app = typer.Typer(
@@ -60,11 +61,19 @@ def _say_version(asked: bool) -> None:
 
 @app.callback()
 def take_options(
-    version: Annotated[
+    context: typer.Context,
+    _version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_say_version)
     ] = False,
 ) -> None:
     """Take the options given before a command."""
+    context.with_resource(printed(_print_note))
+
+
+def _print_note(line: str) -> None:
+    from .report.text.console import print_error
+
+    print_error(f"- {line}")
 
 
 COMMANDS = {

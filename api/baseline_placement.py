@@ -16,6 +16,7 @@ from ..adapters.data.datasets import Data
 from ..adapters.models.remote.answer_cache import FILE as ANSWERS
 from ..adapters.models.remote.server_usage import ServerUsage
 from ..adapters.torch_state import with_gradients
+from ..deprecation import takes_old_names
 from ..engine import Config, ResultsStore, evaluate, make_plan
 from ..engine.attack_run import AttackRun
 from ..engine.plan.plan import Plan
@@ -153,6 +154,7 @@ def place_on_baseline(
     return tuple(placements)
 
 
+@takes_old_names(Config)
 @with_gradients
 def place(
     models: nn.Module | str | Mapping[str, nn.Module] | Iterable[str],

@@ -11,12 +11,14 @@ from torch import nn
 from ..adapters.coercion import read_int, read_mapping, read_path, read_seed, read_text
 from ..adapters.data.datasets import Data
 from ..adapters.paths import expand_path
+from ..deprecation import takes_old_names
 from ..engine.checks.check_folder import STATES, check_folder, describe_folder
 from ..engine.detection.detect import measure_detectors, models_to_score, read_detectors
 from ..engine.detection.detection_rates import RATES, Detection
 from ..engine.exchange.attackbench_export import export_attackbench
 from ..engine.exchange.attackbench_import import import_attackbench
 from ..engine.exchange.robustbench_import import boards_of, import_robustbench
+from ..engine.plan.config import Config
 from ..engine.probes.probe_folder import probe_folder
 from ..engine.sharing.bundle import write_bundle
 from ..engine.sharing.describe import SharingTerms
@@ -89,6 +91,7 @@ def curve(
     return curves
 
 
+@takes_old_names(Config)
 def check(
     folder: str | Path,
     *,
@@ -161,6 +164,7 @@ def check(
     return VerbResult(headline, rows, document, said, (findings, probed))
 
 
+@takes_old_names(Config)
 def detect(
     folder: str | Path,
     detector: str | Path | Iterable[str | Path],

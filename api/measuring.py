@@ -26,6 +26,7 @@ from ..adapters.torch_state import with_gradients
 from ..benchmarks.reproductions import find_table
 from ..benchmarks.shared.counterpart import split_rows
 from ..benchmarks.shared.paper_table import Options, PaperTable
+from ..deprecation import takes_old_names
 from ..engine.certify import certified_accuracy, check_radii, count_classes, split_smoothed
 from ..engine.certify import certify as certify_images
 from ..engine.challenge.attempts import AttackOutcome
@@ -34,6 +35,7 @@ from ..engine.challenge.challenge_result import ChallengeResult
 from ..engine.challenge.robust_accuracy import RobustAccuracy, measure_robust_accuracy
 from ..engine.challenge.suite import ChallengeBudget
 from ..engine.checks.gate_requirements import parse_requirement
+from ..engine.plan.config import Config
 from ..engine.plan.plan import Plan
 from ..engine.searches.saturation import check_has_radius, saturating_budget
 from ..engine.statistics.anytime import StoppingRule
@@ -57,6 +59,7 @@ from .verbs import hints_before, rows_of
 _MOST = 10**7  # largest number of noise samples, and of any effort per image
 
 
+@takes_old_names(Config)
 @with_gradients
 def robust_accuracy(
     model: nn.Module | str,
@@ -151,6 +154,7 @@ def read_until(text: str) -> StoppingRule:
     return StoppingRule(threshold=requirement.number)
 
 
+@takes_old_names(Config)
 @with_gradients
 def challenge(
     model: nn.Module | str,
@@ -244,6 +248,7 @@ def _read_effort(effort: Any) -> dict[str, int]:
     return {name: read_int(value, f"`{name}` as a whole number from 1", 1, _MOST) for name, value in given.items()}
 
 
+@takes_old_names(Config)
 @with_gradients
 def certify(
     model: nn.Module | str,
@@ -347,6 +352,7 @@ def _not_finite(rows: list[dict[str, Any]], draws: int) -> str:
     return f"{text} images: they count towards no class but stay in the total" if of else ""
 
 
+@takes_old_names(Config)
 @with_gradients
 def saturation(
     attack: Any,
@@ -361,7 +367,7 @@ def saturation(
     threshold: float = 0.01,
     parameters: Mapping[str, Any] | None = None,
     libraries: Iterable[str] = (),
-    repaired: bool = False,
+    fixed: bool = False,
     seed: int = 0,
     device: str = "cpu",
     version: str = "",
@@ -382,7 +388,7 @@ def saturation(
         threshold: success rates that differ by less count as equal.
         parameters: canonical parameters, in addition to the matched ones.
         libraries: names of the libraries to use; empty for all.
-        repaired: whether to include the fixed variants.
+        fixed: whether to include the fixed variants.
         seed: random seed.
         device: device of a model given by its name.
         version: version of the model, as in `davylamp.evaluate`.
@@ -399,7 +405,7 @@ def saturation(
     check_loading(saturation, loading)
     radii, seed, limit = read_numbers(epsilon, "epsilon"), read_seed(seed), read_limit(limit)
     given, threshold = read_mapping(parameters, "parameters by name"), read_number(threshold, "threshold")
-    rows = rows_of(attack, read_list(libraries, "libraries as names", str), repaired=repaired)
+    rows = rows_of(attack, read_list(libraries, "libraries as names", str), fixed=fixed)
     norm = norm or next(iter(rows[0].classes))
     rows = [row for row in rows if norm in row.classes]
     if not rows:

@@ -19,6 +19,7 @@ from ..adapters.models.temporary_classifier import as_classifier
 from ..adapters.models.zoo.load import add_version, load_model
 from ..adapters.running.targets import check_target
 from ..adapters.torch_state import with_gradients
+from ..deprecation import takes_old_names
 from ..engine import Config, ResultsStore, make_plan
 from ..engine.attack_run import FitData
 from ..engine.detection.train_detector import TrainingAttack, check_shown, save_detector, train_detector
@@ -109,6 +110,7 @@ def harden(
         return harden_classifier(classifier, *prepared[:3], base=base, out=out, progress=count)
 
 
+@takes_old_names(Config)
 @with_gradients
 def train(
     what: str,
@@ -133,7 +135,7 @@ def train(
 
     Args:
         what: a detector, "art:binary-input", "feature-squeezing", ... (`davylamp detectors`), or an attack,
-            "art:uap@repaired", ...
+            "art:uap@fixed", ...
         model: a module that returns logits for images in [0, 1], or a name that `load_model` knows.
         data: training images: a name that `load_data` knows, `Data`, or images and labels. 30 % of the images calibrate
             the threshold of a detector.

@@ -50,7 +50,7 @@ def list_attacks(
     from ..adapters.catalogue.lookup import describe_implementation
     from ..adapters.parameters import PARAMETERS
 
-    chosen = choose_rows(attack, libraries, repaired=True)
+    chosen = choose_rows(attack, libraries, fixed=True)
     rows = [describe_implementation(row) for row in chosen]
     if as_json:
         print(catalogue_json(rows))  # noqa: T201 - standard output is the product
@@ -119,10 +119,10 @@ def compare_libraries(
         list[str] | None,
         typer.Option("--with", help="also compare this: FILE.py:ATTACK, best(foolbox:pgd) (repeatable)"),
     ] = None,
-    among: Annotated[Given, FromConfig(("libraries", "repaired", "max_queries"))],
+    among: Annotated[Given, FromConfig(("libraries", "fixed", "max_queries"))],
     seed: Annotated[int, typer.Option(help="random seed")] = 0,
     device: Annotated[str, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = "cpu",
-    batch: Annotated[Given, FromConfig(("batch_size", "precision", "draws", "eot"))],
+    batch: Annotated[Given, FromConfig(("batch_size", "precision", "judge_samples", "eot"))],
     how: Annotated[Given, LOADING],
     defaults: Annotated[bool, typer.Option("--defaults", help="use each library's default parameters")] = False,
     view: TableOptions,

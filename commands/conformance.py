@@ -38,7 +38,7 @@ def check_rows(
             raise UnknownName("planted model", name, PLANTS)
     chosen: list[Any] = []
     for name in rows or [None]:
-        matching = [find_implementation(name)] if name and ":" in name else choose_rows(name, library, repaired=True)
+        matching = [find_implementation(name)] if name and ":" in name else choose_rows(name, library, fixed=True)
         chosen += [row for row in matching if row not in chosen]
     console = make_console(stderr=True)
     findings = []

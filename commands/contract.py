@@ -41,7 +41,7 @@ def check_promises(
             raise UnknownName("norm", each, NORMS)
     rows: list[Any] = []
     for name in names:
-        matching = list(LIBRARIES[name].attacks) if name in LIBRARIES else choose_rows(name, None, repaired=True)
+        matching = list(LIBRARIES[name].attacks) if name in LIBRARIES else choose_rows(name, None, fixed=True)
         rows += [row for row in matching if row not in rows and not row.broken]
     have = dict.fromkeys(each for row in rows for each in row.classes)
     rows = [row for row in rows if not norm or {*norm} & {*row.classes}]

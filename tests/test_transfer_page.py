@@ -44,9 +44,9 @@ def test_its_commands_run_and_its_claims_hold(run, files, monkeypatch):
     assert (made["MR"] < frame.loc["foolbox:pgd", "MR"]).all()
     once = davylamp.table("once").to_frame().set_index("implementation")
     assert set(once.index) == {
-        "art:uap@repaired fitted on digits.py:fitting (10)",
-        "art:uap@repaired fitted on the evaluation images",
-        "art:uap@repaired via digits.py:wide fitted on digits.py:fitting (10)",
+        "art:uap@fixed fitted on digits.py:fitting (10)",
+        "art:uap@fixed fitted on the evaluation images",
+        "art:uap@fixed via digits.py:wide fitted on digits.py:fitting (10)",
         "davylamp:gd-uap",
     }
     assert len(load_fitted("once")) == 2

@@ -54,7 +54,7 @@ def cells_of(
         asked = choice
         if choice.epsilon is None and choice.norm is not None:
             asked = replace(choice, epsilon=preset_radius(config.preset, choice.norm, components or USUAL_SIZE))
-        rows = rows_of(choice, config.libraries, repaired=config.repaired)
+        rows = rows_of(choice, config.libraries, fixed=config.fixed)
         threat_model = threat_model_of(asked, rows, components)
         if components is not None:
             threat_model.check_radius(components)
@@ -110,7 +110,7 @@ def _cell(
         parameters=parameters,
         grid=grid,
         target=choice.target,
-        pixels=config.pixels,
+        pixels=config.eight_bit,
         measures=tuple(
             name if is_group(name) or not is_file_name(name) else sealed_name(name) for name in config.measures
         ),
@@ -143,7 +143,7 @@ def environment_key(device: str) -> dict[str, Any]:
 def sampling_settings(config: Config, classifier: Classifier, surrogate: bool | None) -> dict[str, int]:
     """Return a run's sampling settings, for judging a random model and for attacking a random model or surrogate."""
     is_drawn = classifier.random if surrogate is None else surrogate
-    drawn = {"draws": config.draws} if classifier.random else {}
+    drawn = {"draws": config.judge_samples} if classifier.random else {}
     return {**drawn, "eot": config.eot} if is_drawn else drawn
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, MinLen
 
+from ...adapters.attack import name_from_record
 from ...adapters.defaults import (
     DRAWS,
     MOST_DRAWS,
@@ -22,6 +23,7 @@ from ...adapters.defaults import (
 )
 from ...adapters.parameters import PRECISIONS, parse_number
 from ...adapters.paths import is_file_name
+from ...deprecation import takes_old_names
 from ...errors import DavylampError, InvalidInput, UnknownName
 from ..cell_defaults import MEASURES, SHARD_SIZE
 from .schema import Option, check_record
@@ -38,7 +40,7 @@ Examples = Literal["own", "original", "both"]
 Order = Literal["given", "cheap-first"]
 Word = Annotated[str, MinLen(1)]
 Count = Annotated[int, Ge(1), Le(2**31 - 1)]
-Draws = Annotated[int, Ge(1), Le(MOST_DRAWS)]
+Samples = Annotated[int, Ge(1), Le(MOST_DRAWS)]
 Seed = Annotated[int, Ge(0), Le(2**32 - 1)]  # what NumPy's generators take
 
 
@@ -87,6 +89,8 @@ class AttackChoice:
 
             row = resolve_implementation(self.attack)
             _store(self, {"attack": row.name, "row": row})
+        if isinstance(self.attack, str):
+            _store(self, {"attack": name_from_record(self.attack)})
         if isinstance(self.epsilon, str):
             _store(self, {"epsilon": prefixed("epsilon", parse_number, self.epsilon, "a radius")})
         if isinstance(self.target, int) and not isinstance(self.target, bool):
@@ -100,6 +104,7 @@ class AttackChoice:
             prefixed("target", check_target, self.target)
 
 
+@takes_old_names()
 @dataclass(frozen=True)
 class Config:
     """An evaluation: every model with every attack, on one data set.
@@ -119,7 +124,7 @@ class Config:
         hierarchy: file with the hierarchy of classes, for semantic confusion; "" for WordNet, which covers ImageNet's
             classes.
         libraries: names of the libraries to use; empty for all.
-        repaired: whether to include fixed variants.
+        fixed: whether to include fixed variants.
         seeds: each run is repeated with each seed.
         max_queries: largest number of forward plus backward passes per image.
         batch_size: images per library call.
@@ -128,7 +133,7 @@ class Config:
         order: order of a model's runs: as given, or those with the fewest expected passes per image first.
         stop_when_fooled: whether the attacks under one threat model run in this order as one worst case, which saves
             passes: each runs only on images that the attacks before it have not fooled.
-        pixels: whether success and distance are measured on 8-bit images, as in RoBIC.
+        eight_bit: whether success and distance are measured on 8-bit images, as in RoBIC.
         transfer: test the examples on the other models: on all ("full"), or from and to the first only ("simple").
         examples: model on which the examples for a defended model are made: the defended model ("own"), its undefended
             model ("original"), or both. `defence_pairs.undefended_models` pairs the models.
@@ -139,7 +144,7 @@ class Config:
         fit_data: name of the fit data of fitted attacks (universal perturbations, generators), without the evaluation
             images. If empty, they are fitted on the evaluation images.
         fit_limit: largest number of fit images.
-        draws: number of samples of a random model on which each example is judged.
+        judge_samples: number of samples of a random model on which each example is judged.
         eot: samples of a random model whose mean an attack uses; each sample is a query. With 1, the attack treats the
             model as deterministic.
         isolate: which models run in a separate process, see `Isolation`; modules that the caller passes never do.
@@ -191,7 +196,7 @@ class Config:
         ""
     )
     libraries: Annotated[tuple[Word, ...], Option("only this library", name="library", also="libraries")] = ()
-    repaired: Annotated[bool, Option("include repaired versions")] = False
+    fixed: Annotated[bool, Option("include the fixed variants, `@fixed`")] = False
     seeds: Annotated[tuple[Seed, ...], MinLen(1), Option("random seed", name="seed")] = (0,)
     max_queries: Annotated[Count | None, Option("limit of forward plus backward passes per image")] = None
     batch_size: Annotated[Count | None, Option("images per call of a library")] = None
@@ -206,7 +211,7 @@ class Config:
     stop_when_fooled: Annotated[
         bool, Option("attack only images not fooled yet: worst-case accuracy with fewer passes")
     ] = False
-    pixels: Annotated[bool, Option("judge success and distance after rounding to 8 bits")] = False
+    eight_bit: Annotated[bool, Option("judge success and distance after rounding to 8 bits")] = False
     transfer: Annotated[Transfer, Option("test examples on the other models: no, simple or full")] = "no"
     examples: Annotated[
         Examples, Option("defences: examples made on the defended model (own), the original, or both")
@@ -221,8 +226,8 @@ class Config:
         str, Option("fit images of attacks that are fitted first (uap); evaluation images are excluded")
     ] = ""
     fit_limit: Annotated[Count | None, Option("use at most this many images of --fit-data")] = None
-    draws: Annotated[Draws, Option("randomised models: an example is judged by this many draws")] = DRAWS
-    eot: Annotated[Draws, Option("randomised models: the attack sees the mean of this many draws")] = 1
+    judge_samples: Annotated[Samples, Option("randomised models: samples on which each example is judged")] = DRAWS
+    eot: Annotated[Samples, Option("randomised models: samples whose mean the attack sees")] = 1
     isolate: Annotated[
         Isolate,
         Option(

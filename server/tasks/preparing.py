@@ -107,7 +107,8 @@ def _configs(
         for each in settings["attacks"]
     ]
     shared = {"models": list(models), "attacks": attacks, "seeds": settings["seeds"], "limit": settings["limit"]}
-    shared |= {name: settings[name] for name in ("pixels", "order", "stop_when_fooled")} | {"device": where.device}
+    shared |= {name: settings[name] for name in ("order", "stop_when_fooled")} | {"device": where.device}
+    shared["eight_bit"] = settings["pixels"]
     if apart:
         shared |= {"isolate": "strict", "memory_limit": where.memory}
     shared["examples"] = settings.get("examples", "own")  # tasks of an earlier version lack it

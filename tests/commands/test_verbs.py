@@ -136,7 +136,7 @@ def test_verbs_take_modules_and_tensors(digits, tmp_path):
             "cannot be combined with `creator`",
         ),
         (lambda net: davylamp.import_results("none.zip", "x", model="m"), "`model` and `data` need form='attackbench'"),
-        (lambda net: davylamp.train("art:uap@repaired", net, attack="pgd"), "`out` as a folder, and neither `attack`"),
+        (lambda net: davylamp.train("art:uap@fixed", net, attack="pgd"), "`out` as a folder, and neither `attack`"),
         (lambda net: davylamp.train("feature-squeezing", net, isolated="no"), "unknown keyword 'isolated'"),
         (lambda net: davylamp.saturation("foolbox:ddn", net), "it has no radius to choose"),
         (lambda net: davylamp.reproduce("checks", limit=2), "checks cannot be combined with `limit`"),
@@ -269,11 +269,9 @@ def test_a_classifier_has_its_name_and_a_version(digits, tmp_path):
     made = {"parameters": {"steps": 1}, "norm": "linf", "epsilon": 0.3}
     keys = []
     for version in ("", "2"):
-        learned = davylamp.train(
-            "art:uap@repaired", named, (inputs, labels), out=tmp_path / "u", version=version, **made
-        )
+        learned = davylamp.train("art:uap@fixed", named, (inputs, labels), out=tmp_path / "u", version=version, **made)
         called = "digits+version:2" if version else "digits"
-        assert learned.to_frame()["name"].tolist() == [f"art:uap@repaired on {called}"]
+        assert learned.to_frame()["name"].tolist() == [f"art:uap@fixed on {called}"]
         keys += learned.to_frame()["key"].tolist()
     assert keys[0] != keys[1]
 

@@ -105,7 +105,7 @@ def test_on_8_bits_nothing_outside_of_the_ball_is_a_success(here, digits, name, 
     """A radius between two grey levels: rounding to the nearest would leave the ball, and no success may."""
     inputs = (digits.inputs * 255).round() / 255
     np.savez(here.path / "digits.npz", inputs=inputs.numpy(), labels=digits.labels.numpy())
-    here.evaluate("--pixels", attacks=(name,), radius=f"{most + 0.5}/255")
+    here.evaluate("--eight-bit", attacks=(name,), radius=f"{most + 0.5}/255")
     frame = davylamp.engine.load("out")
     levels = frame["linf"] * 255
     assert frame["success"].any()

@@ -33,7 +33,7 @@ pytest_plugins = ["pytester"]
 
 SOUND = (
     *("foolbox:pgd", "torchattacks:fgsm", "art:bim", "foolbox:ddn", "torchattacks:square"),
-    "foolbox:fmn@repaired",  # ends on the boundary, which rounding puts on either side
+    "foolbox:fmn@fixed",  # ends on the boundary, which rounding puts on either side
 )
 
 

@@ -68,7 +68,7 @@ def test_a_search_by_every_library_that_has_the_attack():
     assert names == ["best(foolbox:pgd)", "best(torchattacks:pgd)"]
     (automatic,) = search_rows("best", "l2")
     assert "l2" in automatic.classes
-    assert "adv-lib:ddn@repaired" in automatic.name
+    assert "adv-lib:ddn@fixed" in automatic.name
 
 
 def test_a_search_that_cannot_be_is_refused_before_anything_runs():

@@ -225,7 +225,7 @@ def test_a_random_defence_is_compared_with_what_it_defends(files):
     assert (clean.labels["made_on"], row.labels["made_on"]) == ("", "own")
     assert len(build_table("r", by="attacks", bootstrap=0).rows) == 1
     assert set(build_matrix("r", ["MR"]).frame.index) == {PLAIN, name}
-    evaluate(make_plan(replace(both, draws=7, eot=3)), store)  # the plain model's cells are these already
+    evaluate(make_plan(replace(both, judge_samples=7, eot=3)), store)  # the plain model's cells are these already
     _, *rows = build_defence("r", PLAIN, name, bootstrap=0).rows
     assert {row.labels["setting"] for row in rows} == {"draws=20, eot=1", "draws=7, eot=3"}
     settings = [row.labels["setting"] for row in build_table("r", by="attacks", bootstrap=0).rows]

@@ -512,7 +512,7 @@ def test_violations_and_examples_outside_of_the_radius_are_not_usable(writer):
 
 def test_on_8_bit_images_what_rounding_left_outside_of_the_ball_counts_as_not_fooled(digits, images, tmp_path):
     attack = AttackChoice("torchattacks:pgd", "linf", 25.5 / 255, parameters={"steps": 3})
-    config = Config(attacks=(attack,), pixels=True, measures=("effect",))
+    config = Config(attacks=(attack,), eight_bit=True, measures=("effect",))
     evaluate(make_plan(config, models={"cnn": digits.classifier}, data=images), ResultsStore(tmp_path))
     (outcome,) = read_outcomes(tmp_path).done
     columns, (row,) = outcome.columns, build_table(tmp_path, metrics=["MR"]).rows
