@@ -15,12 +15,40 @@ from .errors import InvalidInput
 # Old name of an option, keyword or TOML key -> new names. A command, function or table has at most one of these; if it
 # has the old name, the old name is something else there.
 SETTINGS: Mapping[str, tuple[str, ...]] = {
-    "draws": ("judge_samples",),
+    "against": ("x_axis",),
+    "batch": ("batch_images",),
+    "beside": ("also",),
+    "cost": ("price_per_image",),
+    "draws": ("judge_samples", "n"),
+    "false_alarms": ("false_positive_rates",),
+    "first": ("n0",),
+    "mixed": ("all_threat_models",),
+    "no_answers": ("no_cache",),
     "pixels": ("eight_bit",),
+    "pooled": ("pool_images",),
+    "profile": ("neuron_profile",),
+    "published": ("with_leaderboard",),
+    "rate": ("request_rate",),
+    "references": ("with_imported",),
     "repaired": ("fixed",),
+    "run": ("probe",),
+    "together": ("merge",),
+    "trust": ("no_sandbox",),
+    "width": ("max_rank_width",),
+    "with": ("also",),
+}
+# Old command -> the words of the new one.
+COMMANDS: Mapping[str, tuple[str, ...]] = {
+    "conformance": ("test-attack", "--misbehaving"),
+    "contract": ("test-attack",),
+    "corrupt-table": ("corruptions", "run"),
+    "curve": ("curves",),
+    "train": ("fit",),
+    "work": ("server", "worker"),
+    **{name: ("server", name) for name in ("backup", "fetch", "restore", "submit", "tasks", "users", "verify")},
 }
 # Setting -> old value -> new value.
-VALUES: Mapping[str, Mapping[str, str]] = {}
+VALUES: Mapping[str, Mapping[str, str]] = {"examples": {"own": "defended"}}
 
 _Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
 _PRINT: ContextVar[Callable[[str], object] | None] = ContextVar("print_deprecation", default=None)
@@ -66,6 +94,17 @@ def current_settings(values: Mapping[str, Any], known: Collection[str]) -> dict[
     return current
 
 
+def current_command(arguments: Sequence[str], commands: Collection[str]) -> list[str]:
+    """Return the arguments with the command's current name, of one or two words, as the first; warn of an old name."""
+    words = list(arguments)
+    if words and words[0] not in commands and words[0] in COMMANDS:
+        new = COMMANDS[words[0]]
+        _warn(f"{words[0]} is deprecated: use {' '.join(new)}")
+        words[:1] = new
+    name = " ".join(words[:2])
+    return [name, *words[2:]] if len(words) > 1 and name in commands else words
+
+
 def current_arguments(arguments: Sequence[str], options: Collection[str]) -> list[str]:
     """Return the arguments of a command with its current options and their current values, and warn of old ones."""
     known = {_as_setting(option): option for option in options}
@@ -82,11 +121,11 @@ def current_arguments(arguments: Sequence[str], options: Collection[str]) -> lis
     return current
 
 
-def takes_old_names(*records: type) -> Callable[[_Decorated], _Decorated]:
+def takes_old_names(*more: type | str) -> Callable[[_Decorated], _Decorated]:
     """Return a decorator for a function, or a dataclass, that also accepts old names of its keywords.
 
     Args:
-        *records: dataclasses whose fields are further keywords of the function.
+        *more: further keywords of the function, and dataclasses whose fields are further keywords.
     """
 
     def decorate(target: _Decorated) -> _Decorated:
@@ -94,7 +133,9 @@ def takes_old_names(*records: type) -> Callable[[_Decorated], _Decorated]:
             target.__init__ = decorate(target.__init__)  # type: ignore[misc]
             target.__getattr__ = _read_old_attribute  # type: ignore[attr-defined]
             return target
-        known = {*inspect.signature(target).parameters, *(each.name for record in records for each in fields(record))}
+        known = set(inspect.signature(target).parameters)
+        for each in more:
+            known |= {each} if isinstance(each, str) else {field.name for field in fields(each)}
 
         @wraps(target)
         def with_current_names(*arguments: Any, **keywords: Any) -> Any:

@@ -66,7 +66,7 @@ def corrupt_table(
         progress: called with the number of images before they are classified. It returns a context manager, whose value
             is called with the progress.
         tell: called with each message on measurements and on models that failed.
-        **loading: settings of `Config` for models loaded by name: isolate, rate, ...
+        **loading: settings of `Config` for models loaded by name: isolate, request_rate, ...
 
     Raises:
         DavylampError: as `measure_corruptions` and `build_corruptions`; Unavailable if no model could be measured.

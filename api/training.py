@@ -112,7 +112,7 @@ def harden(
 
 @takes_old_names(Config)
 @with_gradients
-def train(
+def fit(
     what: str,
     model: nn.Module | str = "demo:efficientnet-lite0",
     data: Any = "demo:imagenet",
@@ -153,7 +153,7 @@ def train(
         version: version of the model, as in `davylamp.evaluate`.
         tell: called before the training with the defaults that were used, and the models that run in separate
             processes.
-        **loading: settings of `Config` for a model loaded by name: isolate, rate, ...
+        **loading: settings of `Config` for a model loaded by name: isolate, request_rate, ...
 
     Returns:
         A summary with the number of images; `made` is the detector, or the fitted attacks by key.
@@ -161,7 +161,7 @@ def train(
     Raises:
         DavylampError: if the attack needs no training, or the detector or attack does not support the request.
     """
-    check_loading(train, loading)
+    check_loading(fit, loading)
     seed, radius, given = read_seed(seed), read_radius(epsilon), read_mapping(parameters, "parameters by name")
     limit, rule = read_limit(limit), read_target(target)
     of_attack = read_mapping(attack_parameters, "attack_parameters by name")

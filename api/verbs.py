@@ -216,7 +216,7 @@ def compare(
     epsilon: float | str | None = None,
     target: str = "",
     libraries: Iterable[str] = (),
-    beside: Iterable[Any] = (),
+    also: Iterable[Any] = (),
     fixed: bool = False,
     defaults: bool = False,
     seed: int = 0,
@@ -243,7 +243,7 @@ def compare(
         epsilon: as for `run_attack`.
         target: as for `run_attack`.
         libraries: restrict to these; empty for all.
-        beside: attacks, implementations, searches or user attacks to compare with: "best(foolbox:pgd)".
+        also: further attacks, implementations, searches or user attacks to compare: "best(foolbox:pgd)".
         fixed: include the fixed variants.
         defaults: every library with its defaults.
         seed: random seed.
@@ -251,8 +251,8 @@ def compare(
         eot: samples of such a model whose mean the attack sees, or None for 1.
         device: device of a model given by its name.
         version: of the model, as in `davylamp.evaluate`.
-        loading: settings of `Config` for a model loaded by name: isolate, rate, ...; with "tell", that function is
-            called with each note as soon as it is known.
+        loading: settings of `Config` for a model loaded by name: isolate, request_rate, ...; with "tell", that
+            function is called with each note as soon as it is known.
         progress: called with the number of attacked images and the expected work of each implementation; its
             context's value is called with progress.
         **parameters: canonical ones, for every implementation; if not given, the attack's matched one, or with
@@ -273,7 +273,7 @@ def compare(
     source, rounded = take_source(inputs, labels, data)
     size = None if isinstance(source, str) else source.inputs[0].numel()
     rules = _rules(threat_model, asked, rows, size)
-    rows += _rows_beside(beside, rules, fixed=fixed)
+    rows += _further_rows(also, rules, fixed=fixed)
     check_parameter_names(parameters, name, rows, {each: one for row in rows for each, one in row.more.items()})
     settings = {"judge_samples": judge_samples, "eot": eot, **parameters}
     Config(**{each: settings[each] for each in _SETTINGS if settings.get(each) is not None})
@@ -316,14 +316,14 @@ def compare(
     )
 
 
-def _rows_beside(beside: Any, rules: ThreatModel, *, fixed: bool) -> list[Implementation]:
+def _further_rows(also: Any, rules: ThreatModel, *, fixed: bool) -> list[Implementation]:
     """Return the implementations to compare with. Raises Unsupported if one supports no attack in the norm."""
     rows: list[Implementation] = []
-    for other in [beside] if callable(beside) else read_list(beside, "attacks to compare with"):
+    for other in [also] if callable(also) else read_list(also, "attacks to compare with"):
         others = rows_of(other, (), fixed=fixed, norm=rules.norm)
         if not any(rules.norm in row.classes for row in others):
             have = ", ".join(sorted({each for row in others for each in row.classes}))
-            wanted = f"`beside` {getattr(other, '__name__', other)} does not support norm {rules.norm}, only {have}"
+            wanted = f"`also` {getattr(other, '__name__', other)} does not support norm {rules.norm}, only {have}"
             raise Unsupported(f"{wanted}; choose a norm that both support: `norm`")
         rows += others
     return rows

@@ -115,9 +115,9 @@ def compare_libraries(
     on: Annotated[Given, FromConfig(("limit",))],
     threat: Annotated[Given, FromConfig(("norm", "epsilon", "target", "parameters"), AttackChoice)],
     words: ParameterOptions,
-    beside: Annotated[
+    also: Annotated[
         list[str] | None,
-        typer.Option("--with", help="also compare this: FILE.py:ATTACK, best(foolbox:pgd) (repeatable)"),
+        typer.Option("--also", help="also compare this: FILE.py:ATTACK, best(foolbox:pgd) (repeatable)"),
     ] = None,
     among: Annotated[Given, FromConfig(("libraries", "fixed", "max_queries"))],
     seed: Annotated[int, typer.Option(help="random seed")] = 0,
@@ -136,11 +136,11 @@ def compare_libraries(
 
     form, style = one_format({"csv": as_csv, "latex": as_latex, "json": as_json}), latex_style(latex_words)
     view.check(form)
-    loading, beside = loading_keywords(how), split_list("--with", beside) or []
-    parameters = read_parameters(vars(words), threat.pop("parameters", []), [attack, *beside])
+    loading, also = loading_keywords(how), split_list("--also", also) or []
+    parameters = read_parameters(vars(words), threat.pop("parameters", []), [attack, *also])
     where = {"data": data, "seed": seed, "device": device, "loading": loading, "progress": show_progress}
     given = {**on, **threat, **among, **batch, **parameters}
-    done = compare(attack, seen.of(model), beside=beside, defaults=defaults, **where, **given)
+    done = compare(attack, seen.of(model), also=also, defaults=defaults, **where, **given)
     say_defaults(context, ("model", "data", "seed", "device"))
     _print_in(form, done, style, view)
     if all_failed([row.error for row in done.rows if row.error], len(done.rows), "implementations"):

@@ -36,9 +36,9 @@ _PANELS = {
         *("target", "parameters", "defaults", "libraries", "fixed", "max_queries", "surrogate", "transfer"),
         *("examples", "fit_data", "fit_limit", "judge_samples", "eot", "order", "stop_when_fooled"),
     ),
-    "Images and metrics": ("images", "measures", "profile", "hierarchy", "eight_bit", "keep_images"),
+    "Images and metrics": ("images", "measures", "neuron_profile", "hierarchy", "eight_bit", "keep_images"),
     "Execution": ("batch_size", "shard_size", "precision", "isolate", "time_limit", "memory_limit"),
-    "Remote models": ("rate", "cost", "token", "timeout", "request_size", "no_answers"),
+    "Remote models": ("request_rate", "price_per_image", "token", "timeout", "request_size", "no_cache"),
 }
 _PANEL_OF = {name: panel for panel, names in _PANELS.items() for name in names}
 _OF_FILES = ("models", "surrogate", "measures")  # may contain file names, which may have commas

@@ -28,7 +28,7 @@ def test_its_commands_run_and_its_claims_hold(run, files, monkeypatch):
     printed = {}
     for command in COMMANDS:
         # Here its models are trained once; in rooms of their own (test_isolate), each time that one is opened.
-        here = ("--isolate", "no") if command[0] in ("evaluate", "train") and "--isolate" not in command else ()
+        here = ("--isolate", "no") if command[0] in ("evaluate", "fit") and "--isolate" not in command else ()
         code, out, errors = run(*command, *here)
         assert code == 0, (command, errors)
         if command[0] == "table":

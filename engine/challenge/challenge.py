@@ -8,7 +8,6 @@ from pathlib import Path
 from ...adapters import Classifier
 from ...adapters.catalogue.default_threat_model import default_epsilon
 from ...adapters.data.datasets import Data, load_data_for
-from ...deprecation import current_settings
 from ...errors import InvalidInput
 from ..sources import LOADED_HERE, LoadOptions
 from .challenge_result import ChallengeResult, document_of, keep_document
@@ -62,7 +61,7 @@ def challenge(  # noqa: PLR0913 - what is attacked by position, the choices by k
     Raises:
         DavylampError: If a name is unknown, or the model cannot be used on these images.
     """
-    chosen = replace(QUICK if quick else ChallengeBudget(), **current_settings(effort or {}, vars(QUICK)))
+    chosen = replace(QUICK if quick else ChallengeBudget(), **dict(effort or {}))
     defendant = _defendant(model, original, surrogates, partial(loading.load, device=device))
     limit = QUICK_IMAGES if quick and limit is None else limit
     if isinstance(data, str):

@@ -23,7 +23,7 @@ class TransferRun(NamedTuple):
     first: str = ""
     tested: int = 0
     asked: int = 0
-    examples: Examples = "own"
+    examples: Examples = "defended"
     defended: tuple[str, ...] = ()
 
 
@@ -86,7 +86,7 @@ def configs_of(
     *,
     transfer: Transfer = "no",
     first: str = "",
-    examples: Examples = "own",
+    examples: Examples = "defended",
     defended: Sequence[str] = (),
 ) -> tuple[Config, ...]:
     """Return one config for each data set and set of shared settings. Its plan contains these runs, with equal keys.
@@ -120,7 +120,7 @@ def configs_of(
         groups.setdefault(json.dumps(shared), []).append(cell)
     return tuple(
         replace(config, examples=examples, models=tuple(dict.fromkeys((*config.models, *defended))))
-        if examples != "own" and not config.surrogate and (not first or first in config.models)
+        if examples != "defended" and not config.surrogate and (not first or first in config.models)
         else config
         for config in (_config(group, transfer, first) for group in groups.values())
     )

@@ -111,7 +111,8 @@ def _configs(
     shared["eight_bit"] = settings["pixels"]
     if apart:
         shared |= {"isolate": "strict", "memory_limit": where.memory}
-    shared["examples"] = settings.get("examples", "own")  # tasks of an earlier version lack it
+    examples = settings.get("examples", "own")  # tasks of an earlier version lack it
+    shared["examples"] = "defended" if examples == "own" else examples
     if settings["max_queries"]:
         shared["max_queries"] = settings["max_queries"]
     return models, [{**shared, "data": names[number]} for number in settings["data"]]

@@ -42,8 +42,8 @@ SETTINGS = {
     "time_limit": [600.0, 2.5],
     "memory_limit": [None, 3.0],
     "timeout": [60.0, 5.0],
-    "rate": ["", "20", "5 requests"],
-    "no_answers": [False, True],
+    "request_rate": ["", "20", "5 requests"],
+    "no_cache": [False, True],
 }
 NAMES = {"images": "image", "libraries": "library", "seeds": "seed", "measures": "metric", "parameters": "param"}
 WRONG = [
@@ -61,7 +61,7 @@ WRONG = [
     {"isolate": "maybe"},
     {"time_limit": 0.0},
     {"memory_limit": -1.0},
-    {"rate": "fast"},
+    {"request_rate": "fast"},
     {"timeout": 0.0},
     {"preset": "canari"},
     {"norm": "l7"},

@@ -142,7 +142,7 @@ def test_robust_accuracy_is_the_worst_case_under_every_name(here):
 def test_a_half_distortion_that_nothing_reached_is_marked_on_the_page_as_curve_does(here, read_page, radius, reached):
     """Half of the images fall within 0.2; within 0.04 they do not, and a fit says where they might."""
     here.evaluate(attacks=("best(foolbox:pgd)",), radius=radius)
-    curves = here.read("curve")
+    curves = here.read("curves")
     (curve,) = curves["curves"]
     assert (curve["half_at"] is not None) == reached
     assert ("extrapolated" in " ".join(curves["notes"])) != reached

@@ -129,7 +129,7 @@ def by_terminal(case: SweepCase) -> SweepAnswer:
     words += [] if case.epsilon is None else ["--epsilon", str(case.epsilon)]
     words += ["--target", case.target] if case.target else []
     words += {"repaired": ["--fixed"], "defaults": ["--defaults"]}.get(case.form, [])
-    words += [word for other in _beside(case, "own.py:nudge") for word in ("--with", other)]
+    words += [word for other in _beside(case, "own.py:nudge") for word in ("--also", other)]
     words += [word for name, value in case.parameters.items() for word in ("--param", f"{name}={value}")]
     with in_folder(folder):
         answer = call([*words, "--json"])

@@ -280,7 +280,7 @@ def brighter(model, inputs, labels):
 
 
 ROW = davylamp.as_implementation(brighter, norms=("linf",), kind="fixed-budget")
-KNOWN = {"logits": torch.tensor([[1.0, -1.0]]).expand(60, 2), "draws": DRAWS}
+KNOWN = {"logits": torch.tensor([[1.0, -1.0]]).expand(60, 2), "judge_samples": DRAWS}
 
 
 def attacked(seed):

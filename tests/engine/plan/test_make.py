@@ -40,7 +40,7 @@ def test_a_cell_survives_its_spec():
         {"parameters": {"steps": 6}},
         {"grid": {"steps": (1, 2)}},
         {"seed": 1},
-        {"eight_bit": True},
+        {"pixels": True},
         {"measures": ()},
         {"shard_size": 32},
         {"version": "9"},
