@@ -40,7 +40,7 @@ from .commands import (
     status,
 )
 from .commands.config_options import Command, with_options
-from .commands.errors import close_output, explain, open_output, protected, refuse_empty
+from .commands.errors import close_output, explain, open_output, print_note, protected, refuse_empty
 from .commands.examples import epilog_of
 from .deprecation import current_command, printed
 from .memory import keep_freed_memory, skip_final_gc
@@ -51,18 +51,12 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command. Old names in its arguments and files are printed."""
-        ctx.with_resource(printed(_print_note))
+        ctx.with_resource(printed(print_note))
         return super().invoke(ctx)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that the arguments name, and its arguments."""
         return super().resolve_command(ctx, current_command(args, self.commands))
-
-
-def _print_note(line: str) -> None:
-    from .report.text.console import print_error
-
-    print_error(f"- {line}")
 
 
 app = typer.Typer(

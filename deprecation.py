@@ -10,8 +10,6 @@ from dataclasses import fields
 from functools import wraps
 from typing import Any, TypeVar
 
-from .errors import InvalidInput
-
 # Old name of an option, keyword or TOML key -> new names. A command, function or table has at most one of these; if it
 # has the old name, the old name is something else there.
 SETTINGS: Mapping[str, tuple[str, ...]] = {
@@ -89,6 +87,8 @@ def current_settings(values: Mapping[str, Any], known: Collection[str]) -> dict[
         if new != name:
             _warn(f"{name} is deprecated: use {new}")
         if new in current or (new != name and new in values):
+            from .errors import InvalidInput  # davylamp.metrics needs no other part
+
             raise InvalidInput(f"expected {new} once, got it and its old name {name}")
         current[new] = _current_value(value, new, f"{new}={{}}")
     return current

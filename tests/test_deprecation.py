@@ -99,9 +99,9 @@ def test_an_old_name_is_the_name_of_nothing_where_it_is_replaced():
 def test_an_old_setting_is_the_new_one_as_keyword_key_and_attribute(old, new, tmp_path):
     default = getattr(davylamp.Config(), new)
     value = TEXTS.get(new, {bool: True, int: 3, float: 0.5}.get(type(default)))
-    with pytest.warns(DeprecationWarning, match=f"^{old} is deprecated: use {new}$") as told:
+    with pytest.warns(DeprecationWarning, match=f"^{old} is deprecated: use {new}$") as caught:
         config = davylamp.Config(**{old: value})
-    assert [each.filename for each in told] == [__file__]
+    assert [each.filename for each in caught] == [__file__]
     assert getattr(config, new) == value
     with pytest.warns(DeprecationWarning, match=rf"Config\.{new}$"):
         assert getattr(config, old) == value
@@ -144,14 +144,14 @@ def test_runs_of_fixed_variants_keep_their_keys():
 
 
 def test_an_old_value_is_the_new_one(run, tmp_path):
-    told = "examples=own is deprecated: use examples=defended"
-    with pytest.warns(DeprecationWarning, match=f"^{told}$"):
+    line = "examples=own is deprecated: use examples=defended"
+    with pytest.warns(DeprecationWarning, match=f"^{line}$"):
         assert davylamp.Config(examples="own") == davylamp.Config(examples="defended")
     (tmp_path / "old.toml").write_text('examples = "own"', encoding="utf-8")
     for words in (("old.toml",), ("--examples", "own"), ("--examples=own",)):
         code, out, said = run("evaluate", *words, "--print-config")
         assert (code, 'examples = "defended"' in out) == (0, True)
-        assert said.replace("--examples ", "examples=") == f"- {told}\n"
+        assert said.replace("--examples ", "examples=") == f"- {line}\n"
     code, _, said = run("rank", "nowhere", "--examples", "own")
     assert (code, said.splitlines()[0]) == (1, "- --examples own is deprecated: use --examples defended")
 
