@@ -247,7 +247,7 @@ def test_there_is_a_page_for_every_metric_and_a_line_for_every_option(generator)
         text,
         re.MULTILINE,
     )
-    assert set(re.findall(r"^## `davylamp ([\w-]+)`", text, re.MULTILINE)) == {
+    assert set(re.findall(r"^## `davylamp ([\w -]+)`", text, re.MULTILINE)) == {
         command.name for command in cli.app.registered_commands
     }
     reproduced = generator("reproduction_page").render()
@@ -265,7 +265,7 @@ def test_the_attack_of_the_page_is_fgsm(tmp_path, monkeypatch, digits):
     write("my-attack.md", tmp_path)
     monkeypatch.chdir(tmp_path)
     case = (digits.module, digits.inputs, digits.labels)
-    ours = davylamp.compare("fgsm", *case, epsilon=0.1, libraries=["foolbox"], beside=["my_attack.py:sign_step"])
+    ours = davylamp.compare("fgsm", *case, epsilon=0.1, libraries=["foolbox"], also=["my_attack.py:sign_step"])
     assert [pair.verdict for pair in ours.pairs] == ["identical"]
     row = find_implementation("my_attack.py:sign_step")
     assert row.says_norm

@@ -35,7 +35,7 @@ VERBS = {
         ),
     ),
     "compare": (
-        *("attack", "model", "inputs", "labels", "threat_model", "norm", "epsilon", "target", "libraries", "beside"),
+        *("attack", "model", "inputs", "labels", "threat_model", "norm", "epsilon", "target", "libraries", "also"),
         *("steps", "seed", "judge_samples", "eot"),
     ),
     "evaluate": (

@@ -95,7 +95,7 @@ def by_python(case: SweepCase) -> SweepAnswer:
             **_rules(case),
             fixed=case.form == "repaired",
             defaults=case.form == "defaults",
-            beside=_beside(case, nudge),
+            also=_beside(case, nudge),
             **case.parameters,
         )
     except (Unsupported, InvalidInput) as error:

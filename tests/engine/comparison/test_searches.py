@@ -86,7 +86,7 @@ def test_in_python_a_search_stands_beside_or_alone(digits):
         case.labels,
         norm="linf",
         libraries=["foolbox"],
-        beside=["at-saturation(foolbox:pgd)"],
+        also=["at-saturation(foolbox:pgd)"],
         steps=2,
     )
     assert comparison.threat_model.epsilon is None
