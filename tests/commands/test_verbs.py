@@ -110,7 +110,7 @@ def test_verbs_take_modules_and_tensors(digits, tmp_path):
     measured = davylamp.detect(tmp_path / "r", tmp_path / "c.pt", model=models, data=data)
     assert measured.to_frame()["rate"].tolist() == [0.01, 0.05]
     assert detector.to_dict()["trained_on"]["clean"] == 11
-    checked = davylamp.check(tmp_path / "r", run=True, model=models, data=data, limit=2)
+    checked = davylamp.check(tmp_path / "r", probe=True, model=models, data=data, limit=2)
     assert not checked.notes
     assert {"pass"} <= set(checked.to_frame()["state"])
     assert not any(parameter.requires_grad for parameter in digits.module.parameters())
@@ -127,7 +127,7 @@ def test_verbs_take_modules_and_tensors(digits, tmp_path):
         ),
         (lambda net: davylamp.curves("none", x_axis="passes", out="a.svg"), "combined with `out` or `budget`"),
         (lambda net: davylamp.curves("none", budget="x"), "expected `budget` as a number"),
-        (lambda net: davylamp.check("none", run=True), "none"),
+        (lambda net: davylamp.check("none", probe=True), "none"),
         (lambda net: davylamp.detect("none", "none.pt"), "no such file: none.pt"),
         (lambda net: davylamp.export("none", "x.zip", data="d"), "`data` needs form='attackbench'"),
         (lambda net: davylamp.export("none", "x", form="croissant"), "unknown format 'croissant'"),
@@ -217,8 +217,8 @@ def test_arguments_about_a_folder_are_checked(place, digits):
     cases = [
         (lambda: davylamp.check("plain", model=[]), "`model` as one name or several, got an empty list"),
         (lambda: davylamp.check("plain", bogus=3), "unknown keyword 'bogus'"),
-        (lambda: davylamp.check("plain", data=pair), "`data` needs `run`"),
-        (lambda: davylamp.check("plain", version="2"), "`version` needs `run` and `model`"),
+        (lambda: davylamp.check("plain", data=pair), "`data` needs `probe`"),
+        (lambda: davylamp.check("plain", version="2"), "`version` needs `probe` and `model`"),
         (lambda: davylamp.curves("plain", model=[]), "got an empty list"),
         (lambda: davylamp.curves("plain", budget=[None]), "expected `budget` as a number"),
         (lambda: davylamp.curves("plain", x_axis="foo"), "queries, passes, got 'foo'"),
@@ -228,7 +228,7 @@ def test_arguments_about_a_folder_are_checked(place, digits):
         (lambda: davylamp.detect("detector", "detector.pt", model={}), "got an empty dict"),
         (lambda: davylamp.detect("detector", "detector.pt", version="2"), "`version` needs `model`"),
         (lambda: davylamp.detect("detector", "detector.pt", model=["m"]), "`model` as modules by name"),
-        (lambda: davylamp.detect("detector", "detector.pt", false_alarm=0.1), "did you mean false_alarms?"),
+        (lambda: davylamp.detect("detector", "detector.pt", false_positive_rate=0.1), "did you mean false_positive_rates?"),
     ]
     for call, words in cases:
         with pytest.raises(DavylampError) as caught:

@@ -117,7 +117,7 @@ def test_on_8_bits_nothing_outside_of_the_ball_is_a_success(here, digits, name, 
         attacks=name,
         epsilon=0.5 / 255,
         steps=3,
-        pixels=True,
+        eight_bit=True,
         out=here.path / "no",
     ).to_frame()
     assert not frame["success"].any()
