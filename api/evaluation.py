@@ -27,6 +27,7 @@ from ..adapters.models.temporary_classifier import as_classifier
 from ..adapters.models.zoo.load import add_version, check_device
 from ..adapters.paths import expand_path
 from ..adapters.torch_state import with_gradients
+from ..deprecation import takes_old_names
 from ..engine import AttackChoice, Config, ResultsStore, build_table, load, make_plan
 from ..engine import evaluate as evaluate_plan
 from ..engine.detection.detect import DetectionSummary, check_detectors_match, measure_detectors, read_detectors
@@ -163,6 +164,7 @@ class _Settled(NamedTuple):
     notes: tuple[str, ...]
 
 
+@takes_old_names(Config)
 def configure(
     models: str | Iterable[str] | None = None,
     *,
@@ -183,6 +185,7 @@ def configure(
     return settled.config
 
 
+@takes_old_names(Config)
 @with_gradients
 def evaluate(
     models: nn.Module | str | Mapping[str, nn.Module] | Iterable[str] | None = None,
@@ -246,8 +249,8 @@ def evaluate(
         progress: called with the evaluation before it runs. It returns a context manager, whose value is called with
             the name of a run and the number of images done.
         **settings: settings of `davylamp.Config`: limit, fit_data (a name, or images and labels), fit_limit, seeds,
-            libraries, transfer, keep_images, max_queries, pixels, measures (groups of metrics, and "my_metrics.py:f")
-            ...; `preset` starts from a paper's settings.
+            libraries, transfer, keep_images, max_queries, eight_bit, measures (groups of metrics, and
+            "my_metrics.py:f") ...; `preset` starts from a paper's settings.
 
     Raises:
         DavylampError: as `davylamp.engine.make_plan` and `davylamp.engine.evaluate`.
@@ -350,7 +353,7 @@ def _settle(
             raise InvalidInput(f"{names} cannot be used without `attacks`")
         chosen, notes = settled.attacks, []
     else:
-        where = {"libraries": settled.libraries, "repaired": settled.repaired}
+        where = {"libraries": settled.libraries, "fixed": settled.fixed}
         with attack_isolation_context(settled.isolation):
             chosen, notes = _list_choices("pgd" if attacks is None else attacks, threat, parameters, where)
     settled = replace(settled, attacks=chosen)
@@ -394,7 +397,7 @@ def _plan_notes(plan: Plan, given: Mapping[str, Any] | None) -> list[str]:
     notes = [(name, model.precision_note) for name, model in lent.items()]
     notes += [(name, describe_gradients(name)) for name in config.models]
     notes += [
-        (name, describe_sampling(name, is_random=True, draws=config.draws, eot=config.eot))
+        (name, describe_sampling(name, is_random=True, draws=config.judge_samples, eot=config.eot))
         for name in dict.fromkeys(cell.subject.model for cell in plan.cells if cell.draws)
     ]
     isolated = [] if given is not None else describe_isolated(config.isolation, (*config.models, *config.surrogate))

@@ -26,6 +26,7 @@ from ..adapters.torch_state import with_gradients
 from ..benchmarks.reproductions import find_table
 from ..benchmarks.shared.counterpart import split_rows
 from ..benchmarks.shared.paper_table import Options, PaperTable
+from ..deprecation import current_settings, takes_old_names
 from ..engine.certify import certified_accuracy, check_radii, count_classes, split_smoothed
 from ..engine.certify import certify as certify_images
 from ..engine.challenge.attempts import AttackOutcome
@@ -34,6 +35,7 @@ from ..engine.challenge.challenge_result import ChallengeResult
 from ..engine.challenge.robust_accuracy import RobustAccuracy, measure_robust_accuracy
 from ..engine.challenge.suite import ChallengeBudget
 from ..engine.checks.gate_requirements import parse_requirement
+from ..engine.plan.config import Config
 from ..engine.plan.plan import Plan
 from ..engine.searches.saturation import check_has_radius, saturating_budget
 from ..engine.statistics.anytime import StoppingRule
@@ -57,6 +59,7 @@ from .verbs import hints_before, rows_of
 _MOST = 10**7  # largest number of noise samples, and of any effort per image
 
 
+@takes_old_names(Config)
 @with_gradients
 def robust_accuracy(
     model: nn.Module | str,
@@ -99,7 +102,7 @@ def robust_accuracy(
             once the interval is that narrow. Images are drawn in random order, and the intervals hold at every number
             of images, so that stopping early does not distort them (Waudby-Smith and Ramdas 2024).
         progress: as for `measure_robust_accuracy`.
-        **loading: settings of `Config` for a model loaded by name: isolate, rate, ...
+        **loading: settings of `Config` for a model loaded by name: isolate, request_rate, ...
 
     Returns:
         The clean and the robust accuracy with 95 % intervals, the result of each attack, and the warnings.
@@ -151,6 +154,7 @@ def read_until(text: str) -> StoppingRule:
     return StoppingRule(threshold=requirement.number)
 
 
+@takes_old_names(Config)
 @with_gradients
 def challenge(
     model: nn.Module | str,
@@ -191,7 +195,7 @@ def challenge(
         device: device of loaded models; a module is not moved.
         version: version of the model, as in `davylamp.evaluate`.
         progress: called with each attack's outcome when the attack is finished.
-        **loading: settings of `Config` for models loaded by name: isolate, rate, ...
+        **loading: settings of `Config` for models loaded by name: isolate, request_rate, ...
 
     Raises:
         DavylampError: as `davylamp.engine.challenge.challenge.challenge`.
@@ -234,16 +238,15 @@ def challenge(
 
 def _read_effort(effort: Any) -> dict[str, int]:
     """Return the checked effort that overrides the defaults."""
-    given, known = (
-        read_mapping(effort, "effort as whole numbers by name"),
-        [field.name for field in fields(ChallengeBudget)],
-    )
+    known = [field.name for field in fields(ChallengeBudget)]
+    given = current_settings(read_mapping(effort, "effort as whole numbers by name"), known)
     for name in given:
         if name not in known:
             raise UnknownName("effort", str(name), known)
     return {name: read_int(value, f"`{name}` as a whole number from 1", 1, _MOST) for name, value in given.items()}
 
 
+@takes_old_names(Config)
 @with_gradients
 def certify(
     model: nn.Module | str,
@@ -253,8 +256,8 @@ def certify(
     sigma: float | str | None = None,
     data: str | None = None,
     limit: int | None = None,
-    first: int = 100,
-    draws: int = 1000,
+    n0: int = 100,
+    n: int = 1000,
     alpha: float = 0.001,
     radius: float | str | Iterable[float | str] | None = None,
     seed: int = 0,
@@ -273,8 +276,8 @@ def certify(
             contains its sigma.
         data: a name that `load_data` knows, in place of `inputs`, or None for "demo:imagenet".
         limit: largest number of images.
-        first: noise samples that select the class (n0).
-        draws: noise samples that bound its probability (n).
+        n0: noise samples that select the class.
+        n: noise samples that bound its probability.
         alpha: probability that a certificate is wrong.
         radius: l2 radii at which certified accuracy is reported, numbers or fractions, or None for 0 to 4 sigma.
         seed: random seed of the noise.
@@ -282,7 +285,7 @@ def certify(
         version: version of the model, as in `davylamp.evaluate`.
         progress: called with the number of images before they are certified. It returns a context manager, whose value
             is called with the progress.
-        **loading: settings of `Config` for a model loaded by name: isolate, rate, ...
+        **loading: settings of `Config` for a model loaded by name: isolate, request_rate, ...
 
     Returns:
         One row per radius; `made` has the `Certificates` of the images.
@@ -309,8 +312,8 @@ def certify(
     check_radii(radii)
     settings: dict[str, Any] = {
         "sigma": deviation,
-        "first": read_int(first, f"`first` as a whole number from 1 to {_MOST}", 1, _MOST),
-        "draws": read_int(draws, f"`draws` as a whole number from 1 to {_MOST}", 1, _MOST),
+        "first": read_int(n0, f"`n0` as a whole number from 1 to {_MOST}", 1, _MOST),
+        "draws": read_int(n, f"`n` as a whole number from 1 to {_MOST}", 1, _MOST),
         "alpha": read_number(alpha, "alpha"),
         "seed": read_seed(seed),
     }
@@ -350,6 +353,7 @@ def _not_finite(rows: list[dict[str, Any]], draws: int) -> str:
     return f"{text} images: they count towards no class but stay in the total" if of else ""
 
 
+@takes_old_names(Config)
 @with_gradients
 def saturation(
     attack: Any,
@@ -364,7 +368,7 @@ def saturation(
     threshold: float = 0.01,
     parameters: Mapping[str, Any] | None = None,
     libraries: Iterable[str] = (),
-    repaired: bool = False,
+    fixed: bool = False,
     seed: int = 0,
     device: str = "cpu",
     version: str = "",
@@ -385,13 +389,13 @@ def saturation(
         threshold: success rates that differ by less count as equal.
         parameters: canonical parameters, in addition to the matched ones.
         libraries: names of the libraries to use; empty for all.
-        repaired: whether to include the fixed variants.
+        fixed: whether to include the fixed variants.
         seed: random seed.
         device: device of a model given by its name.
         version: version of the model, as in `davylamp.evaluate`.
         progress: called with the number of attacks on an image, over all radii. It returns a context manager, whose
             value is called with the progress.
-        **loading: settings of `Config` for a model loaded by name: isolate, rate, ...
+        **loading: settings of `Config` for a model loaded by name: isolate, request_rate, ...
 
     Returns:
         One row per implementation. `notes` name the implementations that failed.
@@ -402,7 +406,7 @@ def saturation(
     check_loading(saturation, loading)
     radii, seed, limit = read_numbers(epsilon, "epsilon"), read_seed(seed), read_limit(limit)
     given, threshold = read_mapping(parameters, "parameters by name"), read_number(threshold, "threshold")
-    rows = rows_of(attack, read_list(libraries, "libraries as names", str), repaired=repaired)
+    rows = rows_of(attack, read_list(libraries, "libraries as names", str), fixed=fixed)
     norm = norm or next(iter(rows[0].classes))
     rows = [row for row in rows if norm in row.classes]
     if not rows:

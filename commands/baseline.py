@@ -36,7 +36,7 @@ class BaselineOptions:
             help="--against: use only the most informative images, until the rank is known",
         ),
     ] = False
-    width: Annotated[
+    max_rank_width: Annotated[
         int | None,
         typer.Option(
             rich_help_panel=_PANEL,
@@ -44,14 +44,18 @@ class BaselineOptions:
             help="--adaptive: stop when the rank interval is at most this wide (default: 1)",
         ),
     ] = None
-    batch: Annotated[
+    batch_images: Annotated[
         int | None, typer.Option(rich_help_panel=_PANEL, min=1, help="--adaptive: images per batch (default: 8)")
     ] = None
 
     @property
     def is_given(self) -> bool:
         """Whether a baseline was given. Raises InvalidInput if only options that need a baseline were given."""
-        given = {"--adaptive": self.adaptive, "--width": self.width is not None, "--batch": self.batch is not None}
+        given = {
+            "--adaptive": self.adaptive,
+            "--max-rank-width": self.max_rank_width is not None,
+            "--batch-images": self.batch_images is not None,
+        }
         names = [name for name, value in given.items() if value]
         if names and self.against is None:
             raise InvalidInput(f"{', '.join(names)} needs --against BASELINE")

@@ -88,7 +88,7 @@ def evaluate_models(
         list[Path] | None,
         typer.Option(
             rich_help_panel="Images and metrics",
-            help="detector to measure on the examples, a file of `davylamp train` (repeatable)",
+            help="detector to measure on the examples, a file of `davylamp fit` (repeatable)",
         ),
     ] = None,
     strict: Annotated[

@@ -8,7 +8,14 @@ from functools import cached_property
 from typing import Any, get_args
 
 from ..adapters import IMPLEMENTATIONS, Attack, Implementation, ThreatModel, canonical_attack
-from ..adapters.attack import Access, Kind, Knowledge
+from ..adapters.attack import (
+    Access,
+    Kind,
+    Knowledge,
+    name_from_record,
+    name_in_record,
+    variant_in_record,
+)
 from ..adapters.models.ensemble import ensemble_name
 from ..errors import InvalidInput, UnknownName, Unsupported
 from .cell_defaults import SHARD_SIZE
@@ -161,6 +168,12 @@ class AttackRun:
     implementation: Implementation | None = field(default=None, compare=False, repr=False)
     asked: ThreatModel | None = field(default=None, compare=False, repr=False)
 
+    def __post_init__(self) -> None:
+        if isinstance(self.attack, str) and (name := name_from_record(self.attack)) != self.attack:
+            object.__setattr__(self, "attack", name)
+            parameters = {name_from_record(each): value for each, value in self.parameters.items()}
+            object.__setattr__(self, "parameters", parameters)
+
     @property
     def row(self) -> Implementation:
         """The implementation, also inside a search; a placeholder if the catalogue does not contain it.
@@ -241,6 +254,8 @@ class AttackRun:
         spec = json.loads(json.dumps(asdict(replace(self.as_planned, implementation=None))))
         del spec["implementation"], spec["asked"]
         spec["subject"] = self.subject.spec
+        spec["attack"] = name_in_record(self.attack)
+        spec["parameters"] = {name_in_record(name): value for name, value in spec["parameters"].items()}
         return {name: value for name, value in spec.items() if name not in _LATER or value != _LATER[name]}
 
     @cached_property
@@ -298,7 +313,7 @@ def describe_attack(cell: AttackRun) -> dict[str, Any]:
     except UnknownName:
         return {}
     facts = {"library": row.library, "attack": attack.name, "title": attack.title, "source": attack.source}
-    facts |= {"kind": attack.kind, "knowledge": attack.knowledge, "variant": row.variant}
+    facts |= {"kind": attack.kind, "knowledge": attack.knowledge, "variant": variant_in_record(row.variant)}
     facts |= {"canonical": row.canonical} if row.canonical else {}
     return {**facts, "norms": list(row.classes), "random": list(row.random), "universal": row.universal}
 

@@ -52,7 +52,8 @@ def challenge(  # noqa: PLR0913 - what is attacked by position, the choices by k
         epsilon: radius. None for the customary one.
         limit: number of images to use. None for all.
         quick: a first look: 10 images, 10 steps.
-        effort: fields of `ChallengeBudget` to override: steps, candidates, queries, eot, draws.
+        effort: fields of `ChallengeBudget` to override: steps, candidates, queries, eot,
+            judge_samples.
         seed: random seed.
         device: device of the computation.
         loading: options for loading models by name.

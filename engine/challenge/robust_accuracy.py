@@ -224,7 +224,7 @@ def measure_robust_accuracy(  # noqa: PLR0913 - what is attacked by position, th
         seeds=(seed,),
         batch_size=batch_size,
         stop_when_fooled=True,
-        draws=DRAWS,
+        judge_samples=DRAWS,
         eot=EOT if classifier.random else 1,
     )
     with ExitStack() as stack:

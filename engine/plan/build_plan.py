@@ -219,7 +219,7 @@ def check_config(config: Config) -> None:
         raise InvalidInput(
             f"`surrogate` excludes `transfer`: examples of {config.surrogate[0]} are already judged on every model"
         )
-    if config.surrogate and config.examples != "own":
+    if config.surrogate and config.examples != "defended":
         raise InvalidInput("`surrogate` and `examples` exclude each other: choose one")
     surrogates = (name for choice in config.attacks for name in surrogate_names(config, choice))
     check_token(config.token, (*config.models, *surrogates))

@@ -23,7 +23,7 @@ class TransferRun(NamedTuple):
     first: str = ""
     tested: int = 0
     asked: int = 0
-    examples: Examples = "own"
+    examples: Examples = "defended"
     defended: tuple[str, ...] = ()
 
 
@@ -86,7 +86,7 @@ def configs_of(
     *,
     transfer: Transfer = "no",
     first: str = "",
-    examples: Examples = "own",
+    examples: Examples = "defended",
     defended: Sequence[str] = (),
 ) -> tuple[Config, ...]:
     """Return one config for each data set and set of shared settings. Its plan contains these runs, with equal keys.
@@ -120,7 +120,7 @@ def configs_of(
         groups.setdefault(json.dumps(shared), []).append(cell)
     return tuple(
         replace(config, examples=examples, models=tuple(dict.fromkeys((*config.models, *defended))))
-        if examples != "own" and not config.surrogate and (not first or first in config.models)
+        if examples != "defended" and not config.surrogate and (not first or first in config.models)
         else config
         for config in (_config(group, transfer, first) for group in groups.values())
     )
@@ -140,14 +140,14 @@ def _config(cells: list[AttackRun], transfer: Transfer, model: str) -> Config:
         limit=None if first.subject.chosen else first.subject.images,
         images=first.subject.chosen,
         seeds=tuple(sorted({cell.seed for cell in cells})),
-        pixels=first.pixels,
+        eight_bit=first.pixels,
         transfer="no" if first.surrogate else transfer,
         measures=tuple(map(plain_name, first.measures)),
         shard_size=first.shard_size,
         surrogate=tuple(each.model for each in first.surrogate),
         fit_data=fit.data if fit else "",
         fit_limit=fit.images if fit else None,
-        draws=first.draws or DRAWS,
+        judge_samples=first.draws or DRAWS,
         eot=first.eot,
         stop_when_fooled=first.search.kind == "worst-case",
     )

@@ -121,7 +121,7 @@ def _remote_cost(plan: Plan, passes: float) -> tuple[float, float, float, str]:
         images = transport.rate * (transport.request_size if transport.unit == "requests" else 1)
         seconds = passes / images
     note = "at its rate limit" if transport.rate else "a server is not queried for this: its time is not known"
-    note += "" if transport.cost else "; no price is given (--cost)"
+    note += "" if transport.cost else "; no price is given (--price-per-image)"
     return seconds, math.nan, passes * transport.cost, note
 
 

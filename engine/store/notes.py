@@ -237,7 +237,7 @@ def least_of_estimates(rows: Sequence[tuple[str, Sequence["RunResult"]]]) -> lis
     models = dict.fromkeys(model for (model, _), is_low in zip(rows, several, strict=True) if is_low)
     sentence = (
         "{models}: for a random model the worst case takes the lowest of several estimated rates per image, which is "
-        "biased low; more --draws reduce the bias"
+        "biased low; more --judge-samples reduce the bias"
     )
     return [note("least-of-draws", sentence, models=", ".join(models))] if models else []
 

@@ -22,7 +22,7 @@ from davylamp.report.page.build import build_report
 from davylamp.report.text.challenge import print_challenge
 from davylamp.report.text.console import make_console
 
-TINY = {"steps": 5, "candidates": 2, "queries": 12, "eot": 2, "draws": 4}
+TINY = {"steps": 5, "candidates": 2, "queries": 12, "eot": 2, "judge_samples": 4}
 FACTORY = """
 import torch
 from torch import nn
@@ -117,7 +117,7 @@ def test_it_goes_on_where_it_was(hidden, files, monkeypatch):
 
 def test_the_command_and_its_page(hidden, files, run):
     name = hidden[2]
-    effort = ("--steps", "5", "--queries", "12", "--eot", "2", "--draws", "4")
+    effort = ("--steps", "5", "--queries", "12", "--eot", "2", "--judge-samples", "4")
     options = ("--data", f"npz:{files}/digits.npz", "--epsilon", "0.2", "--limit", "4", "-o", str(files / "small"))
     surrogate = f"{files}/net.py:build+bit-depth:bits=6,gradients=straight-through"  # a comma of its defence
     code, text, err = run("challenge", name, *options, *effort, "--json", "--surrogate", surrogate)
@@ -184,7 +184,7 @@ def test_a_draw_of_large_margins_does_not_hide_the_others(tmp_path):
 
     model = Classifier(Draws(), num_classes=4, random=True, name="draws")
     images, labels = torch.full((4, 1, 8, 8), 0.5), torch.zeros(4, dtype=torch.long)
-    effort = {**TINY, "eot": 20, "draws": 30}
+    effort = {**TINY, "eot": 20, "judge_samples": 30}
     done = davylamp.challenge(model, images, labels, epsilon=0.2, effort=effort, out=tmp_path)
     white = [each for each in done.attempts if each.part == "white-box"]
     averaged = [each for each in white if each.gradients == OF_PROBABILITIES]
@@ -327,6 +327,6 @@ def test_the_worst_case_of_a_random_model_is_not_above_one_of_its_attacks(tmp_pa
     inputs = torch.linspace(0.3, 0.5, 12)[:, None, None, None].expand(12, 1, 8, 8).clone()
     case = (Classifier(Coin(), num_classes=2, random=True, name="coin"), inputs, torch.zeros(12, dtype=torch.long))
     monkeypatch.setattr("davylamp.engine.challenge.challenger._FRESH", 17)
-    done = davylamp.challenge(*case, epsilon=0.02, effort={**TINY, "draws": 5}, out=tmp_path)
+    done = davylamp.challenge(*case, epsilon=0.02, effort={**TINY, "judge_samples": 5}, out=tmp_path)
     kept = [each for each in done.attempts if each.epsilon == done.epsilon and each.outcome is not None]
     assert done.worst.value <= min(each.accuracy.value for each in kept) + 1e-12
