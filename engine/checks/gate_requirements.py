@@ -22,6 +22,7 @@ Verdict = Literal["pass", "fail", "too few images", "invalid results", "unfinish
 VERDICTS: tuple[Verdict, ...] = ("fail", "unfinished", "invalid results", "too few images", "pass")  # the worst first
 GRAMMAR = "METRIC OP NUMBER [@ NORM RADIUS]"
 PAIRED = ("RA", "CA")  # metrics with one outcome per image, which is paired with that of a baseline
+_CLOSE = 1e-6  # largest difference between equal radii
 _EXAMPLE = "RA >= 0.5 @ linf 8/255"
 _FORM = re.compile(r"\s*(\S.*?)\s*(>=|<=|>|<)\s*([^@<>=\s]+)\s*(?:@\s*(\w+)(?:\s+(\S+))?)?\s*")
 
@@ -134,6 +135,13 @@ def parse_requirement(text: str) -> Requirement:
     except InvalidInput as error:
         raise InvalidInput(f"{error} (in {text!r})") from error
     return Requirement(symbol, operator, value, threat_model)
+
+
+def is_at(norm: str, epsilon: float | None, threat_model: ThreatModel) -> bool:
+    """Whether a norm and a radius (None for none) are those of a threat model."""
+    if norm != threat_model.norm or epsilon is None or threat_model.epsilon is None:
+        return norm == threat_model.norm and epsilon == threat_model.epsilon
+    return abs(epsilon - threat_model.epsilon) < _CLOSE
 
 
 def pair_with_baseline(
