@@ -56,8 +56,8 @@ def evaluate_until(
         InvalidInput: if the runs cannot answer the question, or need all images at once.
         DavylampError: as `run`.
     """
-    question.check(plan.cells)
     population = count_images(plan)
+    question.check(plan.cells)
     unit = max(cell.shard_size for cell in plan.cells)
     record = read_sequence(store)
     if record is None or (record.population, record.seed) != (population, seed):
