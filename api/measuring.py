@@ -19,7 +19,6 @@ from ..adapters.models.images import check_labels
 from ..adapters.models.remote.server_usage import total_usage
 from ..adapters.models.temporary_classifier import as_classifier
 from ..adapters.models.zoo.load import add_version
-from ..adapters.parameters import parse_number
 from ..adapters.paths import expand_path
 from ..adapters.running.requirements import check_any_access
 from ..adapters.torch_state import with_gradients
@@ -34,11 +33,10 @@ from ..engine.challenge.challenge import challenge as challenge_model
 from ..engine.challenge.challenge_result import ChallengeResult
 from ..engine.challenge.robust_accuracy import RobustAccuracy, measure_robust_accuracy
 from ..engine.challenge.suite import ChallengeBudget
-from ..engine.checks.gate_requirements import parse_requirement
 from ..engine.plan.config import Config
 from ..engine.plan.plan import Plan
 from ..engine.searches.saturation import check_has_radius, saturating_budget
-from ..engine.statistics.anytime import StoppingRule
+from ..engine.sequential.question import parse_question
 from ..errors import DavylampError, InvalidInput, UnknownName, Unsupported
 from .python_inputs import (
     Progress,
@@ -129,29 +127,10 @@ def robust_accuracy(
             device=device,
             out=None if out is None else expand_path(out),
             loading=loading_of(loading, [model] if isinstance(model, str) else (), out),
-            until=None if until is None else read_until(until),
+            until=None if until is None else parse_question(read_text(until, "`until` as text")),
             **({} if progress is None else {"progress": progress}),
         )
     return replace(measured, warnings=(*measured.warnings, *filter(None, [rounded])))
-
-
-def read_until(text: str) -> StoppingRule:
-    """Parse "RA >= 0.6" or "width <= 0.05". Raises InvalidInput."""
-    text = read_text(text, "`until` as text")
-    name, _, number = (part.strip() for part in text.partition("<="))
-    if name == "width":
-        width = parse_number(number, f"the number in `until={text}`")
-        if not 0 < width < 1:
-            raise InvalidInput(f"expected a width inside (0, 1) in `until={text}`, got {number}")
-        return StoppingRule(width=width)
-    wanted = f'expected "RA >= NUMBER" or "width <= NUMBER", got `until={text}`'
-    try:
-        requirement = parse_requirement(text)
-    except DavylampError as error:
-        raise InvalidInput(f"{wanted}: {error}") from error
-    if requirement.symbol != "RA" or requirement.operator != ">=" or requirement.threat_model is not None:
-        raise InvalidInput(wanted)
-    return StoppingRule(threshold=requirement.number)
 
 
 @takes_old_names(Config)

@@ -83,6 +83,8 @@ def place_newcomers(
         raise InvalidInput(
             "--against and --part cannot be combined: a new model is placed in one undivided run; drop --part"
         )
+    if run.until is not None:
+        raise InvalidInput("--against and --until cannot be combined: --adaptive chooses the images; drop --until")
     if seen.is_given:
         raise InvalidInput("with --against, use MODEL+input:crop=224,... or MODEL+outputs:labels instead of options")
     settings = loading_settings({name: value for name, value in given.items() if value not in (None, ())})
@@ -96,7 +98,7 @@ def place_newcomers(
     prestart_processes(
         Config(**{name: settings[name] for name in APART.names if name in settings}).isolation, settings["models"]
     )
-    where = {name: value for name, value in run.given.items() if name != "part"}
+    where = {name: value for name, value in run.given.items() if name not in ("part", "until")}
     placements = place(**vars(against), **settings, **where, out=out, progress=_begin, tell=tell)
     placed = PlacementOutput(f"{out} against {against.against}", placements).reworded(in_options)
     if as_json:

@@ -31,6 +31,7 @@ _LATER: Mapping[str, Any] = {
     "draws": 0,
     "eot": 1,
 }
+_CHOICES = ("chosen", "drawn")  # how images were selected; a spec omits empty ones
 SINGLE_STEP = ("fgsm", "fgm", "f-fgsm")
 _OTHER_GOALS = ("least-likely", "virtual-adversarial", "uap", "gd-uap")  # single-step attacks with other goals
 
@@ -46,6 +47,8 @@ class ModelOnData:
         data_digest: hash of pixels and labels.
         images: number of images.
         chosen: names of the images, if they were selected by name; empty for the first images of the data.
+        drawn: if they are the first images in a random order, the number of all images and the seed of the order (see
+            `sources.random_order`); otherwise empty.
         called: display name, if several models share a name; not part of the key.
     """
 
@@ -55,10 +58,12 @@ class ModelOnData:
     data_digest: str
     images: int
     chosen: tuple[str, ...] = ()
+    drawn: tuple[int, ...] = ()
     called: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "chosen", tuple(self.chosen))  # JSON has lists
+        for name in ("chosen", "drawn"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))  # JSON has lists
 
     @property
     def name(self) -> str:
@@ -77,8 +82,13 @@ class ModelOnData:
     @property
     def spec(self) -> dict[str, Any]:
         """The fields that `key` hashes, as JSON types."""
-        spec = asdict(self) | {"chosen": list(self.chosen)}
-        return {name: value for name, value in spec.items() if name != "called" and (name != "chosen" or value)}
+        spec = asdict(self) | {"chosen": list(self.chosen), "drawn": list(self.drawn)}
+        return {name: value for name, value in spec.items() if name != "called" and (name not in _CHOICES or value)}
+
+    @property
+    def population(self) -> int | None:
+        """Number of images from which these were drawn at random; None if they were not drawn."""
+        return self.drawn[0] if self.drawn else None
 
     @cached_property
     def key(self) -> str:
@@ -236,10 +246,14 @@ class AttackRun:
         return "" if self.fitted_on is None else json_digest(_fit_spec(self))
 
     @property
+    def needs_all_images(self) -> bool:
+        """Whether its result on an image depends on the others: it finds one perturbation, or one radius, for all."""
+        return self.search.runs_once or (self.row.universal and self.fitted_on is None)
+
+    @property
     def shards(self) -> int:
-        """Number of shards: 1 for an attack with one perturbation, or one radius, for all images."""
-        whole = self.search.runs_once or (self.row.universal and self.fitted_on is None)
-        return 1 if whole else -(-self.subject.images // self.shard_size)
+        """Number of shards: 1 for an attack that needs all images at once."""
+        return 1 if self.needs_all_images else -(-self.subject.images // self.shard_size)
 
     def shard_slice(self, shard: int) -> range:
         """Return the image indices of a shard."""

@@ -91,7 +91,8 @@ def configs_of(
 ) -> tuple[Config, ...]:
     """Return one config for each data set and set of shared settings. Its plan contains these runs, with equal keys.
 
-    A config combines every model with every attack and seed: if a folder has fewer, the config has additional runs.
+    A config combines every model with every attack and seed: if a folder has fewer, the config has additional runs. For
+    images drawn at random, it has all the images from which they were drawn.
 
     Args:
         cells: runs of a results folder.
@@ -108,6 +109,7 @@ def configs_of(
             subject.data_digest,
             subject.images,
             subject.chosen,
+            subject.drawn,
             cell.pixels,
             cell.measures,
             cell.shard_size,
@@ -137,7 +139,7 @@ def _config(cells: list[AttackRun], transfer: Transfer, model: str) -> Config:
         models=tuple(sorted(names, key=lambda name: name != model)),
         attacks=tuple(choices.values()),
         data=first.subject.data,
-        limit=None if first.subject.chosen else first.subject.images,
+        limit=None if first.subject.chosen else first.subject.population or first.subject.images,
         images=first.subject.chosen,
         seeds=tuple(sorted({cell.seed for cell in cells})),
         eight_bit=first.pixels,

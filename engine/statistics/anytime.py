@@ -1,14 +1,14 @@
 """Intervals of a mean that hold at every number of images: looking early, often and stopping at will are allowed."""
 
 import math
-from typing import NamedTuple
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ...intervals import LEVEL, Interval
+from ...intervals import LEVEL, Interval, proportion_interval
 
-_GRID = np.linspace(0.0, 1.0, 2001)  # candidate means; bounds are rounded outwards to it
+GRID = np.linspace(0.0, 1.0, 2001)  # candidate means
 _MOST = 0.9  # part of the wealth that one image may cost
 _AT_ONCE = 256  # values in one array operation
 
@@ -27,12 +27,13 @@ class _LowerBound:
         population: number of all values, of which those seen are drawn at random without replacement, or None for
             independent draws.
         alpha: probability that the bound is ever above the mean.
+        grid: candidate means, ascending from 0 to 1.
     """
 
-    def __init__(self, population: int | None, alpha: float):
-        self.population, self.alpha = population, alpha
+    def __init__(self, population: int | None, alpha: float, grid: np.ndarray):
+        self.population, self.alpha, self.grid = population, alpha, grid
         self.count, self.sum, self.deviations = 0, 0.0, 0.0
-        self.log_wealth = np.zeros((2, len(_GRID)))  # of both halves
+        self.log_wealth = np.zeros((2, len(grid)))  # of both halves
 
     def add(self, values: np.ndarray) -> None:
         """Update the wealth against each candidate with values, (n,)."""
@@ -61,8 +62,8 @@ class _LowerBound:
     def _remaining_means(self, sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """Return the mean of the values still to come, for each number of values seen and candidate mean of all."""
         if self.population is None:
-            return np.broadcast_to(_GRID, (len(sums), len(_GRID)))
-        return (self.population * _GRID - sums) / (self.population - counts)
+            return np.broadcast_to(self.grid, (len(sums), len(self.grid)))
+        return (self.population * self.grid - sums) / (self.population - counts)
 
     @property
     def value(self) -> float:
@@ -80,8 +81,8 @@ class _LowerBound:
     def _excluded_below(self) -> float:
         """The largest candidate below which all are excluded by their wealth."""
         excluded = np.logaddexp(*self.log_wealth) - math.log(2) >= -math.log(self.alpha)
-        first = int(np.argmin(excluded)) if not excluded.all() else len(_GRID)
-        return float(_GRID[first - 1]) if first else 0.0
+        first = int(np.argmin(excluded)) if not excluded.all() else len(self.grid)
+        return float(self.grid[first - 1]) if first else 0.0
 
 
 class AnytimeMean:
@@ -94,11 +95,13 @@ class AnytimeMean:
         population: number of all images, of which those seen are drawn at random without replacement; the interval is
             then of the mean over these images. None for independent draws: of the mean of their distribution.
         level: probability that the interval is right at all numbers of images together, inside (0, 1).
+        grid: candidate means, ascending from 0 to 1; the bounds are rounded outwards to them. If only decisions at
+            some means are needed, a simulation is faster with only these and their complements.
     """
 
-    def __init__(self, population: int | None = None, level: float = LEVEL):
+    def __init__(self, population: int | None = None, level: float = LEVEL, grid: np.ndarray = GRID):
         tail = (1 - level) / 2
-        self._low, self._high = _LowerBound(population, tail), _LowerBound(population, tail)
+        self._low, self._high = _LowerBound(population, tail, grid), _LowerBound(population, tail, grid)
         self._total = np.zeros(2)
 
     def add(self, low: ArrayLike, high: ArrayLike | None = None) -> None:
@@ -133,18 +136,27 @@ class AnytimeMean:
         return Interval(value, self._low.value, self._high.complement)
 
 
-class StoppingRule(NamedTuple):
-    """When a sequence of images is long enough.
+def rate_interval(low: np.ndarray, high: np.ndarray, population: int | None) -> tuple[float, float]:
+    """Return the interval of the mean of values per image, which may be known only as a range.
 
     Args:
-        threshold: stop once the interval lies on one side of it; None for the width alone.
-        width: stop once the interval is no wider; None for the threshold alone.
+        low: values in [0, 1], shape (n,), in their random order if they were drawn.
+        high: upper ends of the values, shape (n,).
+        population: number of all images, of which these were drawn at random, possibly with a number that depends on
+            the results: the interval then holds at every number (`AnytimeMean`). None for a number fixed in advance:
+            Clopper and Pearson's.
     """
+    if population is None:
+        n = len(low)
+        return proportion_interval(float(low.sum()), n)[0], proportion_interval(float(high.sum()), n)[1]
+    return _drawn_interval(
+        np.ascontiguousarray(low, float).tobytes(), np.ascontiguousarray(high, float).tobytes(), population
+    )
 
-    threshold: float | None = None
-    width: float | None = None
 
-    def is_met(self, interval: Interval) -> bool:
-        """Whether the question is decided."""
-        decided = self.threshold is not None and (interval.low >= self.threshold or interval.high < self.threshold)
-        return decided or (self.width is not None and interval.high - interval.low <= self.width)
+@lru_cache(maxsize=256)
+def _drawn_interval(low: bytes, high: bytes, population: int) -> tuple[float, float]:
+    """Return the interval of `AnytimeMean`, which several tables of a folder show."""
+    mean = AnytimeMean(population)
+    mean.add(np.frombuffer(low), np.frombuffer(high))
+    return mean.interval.low, mean.interval.high
