@@ -16,6 +16,7 @@ from ..metric_names import facts_of, resolve_symbols, unknown_metric
 from ..statistics.verdict import PairVerdict, compare_rates
 from ..store.results import Results
 from ..tables.groups import TableGroup
+from ..tables.symbols import is_union
 from .standings import attempt_key, is_robust, restrict_parts
 
 Verdict = Literal["pass", "fail", "too few images", "invalid results", "unfinished"]
@@ -133,6 +134,8 @@ def parse_requirement(text: str) -> Requirement:
         threat_model = None if norm is None else ThreatModel(norm, radius)  # type: ignore[arg-type]
     except InvalidInput as error:
         raise InvalidInput(f"{error} (in {text!r})") from error
+    if threat_model is not None and is_union(symbol):
+        raise InvalidInput(f"{symbol} is over all threat models of the folder: expected no @ in {text!r}")
     return Requirement(symbol, operator, value, threat_model)
 
 

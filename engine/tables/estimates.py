@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ...errors import Unsupported
-from ...intervals import clustered_interval
+from ...intervals import LEVEL, clustered_interval
 from ...metrics import half_distortion
 from ..metric_names import CLEAN, facts_of
 from ..statistics.bootstrap import (
@@ -61,7 +61,12 @@ def estimate_draws(draws: Replicates) -> Estimate:
 
 
 def estimate_share(
-    parts: Values, most: Values | None = None, *, pooled: bool = False, has_interval: bool = True
+    parts: Values,
+    most: Values | None = None,
+    *,
+    pooled: bool = False,
+    has_interval: bool = True,
+    level: float = LEVEL,
 ) -> Estimate:
     """Estimate the mean rate over parts and their repeats, with the interval of `clustered_interval`.
 
@@ -71,6 +76,7 @@ def estimate_share(
             equal to the values.
         pooled: whether every image of every repeat has the same weight.
         has_interval: whether to compute the interval.
+        level: confidence level, in (0, 1).
     """
     met = [[column for column in part if not np.isnan(column).all()] for part in parts]
     columns = [column for part in met for column in part]
@@ -82,9 +88,9 @@ def estimate_share(
     low = high = math.nan
     if has_interval:
         weights = [float((~np.isnan(column)).sum()) if pooled else 1 / len(part) for part in met for column in part]
-        share = clustered_interval(stacked.clip(0, 1), weights)
+        share = clustered_interval(stacked.clip(0, 1), weights, level)
         low, high = float(share.low), float(share.high)
-        high = high if most is None else estimate_share(most, pooled=pooled).high
+        high = high if most is None else estimate_share(most, pooled=pooled, level=level).high
     return Estimate(float(mean.ratio[0]), low, high, mean.n)
 
 
@@ -138,9 +144,9 @@ def estimate_row(
     has_interval = drawn.bootstrap > 0
     some_invalid = has_interval and any(each.results.violated.any() for part in held for each in part)
     for symbol in shares:
-        values, most = _row_values(held, outcomes, symbol, of_model=of_model), None
+        values, most = row_values(held, outcomes, symbol, of_model=of_model), None
         if some_invalid and facts_of(symbol).invalid:
-            most = _row_values(held, outcomes, symbol, of_model=of_model, at_most=True)
+            most = row_values(held, outcomes, symbol, of_model=of_model, at_most=True)
         estimates[symbol] = estimate_share(values, most, pooled=pooled, has_interval=has_interval)
     images = sum({each.cell.subject.key: each.cell.subject.images for part in parts for each in part}.values())
     return {
@@ -156,13 +162,13 @@ def undecided_rate(
     if facts_of(symbol).kind != "share" or not facts_of(symbol).invalid:
         return 0.0
     least, most = (
-        estimate_share(_row_values(parts, outcomes, symbol, of_model=of_model, at_most=end), has_interval=False).value
+        estimate_share(row_values(parts, outcomes, symbol, of_model=of_model, at_most=end), has_interval=False).value
         for end in (False, True)
     )
     return most - least
 
 
-def _row_values(
+def row_values(
     parts: Sequence[Sequence[RunResult]], outcomes: Results, symbol: str, *, of_model: bool, at_most: bool = False
 ) -> Values:
     """Return the rate of each image in each run of a row. For clean images and the worst case, an image counts once."""
@@ -170,7 +176,7 @@ def _row_values(
     if record.stored == "clean":
         parts = [[each] for each in {each.cell.subject.key: each for part in parts for each in part}.values()]
     values = [[values_of(each, outcomes, symbol, at_most=at_most) for each in part] for part in parts]
-    if record.across == "worst" and of_model and values:
+    if record.across != "mean" and of_model and values:
         return [[np.minimum.reduce([column for part in values for column in part])]]
     return values
 
