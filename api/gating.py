@@ -5,9 +5,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import NormalDist
 
 from ..adapters.coercion import read_path
 from ..adapters.display_text import counted, format_threat_labels
+from ..adapters.threat_model import same_radius
 from ..engine.attack_run import AttackRun
 from ..engine.checks.check_folder import check_folder
 from ..engine.checks.gate_requirements import (
@@ -33,8 +35,7 @@ from .evaluation import Evaluation
 from .python_inputs import read_names, read_number, read_several
 from .verb_result import VerbResult
 
-_DEVIATIONS = 1.959964  # of a 95 % interval of a normal distribution
-_CLOSE = 1e-6  # largest difference between equal radii
+_DEVIATIONS = NormalDist().inv_cdf(1 - SIGNIFICANT / 2)  # from the value to either end of a 95 % interval
 
 
 def gate(
@@ -165,7 +166,7 @@ def _rows_about(requirement: Requirement, rows: Sequence[_GateRow], place: Path)
 
 def _is_at(row: _GateRow, norm: str, epsilon: float | None) -> bool:
     mine = row.labels["epsilon"]
-    return row.labels["norm"] == norm and (math.isnan(mine) if epsilon is None else abs(mine - epsilon) < _CLOSE)
+    return row.labels["norm"] == norm and (math.isnan(mine) if epsilon is None else same_radius(mine, epsilon))
 
 
 def _only(outcomes: Results, names: Collection[str]) -> Results:

@@ -155,7 +155,7 @@ def test_a_gate_waits_for_every_threat_model_and_for_invalid_results(writer, mon
     for norm, verdict in (("l2", "unfinished"), ("unrestricted", "unfinished"), ("l0", "pass")):
         planned = AttackRun(case.subject, "art:pgd", ThreatModel(norm, 0.5 if norm == "l2" else None))
         waiting = replace(read_outcomes(folder), waiting=(planned,))
-        monkeypatch.setattr("davylamp.api.gating.read_outcomes", lambda *_, found=waiting: found)
+        monkeypatch.setattr("davylamp.api.gating.read_outcomes", lambda *_, kept=waiting: kept)
         assert davylamp.gate(folder, "RA_union >= 0.1").document["verdict"] == verdict
     monkeypatch.undo()
     writer.failed(case.subject, "foolbox:fgsm", "no reason")
