@@ -74,6 +74,22 @@ _record(
     only=("models",),
     brief=True,
 )
+_record(
+    symbol="RA_union",
+    title="Robust accuracy over the union of threat models",
+    meaning="Share of all images that are right when clean and that no attack of any threat model fools.",
+    between=(0, 1),
+    source="Tramer and Boneh 2019; Maini et al. 2020",
+    formula="mean [F(x) = y, and F(xa) = y for the xa of every attack of every threat model]",
+    latex=r"\operatorname{mean} [F(x) = y \text{ and } F(x_a) = y \text{ for every attack } a "
+    r"\text{ of every threat model}]",
+    aliases=("union accuracy",),
+    kind="share",
+    across="union",
+    invalid="not robust",
+    tables={"models": "RA"},
+    only=("models",),
+)
 _SECONDS, _FORWARDS, _BACKWARDS = "seconds", "forward passes", "backward passes"
 _per_image(symbol="seconds", what=_SECONDS, tables={"pairs": "RA"}, brief=True)
 _per_image(symbol="forwards", what=_FORWARDS)

@@ -53,7 +53,8 @@ class Metric:
             images, or in every result.
         over: which images count, for a metric whose column also has values for other images; "" for all images with a
             value.
-        across: how a model's row aggregates several attacks: by the mean, or image by image by the worst case.
+        across: how a model's row aggregates several attacks: by the mean, or image by image by the worst case, over
+            the row's threat model or over the union of all.
         invalid: value of an image with an invalid result; "" to exclude it.
         knowledge: attacker knowledge of the attacks that it concerns; "" for all attacks.
         needs: requirements: the model's confidences, a target (implied by an argument `targets`), other models as
@@ -83,7 +84,7 @@ class Metric:
     kind: Literal["mean", "share", "difference", "set"] = "mean"
     stored: Literal["measured", "clean", "always"] = "measured"
     over: Literal["", "attacked", "success"] = ""
-    across: Literal["mean", "worst"] = "mean"
+    across: Literal["mean", "worst", "union"] = "mean"
     invalid: Literal["", "not fooled", "not robust"] = ""
     knowledge: Literal["", "white-box", "black-box"] = ""
     needs: tuple[Need, ...] = ()

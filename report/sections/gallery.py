@@ -1,13 +1,11 @@
 """Images: adversarial examples, fitted perturbations, and the hardest and easiest images."""
 
 import base64
-import importlib.util
 import io
 import math
 from collections.abc import Iterator, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import permutations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,9 +17,10 @@ from ...adapters.catalogue.lookup import find_implementation, load_apply
 from ...adapters.display_text import format_radius, format_threat_model
 from ...adapters.running.fit import Fitted
 from ...engine.checks.verdicts import PairComparison
+from ...engine.store.class_names import class_names
 from ...engine.store.columns import Example
 from ...engine.store.other_records import load_fitted
-from ...engine.store.results import CleanResult, RunResult
+from ...engine.store.results import RunResult
 from ...engine.thread_map import thread_map
 from ...errors import DavylampError
 from ..parts.blocks import (
@@ -44,8 +43,6 @@ _NAMED = 6  # most images named in a table row
 _FIRST = 3  # images on which a generator's output is shown
 _ROWS = 40  # most rows of fitted perturbations
 _EXTREMES = 10  # images at either end of the table
-_CIFAR = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-_IMAGENET_MODELS = ("demo:", "torchvision:", "timm:")
 
 
 def write_gallery(folder: ReportData, pairs: Sequence[PairComparison], *, budget: int = BUDGET) -> Section | None:
@@ -337,45 +334,6 @@ def robust_counts(folder: ReportData) -> pd.DataFrame:
     return counts.assign(share=counts["survived"] / counts["cells"])
 
 
-def class_names(clean: CleanResult | None) -> Sequence[str]:
-    """Return the names of a model's classes in order; empty if unknown.
-
-    Names come from the model's evaluation (a Hugging Face model, `--labels`), from ImageNet for 1000 classes if the
-    name of the data or of a model collection implies ImageNet, or from CIFAR-10.
-    """
-    if clean is None:
-        return ()
-    classes, given = clean.logits.shape[1], clean.meta.get("class_names")
-    if isinstance(given, list) and len(given) == classes:
-        return tuple(map(str, given))
-    model, data = clean.subject.model.lower(), clean.subject.data.lower()
-    if classes == 1000 and ("imagenet" in data or model.startswith(_IMAGENET_MODELS)):
-        return imagenet_names()
-    return _CIFAR if classes == 10 and any(name in data for name in ("cifar10", "cifar-10")) else ()
-
-
 def class_text(names: Sequence[str], index: int) -> str:
     """Format a class: "tabby (281)", or only its index."""
     return f"{names[index]} ({index})" if 0 <= index < len(names) else str(index)
-
-
-@cache
-def imagenet_names() -> tuple[str, ...]:
-    """Return the categories of torchvision's ImageNet weights; empty without torchvision.
-
-    If possible, only its metadata module is loaded, because importing the package takes seconds.
-    """
-    package = importlib.util.find_spec("torchvision")
-    if package is None or package.origin is None:
-        return ()
-    file = Path(package.origin).parent / "models" / "_meta.py"
-    if file.is_file():
-        spec = importlib.util.spec_from_file_location("_names_of_torchvision", file)
-        names = importlib.util.module_from_spec(spec) if spec else None
-        if spec and spec.loader and names:
-            spec.loader.exec_module(names)
-            if known := getattr(names, "_IMAGENET_CATEGORIES", None):
-                return tuple(known)
-    from torchvision.models import ResNet50_Weights
-
-    return tuple(ResNet50_Weights.DEFAULT.meta["categories"])

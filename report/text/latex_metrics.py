@@ -17,6 +17,9 @@ _OF_ATTACK = ("attacks", "pairs")
 _MODELS = ("model", "made on", "tested on", "original", "defended")
 _OF_ALL = (*_THREAT, "data", "images", "violations")  # moved to the caption if the same in every row
 _MANY = 8
+_INTERVALS = {
+    "classes": r"95\,\% interval over images, all classes of a row's model together (Clopper--Pearson, Bonferroni)"
+}
 # Default metrics of a table: as many as fit the width of a page.
 _USUAL = {
     "attacks": ("MR", "AMD", "AED", "QNC_F", "QNC_B"),
@@ -59,7 +62,9 @@ def table_latex(table: Table, versions: Mapping[str, str] | None = None, style: 
         columns=(*map(heading, names), *(Tex(NORMS[s]) if s in NORMS else s for s in table.symbols)),
         rows=rows,
         caption=[_titles(table, style), _said(table, same, style)],
-        interval=rf"95\,\% interval over images ({shares}, else expanded percentile bootstrap)",
+        interval=_INTERVALS.get(
+            table.by, rf"95\,\% interval over images ({shares}, else expanded percentile bootstrap)"
+        ),
         best=frozenset(best),
         rule=_rule(table),
         made=versions_sentence(_libraries(table), versions or {}, style),
@@ -140,7 +145,7 @@ def _best(table: Table, symbol: str) -> set[int]:
     """Return the rows with the best printed value under their threat model; empty if all are equal."""
     record = record_of(symbol)
     robust = record.robust_when if record else None
-    if robust is None:
+    if robust is None or table.by == "classes":  # the classes are no rivals
         return set()
     sign = (1 if robust == "higher" else -1) * (-1 if table.by in _OF_ATTACK else 1)
     rivals: dict[tuple[str, ...], list[int]] = {}

@@ -11,6 +11,7 @@ from ...adapters.display_text import format_radius, format_threat_labels
 from ...engine.statistics.bootstrap import Estimate
 from ...engine.tables.budget_curves import IMPORTED, Curve, Curves
 from ...engine.tables.distance_curves import COLUMNS, DistanceCurve, DistanceCurves
+from ...engine.tables.symbols import is_union
 from ...engine.tables.table import Table, TableRow, is_given, is_worst
 from ...engine.tables.transfer_table import Transfer, TransferTable
 from ...metrics import record_of
@@ -33,12 +34,13 @@ _GROUPS = (
     "recorded",
 )
 _COUNTED = ("knowledge", "models", "attacks", "cells", "failed", "images", "violations")
-_NAMES = ("model", "attack", "implementation", "examples", "setting of the defence")
+_NAMES = ("model", "class", "class name", "attack", "implementation", "examples", "setting of the defence")
 _UNITS = {"D_half": "pixels in [0, 1]", "D_half@grey": "grey levels"}  # of distances, in the legend of a table
 _MEANS = {
     "attacks": "mean over models",
     "models": "mean over attacks",
     "pairs": "attack x model",
+    "classes": "each true class of a model",
     "defence": "defended minus original",
     "references": "against the envelope of the imported rows",
     "published": "ours and published ones, over different images and attacks",
@@ -83,10 +85,11 @@ def print_results(table: Table, console: PlainConsole | None = None, *, asked: b
     counted = () if asked and not console.verbose else _COUNTED
     labels = [name for name in table.shown_labels if name not in _COUNTED or name in (*counted, *needed)]
     symbols = list(table.symbols) if asked else sorted(table.symbols, key=lambda each: _place(each, table.by))
-    worst = [symbol for symbol in symbols if is_worst(symbol)] if table.by == "models" else []
+    worst = [symbol for symbol in symbols if is_worst(symbol)] if table.by in ("models", "classes") else []
     order = [*(name for name in labels if name not in _COUNTED), *needed, *(["RA"] * bool(worst)), *symbols]
-    worst = f", {', '.join(worst)} the worst case over them" if worst else ""
-    interval = " [95 % interval]" if _has_intervals(table) else ""
+    worst = f", {', '.join(worst)} the worst case over {'them' if table.by == 'models' else 'attacks'}" if worst else ""
+    together = ", all classes together" * (table.by == "classes")
+    interval = f" [95 % interval{together}]" if _has_intervals(table) else ""
     means = _MEANS[table.by]
     title = f"{means[:1].upper()}{means[1:]}{worst}; value{interval} ({table.unit})"
     known = [symbol for symbol in symbols if record_of(symbol)]  # the legend has their number of images
@@ -310,8 +313,10 @@ def _place(symbol: str, by: str) -> int:
         return _GROUPS.index("recorded")
     if record.over == "success":  # recorded norms
         return _GROUPS.index("distance")
-    if symbol == "RA" and by != "models":  # accuracy under attack counts as effect
+    if symbol == "RA" and by not in ("models", "classes"):  # accuracy under attack counts as effect
         return _GROUPS.index("effect") + 1
+    if is_union(symbol):  # beside RA
+        return _GROUPS.index("accuracy")
     return _GROUPS.index(record.group) if record.group in _GROUPS else len(_GROUPS)
 
 
