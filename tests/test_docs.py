@@ -309,7 +309,7 @@ def test_the_library_of_the_page_takes_part(advlib, tmp_path, digits):
         "ratio = frame.loc['advlib:fmn', 'l2_median'] / frame.loc['foolbox:fmn@fixed', 'l2_median']\n"
         "assert 0.8 < ratio < 1.1, ratio\n"
         "import sys; from davylamp import cli\n"
-        "sys.argv = ['davylamp', 'contract', 'advlib:fmn', '--quick']\n"
+        "sys.argv = ['davylamp', 'test-attack', 'advlib:fmn', '--quick']\n"
         "cli.main()\n"
     )
     paths = [str(advlib), *([os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else [])]

@@ -10,7 +10,7 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from ...adapters.threat_model import Norm
-from ...engine.plan.config import Examples, Order
+from ...engine.plan.config import Order
 from ...errors import InvalidInput, MissingLibrary, UnknownName
 from ..components.registration import ForbiddenError, NotFoundError, find_component
 from ..components.validation import A_KIND, FOREIGN
@@ -21,6 +21,7 @@ from .sandboxed import why_not_isolated
 
 _TITLES: Mapping[str, Kind] = {"models": "model", "attacks": "attack", "defences": "defence", "data": "data"}
 _FLAGS = {"undefended": True, "pixels": False, "stop_when_fooled": False}
+_EXAMPLES = ("own", "original", "both")
 _SETTINGS = ("limit", "seeds", "max_queries", "order", "examples", *_FLAGS, *_TITLES)
 _OF_ATTACKS = ("component", "norm", "epsilon", "target", "parameters", "defaults")
 _MOST_SEEDS, _MOST_PARAMETERS = 20, 30
@@ -180,8 +181,9 @@ def _components(session: Session, viewer: Viewer, settings: Mapping[str, Any], n
 def _examples(given: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
     """Return on which models the examples for defended ones are made."""
     examples = given.get("examples") or "own"
-    if examples not in get_args(Examples):
-        raise UnknownName("value of examples", str(examples)[:40], get_args(Examples))
+    examples = "own" if examples == "defended" else examples  # tasks are stored with "own"
+    if examples not in _EXAMPLES:
+        raise UnknownName("value of examples", str(examples)[:40], _EXAMPLES)
     if examples != "own" and not (settings["defences"] and settings["undefended"]):
         raise InvalidInput(f"examples = {examples} needs defences, and each model also without a defence")
     return examples
