@@ -4,7 +4,8 @@ import atexit
 import os
 import sys
 import threading
-from typing import Annotated
+from functools import cache
+from typing import Annotated, Any
 
 import typer
 
@@ -116,6 +117,12 @@ for _name, _function in COMMANDS.items():
     app.command(_name, cls=Command, epilog=epilog_of(_name))(with_options(_function))
 
 
+@cache
+def program() -> Any:
+    """Return the command line as a Click group, which is built once in a process."""
+    return typer.main.get_command(app)
+
+
 def main() -> None:
     """Run the command line; any error becomes one line and an exit code.
 
@@ -132,7 +139,7 @@ def main() -> None:
     with protected():
         try:
             refuse_empty(sys.argv[1:])
-            app()
+            program()()
         except SystemExit as stop:
             code = stop.code
         except (Exception, KeyboardInterrupt) as error:
