@@ -104,8 +104,10 @@ def test_the_first_panel_of_the_help_has_what_most_people_need():
     assert len(command.params) == len({param.name for param in command.params})
 
 
-@pytest.mark.parametrize("words", [["--help"], ["evaluate", "--help"], ["compare", "--help"], ["rank", "--help"]])
-def test_the_help_loads_neither_torch_nor_pandas(words):
+@pytest.mark.parametrize(
+    "words", [["--help"], ["evaluate", "--help"], ["compare", "--help"], ["rank", "--help"], ["reproduce"]]
+)
+def test_the_help_and_the_list_of_tables_load_neither_torch_nor_pandas(words):
     script = (
         f"import sys\nfrom davylamp import cli\nsys.argv = ['davylamp', *{words}]\n"
         "try:\n    cli.main()\nexcept SystemExit:\n    pass\n"
