@@ -1,6 +1,7 @@
 """Metrics of a defence that are the difference of a one-model metric: defended model minus original model."""
 
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -75,7 +76,7 @@ def difference(
         return reduce(after - before, reduction) if of_images else after - before
 
     function.__name__ = function.__qualname__ = name
-    function.__module__ = inspect.stack()[1].frame.f_globals["__name__"]
+    function.__module__ = sys._getframe(1).f_globals["__name__"]  # inspect.stack reads the file of every frame
     function.__signature__ = signature.replace(return_annotation=Tensor)  # pyright: ignore[reportFunctionMemberAccess]
     further = f"    {note}\n\n" if note else ""
     function.__doc__ = f"{facts['meaning']}\n\n{further}    Args:\n" + "".join(

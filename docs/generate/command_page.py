@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import typer
 from page_parts import prose, table
 
 from davylamp import cli
@@ -10,7 +9,7 @@ from davylamp import cli
 
 def render() -> str:
     """Render the page."""
-    commands: dict[str, Any] = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
+    commands: dict[str, Any] = cli.program().commands  # type: ignore[attr-defined]
     made = {name: listed.make_context(name, [], resilient_parsing=True).command for name, listed in commands.items()}
     text = prose("""
         # Commands

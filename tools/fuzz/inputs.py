@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import click
 import numpy as np
-import typer
 from hypothesis import strategies as st
 
 from davylamp import cli
@@ -32,7 +31,7 @@ def _nothing(_: Path) -> None:
 
 def commands() -> dict[str, click.Command]:
     """Every command that ends soon, by name."""
-    group: Any = typer.main.get_command(cli.app)
+    group: Any = cli.program()
     return {name: command for name, command in group.commands.items() if name not in LONG}
 
 
