@@ -202,7 +202,7 @@ def main() -> None:
     if options.digits:
         lines += [
             f"Digits models under PGD and APGD with 20 steps, worst case: {runs} random orders of the stored outcomes",
-            "a row, against the decision by all images. Passes are saved in the same proportion as images. The value of",
+            "a row, against the decision by all images. Passes are saved in proportion to images. The value of",
             "A > B is (1 + difference) / 2.",
             "",
             *_table(digits, measure_digits(runs, limit)),
