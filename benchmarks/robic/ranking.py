@@ -27,7 +27,8 @@ _SETTING = Setting(
 )
 _RANK = (
     "place by D_half among the attacks of the group, 1 the least, ties at their mean place; 95 % interval over the "
-    "images, undefined below 5; published: the place stated in section 5.1, without numbers"
+    "images, undefined below 5; no place if every result is invalid; published: the place stated in section 5.1, "
+    "without numbers"
 )
 
 
@@ -80,7 +81,7 @@ def _rank(
             PaperLine(
                 row,
                 "rank",
-                Estimate(float(places[0, column]), *ends, n),
+                Estimate(float(places[0, column]) if n else math.nan, *ends, n),
                 _published(order, name),
                 beside,
                 model=cell.subject.model,
