@@ -11,7 +11,7 @@ from ...engine.statistics.bootstrap import FEWEST, Estimate, interval, interval_
 from ..shared.paper_result import PaperLine
 from ..shared.paper_table import Options
 from ..shared.reproduction import DIGITS, Setting, Size, run_setting
-from .setting import NAMES, READINGS, choose, half_draws
+from .setting import NAMES, PAPERS, READINGS, choose, half_draws, recognise
 
 # Order of attacks stated in the paper's text, nearest first; attacks that it does not separate are grouped.
 ORDERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
@@ -24,6 +24,8 @@ _SETTING = Setting(
     quick=Size(DIGITS[:1], 6, {"steps": 5, "max_queries": 60}),
     data="digits",
     data_set="ImageNet",
+    papers=PAPERS,
+    recognise=recognise,
 )
 _RANK = (
     "place by D_half among the attacks of the group, 1 the least, ties at their mean place; 95 % interval over the "
