@@ -173,15 +173,15 @@ def test_rounding_across_the_boundary_is_the_nearest_of_all_roundings():
             return values.reshape(1, 1, 3, 3)
 
         given = (model, as_image(clean), torch.tensor([0]), as_image(point), target)
-        found = round_across(*given).flatten()
+        rounded = round_across(*given).flatten()
         below, above = (255 * point).floor(), (255 * point).ceil()
         every = [above.where(torch.tensor(up), below) / 255 for up in itertools.product((True, False), repeat=9)]
         fooling = [each for each in every if model(as_image(each)).argmax() == 1]
         assert 0 < len(fooling) < len(every)
-        assert model(as_image(found)).argmax() == 1
+        assert model(as_image(rounded)).argmax() == 1
         nearest = min(float((each - clean).norm()) for each in fooling)
-        assert float((found - clean).norm()) == pytest.approx(nearest)
-        assert found[0] == clean[0]
+        assert float((rounded - clean).norm()) == pytest.approx(nearest)
+        assert rounded[0] == clean[0]
         hopeless = round_across(lambda points: torch.eye(2)[:1] + 0 * points.sum(), *given[1:])
         assert torch.equal(hopeless.flatten(), clean)
 
