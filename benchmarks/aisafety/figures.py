@@ -27,6 +27,7 @@ _RADII: Mapping[str, Sequence[float]] = {"quick": (0.03, 0.1), "default": (0.01,
 _SMALL, _LARGE = 32, 64  # pixels of CIFAR-10-P, and of Tiny ImageNet-P, whose steps are not here
 _GRID = torch.arange(0.0, 128, 2)
 _MODELS_OF = "aisafety_table5"  # the same models
+_DATA_SETS: Mapping[str, tuple[str, ...]] = {"4": ("CIFAR-10",), "5": ("SVHN",), "7": ("CIFAR-10",)}  # the rest: both
 _SHARES = (0.1, 0.25, 0.5, 0.75, 0.9)
 _ADVERSARIAL = {
     "AAW": "accuracy over all images",
@@ -111,6 +112,9 @@ def _report(
     left_out: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     stated = [row for row in load_rows(published) if row["figure"] in figures]
+    sets = _DATA_SETS.get(figures[0], ("CIFAR-10", "SVHN"))
+    shown = run.pairing.data_set if run.pairing.data_set in sets else sets[0]
+    lines = [line._replace(data_set=shown) for line in lines]
     said = [f"the paper's text on Figure {row['figure']}: {row['statement']}" for row in stated]
     return run.report(published, lines, readings=readings, left_out=left_out or {}, notes=[*notes, *said])
 

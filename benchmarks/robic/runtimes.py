@@ -1,4 +1,4 @@
-"""RoBIC, Table 1 (Maho et al. 2021): seconds per image of RoBIC and of RobustBench's attacks on one model."""
+"""RoBIC, Table 1 (Maho et al. 2021): seconds per image of RoBIC's, RobustBench's and ADBD's attacks on one model."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -24,9 +24,11 @@ _BENCHMARKS: Mapping[str, Config] = {
         attacks=(AttackChoice("torchattacks:autoattack@fixed", "linf", _RADIUS),),
         preset="",
     ),
+    "ADBD": Config(attacks=(AttackChoice("davylamp:rays", "linf", parameters={"max_queries": 10_000}),), limit=1000),
 }
-_LIMITS = {"RoBIC": {"steps": 10, "max_queries": 300}}  # AutoAttack ends an image as soon as it is fooled
-_QUICK = {"RoBIC": {"steps": 2, "max_queries": 40}}
+# AutoAttack needs no limit: it ends an image as soon as it is fooled.
+_LIMITS = {"RoBIC": {"steps": 10, "max_queries": 300}, "ADBD": {"max_queries": 300}}
+_QUICK = {"RoBIC": {"steps": 2, "max_queries": 40}, "ADBD": {"max_queries": 40}}
 _WHY = "other machine"
 
 
@@ -36,7 +38,7 @@ def recognise(model: str) -> Counterpart:
 
 
 def compare_runtimes(published: str, options: Options) -> dict[str, Any]:
-    """Time the attacks of both benchmarks per image; one machine is not another, so no difference is given.
+    """Time the attacks of three benchmarks per image; one machine is not another, so no difference is given.
 
     Args:
         published: "robic_table1".
@@ -65,7 +67,7 @@ def compare_runtimes(published: str, options: Options) -> dict[str, Any]:
             left_out = dict.fromkeys(others, "no preset has its attacks")
             reading = {"seconds": "of the attacks of a benchmark together, per image, on this machine"}
             results.append(run.report(published, lines, readings=reading, left_out=left_out))
-    return {**join_results(results), "images": results[0]["images"]}  # both benchmarks are run on the same ones
+    return {**join_results(results), "images": results[0]["images"]}  # all are run on the same ones
 
 
 def _seconds(folder: Path, model: str) -> Estimate:

@@ -1,6 +1,5 @@
 """Common setting of RoBIC's Figures 1 and 2 and Table 2 (Maho et al. 2021): half-distortion in grey levels."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,8 +9,10 @@ import numpy as np
 from ...engine import AttackChoice, Config
 from ...engine.attack_run import AttackRun
 from ...engine.plan.presets import find_preset
-from ...engine.statistics.bootstrap import Estimate, draw_half_distortion, interval, resample
+from ...engine.statistics.bootstrap import Estimate, interval
 from ...engine.store.results import read_outcomes
+from ...engine.tables.estimates import GREY_HALF, RunReplicates
+from ..shared.counterpart import Counterpart
 from ..shared.paper_numbers import load_rows
 from ..shared.paper_result import PaperLine
 from ..shared.paper_table import Options
@@ -32,6 +33,14 @@ READINGS = {
     "curve, on images rounded to 8 bits; the paper gives neither the fit nor its points. n counts all images; "
     "undefined if no image is fooled"
 }
+
+
+PAPERS = ("EfficientNet",)  # of Figures 1 and 2
+
+
+def recognise(model: str) -> Counterpart:
+    """Return the network of Figures 1 and 2 if a model is of its family."""
+    return Counterpart(PAPERS[0] if "efficientnet" in model.lower() else "")
 
 
 def choose(attacks: Sequence[str], *changes: Mapping[str, Any]) -> Config:
@@ -57,10 +66,10 @@ def half_distortions(run: SettingRun) -> Iterator[tuple[AttackRun, Estimate]]:
 
 def half_draws(run: SettingRun) -> Iterator[tuple[AttackRun, np.ndarray, int]]:
     """Yield each run with half-distortions of the images and of 1000 bootstrap replicates, and its number of images."""
-    for outcome in read_outcomes(run.folder).done:
-        images = run.plan.data.load(run.models[outcome.cell.subject.model]).inputs
-        grey = outcome.columns["distance"] * 255 / math.sqrt(images[0].numel())
-        yield outcome.cell, draw_half_distortion(resample(len(images), 1000, 0), grey), len(images)
+    outcomes, drawn = read_outcomes(run.folder), RunReplicates(1000, 0)
+    for outcome in outcomes.done:
+        halves = drawn.draw(outcome, outcomes, [GREY_HALF])[GREY_HALF]
+        yield outcome.cell, halves.ratio, halves.n
 
 
 def compare_budgets(
@@ -87,7 +96,8 @@ def compare_budgets(
     size = "quick" if options.quick else "full" if options.full else "default"
     config = choose(attacks, *({parameter: budget} for budget in budgets[size]))
     models, limits = ("demo:efficientnet-lite0",), {parameter: max(budgets[size])}
-    setting = Setting(config, default=Size(models, images, limits), quick=Size(models, 2, limits))
+    sizes = Size(models, images, limits), Size(models, 2, limits)
+    setting = Setting(config, *sizes, data_set="ImageNet", papers=PAPERS, recognise=recognise)
     with run_setting(setting, options) as run:
         halves = sorted(half_distortions(run), key=lambda half: (_row(half[0]), half[0].parameters[parameter]))
         lines = [

@@ -37,7 +37,7 @@ TABLES = (
     ),
     PaperTable(
         "robic-table1",
-        "seconds per image of RoBIC and RobustBench",
+        "seconds per image of RoBIC, RobustBench and ADBD",
         "robic_table1",
         ".robic.runtimes:compare_runtimes",
     ),

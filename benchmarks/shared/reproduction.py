@@ -255,6 +255,7 @@ def run_setting(setting: Setting, options: Options) -> Iterator[SettingRun]:
     else:
         small = [each for choice in config.attacks for each in choice.surrogate if each.startswith("digits:")]
         surrogates = load_models(small, options.device)
+    pairing = _pair(setting, options, list(models), name)
     plan = make_plan(config, models=models, data=data, surrogates=surrogates)
     with tempfile.TemporaryDirectory() as temporary:
         key = json_digest(sorted(cell.key for cell in plan.cells))[:8]  # results of different sizes are kept apart
@@ -264,7 +265,6 @@ def run_setting(setting: Setting, options: Options) -> Iterator[SettingRun]:
         failed = tuple(f"failed: {names[key]}: {reason}" for key, reason in summary.failed.items())
         failed += tuple(f"omitted: {name}: {reason}" for name, reason in plan.failed.items())
         reduced = "" if options.full else _describe(size)
-        pairing = _pair(setting, options, list(models), name)
         yield SettingRun(folder, plan, models, reduced, failed, start, pairing, setting.data_set)
 
 

@@ -307,7 +307,8 @@ def grey_scale(outcome: RunResult, *, grey: bool) -> float:
         return 255.0
     if norm not in ("l2", "unrestricted"):
         raise Unsupported(f"{norm} has no grey levels: expected linf, l2 or unrestricted")
-    rms, l2 = outcome.columns.get("AED"), outcome.columns["l2"]
+    # of the same pair of images as AED: with 8-bit images, "l2" is to the rounded clean image
+    rms, l2 = outcome.columns.get("AED"), outcome.columns["l2_8bit" if outcome.cell.pixels else "l2"]
     known = np.zeros(0) if rms is None else (rms[l2 > 0] / l2[l2 > 0])
     known = known[np.isfinite(known)]
     return 255 * float(np.median(known)) if len(known) else math.nan
@@ -356,6 +357,8 @@ def _draw_of_set(outcome: RunResult, symbol: str, counts: np.ndarray, nearest: N
     if symbol == GREY_HALF:
         has_levels = outcome.cell.threat_model.norm in ("linf", "l2", "unrestricted")
         scale = grey_scale(outcome, grey=True) if has_levels else math.nan
+        if has_levels and not np.isfinite(distances[distances > 0]).any():
+            scale = 1.0  # no image is fooled: infinite in any unit
         if math.isnan(scale):
             return draws_of(np.full(len(counts), np.nan), 0)
         distances = distances * scale

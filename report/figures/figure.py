@@ -11,6 +11,7 @@ from ...engine.tables.distance_curves import build_distance_curves
 from ...engine.tables.table import Table, build_table
 from ...engine.tables.transfer_table import build_transfer
 from ...errors import DavylampError, InvalidInput, UnknownName, Unsupported
+from ...metrics import imagenet_wup
 from ...metrics.confusion import PAPER_KS
 from .canvas import drawing, read_width, write_figure
 from .drawn_curves import draw_accuracy, draw_passes
@@ -18,6 +19,7 @@ from .drawn_extremes import draw_extremes
 from .drawn_parameters import draw_parameters
 from .drawn_ranking import draw_ranking
 from .drawn_rates import draw_rates
+from .drawn_similarities import draw_similarities, visual_similarity
 from .drawn_transfer import draw_transfer
 
 Folder = str | Path
@@ -40,11 +42,13 @@ def figure(  # noqa: PLR0913 - the noun by position, the choices by keyword
         folder: results folder.
         kind: "accuracy" against the radius, "passes" against the median distance, "rates" of each attack and library,
             "ranking", "transfer" between models, "fr-at-k" (fooling rate against K), "thresholds" (QI_Wup against its
-            threshold), or "extremes" (the attacks that fool each model most and least often).
+            threshold), "extremes" (the attacks that fool each model most and least often), or "similarities" of the
+            classes by the models' last layers, and by WordNet for ImageNet's (first senses).
         width: "column" (3.25 in), "text" (6.75 in), or a length: "3.25in", "8.5cm", "246pt".
         style: "sans" or "serif".
         norm: show this norm only; for accuracy, passes, rates and ranking.
-        models: show these models only; for accuracy, passes, fr-at-k, thresholds, extremes, and one model for rates.
+        models: show these models only; for accuracy, passes, fr-at-k, thresholds, extremes, similarities, and one
+            model for rates.
         subjects: subjects of the ranking: "models", "attacks", "implementations", "defences".
         metric: symbol of the metric of rates: "QI_Wup", "QI_Vis", "ALMS".
 
@@ -147,6 +151,18 @@ def _extremes(make: type, width: float, folder: Folder, chosen: Mapping[str, Any
     return draw_extremes(make, width, _shown(folder, chosen, ["MR"]))
 
 
+def _similarities(make: type, width: float, folder: Folder, chosen: Mapping[str, Any]) -> Any:
+    known = {each.subject.name: each for each in as_results(folder).clean.values()}
+    for name in chosen["models"] or ():
+        if name not in known:
+            raise UnknownName("model", name, known)
+    drawn = {name: known[name] for name in chosen["models"] or known}
+    matrices = {name: visual_similarity(clean) for name, clean in drawn.items()}
+    if 1000 in map(len, matrices.values()):
+        matrices["Wu and Palmer"] = imagenet_wup("first")
+    return draw_similarities(make, width, matrices)
+
+
 def _ranking(make: type, width: float, folder: Folder, chosen: Mapping[str, Any]) -> Any:
     from ...engine.store.data_frames import load_outcomes
     from ...scoring import choose_results, rank_results
@@ -175,5 +191,6 @@ KINDS: Mapping[str, Callable[[type, float, Folder, Mapping[str, Any]], Any]] = {
     "fr-at-k": _fr_at_k,
     "thresholds": _thresholds,
     "extremes": _extremes,
+    "similarities": _similarities,
 }
 USUAL = ("accuracy", "passes", "rates", "ranking", "transfer")
