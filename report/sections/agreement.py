@@ -23,9 +23,10 @@ _SAID = 2  # pairs that differ, on the first screen
 def write_agreement(
     folder: ReportData, pairs: Sequence[PairComparison], about: Mapping[tuple[str, str], About]
 ) -> Section | None:
-    """Build the section: success, distance, queries, time and verdicts by library, and differing defaults.
+    """Build the section on success, distance, queries, time and verdicts by library, and on differing defaults.
 
-    None if no attack was run through two or more libraries.
+    Returns:
+        The section, or None if no attack was run in two or more libraries.
     """
     title = "Agreement of the libraries"
     lead = (
@@ -71,7 +72,6 @@ def _rank(pair: PairComparison) -> int:
 
 
 def _matrix(folder: ReportData, pairs: Sequence[PairComparison]) -> PageTable:
-    """Build a table with a row for each pair and threat model, and a column for each model."""
     worst: dict[tuple[str, str, str], dict[str, PairComparison]] = {}
     for pair in pairs:
         seen = worst.setdefault((pair.a, pair.b, format_threat_model(pair.cell.threat_model)), {})
@@ -92,7 +92,7 @@ def _matrix(folder: ReportData, pairs: Sequence[PairComparison]) -> PageTable:
 
 
 def _note(pairs: Sequence[PairComparison]) -> str:
-    """Explain the rule, and the power of the tests at these numbers of images."""
+    """Explain the rule for verdicts, and the power of the tests for these numbers of images."""
     power = sorted({pair.judgement.power for pair in pairs}, key=lambda text: (len(text), text))
     more = f"; and {len(power) - _SAID} other numbers of images" if len(power) > _SAID else ""
     return f"{RULE} Here, p is significant below {_levels(pairs)}; {'; '.join(power[:_SAID])}{more}."
@@ -140,7 +140,6 @@ def _implementations(
 
 
 def _over(outcome: RunResult, column: str, of: Any) -> float | None:
-    """Return a mean or median over the attacked images."""
     values = outcome.columns[column][outcome.results.attacked]
     return float(of(values)) if len(values) else None
 
@@ -164,7 +163,7 @@ def _distance(outcome: RunResult) -> TableCell | None:
 
 
 def _violations(outcome: RunResult) -> TableCell:
-    """Return the number of attacked images with an invalid result, fooled or not, with the reasons."""
+    """Return the number of attacked images with an invalid result, with the reasons. Fooled images are included."""
     count = int(outcome.results.violated.sum())
     return TableCell(str(count), count, title=paired_outcomes(outcome).invalid_summary)
 
@@ -206,7 +205,7 @@ def _difference(pair: PairComparison) -> TableCell:
 
 
 def _defaults(done: Sequence[RunResult], about: Mapping[tuple[str, str], About]) -> tuple[Collapsible, ...]:
-    """Build a table of the defaults that differ, for each attack and norm; empty if none does."""
+    """Build a table of the defaults that differ, for each attack and norm. Empty if none differ."""
     by_attack: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
     for cell in (outcome.cell for outcome in done):
         known = about[cell.attack, cell.threat_model.norm]

@@ -36,12 +36,15 @@ _MEANING = {
 
 
 def write_corruptions(path: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> Section | None:
-    """Build the section; None if no corruption was measured.
+    """Build the section on robustness to corruptions.
 
     Args:
         path: results folder.
         bootstrap: number of bootstrap replicates for the intervals.
         seed: random seed of the resampling.
+
+    Returns:
+        The section, or None if no corruption was measured.
     """
     try:
         models, _ = read_corrupted_models(path)
@@ -72,7 +75,6 @@ def _meaning(symbol: str) -> str:
 
 
 def _figures(curves: Sequence[ErrorCurve]) -> list[Any]:
-    """Draw the means and each corruption, with a line for each model."""
     names = list(dict.fromkeys((curve.model, curve.data) for curve in curves))
     figures = []
     for corruption in dict.fromkeys(curve.corruption for curve in curves):

@@ -17,7 +17,7 @@ _DRAWN = 6  # drawings; the table has all
 
 
 class CostPoint(NamedTuple):
-    """Success rate, passes and seconds per attacked image of a run. `front`: whether it is on the Pareto front."""
+    """Success rate, passes and seconds per attacked image of a run. `front` is whether it is on the Pareto front."""
 
     outcome: RunResult
     success: float
@@ -80,7 +80,7 @@ def _prices(folder: ReportData, prices: Sequence[CostPoint]) -> PageTable:
 
 
 def _fits(folder: ReportData) -> PageTable | None:
-    """Build a table of the cost of fitting attacks before the evaluation; None without fitted attacks."""
+    """Build a table of the cost of fitting attacks before the evaluation, or None if no attack was fitted."""
     columns = (
         "implementation",
         Column("fitted on", "number of images; none is an evaluation image, unless stated in the name"),
@@ -99,7 +99,7 @@ def _fits(folder: ReportData) -> PageTable | None:
 
 
 def _servers(folder: ReportData) -> PageTable | None:
-    """Build a table of server queries per run; None if there are no remote models."""
+    """Build a table of server queries per run, or None if there are no remote models."""
     columns = (
         ("model", lambda item: folder.model(item[0])),
         ("implementation", lambda item: folder.title(item[0])),
@@ -121,7 +121,7 @@ def _servers(folder: ReportData) -> PageTable | None:
 
 
 def mark_pareto_front(prices: Sequence[CostPoint]) -> list[CostPoint]:
-    """Return the points with `front` set for those that no other point dominates in success and cost."""
+    """Return the points, with `front` set for those that no other point dominates in both success and cost."""
     points = np.array([(-price.success, price.passes) for price in prices]).reshape(-1, 2)
     no_worse = (points[None] <= points[:, None]).all(2) & (points[None] != points[:, None]).any(2)
     return [

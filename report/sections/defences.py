@@ -1,4 +1,4 @@
-"""Defences: clean against robust accuracy, detectors measured on the examples, and challenges by adaptive attacks."""
+"""Section on defences: clean against robust accuracy, detectors, and challenges by adaptive attacks."""
 
 import math
 from collections.abc import Sequence
@@ -54,11 +54,14 @@ _INTERVALS = (
 
 
 def write_defences(outcomes: Results, **drawing: Any) -> Section | None:
-    """Build the trade-offs, and a comparison of every defended model with its original; None without defences.
+    """Build the section that compares clean and robust accuracy of every defended model with its original.
 
     Args:
         outcomes: results of the folder, read with "OTR".
         **drawing: `bootstrap` and `seed` of the intervals.
+
+    Returns:
+        The section, or None if there are no defences.
     """
     families = defences_by_original(outcomes)
     if not families:
@@ -103,7 +106,7 @@ def _figure(tradeoff: TradeOff, place: int) -> Any:
 
 
 def _least_lines(outcomes: Results, tradeoffs: Sequence[TradeOff]) -> list[Finding]:
-    """Return notes on the bias of the worst case, for randomised models among the points."""
+    """Return notes on the bias of the worst case, for the randomised models among the points."""
     shown = {point.model for each in tradeoffs for point in each.points}
     groups = [group for group in group_cells(outcomes, "models") if group.labels["model"] in shown]
     return worst_case_bias_note([group for group in groups if not math.isnan(group.labels["epsilon"])])
@@ -127,7 +130,7 @@ def _tradeoff_table(tradeoffs: Sequence[TradeOff]) -> PageTable:
 
 
 def _undecided_lines(tradeoffs: Sequence[TradeOff]) -> list[str]:
-    """Explain how invalid results affect robust accuracies, with the number of images; empty if there are none."""
+    """Explain how invalid results affect robust accuracies, with the number of images. Empty if there are none."""
     counts = [
         f"{point.undecided} of {point.robust.n} images of {point.model} ({each.made_on})"
         for each in tradeoffs
@@ -159,11 +162,7 @@ def _table(original: str, tables: Sequence[tuple[str, Table]], place: int) -> Pa
 
 
 def write_detectors(outcomes: Results) -> Section | None:
-    """Build a table of every detector on every attack; None if no detector was measured.
-
-    Args:
-        outcomes: results of the folder.
-    """
+    """Build the section with a table of every detector on every attack, or None if no detector was measured."""
     names = model_names(outcomes)
     kept = list(list_scores(outcomes))
     if not kept:
@@ -193,7 +192,7 @@ def write_detectors(outcomes: Results) -> Section | None:
 
 
 def _detector(detection: Detection, digest: str, digests: set[str]) -> str:
-    """Return the detector's file and kind, and its digest if several files were measured."""
+    """Return the detector's file and kind, and also its digest if several files were measured."""
     more = f" [{digest[:6]}]" if len(digests) > 1 else ""
     return f"{detection.detector}{more} ({detection.name})"
 
@@ -210,9 +209,10 @@ def _estimate(share: CountedShare) -> Estimate:
 
 
 def write_challenges(documents: Sequence[dict[str, Any]]) -> Section | None:
-    """Build the challenges: for each defence the verdict, the attacks, and the accuracy by radius.
+    """Build the section on challenges: for each defence the verdict, the attacks, and the accuracy by radius.
 
-    None without challenges.
+    Returns:
+        The section, or None if there are no challenges.
     """
     if not documents:
         return None
