@@ -105,7 +105,7 @@ def _check(results: Any, choices: Choices) -> None:
 
 
 def _check_budget(results: Any, budget: Any) -> None:
-    """Check that a budget is used for one norm only, and only for examples judged on their source model."""
+    """Raise ValueError if a budget is used for several norms, or for examples judged on a different model."""
     if "made_on" in results and (results["made_on"] == "original").any():
         kind = "responses to examples of the original"
         raise ValueError(

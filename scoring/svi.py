@@ -272,7 +272,7 @@ def _cholesky(information: Tensor) -> Tensor:
 
 
 def _sweep(problem: IntegrationProblem, place: Tensor, items: Items) -> tuple[Tensor, Tensor, Items]:
-    """Return gradient and information of the responses for the global vector, and the items' posterior given it."""
+    """Return gradient and information of the global vector, and the items' posterior given this vector."""
     nodes, correction = _rule(problem.items)
     gradient, curvature = torch.zeros_like(place), torch.zeros_like(place)
     unknown = place.new_zeros(len(place), len(place))

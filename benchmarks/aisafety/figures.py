@@ -1,4 +1,4 @@
-"""AISafety's Figures 2 to 7 (Liu, Guo et al.). They are compared with the text, because no numbers are printed."""
+"""AISafety's Figures 2 to 7 (Liu, Guo et al.), compared with the paper's text, because no numbers are printed."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -52,7 +52,7 @@ _NEURONS = {
 
 
 def compare_radii(published: str, options: Options) -> dict[str, Any]:
-    """Compute accuracy, confidences and noise tolerance under FGSM and PGD at growing radii (Figure 2).
+    """Compute accuracy, confidences and noise tolerance under FGSM and PGD at increasing radii (Figure 2).
 
     Args:
         published: "aisafety_figures".
@@ -82,7 +82,7 @@ def compare_radii(published: str, options: Options) -> dict[str, Any]:
 
 
 def compare_directions(published: str, options: Options, *, figure: str) -> dict[str, Any]:
-    """Compute the distance to a decision change along each direction, and its spread over images (Figures 4 and 5).
+    """Compute the distance to the decision boundary by direction, and its spread over images (Figures 4 and 5).
 
     Args:
         published: "aisafety_figures".
@@ -166,7 +166,7 @@ def compare_corruptions(published: str, options: Options) -> dict[str, Any]:
 
 
 def compare_noise(published: str, options: Options) -> dict[str, Any]:
-    """Compute noise insensitivity at growing radii (Figure 6).
+    """Compute noise insensitivity at increasing radii (Figure 6).
 
     Args:
         published: "aisafety_figures".
@@ -192,7 +192,7 @@ def compare_noise(published: str, options: Options) -> dict[str, Any]:
 
 
 def compare_neurons(published: str, options: Options) -> dict[str, Any]:
-    """Compute sensitivity and uncertainty of neurons by layer (Figure 7), with sensitivity under FGSM and PGD.
+    """Compute sensitivity (under FGSM and PGD) and uncertainty of neurons by layer (Figure 7).
 
     Args:
         published: "aisafety_figures".

@@ -108,7 +108,10 @@ def split_model(name: str) -> list[CitedItem]:
 
 
 def split_data(name: str) -> list[CitedItem]:
-    """Return the data and its corruption: "torchvision:cifar10-train:FOLDER+fog:3" is cifar10 and a corruption."""
+    """Split a data name into citable items.
+
+    "torchvision:cifar10-train:FOLDER+fog:3" gives CIFAR-10 and a corruption.
+    """
     base, _, corruption = name.partition("+")
     prefix, _, rest = base.partition(":")
     word = rest.partition(":")[0].lower().removesuffix(_SUFFIX)
@@ -151,7 +154,7 @@ def _rows_of(state: CellState) -> Sequence[Implementation]:
 
 
 def _beside_cells(store: ResultsStore) -> Iterator[CitedItem]:
-    """Yield detectors, transfer models, corrupted data and sources of imported results."""
+    """Yield further items: detectors, transfer models, corrupted data and sources of imported results."""
     for _, record in read_records(store, "detections"):
         yield CitedItem("detector", str(record.meta["detector"]["name"]))
     for _, record in read_records(store, "transfer"):

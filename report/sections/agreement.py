@@ -129,9 +129,12 @@ def _implementations(
             Column("8-bit", "success rate after rounding to 8 bits"),
             lambda outcome: _over(outcome, "success_8bit", np.mean),
         ),
-        (Column("median distance", "in the norm of the threat model, over the fooled images"), _distance),
-        (Column("forwards", "median per image"), lambda outcome: _over(outcome, "forwards", np.median)),
-        (Column("backwards", "median per image"), lambda outcome: _over(outcome, "backwards", np.median)),
+        (Column("median distance", "median over the fooled images, in the norm of the threat model"), _distance),
+        (Column("forwards", "median forward queries per image"), lambda outcome: _over(outcome, "forwards", np.median)),
+        (
+            Column("backwards", "median backward queries per image"),
+            lambda outcome: _over(outcome, "backwards", np.median),
+        ),
         ("s/image", lambda outcome: _over(outcome, "seconds", np.mean)),
         ("invalid", _violations),
         (Column("known issues", "defects of the library's algorithm, which runs as shipped"), findings),
@@ -169,7 +172,7 @@ def _violations(outcome: RunResult) -> TableCell:
 
 
 def _pairs_table(folder: ReportData, pairs: Sequence[PairComparison]) -> PageTable:
-    left_out = "attacked images with an invalid result of one of the two that its library did not cause"
+    left_out = "attacked images that are excluded, because an invalid result was not caused by the library"
     success = f"exact McNemar test, uncorrected; significant below {_levels(pairs)}"
     columns = (
         ("model", lambda pair: folder.models[pair.cell.subject.key]),
@@ -184,15 +187,17 @@ def _pairs_table(folder: ReportData, pairs: Sequence[PairComparison]) -> PageTab
             Column("agree on", "proportion of the compared images on which both succeed or both fail"),
             lambda pair: pair.agreeing,
         ),
-        (Column("only a", "images fooled by a only"), lambda pair: pair.judgement.only_a),
-        (Column("only b", "images fooled by b only"), lambda pair: pair.judgement.only_b),
+        (Column("only a", "images that only a fools"), lambda pair: pair.judgement.only_a),
+        (Column("only b", "images that only b fools"), lambda pair: pair.judgement.only_b),
         (
             Column("difference", "success rate of a minus that of b, with its interval at the verdict's level"),
             _difference,
         ),
         (Column("p success", success), lambda pair: pair.judgement.p_success),
         (
-            Column("p distance", "Wilcoxon's test where both succeed, uncorrected; used for minimum-norm attacks only"),
+            Column(
+                "p distance", "Wilcoxon's test on images that both fool, uncorrected, for minimum-norm attacks only"
+            ),
             lambda pair: pair.judgement.p_distance,
         ),
     )

@@ -26,12 +26,12 @@ _MEANING = {
     "error": "error rate without corruption",
     "mCE": "error rates summed over the severities, mean over the corruptions",
     "RmCE": "increase over the clean error, summed over the severities, mean over the corruptions",
-    "mCE/base": "mean ratio to the baseline's sums; the authors' figure is times 100",
+    "mCE/base": "mean ratio to the baseline model's sums (the authors multiply it by 100)",
     "CE": "error rates summed over the severities",
-    "CE/base": "ratio to the baseline's sum",
+    "CE/base": "ratio to the baseline model's sum",
     "FP": "rate of frames in a sequence whose prediction differs from the previous frame's",
-    "mFR": "mean ratio of flip probabilities to the baseline's",
-    "FP/base": "ratio to the baseline's",
+    "mFR": "mean ratio of flip probabilities to those of the baseline model",
+    "FP/base": "ratio to the baseline model's flip probability",
 }
 
 

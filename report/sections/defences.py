@@ -38,15 +38,15 @@ _MADE_ON = {
     "original": "examples made on the undefended model, by an attacker who does not know about the defence",
 }
 _ROBUST = (
-    "correct and robust to all of them; a randomised model by its samples (on the original's examples in records of "
-    "earlier versions by the median sample)"
+    "correct and robust to all of these attacks; for a randomised model, the rate over its samples (in records of "
+    "earlier versions, for examples made on the original, the median sample)"
 )
 _DRAWN = 6  # drawings; the tables have all
 _CHALLENGE = {"falls": "fail", "masks": "warn", "holds": "pass", "unknown": "unknown"}
 _SHARES = {
     "detected": "proportion of the images that fooled the model above the threshold for this false-positive rate",
-    "false alarms": "proportion of the clean test images; the nominal rate is that on the calibration images",
-    "fooled, not detected": "proportion of the validly attacked images: the damage to a user of model and detector",
+    "false alarms": "proportion of the clean test images that are flagged; the nominal rate holds on the calibration images",
+    "fooled, not detected": "proportion of the validly attacked images that fool the model without being detected",
 }
 _INTERVALS = (
     "Intervals: by resampling images for the AUC (none if every pair agrees), Clopper and Pearson's for proportions."

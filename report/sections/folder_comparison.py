@@ -170,7 +170,7 @@ def _table(changes: Sequence[RunChange]) -> PageTable:
         ("model", lambda change: change.cell.subject.name),
         ("implementation", lambda change: change.cell.title),
         ("threat model", lambda change: format_threat_model(change.cell.threat_model)),
-        (Column("n", "images that both folders have"), lambda change: change.images),
+        (Column("n", "images that are in both folders"), lambda change: change.images),
         (
             Column(
                 "violations",
@@ -181,10 +181,13 @@ def _table(changes: Sequence[RunChange]) -> PageTable:
         (Column("before", "robust accuracy in the first folder"), lambda change: change.before),
         (Column("after", "in the second"), lambda change: change.after),
         ("change", lambda change: change.after - change.before),
-        (Column("lost", "images robust in the first only"), lambda change: named(change.lost)),
-        (Column("gained", "images robust in the second only"), lambda change: named(change.gained)),
+        (Column("lost", "images that are robust in the first folder only"), lambda change: named(change.lost)),
+        (Column("gained", "images that are robust in the second folder only"), lambda change: named(change.gained)),
         (Column("p robust", "exact McNemar test"), lambda change: change.p_robust),
-        (Column("p distance", "Wilcoxon's test where both succeed"), lambda change: change.p_distance),
+        (
+            Column("p distance", "Wilcoxon's test on images fooled in both folders"),
+            lambda change: change.p_distance,
+        ),
         (Column("differs", "other differences"), lambda change: ", ".join(change.differs)),
     )
     ordered = sorted(changes, key=lambda change: (not change.moved, change.p_robust, change.p_distance))

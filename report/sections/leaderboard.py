@@ -74,7 +74,7 @@ def write_leaderboard(pairs: Table) -> Section:
 
 
 def write_metrics(attacks: Table, models: Table, pairs: Table, folder: ReportData) -> Section:
-    """Build CANARY's tables of attacks and models, the table by pair, and definitions of all symbols."""
+    """Build the section with CANARY's tables of attacks and models, the table by pairs, and definitions of symbols."""
     notes = [Text(note, "note") for note in dict.fromkeys((*attacks.notes, *models.notes))]
     more = f"Only the usual metrics of {len(pairs.rows)} rows are shown: `davylamp table FOLDER --by pairs` prints all."
     left = [] if _narrow(pairs) is pairs else [Text(more, "note")]

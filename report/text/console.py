@@ -191,7 +191,7 @@ def print_table(  # noqa: PLR0913 - options of a table
     Args:
         title: heading. Empty for no heading.
         columns: headings of the columns.
-        rows: cells, formatted or plain values.
+        rows: cells of each row, as formatted texts or plain values.
         console: output console. None for standard output.
         keys: number of leading columns that identify a row and are always shown.
         order: columns in decreasing priority. Unlisted columns come last.

@@ -40,13 +40,13 @@ _MEANS = {
     "models": "mean over attacks",
     "pairs": "attack x model",
     "defence": "defended minus original",
-    "references": "against the envelope of the imported rows",
-    "published": "ours and published ones, over different images and attacks",
+    "references": "compared with the best imported results at each distance",
+    "published": "computed and published values, which are over different images and attacks",
 }
 
 
 def table_json(table: Table) -> str:
-    """Return JSON {"rows": [{LABEL: ..., "metrics": {SYMBOL: {"value", "low", "high", "n"}}}], "notes": [...]}."""
+    """Return JSON: {"rows": [{LABEL: ..., "metrics": {SYMBOL: {"value", "low", "high", "n"}}}], "notes": [...]}."""
     rows = []
     for row in table.rows:
         metrics = _estimates(row.metrics)

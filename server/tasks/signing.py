@@ -1,4 +1,4 @@
-"""Signatures (Ed25519) of finished tasks. They cover runs, their content, versions, seeds and components."""
+"""Signs finished tasks with Ed25519. A signature covers the runs, their content, versions, seeds and components."""
 
 import json
 import time
@@ -22,7 +22,7 @@ _LARGEST_MANIFEST = 256 << 20
 
 
 def sign_task(session: Session, folder: ServerFolder, task: TaskRow) -> str:
-    """Write `manifest.json` and `signature.json` of a task; return the signature, 128 hexadecimal digits."""
+    """Write `manifest.json` and `signature.json` of a task, and return the signature (128 hexadecimal digits)."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     text = _canonical(_manifest(session, folder, task))
@@ -37,14 +37,14 @@ def sign_task(session: Session, folder: ServerFolder, task: TaskRow) -> str:
 
 
 def public_key(folder: ServerFolder) -> str:
-    """Return the public key of this server's signatures, 64 hexadecimal digits."""
+    """Return the public key that verifies this server's signatures (64 hexadecimal digits)."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     return Ed25519PrivateKey.from_private_bytes(folder.read_key("signing.key")).public_key().public_bytes_raw().hex()
 
 
 def export_task(folder: ServerFolder, number: int, file: IO[bytes]) -> None:
-    """Write a signed task as one ZIP file: manifest, signature, configs, results.
+    """Write a signed task as one ZIP file with manifest, signature, configs and results.
 
     Raises:
         Unavailable: If the task is not signed.
@@ -62,16 +62,18 @@ def _signed_files(place: Path) -> list[Path]:
 
 
 def verify_export(path: Path, key: str = "") -> dict[str, Any]:
-    """Verify the signature and all files of an exported task. Return its manifest, with the key as "signed_by".
+    """Verify the signature and all files of an exported task, and return its manifest.
+
+    The manifest gets the public key as "signed_by".
 
     Args:
         path: ZIP file.
-        key: public key of the expected server. "" uses the key in the file, which shows only that nothing was changed
+        key: public key of the expected server. "" uses the key in the file. This shows only that nothing was changed
             after signing, not who signed it.
 
     Raises:
-        InvalidInput: If a file was changed, added or omitted, or the task was signed with a different key.
-        Unavailable: If it cannot be read.
+        InvalidInput: If a file was changed, added or omitted, or if the task was signed with a different key.
+        Unavailable: If the file cannot be read.
         MissingLibrary: If cryptography is not installed.
     """
     try:
