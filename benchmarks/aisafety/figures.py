@@ -134,7 +134,7 @@ def _boundary(run: SettingRun, classifier: Classifier, count: int) -> Iterator[t
 
 
 def compare_corruptions(published: str, options: Options) -> dict[str, Any]:
-    """Compute errors on corrupted images and flips along sequences of frames, against the undefended model (Figure 3).
+    """Compute errors on corrupted images and flips along frame sequences, relative to the undefended model (Figure 3).
 
     Args:
         published: "aisafety_figures".

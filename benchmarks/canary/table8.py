@@ -46,7 +46,7 @@ def compare_models(table: str, options: Options) -> dict[str, Any]:
 
 
 def mean_over_attacks(folder: Path) -> Iterator[tuple[str, str, str, Estimate]]:
-    """Yield the mean over the attacks of each kind on each model, all attacks weighted equally.
+    """Yield the mean over the attacks of each kind on each model. All attacks have equal weight.
 
     Args:
         folder: results folder.

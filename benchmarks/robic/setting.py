@@ -56,7 +56,7 @@ def half_distortions(run: SettingRun) -> Iterator[tuple[AttackRun, Estimate]]:
 
 
 def half_draws(run: SettingRun) -> Iterator[tuple[AttackRun, np.ndarray, int]]:
-    """Yield each run with half-distortions of the images and of 1000 bootstrap replicates, and its number of images."""
+    """Yield for each run the half-distortions of the images and of 1000 bootstrap replicates, and the image count."""
     for outcome in read_outcomes(run.folder).done:
         images = run.plan.data.load(run.models[outcome.cell.subject.model]).inputs
         grey = outcome.columns["distance"] * 255 / math.sqrt(images[0].numel())

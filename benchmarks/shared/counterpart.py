@@ -103,7 +103,9 @@ def data_set_of(data: str) -> str:
 
 
 def split_rows(rows: Mapping[str, Any]) -> tuple[dict[str, Any], str, Any]:
-    """Split what the user said into models (the paper's name -> ours), the data set, and our data; "" for none.
+    """Split the user's assignments into models (by the paper's name), the data set, and the evaluated data.
+
+    Parts that are not given are empty.
 
     Raises:
         InvalidInput: If more than one data set is named.

@@ -1,4 +1,4 @@
-"""Papers' tables of platforms (CANARY's Table 3, AISafety's Table X), and davylamp counted from its own lists."""
+"""Papers' tables of platforms (CANARY's Table 3, AISafety's Table X), with a row for davylamp that is counted now."""
 
 import time
 from collections.abc import Callable, Mapping

@@ -45,7 +45,7 @@ _DRAWN = 6  # drawings; the tables have all
 _CHALLENGE = {"falls": "fail", "masks": "warn", "holds": "pass", "unknown": "unknown"}
 _SHARES = {
     "detected": "proportion of the images that fooled the model above the threshold for this false-positive rate",
-    "false alarms": "proportion of the clean test images that are flagged; the nominal rate holds on the calibration images",
+    "false alarms": "proportion of clean test images that are flagged; the nominal rate is for the calibration images",
     "fooled, not detected": "proportion of the validly attacked images that fool the model without being detected",
 }
 _INTERVALS = (

@@ -40,7 +40,7 @@ _MEANS = {
     "models": "mean over attacks",
     "pairs": "attack x model",
     "defence": "defended minus original",
-    "references": "compared with the best imported results at each distance",
+    "references": "compared with the best imported result on each image",
     "published": "computed and published values, which are over different images and attacks",
 }
 

@@ -276,9 +276,10 @@ def get_comparison(visit: Reading, first: int, second: int) -> list[Answer]:
 
 @router.get("/leaderboards/{kind}")
 def get_board(visit: Reading, kind: BoardKind, asked: Asked) -> Answer:
-    """A leaderboard: mean response or ability, and rank, with 95 % intervals, and the runs behind each score.
+    """Return a leaderboard: scores (mean response or ability) and ranks with intervals, and the runs behind each score.
 
-    Of defences also their effects: CAV, CCV, COS, CRR and CSR of each defended model on clean images and each attack.
+    A leaderboard of defences also has their effects: CAV, CCV, COS, CRR and CSR of each defended model, on clean images
+    and under each attack.
     """
     board = visit.request.app.state.boards.show(visit.viewer, kind, asked.filters)
     about = {"reason": board.reason, "notes": board.notes, "cells": board.cells, "data": board.data, "made": board.made}

@@ -1,9 +1,10 @@
-"""How often is a decision by `robust-accuracy --until` wrong, and how many images does it need?
+"""Measures how often a decision by `robust-accuracy --until` is wrong, and how many images it needs.
 
-A test set of 10 000 images, drawn in random order in blocks of 32; the question is whether robust accuracy is at least
-0.6. The truth lies 1, 3 or 10 points away on either side. Invalid results: 2 % of the images have an unknown outcome,
-and the truth is their worst case. A decision is wrong if the truth lies on the other side; at most 5 % may be. A fixed
-number of images decides none of these questions early: it needs all 10 000.
+A test set of 10 000 images is drawn in random order, in blocks of 32. The question is whether robust accuracy is at
+least 0.6. The true value is 1, 3 or 10 points above or below. The outcome of 2 % of the images is unknown (invalid
+results), and the true value is their worst case. A decision is wrong if the true value is on the other side. At most 5
+% of the decisions may be wrong. A fixed number of images decides none of these questions early, because it needs all 10
+000.
 
 Run: python -m davylamp.tools.calibration.stopping [--quick] [--write]
 """
@@ -23,7 +24,7 @@ PAGE = Path(__file__).with_name("STOPPING.md")
 
 
 class Decisions(NamedTuple):
-    """Results of many sequences for one truth: wrong and open decisions, and the images used, (runs,)."""
+    """Results of many sequences for one true value: wrong and open decisions, and the images used, (runs,)."""
 
     wrong: int
     open: int
@@ -31,12 +32,12 @@ class Decisions(NamedTuple):
 
 
 def decide(truth: float, runs: int, *, invalid: float = 0.0, images: int = IMAGES, seed: int = 0) -> Decisions:
-    """Draw sequences and stop each by the rule.
+    """Draw random sequences of images, and stop each by the rule.
 
     Args:
         truth: robust accuracy of all images, with invalid results as not robust.
         runs: number of sequences.
-        invalid: rate of images whose outcome is unknown; they may be robust.
+        invalid: rate of images whose outcome is unknown. They may be robust.
         images: size of the test set.
         seed: random seed.
     """
@@ -59,7 +60,7 @@ def decide(truth: float, runs: int, *, invalid: float = 0.0, images: int = IMAGE
 
 
 def measure(runs: int, gaps: tuple[float, ...] = GAPS, images: int = IMAGES) -> list[str]:
-    """Return a row of the table for each truth, printed as it is done."""
+    """Return a row of the table for each true value, and print it as soon as it is done."""
     lines = []
     for invalid in (0.0, 0.02):
         for gap in gaps:
@@ -74,7 +75,7 @@ def measure(runs: int, gaps: tuple[float, ...] = GAPS, images: int = IMAGES) -> 
 
 
 def page_of(lines: list[str]) -> str:
-    """The table as Markdown."""
+    """Return the table as Markdown."""
     heads = ("truth less 0.6", "invalid", "wrong", "95 % interval", "open at the end", "images (median)", "10 to 90 %")
     heads += ("images saved",)
     about = [
