@@ -140,7 +140,7 @@ def paper_name(implementation: str) -> str:
 
 
 def run_name(implementation: str) -> str:
-    """Return the name of the attack that replaces one of CANARY's, or "" if CANARY's attack is run.
+    """Return the name of the attack that is run for an attack of CANARY: its replacement, or the attack itself.
 
     Args:
         implementation: name of an implementation, such as "foolbox:fgsm".
