@@ -27,7 +27,7 @@ def clean_accuracy(logits: Tensor, labels: Tensor, *, reduction: Reduction = "me
     """Share of the images that the model classifies correctly.
 
     Args:
-        logits: logits of the clean images, shape (N, K); on a tie the first class is predicted.
+        logits: logits of the clean images, shape (N, K). On a tie, the first class is predicted.
         labels: true classes, shape (N,), int64.
         reduction: "mean" or "sum" over the images, or "none".
 

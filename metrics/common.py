@@ -31,7 +31,7 @@ def check(
     Args:
         tensors: tensors by the names that error messages use.
         dims: names of the dimensions, such as "N K". A name in `sizes` must have that size.
-        kind: type of the elements; "number" is float or integer.
+        kind: type of the elements. "number" is float or integer.
         within: smallest and largest allowed element. NaN is not allowed. None to allow every value, including NaN.
         sizes: known sizes by name of the dimension.
 

@@ -39,7 +39,7 @@ def fooling_rate_at_k(logits: Tensor, adv_logits: Tensor, k: int, *, reduction: 
     has at most K classes, every class is among the first K, and the rate is NaN.
 
     Args:
-        logits: logits of the clean images, shape (N, C); the paper takes correctly classified ones.
+        logits: logits of the clean images, shape (N, C). The paper uses correctly classified images only.
         adv_logits: logits of the adversarial images, shape (N, C).
         k: number of most probable classes, at least 1.
         reduction: "mean" or "sum" over the images, or "none".
@@ -77,7 +77,7 @@ def fooling_rate_auc(
     values for the weakest attacks cannot be reproduced with these choices.
 
     Args:
-        logits: logits of the clean images, shape (N, C); the paper takes correctly classified ones.
+        logits: logits of the clean images, shape (N, C). The paper uses correctly classified images only.
         adv_logits: logits of the adversarial images, shape (N, C).
         ks: values of K: at least two, increasing, at least 1. The default is the paper's choice.
         reduction: "mean" or "sum" over the images, or "none".
@@ -123,10 +123,10 @@ def semantic_confusion(
     """Share of the images whose prediction under attack has a different meaning from the clean prediction.
 
     Args:
-        logits: logits of the clean images, shape (N, C); the paper takes correctly classified ones.
+        logits: logits of the clean images, shape (N, C). The paper uses correctly classified images only.
         adv_logits: logits of the adversarial images, shape (N, C).
-        similarity: similarity of each pair of classes, shape (C, C), -1 to 1, such as `imagenet_wup` for ImageNet;
-            NaN where it is undefined.
+        similarity: similarity of each pair of classes, shape (C, C), -1 to 1, such as `imagenet_wup` for ImageNet.
+            NaN if it is undefined.
         threshold: similarity below which two classes count as different.
         reduction: "mean" or "sum" over the images that count, or "none".
 
@@ -163,7 +163,7 @@ def visual_confusion(
     """Share of the images whose prediction under attack is visually unlike the clean prediction.
 
     Args:
-        logits: logits of the clean images, shape (N, C); the paper takes correctly classified ones.
+        logits: logits of the clean images, shape (N, C). The paper uses correctly classified images only.
         adv_logits: logits of the adversarial images, shape (N, C).
         weight: weight of the last linear layer of the model, shape (C, d).
         threshold: similarity below which two classes count as different.
@@ -205,8 +205,8 @@ def targeted_semantic_confusion(
     Args:
         targets: target classes, shape (N,), int64.
         adv_logits: logits of the adversarial images, shape (N, C).
-        similarity: similarity of each pair of classes, shape (C, C), -1 to 1, such as `imagenet_wup` for ImageNet;
-            NaN where it is undefined.
+        similarity: similarity of each pair of classes, shape (C, C), -1 to 1, such as `imagenet_wup` for ImageNet.
+            NaN if it is undefined.
         threshold: similarity below which two classes count as different.
         reduction: "mean" or "sum" over the images that count, or "none".
 

@@ -117,7 +117,7 @@ def high_frequency_distortion(
 ) -> Tensor:
     """Root mean square of the high-frequency part of the change, over successful attacks.
 
-    This part is the change minus its low-frequency part; see `low_frequency_distortion`.
+    This part is the change minus its low-frequency part (see `low_frequency_distortion`).
 
     Args:
         inputs: clean images in [0, 1], shape (N, C, H, W).

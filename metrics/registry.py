@@ -246,7 +246,7 @@ def reduce(values: Tensor, reduction: Reduction) -> Tensor:
     """Return the mean or the sum of the defined values, or all values.
 
     Args:
-        values: one per image, shape (N,); NaN where the metric is undefined.
+        values: one value per image, shape (N,). NaN if the metric is undefined.
         reduction: "mean" or "sum" over the defined values, or "none".
 
     Returns:

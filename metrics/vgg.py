@@ -21,7 +21,7 @@ def load_features(features: Features | None, dtype: torch.dtype, device: torch.d
     """Return the layers of a VGG16 in evaluation mode, in the precision and on the device of the images.
 
     Args:
-        features: torchvision's VGG16, its `features`, or the path of the weights of either; None for the weights in the
+        features: torchvision's VGG16, its `features`, or the path of the weights of either. None for the weights in the
             cache of torch.hub.
         dtype: precision of the layers.
         device: device of the layers.

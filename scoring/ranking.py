@@ -35,7 +35,7 @@ class Ranking:
     Attributes:
         method: scoring method.
         subjects: names, length N.
-        score: score of each subject; higher is better, shape (N,).
+        score: score of each subject, shape (N,). Higher is better.
         low: lower bound of the score's 95 % interval, shape (N,). NaN without an interval.
         high: upper bound of the score's 95 % interval, shape (N,). NaN without an interval.
         rank: rank by score, shape (N,). Equal scores share the better rank.
@@ -128,7 +128,7 @@ class Ranking:
         """Plot scores with 95 % intervals, and a bracket around each tie group.
 
         Returns:
-            A Matplotlib figure; notebooks show it, `savefig` saves it.
+            A Matplotlib figure. Notebooks show it, and `savefig` saves it.
 
         Raises:
             ImportError: If Matplotlib is not installed.

@@ -30,9 +30,9 @@ _MODELS_OF = "aisafety_table5"  # the same models
 _SHARES = (0.1, 0.25, 0.5, 0.75, 0.9)
 _ADVERSARIAL = {
     "AAW": "accuracy over all images",
-    "ACAC": "of the examples that fool the model",
-    "ACTC": "of the examples that fool the model",
-    "NTE": "of the examples that fool the model",
+    "ACAC": "mean over the examples that fool the model",
+    "ACTC": "mean over the examples that fool the model",
+    "NTE": "mean over the examples that fool the model",
 }
 _BOUNDARY = {
     "EBD of a direction": "mean over the images along one random direction, on the grid 0, 2, ..., 126 grey levels",

@@ -163,7 +163,7 @@ def beside_both(
         symbol: symbol of the metric.
         model: evaluated model.
         row: title of the line.
-        ours: computed number.
+        ours: number computed by davylamp.
         **labels: labels of the published row.
     """
     have = [name for name in DATASETS if name in {each["dataset"] for each in load_published(table)["rows"]}]

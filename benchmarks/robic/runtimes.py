@@ -65,7 +65,7 @@ def compare_runtimes(published: str, options: Options) -> dict[str, Any]:
             ]  # fmt: skip
             others = [row["benchmark"] for row in load_rows(published) if row["benchmark"] not in _BENCHMARKS]
             left_out = dict.fromkeys(others, "no preset has its attacks")
-            reading = {"seconds": "of the attacks of a benchmark together, per image, on this machine"}
+            reading = {"seconds": "seconds per image of all attacks of a benchmark together, on this machine"}
             results.append(run.report(published, lines, readings=reading, left_out=left_out))
     return {**join_results(results), "images": results[0]["images"]}  # both benchmarks are run on the same ones
 

@@ -86,7 +86,7 @@ def build_grid(table: str | Path, lines: Iterable[Mapping[str, Any]] = ()) -> li
         raise InvalidInput(f"{Path(table).stem} has no published table: the paper prints a figure or a text")
     placed = [({**labels, METRIC: line["column"]}, line["ours"]) for line, labels in _placed(lines, rows)]
     if lines and not placed:
-        raise InvalidInput(f"no number of ours has a place in {Path(table).stem}")
+        raise InvalidInput(f"no computed number belongs to a cell of {Path(table).stem}")
     known = [labels for labels, _ in (*theirs, *placed)]
     cells: dict[Any, GridCell] = {}
     for labels, value in theirs:

@@ -1,4 +1,4 @@
-r"""LaTeX tables of metrics: best values in bold; n, intervals and versions in the caption."""
+r"""LaTeX tables of metrics, with the best values in bold, and with n, intervals and versions in the caption."""
 
 import math
 from collections.abc import Mapping, Sequence

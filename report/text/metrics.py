@@ -76,7 +76,7 @@ def _print_groups(symbols: Sequence[str]) -> None:
     console = make_console()
     for group, names in groups.items():
         console.print(f"{group}: {', '.join(names)}")
-    console.print("`davylamp metrics NAME`: meaning, formula, source and command; -v: what each is, in a few lines")
+    console.print("`davylamp metrics NAME`: meaning, formula, source and command; -v: a few lines on each metric")
 
 
 def _short(record: Metric, width: int) -> list[str]:

@@ -238,11 +238,11 @@ def _last_if_unknown(value: float) -> float:
 def main() -> None:
     """Run everything, print the page, and write it if --out is given."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one row for each norm, 4 images")
+    parser.add_argument("--quick", action="store_true", help="run one implementation for each norm on 4 images")
     parser.add_argument("--images", type=int, default=30)
     parser.add_argument("--models", default="digits:standard")
     parser.add_argument("--norms", default="linf,l2,l0")
-    parser.add_argument("--rows", default="", help="only these of AttackBench's")
+    parser.add_argument("--rows", default="", help="only these of AttackBench's implementations")
     parser.add_argument("--out", type=Path, help="also write the sections to this file")
     options = parser.parse_args()
     text: list[str] = []

@@ -178,13 +178,17 @@ def compare_runs(passes: Sequence[int], best: EqualPasses, alone: Sequence[Equal
 def main() -> None:
     """Print a table for each model and norm."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one model, two numbers of passes, three rows")
+    parser.add_argument(
+        "--quick", action="store_true", help="run one model with two numbers of passes and three implementations"
+    )
     parser.add_argument("--images", type=int, default=40)
-    parser.add_argument("--first", type=int, default=0, help="images that are right and left out before the first")
+    parser.add_argument("--first", type=int, default=0, help="number of correctly classified images to skip")
     parser.add_argument("--models", default=",".join(f"digits:{name}" for name in TRAININGS))
     parser.add_argument("--norms", default="linf,l2")
     parser.add_argument("--passes", default=",".join(map(str, PASSES)))
-    parser.add_argument("--rows", default="", help="only these single rows; those that lack the norm are left out")
+    parser.add_argument(
+        "--rows", default="", help="only these single implementations; those without the norm are omitted"
+    )
     options = parser.parse_args()
     passes = (20, 60) if options.quick else tuple(map(int, options.passes.split(",")))
     images = 3 if options.quick else options.images

@@ -72,8 +72,8 @@ def row_of(place: Place) -> str:
 def main(arguments: list[str] | None = None) -> None:
     """Rank the models on each number of images, print the table, and write it if requested."""
     parser = argparse.ArgumentParser(description="Rankings of the embedded models by more and more photos.")
-    parser.add_argument("--quick", action="store_true", help="8 photos of each")
-    parser.add_argument("--images", type=int, help="only so many photos of each")
+    parser.add_argument("--quick", action="store_true", help="use 8 photos of each data set")
+    parser.add_argument("--images", type=int, help="largest number of photos of each data set")
     parser.add_argument("--write", action="store_true", help=f"write {FILE.name}")
     parser.add_argument("--out", type=Path, help="keep the results here and resume from them")
     options = parser.parse_args(arguments)

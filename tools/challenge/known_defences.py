@@ -140,11 +140,11 @@ def print_line(case: KnownDefence, done: ChallengeResult, seconds: float) -> Non
 def main() -> None:
     """Print a table with a row for each case."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="four models, 6 images, next to no effort")
-    parser.add_argument("--images", type=int, default=40, help="digits of each case")
-    parser.add_argument("--photos", type=int, default=10, help="photos of each case")
-    parser.add_argument("--out", type=Path, default=Path("challenge-benchmark"), help="where the results folders go")
-    parser.add_argument("--only", default="", help="only the models whose name has one of these in it")
+    parser.add_argument("--quick", action="store_true", help="run four models on 6 images with minimal effort")
+    parser.add_argument("--images", type=int, default=40, help="number of digits for each case")
+    parser.add_argument("--photos", type=int, default=10, help="number of photos for each case")
+    parser.add_argument("--out", type=Path, default=Path("challenge-benchmark"), help="folder for the results folders")
+    parser.add_argument("--only", default="", help="run only models whose names contain one of these")
     options = parser.parse_args()
     wanted = options.only.split(",")
     cases = [case for case in CASES if any(word in case.model for word in wanted)]

@@ -130,8 +130,8 @@ def main() -> None:
     """Run the attacks and print a table with a row for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=40, help="digits")
-    parser.add_argument("--radius", type=float, default=0.1, help="of the linf ball")
-    parser.add_argument("--long", type=int, default=1000, help="steps of the longest attack; 0: leave it out")
+    parser.add_argument("--radius", type=float, default=0.1, help="radius of the linf ball")
+    parser.add_argument("--long", type=int, default=1000, help="steps of the longest attack; 0 omits it")
     options = parser.parse_args()
     torch.manual_seed(0)
     model, data, radius = load_small_model(STANDARD), load_digits_data(options.images), options.radius

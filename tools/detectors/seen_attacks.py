@@ -49,8 +49,8 @@ def train_all(classifier: Classifier, data: Data, folder: Path) -> dict[str, Pat
 def main() -> None:
     """Measure all detectors and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="two attacks, 20 images")
-    parser.add_argument("--images", type=int, default=200, help="digits that nothing was trained on")
+    parser.add_argument("--quick", action="store_true", help="run two attacks on 20 images")
+    parser.add_argument("--images", type=int, default=200, help="number of digits that were not used for training")
     options = parser.parse_args()
     classifier = load_small_model(NAME)
     data, inputs = load_digits_data(20 if options.quick else options.images), load_training_inputs()

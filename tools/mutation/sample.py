@@ -148,11 +148,11 @@ def notices(place: Mutation, tests: list[str], seconds: float, root: Path) -> st
 def main() -> None:
     """Print a line for each place, then the number of places that were noticed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", help="of coverage, with a context for each test")
-    parser.add_argument("--under", default="", help="only files whose path begins so")
+    parser.add_argument("data", help="coverage data, with a context for each test")
+    parser.add_argument("--under", default="", help="only files whose paths start with this")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=40)
-    parser.add_argument("--seconds", type=float, default=120, help="for the tests of one place")
+    parser.add_argument("--seconds", type=float, default=120, help="seconds for the tests of one place")
     given = parser.parse_args()
     root = Path.cwd()
     listed = subprocess.run(["git", "ls-files", "*.py"], capture_output=True, text=True, check=True).stdout.split()

@@ -130,9 +130,9 @@ def _said(killed: "Counter[str]") -> str:
 def main() -> None:
     """Run the test, print the numbers, and write them if requested."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="2 kills, one task")
+    parser.add_argument("--quick", action="store_true", help="run one task with 2 kills")
     parser.add_argument(
-        "--database", default="", help="postgresql://...; without it SQLite, and no connection is killed"
+        "--database", default="", help="postgresql://... (default: SQLite, whose connections are not killed)"
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--write", action="store_true", help="into RESULTS.md")

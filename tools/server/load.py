@@ -74,8 +74,8 @@ def lines_of(times: dict[str, list[float]]) -> tuple[list[str], float]:
 def main() -> None:
     """Run the test, print the numbers, and write them if requested."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="5 browsers, one task, 5 seconds")
-    parser.add_argument("--database", default="", help="postgresql://...; without it SQLite")
+    parser.add_argument("--quick", action="store_true", help="run 5 browsers and one task for 5 seconds")
+    parser.add_argument("--database", default="", help="postgresql://... (default: SQLite)")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--write", action="store_true", help="into RESULTS.md")
     options = parser.parse_args()
@@ -89,7 +89,7 @@ def main() -> None:
         times, problems = measure(server.address, browsers, seconds, 2.0)
         states = [task.state for task in server.states().values()]
     if not times:
-        raise SystemExit(f"no answer at all: {problems[:3]}")
+        raise SystemExit(f"no response at all: {problems[:3]}")
     lines, worst = lines_of(times)
     about = f"{browsers} browsers, {tasks} tasks, {options.workers} workers, {seconds:.0f} s: {len(problems)} errors; "
     lines = [f"{about}tasks then: {', '.join(states)}", "", *lines, *(f"- {problem}" for problem in problems[:5])]

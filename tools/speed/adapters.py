@@ -95,7 +95,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=4)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--budget", action="store_true", help="time a budget that is never reached, too")
+    parser.add_argument("--budget", action="store_true", help="also time a budget that is never reached")
     options = parser.parse_args()
     images, steps, rounds = (1, 1, 2) if options.quick else (options.images, options.steps, options.rounds)
     keep_freed_memory()  # for all ways, as every command does: without it the page faults of each way are its luck

@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--large", action="store_true", help=f"on {LARGE}, too, up to {MOST} passes an image")
     parser.add_argument("--images", type=int, help="of the digits")
     for name in PROGRAMS:
-        parser.add_argument(f"--{name}", type=Path, metavar="FOLDER", help="a checkout of its authors' program")
+        parser.add_argument(f"--{name}", type=Path, metavar="FOLDER", help="checkout of the authors' program")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     digits = _right(load_small_model("standard"), load_digits_data(options.images or (4 if options.quick else 40)))

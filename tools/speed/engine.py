@@ -213,7 +213,9 @@ def measure_resume(cells: int) -> SpeedFigure:
 def main() -> None:
     """Measure everything and print the figures."""
     parser = benchmark_parser(__doc__)
-    parser.add_argument("--images", type=int, default=20, help="of the overhead, which is measured with 200 as well")
+    parser.add_argument(
+        "--images", type=int, default=20, help="number of images for the overhead, which is also measured with 200"
+    )
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--memory-of", help="(internal) run in a process of its own")

@@ -74,8 +74,10 @@ def ratio_of(name: str, above: Sequence[float], below: Sequence[float], **settin
 def benchmark_parser(description: str | None) -> argparse.ArgumentParser:
     """Return a parser with the options of every benchmark, `--quick` and `--json`."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="little of everything: that it runs, not how fast")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures, too")
+    parser.add_argument(
+        "--quick", action="store_true", help="run a minimal version, which tests that it works, not how fast it is"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this JSON file")
     return parser
 
 

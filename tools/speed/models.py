@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = benchmark_parser("Speed of models with their channels last.")
     parser.add_argument("--threads", type=int, help="threads of torch; default: torch's own choice")
     parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--large-batch", type=int, default=32, help="of the comparison of memory")
+    parser.add_argument("--large-batch", type=int, default=32, help="batch size of the memory comparison")
     parser.add_argument("--times", metavar="MODEL", help="only print the seconds of one model, with --large-batch")
     options = parser.parse_args(arguments)
     if options.threads:

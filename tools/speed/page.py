@@ -152,7 +152,7 @@ def write_page(results: dict[str, tuple[list[SpeedFigure], str, float]], scale: 
 def main() -> None:
     """Run the benchmarks and write the page. A quick run is only printed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="little of everything, printed")
+    parser.add_argument("--quick", action="store_true", help="run minimal versions, and only print the page")
     parser.add_argument("--only", nargs="+", choices=(*SCRIPTS, SCALE), help="these alone, printed")
     parser.add_argument("--out", type=Path, default=FOLDER / "RESULTS.md")
     options = parser.parse_args()

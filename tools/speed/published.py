@@ -214,7 +214,9 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=4)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--serve", nargs=3, metavar=("SIDE", "LIBRARY", "IMAGES"), help="be one side, for the other")
+    parser.add_argument(
+        "--serve", nargs=3, metavar=("SIDE", "LIBRARY", "IMAGES"), help="(internal) run one side of the comparison"
+    )
     options = parser.parse_args()
     if options.serve:
         side, library, file = options.serve

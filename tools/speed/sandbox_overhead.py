@@ -41,7 +41,7 @@ def small() -> nn.Module:
 
 def main(arguments: list[str] | None = None) -> None:
     """Measure everything and print four lines."""
-    parser = benchmark_parser("What a room costs.")
+    parser = benchmark_parser("Overhead of a model process.")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args(arguments)
@@ -60,8 +60,8 @@ def main(arguments: list[str] | None = None) -> None:
     figures = [
         compare_pgd("lite", photos, rounds, f"{where}, {options.threads} threads", at_most=1.03),
         compare_pgd("small", noise, rounds, f"{where}, {options.threads} threads"),
-        SpeedFigure("until the first room answers", first, "s", note=where),
-        SpeedFigure("until another room answers", another, "s", note=where),
+        SpeedFigure("time until the first model process responds", first, "s", note=where),
+        SpeedFigure("time until another model process responds", another, "s", note=where),
     ]
     finish(figures, options.json)
 
@@ -84,11 +84,11 @@ def compare_pgd(factory: str, inputs: Tensor, rounds: int, note: str, at_most: f
             if turn:
                 spent[model].append(time.perf_counter() - start)
     if not torch.equal(results[here], results[apart]):
-        raise AssertionError(f"{factory}: expected the same examples in a room, got others")
+        raise AssertionError(f"{factory}: expected the same examples in a model process, got different ones")
     seconds = f"{statistics.median(spent[here]):.3g} s in process, {len(inputs)} images, {STEPS} steps, {rounds} rounds"
     title = {"lite": "efficientnet-lite0", "small": "a small CNN"}[factory]
     return ratio_of(
-        f"PGD on {title} in a room",
+        f"PGD on {title} in a model process",
         spent[apart],
         spent[here],
         peer="in process",

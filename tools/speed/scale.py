@@ -267,10 +267,12 @@ def predictions(
 def main() -> None:
     """Measure everything and print the text."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="little of everything: that it runs, not how fast")
+    parser.add_argument(
+        "--quick", action="store_true", help="run a minimal version, which tests that it works, not how fast it is"
+    )
     parser.add_argument("--markdown", action="store_true")
-    parser.add_argument("--tflops", type=float, default=15, help="what an assumed GPU sustains")
-    parser.add_argument("--cores", type=int, default=8, help="cores beside an assumed GPU")
+    parser.add_argument("--tflops", type=float, default=15, help="TFLOP/s that an assumed GPU sustains")
+    parser.add_argument("--cores", type=int, default=8, help="CPU cores of a machine with an assumed GPU")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
     with warnings.catch_warnings():

@@ -106,7 +106,7 @@ def by_python(case: SweepCase) -> SweepAnswer:
         if error and not row.excused and not _may_crash(row.findings):
             faults.append(f"{row.implementation.name}: {error}")
         if row.excused and not row.error:
-            faults.append(f"{row.implementation.name} is left out without a reason")
+            faults.append(f"{row.implementation.name} is omitted without a reason")
     guilty = {row.implementation.name for row in comparison.rows if not row.excused and (row.error or _broke(row))}
     for pair in comparison.pairs:
         if pair.verdict == "broken" and not set(pair.weaker.split(" and ")) <= guilty:
