@@ -61,11 +61,11 @@ def register(
             exceeded.
     """
     if viewer.id is None or not viewer.may_submit:
-        raise ForbiddenError("expected to be signed in with the right to submit")
+        raise ForbiddenError("sign in with the right to submit first")
     if wish.kind not in KINDS:
         raise InvalidInput(f"expected a kind of {', '.join(KINDS)}, got {str(wish.kind)[:40]!r}")
     if wish.form == "url" and not viewer.is_admin:
-        raise ForbiddenError("expected an admin, because the server sends requests to the address of the model")
+        raise ForbiddenError("only admins can add a model by its address, because the server sends requests to it")
     _check_card(card)
     called = validate_component(wish)
     where = (ComponentRow.creator_id == viewer.id, ComponentRow.kind == wish.kind)

@@ -175,4 +175,4 @@ def _check_blobs(folder: Path, digests: Iterable[str]) -> None:
         except FileNotFoundError:
             raise Unavailable(f"expected the stored file {digest[:12]} in the backup, found none") from None
         if hashed.hexdigest() != digest:
-            raise Unavailable(f"expected the stored file {digest[:12]} in the backup as it was stored, got other bytes")
+            raise Unavailable(f"expected the stored file {digest[:12]} in the backup, got a damaged one")

@@ -100,12 +100,14 @@ def _check_signature(text: bytes, stated: Mapping[str, Any], key: str) -> None:
         raise MissingLibrary("cryptography", "server") from error
 
     if key and stated["public_key"] != key.strip().lower():
-        raise InvalidInput(f"expected it to be signed by {key[:16]}..., got {str(stated['public_key'])[:16]}...")
+        raise InvalidInput(
+            f"expected the export to be signed by {key[:16]}..., got {str(stated['public_key'])[:16]}..."
+        )
     try:
         public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(stated["public_key"]))
         public.verify(bytes.fromhex(stated["signature"]), text)
     except (InvalidSignature, ValueError) as error:
-        raise InvalidInput("expected a manifest as it was signed, got one that was changed") from error
+        raise InvalidInput("the manifest was changed after it was signed") from error
 
 
 def _check_files(archive: zipfile.ZipFile, files: Mapping[str, str]) -> None:
@@ -113,17 +115,17 @@ def _check_files(archive: zipfile.ZipFile, files: Mapping[str, str]) -> None:
 
     there, signed = archive.namelist(), {MANIFEST, SIGNATURE, *files}
     if len(there) != len(set(there)):  # unpacking could choose a different duplicate
-        raise InvalidInput("expected every file once, got one twice")
+        raise InvalidInput("expected every file once, got a file twice")
     if set(there) != signed:
         differing = sorted(set(there) ^ signed)[0]
-        raise InvalidInput(f"expected the files of the manifest, got a different set: {differing[:100]!r}")
+        raise InvalidInput(f"the files differ from those in the manifest: {differing[:100]!r}")
     for name, digest in files.items():
         hashed = hashlib.sha256()
         with archive.open(name) as file:
             while chunk := file.read(1 << 20):
                 hashed.update(chunk)
         if hashed.hexdigest() != digest:
-            raise InvalidInput(f"expected {name} as it was signed, got one that was changed")
+            raise InvalidInput(f"{name} was changed after it was signed")
 
 
 def _manifest(session: Session, folder: ServerFolder, task: TaskRow) -> dict[str, Any]:

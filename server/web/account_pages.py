@@ -199,7 +199,7 @@ def find_other(session: Session, visit: RequestContext, name: str) -> UserRow:
     Admins cannot change themselves, so that one remains. The server's own user cannot be changed either.
     """
     if name in (SYSTEM, visit.viewer.name):
-        raise InvalidInput(f"expected a different user, got {name[:60]}")
+        raise InvalidInput(f"you cannot change the user {name[:60]}")
     return find_user(session, name)
 
 

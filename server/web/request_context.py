@@ -131,7 +131,7 @@ def administer_with(visit: Program) -> RequestContext:
 def check_signed_in(visit: RequestContext) -> RequestContext:
     """Raise ForbiddenError if the user has not signed in."""
     if visit.viewer.id is None:
-        raise ForbiddenError("expected to be signed in")
+        raise ForbiddenError("sign in first")
     return visit
 
 

@@ -113,9 +113,7 @@ def measure(name: str, case: tuple[Classifier, Tensor, Tensor], upper: float, st
 def main() -> None:
     """Print one line per model."""
     parser = benchmark_parser(__doc__)
-    parser.add_argument(
-        "--images", type=int, default=4, help="number of ImageNet images (16 and 128 for digits)"
-    )
+    parser.add_argument("--images", type=int, default=4, help="number of ImageNet images (16 and 128 for digits)")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
