@@ -1,6 +1,6 @@
 """Hypothesis strategies for damaged results folders, and the commands that read them.
 
-Files are truncated, swapped, foreign, special or cyclic links.
+The faults are truncated, swapped, foreign and special files, and links in a circle.
 """
 
 import json
