@@ -19,8 +19,8 @@ _LINES = 7  # most models in one drawing
 _PLAIN = "pixel range"
 _WHAT: Mapping[str, str] = {
     "epsilon": "from distances of minimum-norm attacks, or one point for each evaluated radius",
-    "queries": "forward plus backward queries when the attack on an image ended, an upper bound of the need; one "
-    "point for an attack with the same number on every image",
+    "queries": "forward plus backward queries until the attack on an image ended, which may be more than it needed; "
+    "an attack with the same number on every image is one point",
 }
 
 
