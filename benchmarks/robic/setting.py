@@ -48,7 +48,7 @@ def choose(attacks: Sequence[str], *changes: Mapping[str, Any]) -> Config:
 
     Args:
         attacks: names of attacks in the preset.
-        *changes: changes of parameters. Every attack is run once with each change.
+        *changes: changes of parameters. Every attack runs once with each change.
     """
     chosen = [choice for choice in _CONFIG.attacks if choice.attack in attacks]
     return replace(_CONFIG, attacks=tuple(_change(choice, change) for choice in chosen for change in changes or ({},)))
@@ -59,7 +59,7 @@ def _change(choice: AttackChoice, change: Mapping[str, Any]) -> AttackChoice:
 
 
 def half_distortions(run: SettingRun) -> Iterator[tuple[AttackRun, Estimate]]:
-    """Yield the half-distortion of every finished run, in grey levels, root mean square."""
+    """Yield the half-distortion of every finished run, as root mean square in grey levels."""
     for cell, draws, n in half_draws(run):
         yield cell, interval(draws, n)
 
@@ -82,16 +82,18 @@ def compare_budgets(
     budgets: Mapping[str, Sequence[int]],
     images: int,
 ) -> dict[str, Any]:
-    """Compute the half-distortion of each attack at growing budgets, for which the paper prints curves without numbers.
+    """Compute the half-distortion of each attack at increasing budgets.
+
+    The paper prints these curves without numbers.
 
     Args:
         published: "robic_figures".
         options: options of the command.
         figure: "1" or "2".
-        attacks: attacks of the preset.
-        parameter: parameter that is the budget.
+        attacks: names of attacks in the preset.
+        parameter: name of the parameter that is the budget.
         budgets: budgets by size: "quick", "default", "full".
-        images: number of images of the default size.
+        images: default number of images.
     """
     size = "quick" if options.quick else "full" if options.full else "default"
     config = choose(attacks, *({parameter: budget} for budget in budgets[size]))
