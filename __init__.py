@@ -5,12 +5,12 @@
     davylamp.robust_accuracy(model, inputs, labels, epsilon=8 / 255)
     davylamp.compare("pgd", model, inputs, labels, epsilon=8 / 255)
 
-The verbs (`robust_accuracy`, `run_attack`, `fit_attack`, `compare`, `saturation`, `evaluate`, `estimate`, `challenge`,
-`certify`, `place`, `search_radius`, `search_portfolio`, `corrupt_table`; `harden`, `train`, `detect`; `load`,
-`table`, `curve`, `check`, `gate`, `rank`, `standing`, `report`, `export`, `import_results`, `reproduce`, `cite`,
-`figure`) and nouns are loaded when used: importing loads nothing. The parts are `davylamp.adapters` (attacks and
-models), `davylamp.metrics` (measures, importable alone), `davylamp.engine` (comparisons and evaluations) and
-`davylamp.scoring` (rankings).
+The functions (`robust_accuracy`, `run_attack`, `fit_attack`, `compare`, `saturation`, `evaluate`, `estimate`,
+`challenge`, `certify`, `place`, `search_radius`, `search_portfolio`, `corrupt_table`; `harden`, `train`, `detect`;
+`load`, `table`, `curve`, `check`, `gate`, `rank`, `standing`, `report`, `export`, `import_results`, `reproduce`,
+`cite`, `figure`) and the classes are imported when they are first used. The subpackages are `davylamp.adapters`
+(attacks and models), `davylamp.metrics` (metrics, which can be used on their own), `davylamp.engine` (comparisons
+and evaluations) and `davylamp.scoring` (rankings).
 """
 
 from importlib import import_module

@@ -18,16 +18,17 @@ def is_relative(value: object) -> bool:
 
 
 def resolve_step_size(parameters: Mapping[str, Any], epsilon: float | Tensor | None) -> dict[str, Any]:
-    """Return the parameters with a relative `step_size` replaced by its number at one radius.
+    """Return the parameters with a relative `step_size` replaced by its value for a radius.
 
-    "K epsilon / steps" is limited to epsilon, because a longer step would leave the ball, which CleverHans refuses.
+    "K epsilon / steps" is limited to epsilon, because a longer step leaves the ball and CleverHans rejects it.
 
     Args:
         parameters: canonical parameters.
-        epsilon: the radius, or one per image. None for a minimum-norm attack, which then gets no step size.
+        epsilon: the radius, or one radius per image. If None (minimum-norm attacks), `step_size` is removed.
 
     Raises:
-        InvalidInput: if the string is not a relative step size, or `steps` are needed and missing or wrong.
+        InvalidInput: if the string is not a relative step size, or if it needs `steps` and these are missing or
+            invalid.
     """
     step = parameters.get("step_size")
     if not isinstance(step, str):

@@ -1,4 +1,4 @@
-"""Known issues of davylamp's attacks: properties of the published methods, which are preserved."""
+"""Known issues of davylamp's attacks: properties of the published methods that are reproduced as they are."""
 
 from collections.abc import Mapping
 
