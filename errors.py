@@ -99,4 +99,4 @@ class ModelDied(ModelFailed):
 
 
 class StoreMismatch(DavylampError, ValueError):
-    """A results file has a different format version."""
+    """A results file was written in a different format."""

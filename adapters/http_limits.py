@@ -80,7 +80,7 @@ class Protected:
             return
         asked = len(scope.get("raw_path") or b"") + len(scope["query_string"])
         if asked + sum(len(name) + len(value) for name, value in scope["headers"]) > HEADER_BYTES:
-            await _refuse(send, 431, f"expected at most {HEADER_BYTES} bytes before the body")
+            await _refuse(send, 431, f"expected at most {HEADER_BYTES} bytes of headers")
             return
         # The application reads the whole form before it authenticates the user.
         try:
@@ -123,8 +123,6 @@ class _Refused(Exception):
 
 
 class _Body:
-    """A request's body, which is read up to a size limit and a time limit."""
-
     def __init__(self, receive: Receive, limit: int):
         self.receive, self.limit, self.count, self.is_whole, self.refused = receive, limit, 0, False, 0
         self._start = time.monotonic()

@@ -80,8 +80,6 @@ class HttpServer:
 
 
 def _application(answer: Callable[[str, str, Mapping[str, str], bytes], HttpAnswer]) -> "Application":
-    """Wrap `answer` as an ASGI application."""
-
     async def application(scope: "Scope", receive: "Receive", send: "Send") -> None:
         if scope["type"] != "http":
             return

@@ -176,7 +176,7 @@ class AttackResult:
             made = (self.surrogate_forwards.double().mean(), self.surrogate_backwards.double().mean())
             passes += ", {:.4g} and {:.4g} of the surrogate".format(*map(float, made))
         if self.draws_fooled is not None:
-            more = f"; each judged on {self.draws} samples, fooled: by at least half of them{more}"
+            more = f"; each judged on {self.draws} samples and fooled if at least half of them are{more}"
         return f"AttackResult: {head}: {summary}, {violated} invalid{why}; {passes}; seed {self.seed}{more}"
 
     def _repr_html_(self) -> str:

@@ -68,7 +68,7 @@ class ThreatModel:
             raise InvalidInput(f"expected epsilon > 0, got {self.epsilon}")
         if self.norm == "linf" and self.epsilon > 1:
             raise InvalidInput(
-                f"expected linf epsilon in (0, 1], got {self.epsilon}; images are in [0, 1]: 8/255, not 8"
+                f"expected linf epsilon in (0, 1], got {self.epsilon}; images are in [0, 1], so use 8/255"
             )
         if self.norm == "l0" and (self.epsilon < 1 or self.epsilon != int(self.epsilon)):
             raise InvalidInput(f"expected l0 epsilon as a whole number >= 1 (of components), got {self.epsilon}")
@@ -135,16 +135,13 @@ class _PerImageThreatModel(ThreatModel):
 
     @property
     def per_image_step_radius(self) -> Tensor:
-        """The radii shaped to broadcast over images: float32, (n, 1, 1, 1)."""
         return _to_multiply(self.radii)
 
     @property
     def exact_radius(self) -> Tensor:
-        """The radii, shape (n,), float64."""
         return self.radii
 
     def for_images(self, rows: Tensor, device: torch.device | None = None) -> ThreatModel:
-        """Return the threat model with the radii of these images."""
         return replace(self, radii=self.radii[rows].to(device))
 
 

@@ -204,13 +204,11 @@ _WITH_AUTOCAST = ("cpu", "cuda", "mps", "xpu")
 
 
 def _places() -> tuple[Any, ...]:
-    """Return the backends that have their own float32 precision."""
     cuda, mkldnn, cudnn = (getattr(torch.backends, name) for name in ("cuda", "mkldnn", "cudnn"))
     return cuda.matmul, mkldnn.matmul, mkldnn.conv, mkldnn.rnn, cudnn.conv, cudnn.rnn
 
 
 def _autocast_now() -> list[str]:
-    """Return the device types for which autocast is enabled."""
     kinds = []
     for kind in _WITH_AUTOCAST:
         with suppress(RuntimeError):  # a torch that does not support the device type

@@ -123,7 +123,6 @@ class LocalImportFinder(AbstractContextManager[None]):
         return spec
 
     def _added(self) -> list[str]:
-        """Return the path entries that the file has added."""
         return [entry for entry in sys.path if entry not in self._path_before]
 
 

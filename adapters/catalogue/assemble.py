@@ -24,7 +24,7 @@ def _why_unusable(library: Library, known: Mapping[str, Attack], findings: set[s
         if strange := set(row.params) - {*PARAMETERS, *SUPPLIED}:
             return f"{row.name}: unknown parameter {', '.join(sorted(strange))}; see davylamp.adapters.PARAMETERS"
         if strange := set(row.findings) - {*library.findings, *findings}:
-            return f"{row.name}: unknown known issue {', '.join(sorted(strange))}"
+            return f"{row.name}: no known issue is called {', '.join(sorted(strange))}"
     return ""
 
 

@@ -60,10 +60,10 @@ def choose_threat_model(
 
 
 def _norm_that_follows(row: Implementation, have: Sequence[Norm], epsilon: float) -> Norm | None:
-    """Return the norm that a radius given without a norm implies for a fixed-budget attack. None if it implies none.
+    """Return the norm of a radius that was given without one: linf if several norms are possible, otherwise None.
 
     Raises:
-        InvalidInput: if several norms are possible.
+        InvalidInput: if the radius exceeds 1 or linf is not possible, or if the attack is a minimum-norm attack.
     """
     wanted = f"epsilon {format_radius('linf', epsilon)} for {row.attack} needs a norm"
     name_it = f"name it: `norm={' or '.join(have)}`"

@@ -93,7 +93,7 @@ def _check_header(stream: Any, size: int, key: str, path: Path) -> None:
         raise InvalidInput(f"expected an array of numbers as {key} in {path}, got Python objects")
     claimed, held = math.prod(shape) * dtype.itemsize, size - stream.tell()
     if claimed != held or any(side < 0 for side in shape):
-        got = f"one of {_bytes(claimed)} ({dtype}, {shape}) in {_bytes(held)}"
+        got = f"a header for {_bytes(claimed)} ({dtype}, {shape}) with {_bytes(held)} of data"
         raise InvalidInput(f"expected a complete array {key} in {path}, got {got}")
     memory = _memory()
     if claimed > memory:

@@ -26,8 +26,6 @@ class _DataFile(NamedTuple):
 
 
 class _Columns(NamedTuple):
-    """Names of the image column and the label column, and the names of the classes if the file has them."""
-
     image: str
     label: str
     names: tuple[str, ...]
@@ -77,7 +75,6 @@ def list_hub_set(
 
 
 def _files_of(name: str) -> list[Path]:
-    """Return the files of the named split, in their order."""
     rest = name.removeprefix(PREFIX)
     place, _, part = (rest, "", "") if ":" not in rest or expand_path(rest).is_dir() else rest.rpartition(":")
     folder = expand_path(place)

@@ -102,7 +102,6 @@ def _fetch(name: str, repository: str, revision: str, folder: Path, sizes: Mappi
 
 
 def _hub_endpoint() -> str | None:
-    """Hugging Face endpoint from HF_ENDPOINT, or None for the public hub."""
     return os.environ.get("HF_ENDPOINT") or None
 
 

@@ -297,7 +297,6 @@ class Classifier(nn.Module):
         return extract_logits(output, f"the model {self.name}", len(noise), self.num_classes or self.answers.classes)[0]
 
     def _explain(self, failure: ModelFailed, inputs: Tensor) -> str:
-        """Describe the images on which the model failed, and what input it may expect instead."""
         shape = tuple(inputs.shape)
         if shape not in self._hints:
             self._hints[shape] = ""

@@ -134,7 +134,6 @@ def _advice_on_shape(output: Tensor, count: int) -> str:
 
 
 def _describe_numbers(output: Tensor) -> str:
-    """Describe outputs that are not floating point, with advice."""
     dtype = str(output.dtype)
     if output.is_complex() or output.dtype == torch.bool:
         return f"{dtype.removeprefix('torch.')} ({dtype})"

@@ -122,5 +122,4 @@ def _rest(norm: Any) -> nn.Module:
 
 
 def _parents(model: nn.Module) -> dict[nn.Module, tuple[nn.Module, str]]:
-    """Return the parent module of each layer, and the layer's name in the parent."""
     return {layer: (parent, name) for parent in model.modules() for name, layer in parent.named_children()}

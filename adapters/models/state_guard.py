@@ -175,7 +175,6 @@ class _Copy(_TensorRef):
 
     @torch.no_grad()
     def restore_values(self) -> bool:
-        """Restore the values, and return whether they had changed."""
         changed = not _equal(self.tensor.data, self.data)
         if changed:
             self.tensor.data.copy_(self.data)

@@ -163,7 +163,6 @@ class AttackState:
         return torch.tensor([bool(kinds) for kinds in self.violations], device=self.success.device)
 
     def _hit(self, logits: Tensor) -> Tensor:
-        """Whether the example of each image fools the model within the radius."""
         return is_fooled(logits, self.images.labels, self.images.targets) & self._inside()
 
     def _inside(self) -> Tensor:

@@ -63,8 +63,8 @@ def stays_steady(
 
     An image that the attack returned unchanged has been queried twice already, and the two outputs are compared. In
     addition, one attacked image is queried again for every 200 queries since the last check, clean or as an example,
-    with different predictions if possible. If these are fewer than four images, none is queried. The outputs may come
-    from a server's answer cache, because `RemoteModel.has_changed` checks servers.
+    with different predictions if possible. If these are fewer than four images, or the model is on a server, none is
+    queried. `RemoteModel.has_changed` checks servers.
 
     Args:
         classifier: the model.

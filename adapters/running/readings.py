@@ -108,8 +108,6 @@ def _noting(seen: set[tuple[str, str]]) -> Iterator[set[tuple[str, str]]]:
 
 
 class _Variables(dict[Any, Any]):
-    """An environment that records the variables that code reads."""
-
     def __getitem__(self, key: Any) -> Any:
         if _noted is not None and _reader(sys._getframe(1), files=False):
             _noted.add(("environment", os.fsdecode(key)))

@@ -182,7 +182,6 @@ def _run(
     options: RunOptions,
     parameters: Mapping[str, Any],
 ) -> AttackResult:
-    """Run an attack on images that `run_attack` has not checked yet."""
     inputs, labels, targets = images
     fitted = options.fitted
     if fitted is not None:
@@ -358,7 +357,6 @@ class _ModelStateGuard:
             raise Unsupported(f"{name} needs gradients, but the model's outputs are detached from its inputs")
 
     def look(self) -> bool:
-        """Restore the model, and return whether it had been changed."""
         changed = bool(self.unchecked) and self.guard.restore(self._ask_widely)
         if changed:
             self.evidence.tainted[torch.cat(self.unchecked)] = True

@@ -72,9 +72,9 @@ def refuses(row: Implementation, setting: RunSetting) -> str:
     """Return why a function cannot run in this setting, see `Library.refuses`. "" if it can run."""
     distance, targeted_ratio = row.fixed.get("distance"), row.attack.startswith(("alma", "apgd-dlr"))
     if (row.attack == "perc-al" or distance == "ciede2000") and setting.shape[0] != 3:
-        return f"needs images with 3 channels, for a difference of colours, got {setting.shape[0]}"
+        return f"needs images with 3 channels, because it measures colour differences, got {setting.shape[0]}"
     if distance == "ssim" and min(setting.shape[1:]) < 11:
-        return f"needs images of at least 11 x 11 pixels, for SSIM, got {setting.shape[1]} x {setting.shape[2]}"
+        return f"needs images of at least 11 x 11 pixels to compute SSIM, got {setting.shape[1]} x {setting.shape[2]}"
     if row.attack in ("pdgd", "pdpgd") and setting.parameters.get("steps", 2) < 2:
         return "needs at least 2 steps, because it divides by steps - 1, got 1"
     if targeted_ratio and setting.threat_model.targeted and setting.classes < 4:

@@ -71,8 +71,6 @@ def percentile_of_empty_array() -> Iterator[None]:
     """Let StrAttack use a threshold of 0 if nothing changed, because NumPy defines no percentile of an empty array."""
 
     class Numbers:
-        """NumPy with a percentile for empty arrays."""
-
         def __getattr__(self, name: str) -> Any:
             return getattr(np, name)
 

@@ -162,7 +162,6 @@ def _build(
 
 
 def _rebind(instance: Any, estimator: Any) -> Any:
-    """Copy an attack and the attacks inside it, and let the copies use a new estimator."""
     attack = copy.copy(instance)
     attack._estimator = estimator  # ART has no public way to replace the estimator
     if isinstance(inner := getattr(attack, "attacks", None), (list, tuple)):

@@ -121,7 +121,6 @@ class _Walk:
         self.phase[self.queries >= self.most] = _DONE
 
     def points(self, rows: Tensor) -> Tensor:
-        """Return the point to query next for each of these images."""
         phase, plan = self.phase[rows], self.plan
         middle = (plan.low + plan.high)[rows] / 2
         change = self.point[rows] - self.inputs[rows]
@@ -137,7 +136,6 @@ class _Walk:
         return (self.inputs[rows] + by_image(angle.cos()) * (by_image(angle.cos()) * change + sideways)).clamp(0, 1)
 
     def learn(self, rows: Tensor, hit: Tensor) -> None:
-        """Update the search with the results of the queried points."""
         plan, phase = self.plan, self.phase[rows]
         straight, trying = (phase == _TO_BOUNDARY) | (phase == _LAST), phase == _SIGN
         middle = (plan.low + plan.high)[rows] / 2

@@ -194,7 +194,6 @@ class _Rates:
         self.seen = torch.zeros(images, dtype=torch.long, device=like.device)
 
     def of(self, rows: Tensor) -> Tensor:
-        """Return the learning rates of the images `rows`, shape (m,)."""
         return self.rates[rows]
 
     def note(self, rows: Tensor, losses: Tensor) -> None:

@@ -17,7 +17,7 @@ _ORDERS = {"l2": 2, "l1": 1}
 
 
 class PerImagePGD(PGDNative):
-    """PGD in l1 that moves the steepest component of each image. The library moves only one of the whole batch."""
+    """PGD that moves, in l1, the steepest component of each image. The library moves only one of the whole batch."""
 
     @wraps(PGDNative.__init__)
     def __init__(self, **words: Any):

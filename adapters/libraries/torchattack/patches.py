@@ -28,7 +28,6 @@ class _Accumulating(_Attack):
     """
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the images after all steps."""
         delta, momentum = torch.zeros_like(x), torch.zeros_like(x)
         step = self.eps / self.steps if self.alpha is None else self.alpha
         for _ in range(self.steps):

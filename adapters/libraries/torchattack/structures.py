@@ -43,7 +43,6 @@ class _Asked(nn.Module):
             return getattr(self.network, name)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return the logits, and count the queries."""
         return self.model(inputs)
 
 

@@ -140,7 +140,6 @@ class _FixedReference(_EAD):
     reference: Tensor
 
     def forward(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Store the copy, then attack."""
         self.reference = images.clone().detach().to(self.device)
         return super().forward(images, labels)
 
@@ -149,11 +148,9 @@ class _FixedReference(_EAD):
         return super().FISTA(self.reference, x_k, y_k)
 
     def L1_loss(self, x1: Tensor, x2: Tensor) -> Tensor:  # noqa: ARG002, N802
-        """Return the l1 distance from the stored copy."""
         return super().L1_loss(x1, self.reference)
 
     def L2_loss(self, x1: Tensor, x2: Tensor) -> Tensor:  # noqa: ARG002, N802
-        """Return the squared l2 distance from the stored copy."""
         return super().L2_loss(x1, self.reference)
 
     def EAD_loss(self, output: Tensor, *rest: Any) -> Tensor:  # noqa: N802

@@ -105,7 +105,7 @@ def _worker(name: str, path: Path, isolation: Isolation) -> Iterator[Worker]:
     spec = WorkerSpec(
         f"{_MODULE}:run_attack_worker", packages, memory_limit_bytes(isolation, "cpu"), _LARGEST_FILE, _PROCESSES
     )
-    too_long = f"took more than {isolation.seconds:g} seconds by itself and was killed (--time-limit)"
+    too_long = f"took more than {isolation.seconds:g} seconds, without its model queries, and was killed (--time-limit)"
     worker = Worker(name, server, spec, seconds=isolation.seconds, too_long=too_long, died=AttackDied)
     try:
         yield worker
@@ -129,7 +129,6 @@ class _Answers:
         self._most_rows = max(1024, 64 * len(inputs))
 
     def answer(self, question: dict[str, Any], tensors: list[Tensor]) -> tuple[dict[str, Any], list[Tensor]]:
-        """Answer one query with logits or a gradient."""
         forget = question.get("forget")
         self._held -= sum(self._kept.forget(forget if isinstance(forget, list) else ()))
         if len(tensors) != 1 or not tensors[0].is_floating_point():

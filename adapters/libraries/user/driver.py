@@ -130,7 +130,6 @@ class _Bound:
 
 
 def _rebind(instance: Any, model: nn.Module) -> Any:
-    """Copy an attack, including the attacks inside it, and attach the copy to a different model."""
     from torchattacks.attack import Attack
 
     bound = copy.copy(instance)

@@ -18,7 +18,6 @@ class _BinaryNetwork(Scorer):
     network: nn.Module
 
     def fit(self, clean: Tensor, labels: Tensor, pairs: ExamplePairs | None) -> None:
-        """Train the network on clean and adversarial images with ART's training loop."""
         del labels
         if pairs is None:
             raise ValueError("expected adversarial images, got none")
@@ -38,16 +37,13 @@ class _BinaryNetwork(Scorer):
         return outputs[:, 1] - outputs[:, 0]
 
     def score_with_gradients(self, images: Tensor) -> Tensor:
-        """Compute the adversarial output minus the clean output, with gradients."""
         outputs = self.network(self._see(images))
         return outputs[:, 1] - outputs[:, 0]
 
     def state(self) -> dict[str, Tensor]:
-        """Return the network's weights."""
         return dict(self.network.state_dict())
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restore the network's weights."""
         self.network = self._make(self._shape_of(state)).to(self.classifier.device)
         self.network.load_state_dict(dict(state))
         self.network.eval().requires_grad_(False)

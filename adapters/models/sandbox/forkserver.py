@@ -128,7 +128,6 @@ class _ForkServer:
             send_message(wire, {"do": "ended", "status": status, "why": why})
 
     def end(self, processes: Iterable[int]) -> None:
-        """Kill workers and the processes that they started."""
         for process in processes:
             for kill in (os.killpg, os.kill):
                 with suppress(ProcessLookupError, PermissionError):

@@ -81,7 +81,6 @@ def _library() -> ModuleType:
 
 
 def _split(rest: str) -> tuple[str, str]:
-    """Split "ORG/NAME" or "ORG/NAME@REVISION" into repository and revision."""
     repository, _, revision = rest.partition("@")
     if repository.count("/") != 1 or not all(repository.split("/")):
         raise InvalidInput(f"expected hf:ORG/NAME, hf:ORG/NAME@REVISION or hf:./FOLDER, got hf:{rest}")
@@ -141,7 +140,6 @@ def _check_architecture(config: dict[str, Any], transformers: ModuleType, name: 
 
 
 def _processor_of(folder: Path) -> dict[str, Any] | None:
-    """Read the settings of the image processor. None if there is no such file."""
     if (folder / _PROCESSOR).is_file():
         return _read_json(folder / _PROCESSOR)
     both = folder / "processor_config.json"

@@ -50,7 +50,7 @@ def _sizes(processor: Mapping[str, Any]) -> tuple[int | None, int | None, list[s
         return int(side / percent), side, []
     if is_shortest and not percent:
         return side, crop, []
-    note = f"squeezes images to {side} x {side}; instead, the shorter edge is resized to {side}, then a centre crop"
+    note = f"squeezes images to {side} x {side}; davylamp resizes the shorter edge to {side} and crops the centre"
     return side, crop or side, [note]
 
 

@@ -185,7 +185,6 @@ def _number(word: str, text: str) -> float:
 
 
 def _fraction(word: str, text: str) -> float:
-    """Parse a number in an option, such as "0.5" or "1/255"."""
     above, _, below = text.partition("/")
     divisor = _number(word, below) if below else 1.0
     if not re.fullmatch(r"[^/]+(/[^/]+)?", text) or divisor == 0:

@@ -89,7 +89,8 @@ def load_model(
     The base of the name is one of:
 
     - "demo:...": a built-in model;
-    - "torchvision:...", with its default or named weights, or "timm:...";
+    - "torchvision:...", with its default or named weights, "timm:...", "hf:..." or "robustbench:...";
+    - "http://HOST:PORT/v2/models/NAME": a remote model;
     - "onnx:FILE": an ONNX file;
     - "path/to/file.py:factory": a function without arguments that returns a `torch.nn.Module` (for images in [0, 1])
       or a `Classifier`;
@@ -251,7 +252,6 @@ def _load_state(name: str, base: str, file: str, device: str, *, fold: bool) -> 
 def _load_with_input(
     name: str, original: str, part: str, device: str, *, fold: bool, transport: Transport | None
 ) -> Classifier:
-    """Load a model with input settings that replace its published ones."""
     if _parts(original)[1]:
         raise InvalidInput(f"expected {part} directly after the model, before its defences, got {name}")
     if any(is_outputs_part(each) for each in original.split("+")):
@@ -312,7 +312,6 @@ def add_version(name: str, version: str) -> str:
 
 
 def _parts(name: str) -> tuple[str, list[str]]:
-    """Split a name into the model and its defences."""
     model, *rest = name.split("+")
     while rest and not is_defence(rest[0]) and not is_detector_part(rest[0]):
         if is_file_name(rest[0]) and not (is_weights_name(model) and _is_architecture(rest[0], model)):

@@ -107,7 +107,6 @@ def _files_beside(proto: Any) -> list[str]:
 
 
 def _digest(path: Path, beside: list[str]) -> str:
-    """Compute the SHA-256 of a file and its external tensor files."""
     digest = hashlib.sha256()
     for file in (path, *(path.parent / name for name in beside)):
         with file.open("rb") as stream:

@@ -88,7 +88,6 @@ def _check_arguments(function: Any, where: str) -> None:
 
 
 def _describe(made: Any) -> str:
-    """Describe a factory's return value, with advice for common mistakes."""
     if inspect.iscoroutine(made):
         made.close()
         return "a coroutine; make the factory a plain function, not async"

@@ -105,8 +105,8 @@ def load_into_classifier(name: str, path: Path, classifier: Classifier) -> Class
 def fit_state(module: nn.Module, weights: Mapping[str, Tensor], path: Path) -> list[str]:
     """Load weights into a module, and return notes on prefixes removed from the weights' names.
 
-    A prefix that all weights share ("module." of DataParallel, "_orig_mod." of compile) is removed unless the module's
-    own names have it.
+    A prefix that all weights share ("module." of DataParallel, "_orig_mod." of compile) is removed unless the
+    module's own weights have it as well.
 
     Raises:
         InvalidInput: if the weights do not fit. The message names the first three missing, unexpected and mismatched

@@ -54,7 +54,6 @@ def _library() -> ModuleType:
 
 
 def _settings(model: nn.Module, classes: int) -> dict[str, Any]:
-    """Return the arguments of `Classifier` that follow from a model's configuration."""
     from timm.data.config import resolve_model_data_config
 
     data = resolve_model_data_config(model)

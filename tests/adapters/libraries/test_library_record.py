@@ -228,7 +228,7 @@ BROKEN = {
     "names an unknown parameter": (
         "LIBRARY = make('odd', row('odd', 'pgd', params={'eps': 'e'}))", "unknown parameter eps"
     ),
-    "names an unknown finding": ("LIBRARY = make('odd', row('odd', 'pgd', findings=('f',)))", "unknown known issue f"),
+    "names an unknown finding": ("LIBRARY = make('odd', row('odd', 'pgd', findings=('f',)))", "issue is called f"),
     "gives an attack another meaning": (
         "LIBRARY = make('odd', introduces=(Attack('pgd', 'x', 'minimum-norm', 'white-box', ''),))", "already"
     ),
