@@ -27,12 +27,10 @@ def keep_freed_memory() -> bool:
     """Keep CPU memory that tensors have freed, up to 1 GB each, for later tensors of this process.
 
     By default, glibc immediately returns every block above 32 MB, and the top of its heap, to the system. Each layer
-    then
-    requests pages from the system again in each step, which takes as long as the convolutions themselves
+    then requests pages from the system again in each step, which takes as long as the convolutions themselves
     (`tools/speed/models.py`). The peak memory use rises, for example from 1.9 to 2.9 GB in an evaluation of 1000 images
     of 224 x 224 with a small CNN. All threads share one heap, because otherwise each would keep freed memory of its
-    own.
-    `release_unused_memory` returns free memory to the system.
+    own. `release_unused_memory` returns free memory to the system.
 
     Returns:
         Whether the setting was changed. It is not changed if the C library is not glibc, or if the environment sets

@@ -49,9 +49,8 @@ class AttackResult:
 
     A radius search adds `budget`, the smallest radius at which the attack succeeded. It is inf if the attack never
     succeeded, and 0 for an image that is misclassified when clean. `curves`, if recorded, has points (queries,
-    distance)
-    for the nearest adversarial point of each image, one for each improvement, even if the attack did not return that
-    point. `notes` describe defaults and rounding.
+    distance) for the nearest adversarial point of each image, one for each improvement, even if the attack did not
+    return that point. `notes` describe defaults and rounding.
 
     If the attack uses a `surrogate` (its name), the model itself is not queried. `forwards` and `backwards` are then
     zero, and `surrogate_forwards` and `surrogate_backwards` have shape (N,). `fitted` is the result of an earlier fit
@@ -186,11 +185,9 @@ class AttackResult:
         """Return a pandas frame with one row per image.
 
         The columns are `label`, `predicted`, `adv_predicted`, `attacked`, `success`, `success_8bit`, `violated`,
-        `robust`,
-        `distance`, `l0`, `l1`, `l2`, `linf`, `forwards`, `backwards`, `seconds` and `violations` (the reasons,
-        separated by
-        spaces). A radius search adds `budget`, a random model adds `draws_fooled`, and a surrogate adds
-        `surrogate_forwards` and `surrogate_backwards`.
+        `robust`, `distance`, `l0`, `l1`, `l2`, `linf`, `forwards`, `backwards`, `seconds` and `violations` (the
+        reasons, separated by spaces). A radius search adds `budget`, a random model adds `draws_fooled`, and a
+        surrogate adds `surrogate_forwards` and `surrogate_backwards`.
         """
         import pandas as pd
 

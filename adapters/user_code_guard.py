@@ -131,8 +131,7 @@ def guard_once() -> Iterator[None]:
     """Set up the protection of `guard_user_code` once for all passes of a library call.
 
     In a protected process, calling `os._exit` in the block raises SystemExit. A Ctrl-C that the code caught is raised
-    on
-    exit.
+    on exit.
     """
     _PROTECTION.enter()
     try:

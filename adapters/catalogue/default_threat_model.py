@@ -66,9 +66,9 @@ def _norm_that_follows(row: Implementation, have: Sequence[Norm], epsilon: float
         InvalidInput: if the radius exceeds 1 or linf is not possible, or if the attack is a minimum-norm attack.
     """
     wanted = f"epsilon {format_radius('linf', epsilon)} for {row.attack} needs a norm"
-    name_it = f"name it: `norm={' or '.join(have)}`"
+    name_it = f"add `norm={' or '.join(have)}`"
     if canonical_attack(row).kind == "minimum-norm":
-        meaning = "it is a minimum-norm attack, for which an example within that radius counts as fooled"
+        meaning = "an image counts as fooled if this minimum-norm attack finds an example within that radius"
         raise InvalidInput(f"{wanted}: {meaning}; {name_it}")
     if len(have) > 1 and ("linf" not in have or epsilon > 1):
         raise InvalidInput(f"{wanted}: a radius has no meaning without its norm; {name_it}")

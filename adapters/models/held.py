@@ -39,7 +39,7 @@ class Held:
     def moved(self) -> dict[Any, Any]:
         """Return the values that have changed since they were recorded, by name.
 
-        For a list, the whole list under None.
+        If a list has changed, the whole list is returned under the name None.
         """
         before, whole = self._before, self._only is None and not isinstance(self._owner, list)
         now = _dictionary(self._owner) if whole else self._now()

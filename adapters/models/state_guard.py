@@ -24,9 +24,8 @@ class StateGuard:
 
     The state covers, for every module, its class, mode, hooks, an assigned `forward`, and which parameters, buffers and
     submodules it has. It covers the values, dtype and `requires_grad` of these tensors, and of tensors in attributes
-    and
-    lists. It also covers other state that affects the outputs (see `held_by`). Changes that the model itself makes when
-    it is queried, such as counting its calls, are permitted.
+    and lists. It also covers other state that affects the outputs (see `held_by`). Changes that the model itself makes
+    when it is queried, such as counting its calls, are permitted.
 
     Args:
         model: the guarded model, which nothing else may change in the meantime.
@@ -51,8 +50,7 @@ class StateGuard:
         """Restore everything that an attack has changed, and return whether anything had changed.
 
         `ask` is called once to recognise the changes that the model itself makes, which do not count. An attribute that
-        does
-        not affect the outputs, such as a list that a hook fills, keeps its new value.
+        does not affect the outputs, such as a list that a hook fills, keeps its new value.
 
         Args:
             ask: a forward pass of the model.

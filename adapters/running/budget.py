@@ -48,8 +48,7 @@ class QueryBudget:
         """Return which rows may be queried, and which of these with a gradient, shape (rows,), bool each.
 
         An image's rows are granted in their order, as many as the image has queries left. Queries that remain after
-        that pay
-        for gradients of the granted rows, in the same order.
+        that pay for gradients of the granted rows, in the same order.
 
         Raises:
             QueryBudgetExhausted: if no image has any query left, or if the last `IDLE_CALLS` calls queried only images

@@ -19,11 +19,11 @@ KINDS: Mapping[str, str] = {
     "out-of-bounds": "the returned image has pixels outside [0, 1]",
     "out-of-ball": "the returned image is outside the ball, although the attack should stay inside",
     "black": "a black image was returned for an image that is not black",
-    "unchanged": "the attack returned the clean image, although it does not do so on failure or tried no other image",
+    "unchanged": "the attack returned the clean image, which it does not do on failure, or it tried no other image",
     "barely-moved": "not fooled, and the change is invisible at 8 bits and far smaller than the radius",
     "another-image": "the returned image belongs to a different image of the run",
     "nan-query": "not fooled, and the library queried an image, or differentiated a loss, that is not finite",
-    "nan-logits": "the model's logits are not finite for it, or for a finite image in [0, 1] that the attack tried",
+    "nan-logits": "the model's logits are not finite for the returned image, or for a valid image that was tried",
     "nan-gradient": "not fooled, and the model gave the attack a gradient that is not finite",
     "no-gradient": "not fooled, and most gradients that the attack received are zero",
     "no-signal": "not fooled, and the scores that the attack received never changed",
@@ -132,8 +132,7 @@ def judge_outcomes(
     """Return the reasons for invalid results that depend on the model's outputs, with a mask (N,), bool, for each.
 
     "unchanged": the model is fooled by a mere rounding difference from the clean image. "barely-moved": the model is
-    not
-    fooled, the change is lost on 8 bits, and it uses less than a tenth of the radius, if there is one.
+    not fooled, the change is lost on 8 bits, and it uses less than a tenth of the radius, if there is one.
 
     Args:
         inputs: clean images, shape (N, C, H, W).
@@ -155,8 +154,7 @@ def belongs_to_other_image(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
     Such an example is less than half as far (l2) from a different clean image as from its own, and at least as near to
     that image as the example returned for that image. Swapped or repeated examples and copies of other images are thus
     detected. An example that is merely far from its clean image is not. All pairs of images are compared with one
-    matrix
-    product.
+    matrix product.
     """
     images, examples = inputs.flatten(1), adv_inputs.flatten(1)
     nearest = (images.square().sum(1) - 2 * examples @ images.T).argmin(1)

@@ -49,10 +49,8 @@ class LibraryOutput(NamedTuple):
     The following have one entry per image, shape (n,). `denied`: a query was denied. `moved`: the image was queried at
     a point different from the clean image. `silent`: a query in [0, 1] returned non-finite logits. `odd_gradient`: a
     gradient was not finite although the loss was. `odd_query`: an output was not finite for a point that is not an
-    image
-    in [0, 1], or for a loss that is not finite. `scored`: a score-based attack saw scores change. `gradients`: number
-    of
-    gradients that were finite and not zero.
+    image in [0, 1], or for a loss that is not finite. `scored`: a score-based attack saw scores change. `gradients`:
+    number of gradients that were finite and not zero.
 
     Two fields concern the process. `put_back` has the names of changed settings that davylamp restored. `torch_seeds`
     has the seed of torch's generator right before and right after the call.

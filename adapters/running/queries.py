@@ -348,8 +348,7 @@ def images_are_separable(inputs: Tensor, threat_model: ThreatModel) -> bool:
     """Whether every point of an image's ball is nearer (l2) to that image than to every other image of the batch.
 
     By Hoelder's inequality, |x_i - x_j|_2^2 > 2 epsilon |x_i - x_j|_q is sufficient, with q dual to the norm. The
-    result
-    is False without a radius, and for l0, whose components may change by up to 1.
+    result is False without a radius, and for l0, whose components may change by up to 1.
     """
     dual = {"linf": 1.0, "l2": 2.0, "l1": float("inf")}.get(threat_model.norm)
     if len(inputs) < 2:

@@ -23,8 +23,7 @@ class SampledOutputs(NamedTuple):
     """Logits, (N, K), and for a random model the proportion of its samples that are fooled, (N,), float64.
 
     The logits of a random model are those of the sample with the median margin, which is fooled exactly if at least
-    half
-    of the samples are. If a sample is not finite, the logits are those of that sample, and the image is invalid.
+    half of the samples are. If a sample is not finite, the logits are those of that sample, and the image is invalid.
     """
 
     logits: Tensor

@@ -36,8 +36,8 @@ def run_transfer(  # noqa: PLR0913 - as run_attack
     """Attack a surrogate, and judge the examples on the target model.
 
     The images that the target model classifies correctly are attacked. The attack has full access to the surrogate and
-    none to the target model. Restarts, budgets and smallest changes
-    refer to the surrogate. An image that the surrogate misclassifies is attacked like the others.
+    none to the target model. Restarts, budgets and smallest changes refer to the surrogate. An image that the surrogate
+    misclassifies is attacked like the others.
 
     Args:
         implementation: an implementation or its name.

@@ -23,8 +23,7 @@ def started_threads() -> Iterator[Callable[[], list[threading.Thread]]]:
     """Yield a function that lists the running threads that this thread or its child threads started in the block.
 
     Python does not record which thread started a thread. `Thread.start` is therefore replaced by a function that
-    records
-    this, until the last of several simultaneous blocks has ended.
+    records this, until the last of several simultaneous blocks has ended.
     """
     with _START_LOCK:
         if not _START["calls"]:

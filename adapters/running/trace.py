@@ -22,8 +22,7 @@ class Trace:
     """Nearest example so far of each image, over any number of library calls.
 
     A queried point counts if it fools the model, is finite, lies in [0, 1] and differs from the clean image by more
-    than
-    rounding. The prediction is that of the attack's own batch, so an example must be judged before it is used.
+    than rounding. The prediction is that of the attack's own batch, so an example must be judged before it is used.
 
     `nearest` has the examples, (N, C, H, W). `distance` has their distances, (N,), float64, inf if there is none.
     `curves` has a point for each decrease of an image's distance.

@@ -69,10 +69,9 @@ def train_advgan(
     step of the discriminator and one of the generator.
 
     There are three differences. The perturbation is epsilon times a hyperbolic tangent, which replaces the paper's
-    hinge
-    loss on its size, because the paper states neither the bound nor the weight of that loss. Upsampling and convolution
-    replace transposed convolutions. Features are normalised over all channels of an image, so that images may have any
-    size.
+    hinge loss on its size, because the paper states neither the bound nor the weight of that loss. Upsampling and
+    convolution replace transposed convolutions. Features are normalised over all channels of an image, so that images
+    may have any size.
 
     Args:
         model: maps images in [0, 1] to logits, differentiably.

@@ -27,8 +27,7 @@ def bp(  # noqa: PLR0913 - the parameters of the attack, by keyword
     Stage 1 descends the gradient of the logit margin in growing steps until the image is adversarial. Stage 2 reduces
     the distance. From an adversarial point at distance d, it moves along the tangent of the boundary to a distance of
     `gamma` d. From any other point, it moves down the gradient to a distance of d / `gamma`. `gamma` rises linearly to
-    1
-    over the steps.
+    1 over the steps.
 
     Args:
         model: maps images in [0, 1] to logits, differentiably.

@@ -14,8 +14,7 @@ class Features:
     """Reads features from a model: the input of the last linear layer or convolution that the model calls.
 
     Features are averaged over image positions. For a residual network, this is the output of the global average
-    pooling.
-    If a model has no such layer, or torch cannot hook its layers, the features are its logits.
+    pooling. If a model has no such layer, or torch cannot hook its layers, the features are its logits.
 
     This is a context manager, which leaves the model unchanged on exit.
     """
@@ -54,9 +53,8 @@ class Features:
 
         Returns:
             The features, shape (m, f), differentiable if the points are, and a mask of the points that the model
-            computed,
-            shape (m,), bool. A model that counts queries does not compute a point if its image has no queries left. The
-            features are then zero.
+            computed, shape (m,), bool. A model that counts queries does not compute a point if its image has no queries
+            left. The features are then zero.
         """
         self._asked, self._given = [], []
         logits = query_logits(self.model, points, rows)

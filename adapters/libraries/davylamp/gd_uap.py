@@ -53,9 +53,9 @@ def learn_perturbation(
     """Compute one perturbation for all images without data, by maximising the activation of every convolution.
 
     This is the objective of Mopuri et al. 2018. Adam maximises the sum over the convolutions of log(|output|^2 / 2),
-    for
-    the perturbation added to a grey image. The perturbation is clipped to the ball after each step. It is halved when
-    more than half of its components are saturated and this proportion no longer changes (section III-C of the paper).
+    for the perturbation added to a grey image. The perturbation is clipped to the ball after each step. It is halved
+    when more than half of its components are saturated and this proportion no longer changes (section III-C of the
+    paper).
 
     There are two differences. The paper returns the perturbation that fools most images of a second data set, whereas
     this function returns the one with the largest objective. If the model has no convolutions, its linear layers are

@@ -43,10 +43,8 @@ def as_implementation(thing: Any, *, name: str = "", **said: Any) -> Implementat
 
     davylamp detects the norm, the parameters, and whether the attack accepts a radius, a target or a seed. Parameters
     may have canonical names or those of a supported library. Any other argument with a number, string or bool as
-    default
-    becomes a parameter of this implementation alone. Everything else is declared, by attributes of the function or
-    class
-    or by keywords here. Declarations take precedence over detection.
+    default becomes a parameter of this implementation alone. Everything else is declared, by attributes of the function
+    or class or by keywords here. Declarations take precedence over detection.
 
     Args:
         thing: a function `(model, inputs, labels, ...) -> adv_inputs`, which may have the arguments `epsilon`, `norm`,

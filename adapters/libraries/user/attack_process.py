@@ -40,8 +40,8 @@ def isolated_implementation(name: str, path: Path, isolation: Isolation) -> Impl
     """Return the implementation of "path/to/file.py:NAME". The file is loaded only in a separate process.
 
     Raises:
-        Unavailable, UnknownName, ModelFailed, InvalidInput: as for `implementation_from_file`.
-        AttackDied: if the separate process ends or sends an invalid description.
+        Unavailable, UnknownName, ModelFailed, InvalidInput: as for `implementation_from_file`. AttackDied: if the
+        separate process ends or sends an invalid description.
     """
     if not path.is_file():
         raise errors.Unavailable(f"no such file: {path} (expected a Python file with an attack)")

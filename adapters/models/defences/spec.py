@@ -26,8 +26,7 @@ class DefenceSpec:
         module: Python module that must be installed, such as "art".
         params: canonical parameters by name, with their default values.
         gradients: the supported ways in which gradients pass through, with the default first. "exact": the derivative
-            of
-            the transformation. "straight-through": as if the transformation were the identity (BPDA, Athalye et al.
+            of the transformation. "straight-through": as if the transformation were the identity (BPDA, Athalye et al.
             2018). "none": zero gradients, as if a library transformed the images outside the model. Gradient attacks
             then fail for this reason alone.
         random: whether the defence draws random numbers in every query. The model is then judged on several samples,

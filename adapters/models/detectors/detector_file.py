@@ -50,8 +50,7 @@ class TrainedDetector:
         """Return the score above which an image is flagged, for a false-positive rate of at most `rate`.
 
         The threshold is the score of a calibration image. At most a proportion `rate` of the calibration scores is
-        higher.
-        The true false-positive rate may differ.
+        higher. The true false-positive rate may differ.
 
         Args:
             rate: false-positive rate, in [0, 1).

@@ -13,9 +13,8 @@ class Squeezing(Scorer):
     """Detector that compares the probabilities for an image with those for squeezed versions (Xu et al. 2018, eq. 5).
 
     The score is the largest l1 distance, in [0, 2]. The squeezers are ART's bit depth reduction and median filter, as
-    in
-    the defences with these names. The paper's third squeezer, non-local means, is not included. There is nothing to fit
-    except the threshold.
+    in the defences with these names. The paper's third squeezer, non-local means, is not included. There is nothing to
+    fit except the threshold.
     """
 
     def fit(self, clean: Tensor, labels: Tensor, pairs: ExamplePairs | None) -> None:

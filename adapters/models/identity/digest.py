@@ -44,8 +44,7 @@ def identify_model(classifier: Classifier, source: str = "") -> ModelIdentity:
 
     It does not cover the device, comments, the model's name, the location of files, a detected output format, or torch,
     whose version is stored with each attack run. The identity of a model with folded layers (`fold_batch_norms`) is
-    that
-    before folding. The identity of an isolated model is computed in its own process.
+    that before folding. The identity of an isolated model is computed in its own process.
 
     Args:
         classifier: a model, preferably just loaded.

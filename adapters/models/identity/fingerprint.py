@@ -101,8 +101,7 @@ def digest_answers(answers: np.ndarray) -> str:
     """Hash the outputs so that floating-point rounding rarely changes the hash.
 
     The hash covers 4 rounded projections of each output, with fixed signs. It changes with a probability of about 1e-4
-    if
-    outputs differ by 1e-6 of their spread. If outputs are stored, `outputs_match` is used instead.
+    if outputs differ by 1e-6 of their spread. If outputs are stored, `outputs_match` is used instead.
     """
     classes = answers.shape[1]
     if classes == 1:

@@ -23,8 +23,7 @@ def set_attack_isolation(isolation: Isolation) -> None:
 
     Args:
         isolation: "yes" isolates attacks from files, and "strict" also data from files. With "no" and "auto", neither
-            is
-            isolated.
+            is isolated.
     """
     _settings[-1] = isolation
 

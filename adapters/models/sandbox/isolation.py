@@ -23,8 +23,7 @@ class Isolation:
     Args:
         isolate: which code is isolated. "no": none. "auto": models built by a Python file. "yes": all models loaded by
             name, and attacks from files. "strict": all models, attacks and data from files, in a sandbox that shows
-            only
-            Python and the file's folder. "strict" raises an error if there is no sandbox.
+            only Python and the file's folder. "strict" raises an error if there is no sandbox.
         seconds: time limit for loading, and for each reply. A process that takes longer is killed.
         gibibytes: memory limit of the process on a CPU, in GiB. If None, four fifths of the machine's memory.
     """

@@ -121,8 +121,7 @@ class ModelProcess:
         """Query a model that draws random numbers.
 
         The model continues from the states of this process's generators, which are set to their new states afterwards.
-        An
-        untrusted model (`strict`) gets only a seed drawn from them, because it could return arbitrary states.
+        An untrusted model (`strict`) gets only a seed drawn from them, because it could return arbitrary states.
         """
         if self.isolation.isolate == "strict":
             return self._ask(do, tensors, given, seed=int(torch.randint(1 << 62, (1,), device="cpu")))
