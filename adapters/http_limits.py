@@ -95,7 +95,7 @@ class Protected:
         limit = self.largest if uploader or self.uploader is None else _FORM_BYTES
         stated = headers.get(b"content-length", b"0")
         if not stated.isdigit() or int(stated[:19]) > limit:
-            more = "" if uploader or self.uploader is None else " without a file from a signed-in user"
+            more = "" if uploader or self.uploader is None else " unless a signed-in user uploads a file"
             await _refuse(send, 413, f"expected at most {limit} bytes{more}")
             return
         if uploader and self._uploading[uploader] >= _UPLOADS:

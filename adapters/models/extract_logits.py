@@ -19,7 +19,7 @@ _BATCHES = (2, 16)  # batch sizes to try on a model that fails on one image
 _SECONDS = 2.0  # time for finding out what a failing model expects
 _FEW = 0.05  # proportion of correct predictions that counts as almost none, for any number of classes
 _BY_CHANCE = 0.05  # significance level
-OF_ONE_LOGIT = "declare one logit for two classes as outputs logit, one probability as outputs probability"
+OF_ONE_LOGIT = "declare outputs logit or outputs probability if this is one number for two classes"
 
 
 def extract_logits(
@@ -127,7 +127,7 @@ def check_logits(logits: Tensor, count: int, classes: int | None, name: str) -> 
 def _advice_on_shape(output: Tensor, count: int) -> str:
     """Return advice for outputs with a shape that some models are known to return."""
     if output.shape in ((count,), (count, 1)):
-        return f"; {OF_ONE_LOGIT}, labels as outputs labels"
+        return f"; {OF_ONE_LOGIT}, or outputs labels if these are labels"
     if output.ndim > 2 and len(output) == count and output.shape[1:].numel() == output.shape[1]:
         return "; return outputs.flatten(1)"
     return ""

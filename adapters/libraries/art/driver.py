@@ -79,7 +79,7 @@ def refuses(row: Implementation, setting: RunSetting) -> str:
             epsilon < channels,
             f"needs epsilon >= {channels}, because it changes all channels of a pixel, got {epsilon:g}",
         ),
-        ("jsma", epsilon < 2, f"needs epsilon >= 2, as it changes components in pairs, got {epsilon:g}"),
+        ("jsma", epsilon < 2, f"needs epsilon >= 2, because it changes components in pairs, got {epsilon:g}"),
         ("sign-opt", setting.classes == 2, "needs three classes or more"),
         ("threshold", size > _MOST_GENES, f"needs images of at most {_MOST_GENES} components, got {size}"),
         ("threshold", epsilon * 255 <= 1, f"needs epsilon above 1/255, got {epsilon:.4g}"),

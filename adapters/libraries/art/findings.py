@@ -10,7 +10,7 @@ FINDINGS: Mapping[str, KnownIssue] = {
         "image than implementations that check after it"
     ),
     "confidence-in-the-loss": KnownIssue(
-        "linf: uses the confidence in the loss but not when selecting the result: any misclassified image "
+        "linf: uses the confidence in the loss but not when selecting the result, so any misclassified image "
         "ends the search",
         ("linf",),
     ),

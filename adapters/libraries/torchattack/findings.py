@@ -23,8 +23,7 @@ FINDINGS: Mapping[str, KnownIssue] = {
         "targeted, it moves away from the target"
     ),
     "every-step-shrinks": KnownIssue(
-        "compares the values of two gradients where the paper compares signs, so every step is shorter "
-        "than the previous one"
+        "compares the values of two gradients instead of their signs, so every step is shorter than the previous one"
     ),
     "neighbours-flee": KnownIssue("follows gradients away from the target at neighbouring points, if targeted"),
     "mixed-with-itself": KnownIssue(

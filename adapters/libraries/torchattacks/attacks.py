@@ -155,7 +155,7 @@ _ENSEMBLE = (
         min_classes=4,
         failure="input",
         within=_REPAIRS + "per_image_l2_steps",
-        repairs=("given a seed: by default it uses the clock", _GENERATOR, _L2_STEPS),
+        repairs=("gets a seed, because by default it uses the clock", _GENERATOR, _L2_STEPS),
         findings=("short-steps", "first-step-size"),
     ),
     _row(
@@ -169,7 +169,7 @@ _ENSEMBLE = (
         min_classes=4,
         failure="input",
         within=_REPAIRS + "per_image_l2_steps",
-        repairs=("given a seed: by default it uses the clock", _GENERATOR, _L2_STEPS),
+        repairs=("gets a seed, because by default it uses the clock", _GENERATOR, _L2_STEPS),
         findings=("first-step-size",),
     ),
 )
@@ -205,7 +205,7 @@ _MINIMUM = (
         **_TARGETED,
         alone=True,
         failure="input",
-        repairs=("one image per call: it stops when the loss of the whole batch rises",),
+        repairs=("gets one image per call, because it stops when the loss of the whole batch rises",),
         findings=("margin-against-zero", "saturated-pixels", "confidence-ignored"),
     ),
     _row(
@@ -216,7 +216,7 @@ _MINIMUM = (
         **_TARGETED,
         alone=True,
         failure="input",
-        repairs=("one image per call: it stops when the loss of the whole batch rises",),
+        repairs=("gets one image per call, because it stops when the loss of the whole batch rises",),
         findings=("saturated-pixels",),
     ),
     *(

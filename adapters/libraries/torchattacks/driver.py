@@ -98,7 +98,7 @@ def refuses(row: Implementation, setting: RunSetting) -> str:
     if row.attack == "one-pixel" and epsilon is not None and epsilon < channels:
         return f"needs epsilon >= {channels}, because it changes all channels of a pixel, got {epsilon:g}"
     if row.attack == "jsma" and epsilon is not None and epsilon < 2:
-        return f"needs epsilon >= 2, as it changes components in pairs, got {epsilon:g}"
+        return f"needs epsilon >= 2, because it changes components in pairs, got {epsilon:g}"
     if row.attack == "jsma" and math.prod(setting.shape) > _LARGEST_PAIRWISE:
         return f"needs images of at most {_LARGEST_PAIRWISE} components, got {math.prod(setting.shape)}"
     return ""

@@ -332,7 +332,7 @@ class JsonForm:
             if not (np.isfinite(values).all() and (values == values.round()).all()):
                 raise ValueError("labels that are not integers")
             if values.ndim > 1 and values[0].size != 1:
-                raise ValueError(f"labels of shape {values.shape}, several per image: return one, or scores")
+                raise ValueError(f"several labels per image, shape {values.shape}; return one label each, or scores")
             return values.astype(np.int64)
         return values.astype(np.float32)
 

@@ -102,7 +102,7 @@ class ServedModel:
     def _infer(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
         length = headers.get(JSON_BYTES.lower())
         if length is not None and not (length.isdecimal() and int(length) <= len(body)):
-            raise ValueError(f"expected {JSON_BYTES} as the bytes of the JSON, got {length[:20]!r}")
+            raise ValueError(f"expected {JSON_BYTES} as the number of bytes of the JSON, got {length[:20]!r}")
         head = len(body) if length is None else int(length)
         try:
             content = json.loads(body[:head])

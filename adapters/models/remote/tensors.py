@@ -34,7 +34,7 @@ def encode_images(images: Tensor, encoding: RequestEncoding, name: str) -> np.nd
     """
     kind = TYPES.get(encoding.datatype or "FP32")
     if kind is None:
-        raise Unsupported(f"{name} takes images of {encoding.datatype}; known: {', '.join(TYPES)}")
+        raise Unsupported(f"{name} takes images of {encoding.datatype}; supported: {', '.join(TYPES)}")
     pixels = images.detach().to("cpu", torch.float32)
     if encoding.datatype == "UINT8":
         if bool((pixels < 0).any()) or bool((pixels > 1).any()):

@@ -162,7 +162,7 @@ def test_other_precisions_become_float32(dtype):
         (lambda x: nn.functional.one_hot(score(x).argmax(1), 5), "one-hot labels (torch.int64)"),
         (lambda x: score(x) > 0, "bool"),
         (lambda x: score(x).to_sparse(), "torch.sparse_coo"),
-        (lambda x: score(x)[:, 0], "(3,); declare one logit for two classes as outputs logit"),
+        (lambda x: score(x)[:, 0], "(3,); declare outputs logit or outputs probability if"),
         (lambda x: score(x)[:, :, None, None], "(3, 5, 1, 1); return outputs.flatten(1)"),
         (lambda x: x, "(3, 3, 8, 8)"),
         (lambda x: score(x)[:2], "(2, 5)"),
