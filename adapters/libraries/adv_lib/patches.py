@@ -1,7 +1,6 @@
 """Patches of adversarial-library: functions and context managers that each fix one issue.
 
-Names in parentheses are ids of known issues. This module is imported only when a patched attack runs, so that
-listing the catalogue loads no library.
+This module is imported only when a patched attack runs, so that listing the catalogue loads no library.
 """
 
 import inspect
@@ -22,13 +21,13 @@ _BEYOND = 1.001  # times the radius
 
 @wraps(functions.pgd_linf)
 def pgd_linf(*args: Any, steps: int = 40, **words: Any) -> Tensor:
-    """PGD with one query more than steps, which evaluates the last iterate (last-step-unseen)."""
+    """PGD with one query more than steps, which evaluates the last iterate (known issue last-step-unseen)."""
     return functions.pgd_linf(*args, steps=steps + 1, **words)
 
 
 @wraps(functions.alma)
 def alma(*args: Any, targeted: bool = False, logit_tolerance: float = 1e-4, **words: Any) -> Tensor:
-    """ALMA with the sign of its tolerance reversed for targeted attacks (tolerance-turned)."""
+    """ALMA with the sign of its tolerance reversed for targeted attacks (known issue tolerance-turned)."""
     tolerance = -logit_tolerance if targeted else logit_tolerance
     return functions.alma(*args, targeted=targeted, logit_tolerance=tolerance, **words)
 
@@ -37,9 +36,9 @@ def alma(*args: Any, targeted: bool = False, logit_tolerance: float = 1e-4, **wo
 def crossing_projections() -> Iterator[None]:
     """Let FMN use the paper's projection, onto a ball whose radius is larger by 0.1 %.
 
-    The larger ball lets FMN cross the boundary, where it otherwise may stall (short-of-the-boundary). In l2,
-    perturbations inside the ball stay unchanged (projection-stretches). In l0, at least one component may change
-    (last-component).
+    The larger ball lets FMN cross the boundary, where it otherwise may stall (known issue short-of-the-boundary). In
+    l2, perturbations inside the ball stay unchanged (known issue projection-stretches). In l0, at least one component
+    may change (known issue last-component).
     """
     shipped = {name: getattr(_FMN, name) for name in (f"l{norm}_projection_" for norm in ("inf", 2, 1, 0))}
 

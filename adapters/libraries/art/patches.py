@@ -1,7 +1,4 @@
-"""Patches that let ART's attacks run, active during a call, and the fixed variants (`@repaired`).
-
-Names in parentheses are ids of known issues.
-"""
+"""Patches that let ART's attacks run, active during a call, and the fixed variants (`@repaired`)."""
 
 import functools
 import importlib
@@ -123,7 +120,7 @@ def _rewritten(method: Callable[..., Any], *changes: tuple[str, str]) -> Any:
 
 
 class DeepFool(deepfool.DeepFool):
-    """DeepFool that uses the logits of the classes whose gradients it computed (wrong-class-lookup)."""
+    """DeepFool that uses the logits of the classes whose gradients it computed (known issue wrong-class-lookup)."""
 
     generate = _rewritten(
         deepfool.DeepFool.generate,
@@ -135,13 +132,13 @@ class DeepFool(deepfool.DeepFool):
 
 
 class UniversalPerturbation(universal.UniversalPerturbation):
-    """Universal perturbation that uses the fixed DeepFool (wrong-class-lookup)."""
+    """Universal perturbation that uses the fixed DeepFool (known issue wrong-class-lookup)."""
 
     attacks_dict = universal.UniversalPerturbation.attacks_dict | {"deepfool": f"{__name__}.DeepFool"}
 
 
 class SquareAttack(square_attack.SquareAttack):
-    """Square attack whose l2 update is scaled up to the remaining radius, as in the paper (l2-divides)."""
+    """Square attack whose l2 update is scaled up to the remaining radius, as in the paper (known issue l2-divides)."""
 
     generate = _rewritten(
         square_attack.SquareAttack.generate,
@@ -160,19 +157,23 @@ _CONJUGATE = (
 
 
 class AutoConjugateGradient(auto_conjugate_gradient.AutoConjugateGradient):
-    """ACG that steps along the sign of its direction (sign-unused) and continues at zero loss (stops-at-zero-loss)."""
+    """ACG with two fixes.
+
+    It steps along the sign of its direction (known issue sign-unused), and continues at zero loss (known issue
+    stops-at-zero-loss).
+    """
 
     generate = _rewritten(auto_conjugate_gradient.AutoConjugateGradient.generate, *_CONJUGATE)
 
 
 class RescalingAutoConjugateGradient(rescaling_auto_conjugate_gradient.RescalingAutoConjugateGradient):
-    """Rescaled ACG with the fixes of `AutoConjugateGradient` (sign-unused, stops-at-zero-loss)."""
+    """Rescaled ACG with the fixes of `AutoConjugateGradient` (known issues sign-unused, stops-at-zero-loss)."""
 
     generate = _rewritten(rescaling_auto_conjugate_gradient.RescalingAutoConjugateGradient.generate, *_CONJUGATE)
 
 
 class SpatialTransformation(spatial_transformation.SpatialTransformation):
-    """Spatial attack that shifts along the rows and columns of channels-first images (one-transform)."""
+    """Spatial attack that shifts along the rows and columns of channels-first images (known issue one-transform)."""
 
     generate = _rewritten(
         spatial_transformation.SpatialTransformation.generate,

@@ -20,7 +20,7 @@ _OF_STEPS = ("n_iter", "n_iter_orig", "n_iter_2", "n_iter_min", "size_decr")  # 
 
 
 class NearestClassFAB(FABAttack_PT):
-    """FAB-T that tries every class for every image, and returns the nearest example (first-class-taken)."""
+    """FAB-T that tries every class for every image, and returns the nearest example (known issue first-class-taken)."""
 
     def perturb(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the nearest example of each image at any distance, or the image itself if there is no example."""

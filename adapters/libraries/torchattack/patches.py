@@ -1,7 +1,6 @@
 """Patches of torchattack: subclasses and a context manager that each fix one issue.
 
-Names in parentheses are ids of known issues. This module is imported only when a patched attack runs, so that
-listing the catalogue loads no library.
+This module is imported only when a patched attack runs, so that listing the catalogue loads no library.
 """
 
 import inspect
@@ -24,7 +23,7 @@ _Attack: Any = torchattack.Attack if TYPE_CHECKING else object
 class _Accumulating(_Attack):
     """MI-FGSM's update for the gradient of a subclass.
 
-    Past gradients are accumulated (momentum-dropped), and zero gradients stay zero.
+    Past gradients are accumulated (known issue momentum-dropped), and zero gradients stay zero.
     """
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
@@ -58,7 +57,7 @@ class NIFGSM(_Accumulating, _LIBRARY.NIFGSM):
 
 
 class SINIFGSM(_Accumulating, _LIBRARY.SINIFGSM):
-    """SI-NI-FGSM in which the momentum is accumulated and each copy is counted once (copies-counted-again)."""
+    """SI-NI-FGSM that accumulates the momentum, and counts each copy once (known issue copies-counted-again)."""
 
     def gradient(self, x: Tensor, delta: Tensor, ahead: Tensor, y: Tensor) -> Tensor:
         """Return the mean gradient over scaled copies of the point to which the momentum leads."""
@@ -103,7 +102,7 @@ class SSA(_Accumulating, SizedSSA):
 
 
 class DeCoWA(_Accumulating, _LIBRARY.DeCoWA):
-    """DeCoWA that accumulates the momentum, and omits the gradients that only tune a warp (tuning-counted)."""
+    """DeCoWA that accumulates the momentum, and omits gradients that only tune a warp (known issue tuning-counted)."""
 
     def gradient(self, x: Tensor, delta: Tensor, ahead: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002
         """Return the mean gradient over the warps."""
@@ -123,7 +122,11 @@ class DeCoWA(_Accumulating, _LIBRARY.DeCoWA):
 
 
 class GRA(_LIBRARY.GRA):
-    """GRA that compares signs (every-step-shrinks), and whose neighbours lead towards the target (neighbours-flee)."""
+    """GRA with two fixes.
+
+    It compares signs (known issue every-step-shrinks), and its neighbours lead towards the target (known issue
+    neighbours-flee).
+    """
 
     def _get_decay_indicator(self, m: Tensor, delta: Tensor, cur_noise: Tensor, prev_noise: Tensor) -> Tensor:
         return super()._get_decay_indicator(m, delta, cur_noise.sign(), prev_noise.sign())
@@ -134,7 +137,7 @@ class GRA(_LIBRARY.GRA):
 
 
 class MIG(_LIBRARY.MIG):
-    """MIG that lowers the probability of the label and raises that of a target (climbs-the-label)."""
+    """MIG that lowers the probability of the label and raises that of a target (known issue climbs-the-label)."""
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """Run the original attack with the opposite goal."""

@@ -1,7 +1,6 @@
 """Patches of torchattacks: subclasses and context managers that each fix one issue.
 
-Names in parentheses are ids of known issues. This module is imported only when a patched attack runs, so that
-listing the catalogue loads no library.
+This module is imported only when a patched attack runs, so that listing the catalogue loads no library.
 """
 
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ _EAD = torchattacks.EADEN if TYPE_CHECKING else object
 
 @contextmanager
 def per_image_l2_steps() -> Iterator[None]:
-    """Give APGDT one image at a time in l2, because it uses the first image's step size for all (first-step-size)."""
+    """Give APGDT one image at a time in l2 (known issue first-step-size)."""
     attack_class: Any = APGDT
     whole_batch = attack_class.attack_single_run
 
@@ -57,7 +56,7 @@ def deterministic_pixel_writes() -> Iterator[None]:
 
 
 class FABL1(torchattacks.FAB):
-    """FAB in l1 without the loop over restarts, which crashes in this norm (l1-crashes)."""
+    """FAB in l1 without the loop over restarts, which crashes in this norm (known issue l1-crashes)."""
 
     def perturb(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the result of one run, whatever its distance from the image."""
