@@ -249,7 +249,9 @@ def check_settings(
         if radii is None:
             raise InvalidInput(f"expected one step_size for all images if there are no radii, got {steps.numel()}")
         if steps.shape != radii.shape:
-            raise InvalidInput(f"expected as many radii as step sizes, got {len(radii)} and {steps.numel()}")
+            raise InvalidInput(
+                f"expected one step_size per radius, got {len(radii)} radii and {steps.numel()} step sizes"
+            )
         for extreme in (float(steps.min()), float(steps.max())):
             settings = {**check_support(row, threat_model, {**parameters, "step_size": extreme}), "step_size": steps}
     else:

@@ -39,7 +39,7 @@ def collect_libraries() -> tuple[dict[str, Library], dict[str, str]]:
         try:
             library = _load(point)
             if library.name in known:
-                raise ValueError(f"the library name {library.name} is already taken")
+                raise ValueError(f"the name {library.name} is already taken")
         except Exception as error:
             why = error if isinstance(error, DavylampError) else f"{type(error).__name__}: {error}"
             refused[point.name] = " ".join(str(why).split())[:300]
