@@ -1,4 +1,4 @@
-"""`python -m davylamp`: the command line."""
+"""Runs the command line as `python -m davylamp`."""
 
 from .cli import main
 

@@ -1,4 +1,4 @@
-"""The command line: every command by name, and davylamp's errors as one line."""
+"""The command line: lists the commands by name, and prints davylamp's errors as one line."""
 
 import atexit
 import os
@@ -81,7 +81,7 @@ def take_options(
         bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_say_version)
     ] = False,
 ) -> None:
-    """Take the options given before a command."""
+    """Handle the options that come before a command."""
 
 
 COMMANDS = {
@@ -139,11 +139,11 @@ def program() -> Any:
 
 
 def main() -> None:
-    """Run the command line; any error becomes one line and an exit code.
+    """Run the command line. Any error becomes one line and an exit code.
 
-    1: an error of davylamp, nothing could be computed, or a requirement is not met; 2: wrong usage, or --strict;
-    3: too few images to decide a requirement; 70: a bug; 130: interrupted.
-    `DAVYLAMP_DEBUG=1` shows the traceback.
+    The exit code is 1 if davylamp raised an error, nothing could be computed or a requirement is not met; 2 for wrong
+    usage, or for warnings with --strict; 3 if there are too few images to decide a requirement; 70 for a bug; and 130
+    after an interrupt. `DAVYLAMP_DEBUG=1` shows the traceback.
     """
     # Before torch is loaded: threads that wait spinning make a busy machine ten times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -1,4 +1,4 @@
-"""Conventions shared by several packages. Imports nothing of davylamp."""
+"""Conventions that several packages share. This module imports nothing of davylamp."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -19,10 +19,10 @@ def largest_distance(radius: Any, norm: str) -> Any:
 
     Args:
         radius: radius of the ball, a number or a tensor.
-        norm: "linf", "l2", ...; l0 counts components and needs no tolerance.
+        norm: "linf", "l2", ...; l0 has no tolerance, because it counts components.
 
     Returns:
-        The same type as the radius.
+        The distance, with the type of `radius`.
     """
     if norm == "l0":
         return radius
@@ -30,14 +30,14 @@ def largest_distance(radius: Any, norm: str) -> Any:
 
 
 def original_of(model: str, models: Collection[str]) -> str | None:
-    """Return the name of the undefended model of `MODEL+DEFENCE`, which may have several defences.
+    """Return the name of the undefended model in a name `MODEL+DEFENCE`, which may have several defences.
 
     Args:
         model: a model's name.
         models: names of all models.
 
     Returns:
-        The shortest prefix before a "+" that is itself a model; None if there is no such prefix.
+        The shortest part before a "+" that is itself the name of a model. None if there is no such part.
     """
     places = (place for place, letter in enumerate(model) if letter == "+")
     return next((model[:place] for place in places if model[:place] in models), None)

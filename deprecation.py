@@ -58,7 +58,10 @@ def warn_renamed(owner: str, old: str, new: str) -> None:
 
 
 def current_name(owner: str, name: str, renamed: Mapping[str, str]) -> str:
-    """Return the current name of an attribute of the module `owner`; `renamed` maps old names to new ones."""
+    """Return the current name of an attribute of the module `owner`, and warn if `name` is an old name.
+
+    `renamed` maps old names to current ones.
+    """
     if name in renamed:
         warn_renamed(owner, name, renamed[name])
     return renamed.get(name, name)

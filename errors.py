@@ -8,10 +8,10 @@ _LONGEST_LIST = 230  # characters of the names in a message
 
 
 class DavylampError(Exception):
-    """Base of every davylamp error. Keywords in backticks in a message are translated by the command line.
+    """Base class of davylamp's errors. Keywords in backticks in a message are translated by the command line.
 
     Attributes:
-        path: configuration key with which the message starts, such as "attacks[0].norm"; "" without one.
+        path: configuration key at the start of the message, such as "attacks[0].norm". "" if there is none.
     """
 
     path = ""
@@ -23,7 +23,7 @@ class InvalidInput(DavylampError, ValueError):
 
 @contextmanager
 def as_invalid_input() -> Iterator[None]:
-    """Raise InvalidInput, in one line, if code that has no own errors (scoring) raises ValueError."""
+    """Convert a ValueError in the block to InvalidInput, for packages that raise only built-in errors (scoring)."""
     try:
         yield
     except DavylampError:
@@ -37,7 +37,7 @@ class WrongType(InvalidInput, TypeError):
 
 
 class UnknownName(DavylampError, LookupError):
-    """A name that is not registered. The message contains close matches, or otherwise `hint` or the known names."""
+    """A name is not registered. The message contains close matches, or else `hint` or the known names."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], *, meant: str = "", hint: str = ""):
         known = sorted(known)
@@ -47,7 +47,6 @@ class UnknownName(DavylampError, LookupError):
 
 
 def _listed(names: list[str]) -> str:
-    """Join the names with commas, as many as fit in a line."""
     text = ", ".join(names)
     if len(text) <= _LONGEST_LIST:
         return text or "none"
@@ -56,7 +55,7 @@ def _listed(names: list[str]) -> str:
 
 
 class Unsupported(DavylampError, ValueError):
-    """A combination that is not supported. It is raised before anything is computed."""
+    """A combination of settings is not supported. This error is raised before anything is computed."""
 
 
 class MissingLibrary(DavylampError, ImportError):
@@ -73,7 +72,7 @@ class Unavailable(DavylampError, OSError):
 
 
 class AttackFailed(DavylampError, RuntimeError):
-    """The attack library crashed; its error is the cause (`__cause__`)."""
+    """The attack library crashed. Its error is the cause (`__cause__`)."""
 
 
 class AttackDied(AttackFailed):
@@ -81,15 +80,18 @@ class AttackDied(AttackFailed):
 
 
 class TrainingFailed(DavylampError, RuntimeError):
-    """A training diverged to non-finite values. Earlier checkpoints remain."""
+    """A training diverged to non-finite values. Earlier checkpoints are kept."""
 
 
 class ModelFailed(InvalidInput, RuntimeError):
-    """A model, its file or its data code failed, or returned no logits. The attack library is never at fault."""
+    """A model, its file or its data code raised an error, or the model returned no logits.
+
+    The library is not at fault.
+    """
 
 
 class ModelSpoiled(ModelFailed):
-    """An attack changed a model, or this process, irreversibly. No further results are computed in this process."""
+    """An attack changed a model or this process irreversibly, so no further results are computed in this process."""
 
 
 class ModelDied(ModelFailed):
@@ -97,4 +99,4 @@ class ModelDied(ModelFailed):
 
 
 class StoreMismatch(DavylampError, ValueError):
-    """A results file has a different format."""
+    """A results file was written in a different format."""

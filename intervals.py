@@ -13,7 +13,7 @@ TAIL = 0.025  # on each side of a 95 % interval
 
 
 class Interval(NamedTuple):
-    """An estimate with its interval bounds; NaN if undefined."""
+    """An estimate and the bounds of its interval. NaN if undefined."""
 
     value: float
     low: float
@@ -21,7 +21,10 @@ class Interval(NamedTuple):
 
 
 class Proportion(NamedTuple):
-    """A proportion, its interval bounds, and its effective number of independent images. The fields may be arrays."""
+    """A proportion, the bounds of its interval, and its effective number of independent images.
+
+    The fields may be arrays.
+    """
 
     value: np.ndarray
     low: np.ndarray
@@ -33,25 +36,25 @@ UNKNOWN = Interval(math.nan, math.nan, math.nan)
 
 
 def proportion_interval(successes: float, count: float, level: float = LEVEL) -> tuple[float, float]:
-    """Return Clopper and Pearson's interval of a proportion, which covers at least `level` for any proportion.
+    """Return Clopper and Pearson's interval of a proportion, whose coverage is at least `level` for any proportion.
 
-    Wilson's interval is narrower, but for proportions near 0 and 1 it covers only 83 % (3 images), 84 % (12) or 86 %
-    (100).
+    Wilson's interval is narrower, but for proportions near 0 and 1 its coverage is only 83 % (3 images), 84 % (12) or
+    86 % (100).
 
     Args:
-        successes: number of successes, from 0 to `count`; need not be an integer.
-        count: number of trials; for clustered images the effective number.
+        successes: number of successes, from 0 to `count`. It need not be an integer.
+        count: number of trials. For clustered images, the effective number.
         level: confidence level, in (0, 1).
 
     Returns:
-        Both bounds; (NaN, NaN) if `count` is 0.
+        The lower and the upper bound, (NaN, NaN) if `count` is 0.
     """
     low, high = proportion_bounds(np.asarray(successes, float), np.asarray(count, float), level)
     return float(low), float(high)
 
 
 def proportion_bounds(successes: np.ndarray, count: np.ndarray, level: float = LEVEL) -> tuple[np.ndarray, np.ndarray]:
-    """Compute `proportion_interval` for arrays of one shape, and return both bounds in that shape."""
+    """Compute `proportion_interval` for arrays of one shape. Returns the lower and the upper bounds in that shape."""
     tail, small = (1 - level) / 2, 1e-9
     successes = np.where(np.abs(successes - np.round(successes)) < small, np.round(successes), successes)
     failures = np.where(np.abs(count - successes) < small, 0.0, count - successes)
@@ -65,12 +68,12 @@ def proportion_bounds(successes: np.ndarray, count: np.ndarray, level: float = L
 
 @cache
 def tail_probability(n: int) -> float:
-    """Return the tail probability of the replicates on each side for a 95 % interval based on `n` images.
+    """Return the tail probability of bootstrap replicates, on each side, for a 95 % interval based on `n` images.
 
-    The 2.5 % percentiles suit a normal distribution with known standard deviation, and bootstrap replicates vary too
-    little by sqrt((n - 1) / n). For few images, the interval therefore covers less than 95 %. The expanded percentile
-    interval has the width of Student's interval for normal data (Hesterberg 2015, What Teachers Should Know About the
-    Bootstrap, 4.4).
+    The 2.5 % percentiles suit a normal distribution with known standard deviation. The standard deviation of bootstrap
+    replicates is too small by a factor of sqrt((n - 1) / n), so the interval covers less than 95 % for few images. The
+    expanded percentile interval has the width of Student's interval for normal data (Hesterberg 2015, What Teachers
+    Should Know About the Bootstrap, 4.4).
     """
     if n < 2:
         return TAIL
@@ -80,12 +83,11 @@ def tail_probability(n: int) -> float:
 def clustered_interval(values: ArrayLike, weights: ArrayLike | None = None, level: float = LEVEL) -> Proportion:
     """Return the mean of proportions over the same images, such as a rate over several attacks, seeds or models.
 
-    The images are the clusters. The effective number of independent trials (Kish's effective sample size)
-    is estimated from the similarity of the outcomes within an image, and used in `proportion_interval` (Korn and
-    Graubard
-    1998). For that estimate only, one image that always counts and one that never counts are added, so that identical
-    outcomes have an effective number of at most the number of images. The effective number is never less than with
-    identical outcomes within each image, and never more than with independent ones.
+    The images are the clusters. The effective number of independent trials (Kish's effective sample size) is estimated
+    from the similarity of the outcomes within an image, and used in `proportion_interval` (Korn and Graubard 1998). For
+    this estimate, one image that always counts and one that never counts are added, so that identical outcomes give at
+    most the number of images. The effective number is at least that for identical outcomes within each image, and at
+    most that for independent outcomes.
 
     Args:
         values: 0 or 1, or proportions, NaN if undefined, shape (images, repeats) or (images, repeats, ...). The axes
@@ -95,7 +97,7 @@ def clustered_interval(values: ArrayLike, weights: ArrayLike | None = None, leve
         level: confidence level, in (0, 1).
 
     Returns:
-        Arrays of the shape of the axes after the second; NaN without defined values.
+        Arrays with the shape of the axes after the second. NaN if there are no defined values.
 
     Raises:
         ValueError: if the shapes do not fit or a value is outside [0, 1].
@@ -120,7 +122,7 @@ def clustered_interval(values: ArrayLike, weights: ArrayLike | None = None, leve
 
 
 def whole_shares(counts: np.ndarray, images: int, level: float = LEVEL) -> Proportion:
-    """Return `clustered_interval` of proportions of images, from the number of images that count.
+    """Return `clustered_interval` for proportions of images, given the number of images that count.
 
     Args:
         counts: number of images that count, for each proportion.
@@ -128,7 +130,7 @@ def whole_shares(counts: np.ndarray, images: int, level: float = LEVEL) -> Propo
         level: confidence level, in (0, 1).
 
     Returns:
-        Arrays of the shape of `counts`; NaN without images.
+        Arrays with the shape of `counts`. NaN if there are no images.
     """
     worth = np.full(np.shape(counts), float(images))
     with np.errstate(invalid="ignore"):
@@ -140,12 +142,12 @@ def difference_bounds(
 ) -> tuple[float, float]:
     """Return the interval bounds of a difference of two proportions, by recovered variance estimates (MOVER).
 
-    The method is that of Zou and Donner 2008; for a correlation of 0 it is Newcombe's (1998), which is conservative if
+    The method is that of Zou and Donner 2008. For a correlation of 0, it is Newcombe's (1998), which is conservative if
     the true correlation is positive.
 
     Args:
-        first: proportion and both bounds of its interval.
-        second: the proportion that is subtracted.
+        first: the first proportion and both bounds of its interval.
+        second: the proportion to subtract and both bounds of its interval.
         alike: correlation of the two estimates.
     """
     (p, p_low, p_high), (q, q_low, q_high) = first, second
@@ -174,20 +176,20 @@ def _worth(entry: np.ndarray, whole: np.ndarray, known: np.ndarray, part: np.nda
 
 
 def difference_interval(only_first: int, only_second: int, count: int, level: float = 0.9) -> Interval:
-    """Return the difference of two success rates on the same images.
+    """Return the difference of two success rates on the same images, with its interval.
 
     The interval follows from Clopper and Pearson's limits of the two discordant proportions and their correlation, by
     recovered variance estimates (Zou and Donner 2008). If both bounds at level 0.9 are inside a margin, two one-sided
     tests at 5 % show equivalence.
 
     Args:
-        only_first: number of images that only the first fools.
-        only_second: number of images that only the second fools.
+        only_first: number of images that only the first attack fools.
+        only_second: number of images that only the second attack fools.
         count: number of images.
         level: confidence level.
 
     Returns:
-        The rate of the first minus that of the second, from -1 to 1; NaN without images.
+        The rate of the first attack minus that of the second, from -1 to 1. NaN if there are no images.
     """
     if count == 0:
         return UNKNOWN
@@ -197,14 +199,14 @@ def difference_interval(only_first: int, only_second: int, count: int, level: fl
 
 
 def median_interval(values: ArrayLike, level: float = LEVEL) -> Interval:
-    """Return the median of known values, with its distribution-free interval from order statistics (sign test).
+    """Return the median of the known values, with its distribution-free interval from order statistics (sign test).
 
     Args:
-        values: shape (n,). Infinite values count, and NaN values are unknown and ignored.
+        values: shape (n,). Infinite values count. NaN values are unknown and ignored.
         level: lowest confidence level of the interval.
 
     Returns:
-        The median and its interval; NaN bounds if there are too few values.
+        The median and its interval. The bounds are NaN if there are too few values.
     """
     known = np.asarray(values, float)
     known = np.sort(known[~np.isnan(known)])
@@ -216,11 +218,11 @@ def median_interval(values: ArrayLike, level: float = LEVEL) -> Interval:
 
 
 def ratio_interval(first: ArrayLike, second: ArrayLike, level: float = 0.9) -> Interval:
-    """Return the median ratio of paired distances, with its interval by `median_interval`.
+    """Return the median ratio of paired distances, with its interval from `median_interval`.
 
     Args:
-        first: distances of the first, shape (n,), >= 0.
-        second: distances of the second on the same images, shape (n,), >= 0. The ratio of two zeros is 1.
+        first: distances of the first attack, shape (n,), >= 0.
+        second: distances of the second attack on the same images, shape (n,), >= 0. The ratio of two zeros is 1.
         level: lowest confidence level of the interval.
     """
     near, far = np.asarray(first, float), np.asarray(second, float)

@@ -1,4 +1,4 @@
-"""Retains memory that a process has freed, so that a model's layers can reuse it without page faults."""
+"""Keeps freed memory in the process, so that a model's layers reuse it without page faults."""
 
 import ctypes
 import gc
@@ -24,17 +24,17 @@ _CHOSEN = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_
 
 @cache
 def keep_freed_memory() -> bool:
-    """Keep the memory that tensors free on a CPU, up to 1 GB each, for later tensors of this process.
+    """Keep CPU memory that tensors have freed, up to 1 GB each, for later tensors of this process.
 
-    By default, glibc immediately returns every block above 32 MB, and the top of its heap, to the system. Each layer of
-    each step then requests pages from the system again, which takes as long as the convolutions themselves
-    (`tools/speed/models.py`). The peak memory use rises: 2.9 GB instead of 1.9 in an evaluation of 1000 images of 224 x
-    224 by a small CNN. All threads share one heap, because each would keep its freed memory separately.
-    `release_unused_memory` returns free memory.
+    By default, glibc immediately returns every block above 32 MB, and the top of its heap, to the system. Each layer
+    then requests pages from the system again in each step, which takes as long as the convolutions themselves
+    (`tools/speed/models.py`). The peak memory use rises, for example from 1.9 to 2.9 GB in an evaluation of 1000 images
+    of 224 x 224 with a small CNN. All threads share one heap, because otherwise each would keep freed memory of its
+    own. `release_unused_memory` returns free memory to the system.
 
     Returns:
-        Whether the setting was changed. It is not if the C library is not glibc, or the environment sets malloc's
-        thresholds (`MALLOC_TRIM_THRESHOLD_` and similar, or `glibc.malloc` in `GLIBC_TUNABLES`).
+        Whether the setting was changed. It is not changed if the C library is not glibc, or if the environment sets
+        malloc's thresholds (`MALLOC_TRIM_THRESHOLD_` and similar, or `glibc.malloc` in `GLIBC_TUNABLES`).
     """
     if not sys.platform.startswith("linux") or _chosen_by_user():
         return False
@@ -55,17 +55,18 @@ def release_unused_memory() -> None:
 def release_unused_memory_if_low() -> None:
     """Return unused memory if other processes may need it, for example between two tasks of a worker.
 
-    Memory is returned only if less than half of the machine's memory is available, because the next pass would request
-    it again, and the first pass of a model would take more than twice as long.
+    Memory is returned only if less than half of the machine's memory is available. Otherwise, the next pass would only
+    request it again, and a model's first pass would take more than twice as long.
     """
     if available_memory_fraction() < _PLENTY:
         release_unused_memory()
 
 
 def available_memory_fraction(system: Path = Path("/")) -> float:
-    """Return the available proportion of this machine's memory, 0 to 1, or of its control group's if that is lower.
+    """Return the proportion of memory that is available, 0 to 1, of this machine or of its control group.
 
-    Memory in which the system caches files counts as available. 0 if unknown, as on systems other than Linux.
+    The smaller proportion is returned. Memory in which the system caches files counts as available. The result is 0 if
+    it is unknown, as on systems other than Linux.
 
     Args:
         system: root of the file system to read.
@@ -84,7 +85,7 @@ def available_memory_fraction(system: Path = Path("/")) -> float:
 
 
 def _left_of_groups(system: Path, controller: str, name: str) -> Iterator[float]:
-    """Yield the available proportion for the memory limits of a control group and its parents; nothing without one."""
+    """Yield the available proportion for each memory limit of a control group and its parents."""
     if controller not in _GROUPS:
         return
     root, limit, used, cached = _GROUPS[controller]
@@ -97,9 +98,9 @@ def _left_of_groups(system: Path, controller: str, name: str) -> Iterator[float]
 
 
 def skip_final_gc() -> None:
-    """Skip the final search for reference cycles, which takes half a second after a table.
+    """Skip Python's final search for reference cycles, which takes half a second after a table.
 
-    To be called at exit (`atexit`), because a process that continues would never search its current objects. Objects
+    Call this at exit (`atexit`), because a process that continues would never search its current objects again. Objects
     without references are freed as usual, and exit handlers run. Objects in cycles end with the process.
     """
     gc.freeze()

@@ -1,4 +1,4 @@
-"""Helpers for pytest: `assert_robust` for a model's results, and davylamp's contract checks for authors of attacks.
+"""Helpers for pytest: `assert_robust` for a model's results, and contract checks for authors of attacks.
 
     from davylamp.testing import assert_robust
 
@@ -15,9 +15,10 @@ The contract checks of an attack are a plug-in:
     def test_contract(davylamp_promise):
         davylamp_promise()
 
-makes one test of each contract check under each norm, and of each misbehaving model. A check of a property that the
-attack does not declare is skipped. A check that is weak (the attack misses an example known to exist) or not shown (the
-attack did nothing) passes with a warning. An implementation declared broken is one skipped test with the reason.
+The plug-in makes one test of each contract check under each norm, and one test of each misbehaving model. A check of
+a property that the attack does not declare is skipped. A check passes with a warning if it is weak (the attack misses
+an example known to exist) or not shown (the attack returned the images nearly unchanged). An implementation that is
+declared broken is one skipped test with the reason.
 """
 
 import warnings
@@ -35,13 +36,14 @@ def assert_robust(folder: Any, *require: str, **options: Any) -> None:
     """Raise AssertionError unless a results folder meets every requirement, see `davylamp.gate`.
 
     Args:
-        folder: made by `davylamp.evaluate`, or its result.
+        folder: results folder, or the result of `davylamp.evaluate`.
         *require: requirements, such as "RA >= 0.5 @ linf 8/255".
         **options: keywords of `davylamp.gate`: against, margin, model, strict.
 
     Raises:
-        AssertionError: if a requirement is not met, or cannot be decided, with the number of images needed.
-        DavylampError: as `davylamp.gate`.
+        AssertionError: if a requirement is not met or cannot be decided. The message states the number of images
+            needed.
+        DavylampError: as for `davylamp.gate`.
     """
     from .api.gating import gate
 
@@ -52,7 +54,7 @@ def assert_robust(folder: Any, *require: str, **options: Any) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the mark."""
+    """Register the pytest mark of the contract checks."""
     config.addinivalue_line(
         "markers", f"{MARK}(*attacks): one test of each contract check of these attacks, see {__name__}"
     )
@@ -68,7 +70,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 class WeakAttackWarning(UserWarning):
-    """Warning that an attack breaks no rule, but misses an example known to exist or does nothing."""
+    """Warning that an attack breaks no rule, but misses an example known to exist or returns images unchanged."""
 
 
 def _cases(attack: Any) -> Iterator[tuple[str, Callable[[], None]]]:

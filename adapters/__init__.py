@@ -1,4 +1,4 @@
-"""One interface to the attacks of several libraries. Importing it loads no library.
+"""One interface to the attacks of several libraries. Importing this package loads no attack library.
 
 from davylamp.adapters import Classifier, ThreatModel, run_attack
 

@@ -14,14 +14,14 @@ Status = Literal["works", "repaired", "broken"]
 
 
 class NoStart(Exception):
-    """Raised by a patched attack if the library's own search for an image that fools the model was unsuccessful."""
+    """Raised by a patched attack whose own search for an adversarial starting image was unsuccessful."""
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A canonical parameter: its type, smallest and largest value, and its one meaning.
+    """A canonical parameter: a name that has the same type, range and meaning in every library.
 
-    `useless` is a value in that range with which the attack could change nothing. Such a value raises an error.
+    `useless` is a value within the range for which the attack might return the clean images. It raises an error.
     """
 
     type: type
@@ -35,9 +35,8 @@ class Parameter:
 class Attack:
     """A canonical attack, independent of any library.
 
-    `matched` holds the parameters that `compare` passes to every library unless the user gives others. Its `step_size`
-    may be relative to the radius: "2.5 epsilon / steps" (Madry et al. 2018: an iterate can cross the ball) or "2
-    epsilon", with any number.
+    `matched` holds the parameters that `compare` passes to every library unless the user sets them. Its `step_size`
+    may be relative to the radius, as in "2 epsilon" or "2.5 epsilon / steps" (Madry et al. 2018), with any factor.
     """
 
     name: str
@@ -54,7 +53,7 @@ class Implementation:
 
     Args:
         attack: name of the canonical attack, or the name that a user's code gives its attack.
-        library: name of its library, `Library.name`, or the file of a user's attack.
+        library: name of the library (`Library.name`), or the file of a user's attack.
         classes: norm -> "module:Class". A leading dot refers to the package of the library's definition.
         params: canonical parameter -> the library's name for it. `seed`, `num_classes` and `starting_points` are
             supplied by `run_attack` to the implementations that name them.
@@ -78,26 +77,27 @@ class Implementation:
         learned: the library's name for the fitted tensors, for an attack that queries the model with them: they are
             passed to it, not applied.
         searches: canonical parameters that apply after the fit and do not affect the fitted tensors.
-        data_free: the fit depends on the model alone, and on the shape of the images.
-        reads_layers: the attack reads or changes layers inside the model, which must therefore be in this process.
-        probabilities: the attack gets softmax outputs instead of logits.
-        min_classes: fewest classes for which the attack's loss is defined.
-        failure: what the library returns on failure: the "input", or its "last" iterate.
-        begins_at: the library's name for adversarial starting images, one per image, that replace the clean images as
-            the start; empty if not supported. A portfolio search passes the examples found by the other attacks.
-        per_image_radii: the class accepts a tensor of radii, one per image, as well as a number, unless it starts at a
-            random point of the ball.
+        data_free: whether the fit depends only on the model and the shape of the images.
+        reads_layers: whether the attack reads or changes layers inside the model, which must then be in this process.
+        probabilities: whether the attack gets softmax outputs instead of logits.
+        min_classes: smallest number of classes for which the attack's loss is defined.
+        failure: the image that the library returns if the attack fails: the "input" or its "last" iterate.
+        begins_at: the library's argument for adversarial starting images, one per image, which replace the clean images
+            as the start. Empty if the library has no such argument. A portfolio search passes examples of other
+            attacks.
+        per_image_radii: whether the class accepts a tensor with one radius per image. Even then, only a single radius
+            is accepted with a random start in the ball.
         within: "module:function" of a context manager that is active during each library call.
-        repairs: compatibility patches that let the implementation run, a sentence each.
+        repairs: compatibility patches that let the implementation run, one sentence each.
         findings: ids of known issues of the library's algorithm (`Library.findings`), which runs as shipped.
-        broken: why it cannot run with current dependencies; empty if it can.
-        described: the canonical attack, if the catalogue does not have it: a user's attack, or an attack of a library
+        broken: why the implementation cannot run with current dependencies. Empty if it can.
+        described: the canonical attack, if it is not in the catalogue: a user's attack, or an attack of a library
             that is not installed.
         given: the user's attack itself, for an implementation made from one.
-        more: parameters of this implementation alone, outside the canonical ones.
-        says_norm: whether the norms are declared; if not, the user must name one.
-        assumed: assumptions made about a user's attack, a sentence each.
-        canonical: the canonical attack that a user's attack implements, as declared by its author; empty if undeclared.
+        more: parameters of this implementation that are not canonical parameters.
+        says_norm: whether the norms are declared. If not, the user must name a norm.
+        assumed: assumptions that davylamp makes about a user's attack, one sentence each.
+        canonical: the canonical attack that a user's attack implements, as declared by its author. Empty if undeclared.
     """
 
     attack: str
@@ -144,17 +144,17 @@ class Implementation:
 
     @property
     def is_user_attack(self) -> bool:
-        """Whether the implementation is a user's attack, from a file or an object, and not one of a library."""
+        """Whether the implementation is a user's attack, from a file or an object, rather than a library's attack."""
         return self.library == "user" or self.library.endswith(".py")
 
     @property
     def canonical_name(self) -> str:
-        """Name of the canonical attack, without the library. A user's attack that declares none has its own name."""
+        """Name of the canonical attack. For a user's attack that declares none, the attack's own name."""
         return self.canonical or (self.name if self.is_user_attack else self.attack)
 
     @property
     def status(self) -> Status:
-        """Status: "works" as shipped, "repaired" if it is patched or a fixed variant, or "broken"."""
+        """Whether the implementation works as shipped, is patched or fixed ("repaired"), or cannot run ("broken")."""
         if self.broken:
             return "broken"
         return "repaired" if self.repairs or self.variant else "works"

@@ -1,4 +1,4 @@
-"""Converts arguments of the Python interface to their types, or raises an error of one line."""
+"""Converts arguments of the Python interface to their types, or raises a one-line error."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -13,22 +13,22 @@ _LONGEST = 60  # characters of a value in a message
 
 
 def type_error(wanted: str, value: Any) -> WrongType:
-    """Build the error for a value of a wrong type. The message contains the value if it is short and plain."""
+    """Build the error for a value of a wrong type. The message quotes the value if it is short."""
     plain = value is None or isinstance(value, (str, bytes, Real))
     text = repr(value) if plain and len(repr(value)) <= _LONGEST else type(value).__name__
     return WrongType(f"expected {wanted}, got {text}")
 
 
 def read_list(value: Any, wanted: str, kind: type | tuple[type, ...] = object) -> list[Any]:
-    """Convert to a list; a string becomes a list of one.
+    """Convert to a list. A string becomes a list with one item.
 
     Args:
         value: the argument.
-        wanted: description for the message: "libraries as names".
+        wanted: the expected value, for the error message: "libraries as names".
         kind: required type of each item.
 
     Raises:
-        WrongType: if it is not a list, or an item has a different type.
+        WrongType: if the argument is not a list, or an item has a different type.
     """
     if isinstance(value, (bytes, Mapping)) or not isinstance(value, Iterable):
         raise type_error(wanted, value)
@@ -40,7 +40,12 @@ def read_list(value: Any, wanted: str, kind: type | tuple[type, ...] = object) -
 
 
 def read_int(value: Any, wanted: str, low: int, high: int) -> int:
-    """Convert to an int from `low` to `high`. Raises InvalidInput, or WrongType if it is not an integer."""
+    """Convert to an int from `low` to `high`.
+
+    Raises:
+        InvalidInput: if the integer is outside this range.
+        WrongType: if the value is not an integer.
+    """
     if not isinstance(value, Integral) or isinstance(value, bool):
         raise type_error(wanted, value)
     if not low <= int(value) <= high:
@@ -49,7 +54,7 @@ def read_int(value: Any, wanted: str, low: int, high: int) -> int:
 
 
 def read_seed(value: Any) -> int:
-    """Convert to a random seed. Raises InvalidInput if it is not a valid one."""
+    """Convert to a random seed from 0 to 2**32 - 1. Raises InvalidInput for other integers."""
     return read_int(value, "a seed from 0 to 2**32 - 1", 0, 2**32 - 1)
 
 
@@ -63,13 +68,13 @@ def read_text(value: Any, wanted: str) -> str:
 
 
 def read_target(value: Any) -> str:
-    """Convert a target rule or class number to a string; "" (also for None) means untargeted."""
+    """Convert a target rule or a class number to a string. "" and None both become "", for an untargeted attack."""
     is_class = isinstance(value, Integral) and not isinstance(value, bool)
     return str(int(value)) if is_class else read_text(value, "a target as text or a class number")
 
 
 def read_mapping(value: Any, wanted: str) -> dict[str, Any]:
-    """Convert to a dict; None becomes an empty one. Raises WrongType for other types."""
+    """Convert to a dict. None becomes an empty dict. Raises WrongType for other types."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -87,7 +92,7 @@ def read_path(value: Any, wanted: str) -> Path:
 def read_channels(name: str, values: Any) -> list[float]:
     """Convert to one finite number per channel. Raises InvalidInput for wrong values, or WrongType for other types.
 
-    A tensor or an array may have the shape in which it is subtracted from images, (1, C, 1, 1) or (C, 1, 1).
+    A tensor or an array may also have the broadcastable shape (1, C, 1, 1) or (C, 1, 1).
     """
     wanted = f"{name} as a list of one number for each channel"
     shape = getattr(values, "shape", ())
@@ -105,10 +110,10 @@ def read_channels(name: str, values: Any) -> list[float]:
 
 
 def read_radius(value: Any) -> float | None:
-    """Convert to a radius: a number unchanged, a string such as "8/255" to its value, None for no radius.
+    """Convert to a radius. A number is returned as it is, a string such as "8/255" as its value, and None as None.
 
     Raises:
-        InvalidInput: if a string is not a number.
+        InvalidInput: if a string is not a number or a fraction.
         WrongType: for other types.
     """
     if isinstance(value, str):
@@ -124,9 +129,9 @@ def read_radius(value: Any) -> float | None:
 
 
 def read_radii(value: Any) -> list[Any]:
-    """Convert to a list of radii.
+    """Convert one radius or several to a list.
 
-    Numbers are read by `read_radius`, strings stay unchanged. Raises InvalidInput if empty.
+    Numbers are converted by `read_radius`, and strings stay strings. Raises InvalidInput for an empty list.
     """
     if len(getattr(value, "shape", ())) == 1 and hasattr(value, "tolist"):  # an array or a tensor of several
         value = value.tolist()

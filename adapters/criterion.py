@@ -1,13 +1,14 @@
-"""The criterion by which an image counts as adversarial."""
+"""Decides whether an image counts as adversarial."""
 
 import torch
 from torch import Tensor
 
 
 def is_fooled(logits: Tensor, labels: Tensor, targets: Tensor | None = None) -> Tensor:
-    """Whether each image is a success, shape (N,) bool: the prediction is the target, or not the label if untargeted.
+    """Return whether each image counts as adversarial, shape (N,), bool.
 
-    An image with a non-finite logit is never a success.
+    A targeted example must be predicted as its target. An untargeted one must not be predicted as its label. An image
+    with a non-finite logit is never adversarial.
     """
     predicted = logits.argmax(1)
     hit = predicted != labels if targets is None else predicted == targets

@@ -1,4 +1,4 @@
-"""Sets of allowed values, defaults and limits of settings. Importable without torch."""
+"""Allowed values, defaults and limits of settings. This module does not import torch."""
 
 from typing import Literal, get_args
 

@@ -1,4 +1,4 @@
-"""Formats threat models and radii for terminals, pages, checks and messages."""
+"""Formats threat models, radii, counts and durations as text."""
 
 import math
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ def format_threat_model(threat_model: "ThreatModel", target: str = "") -> str:
     """Format a threat model: "linf 4/255", "l2, smallest change", "l0 20, targeted (least-likely)", "unrestricted".
 
     Args:
-        threat_model: norm, epsilon, targeted.
+        threat_model: the threat model.
         target: the target rule, to include it in the text; "" to omit it.
     """
     norm, epsilon = threat_model.norm, threat_model.epsilon
@@ -25,7 +25,7 @@ def format_threat_model(threat_model: "ThreatModel", target: str = "") -> str:
 
 
 def format_threat_labels(labels: Mapping[str, Any]) -> str:
-    """Format a threat model from the labels of a table row: `norm`, `epsilon` (NaN for none), `targeted`."""
+    """Format the threat model of a table row: `norm`, `epsilon` (NaN if there is no radius), `targeted`."""
     from . import ThreatModel  # which loads torch
 
     epsilon = None if math.isnan(labels["epsilon"]) else labels["epsilon"]
@@ -33,9 +33,9 @@ def format_threat_labels(labels: Mapping[str, Any]) -> str:
 
 
 def format_radius(norm: str, epsilon: float) -> str:
-    """Format a radius or distance with four digits.
+    """Format a radius or distance with four significant digits.
 
-    In linf, it is a fraction of 255 if that is rounder: "4/255", "0.1".
+    In linf, a radius that is a simple fraction of 255 is written as one, such as "4/255".
     """
     levels, is_round = epsilon * 255, math.isclose(epsilon, float(f"{epsilon:.2g}"), rel_tol=1e-9)
     if norm == "linf" and not is_round and abs(levels - round(levels, 2)) < 1e-6:
@@ -49,7 +49,7 @@ def counted(count: int, noun: str, plural: str = "") -> str:
 
 
 def duration(seconds: float) -> str:
-    """Format a duration with two digits: "45 s", "12 min", "3.5 h"."""
+    """Format a duration with two significant digits: "45 s", "12 min", "3.5 h"."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,4 +1,4 @@
-"""Limits for every page and every served model: host names, sizes and times, and security headers."""
+"""Limits of davylamp's HTTP servers: host names, sizes, times and security headers."""
 
 import asyncio
 import time
@@ -44,14 +44,14 @@ HEADERS = {
 
 
 class Protected:
-    """An application with limits. It refuses foreign host names and too large or too slow bodies, and adds headers.
+    """Refuses foreign host names and too large or too slow request bodies, and adds security headers to responses.
 
     Args:
         application: the wrapped application.
         names: host names accepted in requests (against DNS rebinding).
         largest: largest size of an upload, in bytes.
-        uploader: called with the request; returns the user who uploads a file, or "" for a request with the ordinary
-            size limit. If None, every request may be as large as an upload.
+        uploader: called with the request. It returns the user who uploads a file, or "" if the ordinary size limit
+            applies. If None, every request may be as large as an upload.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Protected:
             return
         asked = len(scope.get("raw_path") or b"") + len(scope["query_string"])
         if asked + sum(len(name) + len(value) for name, value in scope["headers"]) > HEADER_BYTES:
-            await _refuse(send, 431, f"expected at most {HEADER_BYTES} bytes before the body")
+            await _refuse(send, 431, f"expected at most {HEADER_BYTES} bytes of headers")
             return
         # The application reads the whole form before it authenticates the user.
         try:
@@ -95,7 +95,7 @@ class Protected:
         limit = self.largest if uploader or self.uploader is None else _FORM_BYTES
         stated = headers.get(b"content-length", b"0")
         if not stated.isdigit() or int(stated[:19]) > limit:
-            more = "" if uploader or self.uploader is None else " without a file from a signed-in user"
+            more = "" if uploader or self.uploader is None else " unless a signed-in user uploads a file"
             await _refuse(send, 413, f"expected at most {limit} bytes{more}")
             return
         if uploader and self._uploading[uploader] >= _UPLOADS:
@@ -123,8 +123,6 @@ class _Refused(Exception):
 
 
 class _Body:
-    """A request's body, which is read up to its size limit and time limit."""
-
     def __init__(self, receive: Receive, limit: int):
         self.receive, self.limit, self.count, self.is_whole, self.refused = receive, limit, 0, False, 0
         self._start = time.monotonic()
@@ -163,14 +161,14 @@ class _SecurityHeaders:
 
 
 class TimeoutProtocol(H11Protocol):
-    """Uvicorn's protocol with time limits for headers and for clients that do not read, which it lacks.
+    """Uvicorn's HTTP protocol with time limits for incomplete headers and for clients that do not read the response.
 
-    If there are more than `ROOM` connections, the one whose client has been silent longest is closed. Many idle or slow
-    clients thus do not block others: a connection whose request is complete does not wait for its client.
+    If there are more than `ROOM` connections, the connection whose client has been silent longest is closed, so that
+    idle or slow clients do not block others. A connection whose request is complete is not closed for this reason.
     """
 
     def connection_made(self, transport: Any) -> None:
-        """Start the timers for a request and for reading the response."""
+        """Start the timers for a new connection."""
         super().connection_made(transport)
         self._heard = time.monotonic()
         if len(self.connections) > ROOM:
@@ -187,7 +185,7 @@ class TimeoutProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read data, and wait for the remaining headers if they are incomplete."""
+        """Process received data, and keep waiting for the headers if they are incomplete."""
         self._heard = time.monotonic()
         super().data_received(data)
         if self._is_between:
@@ -206,7 +204,7 @@ class TimeoutProtocol(H11Protocol):
 
     @property
     def _waits_for_client(self) -> bool:
-        """Whether the connection waits for its client, to send a request or a body, or to read a response."""
+        """Whether the connection waits for its client to send a request or a body, or to read a response."""
         return self._is_between or self.cycle.more_body or self.transport.get_write_buffer_size() > 0
 
     def _make_room(self) -> None:
@@ -239,12 +237,12 @@ class TimeoutProtocol(H11Protocol):
 
 
 def configure(application: Any, *, proxy: bool = False) -> uvicorn.Config:
-    """Return the Uvicorn configuration of an application.
+    """Return the Uvicorn configuration for an application.
 
     Args:
-        application: behind `Protected`.
-        proxy: whether a proxy on this machine sets X-Forwarded-For and X-Forwarded-Proto. If not, these headers, which
-            any client can send, are ignored.
+        application: the application, wrapped in `Protected`.
+        proxy: whether a proxy on this machine sets X-Forwarded-For and X-Forwarded-Proto. If not, these headers are
+            ignored, because any client can send them.
     """
     return uvicorn.Config(
         application,

@@ -1,4 +1,4 @@
-"""Listening address of a server, and the host names that it accepts."""
+"""Listening address of a server, and the host names that the server accepts."""
 
 import re
 import socket
@@ -13,14 +13,15 @@ _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]/@\s]+))(?::[0-9]{1,5})?")
 
 
 class AllowedHosts:
-    """Host names that a server accepts, so that a foreign page cannot read it under its own domain.
+    """Host names that a server accepts, so that a foreign page cannot read it under a different domain.
 
-    An attacker's domain that resolves to this machine (DNS rebinding) is recognised by the request's Host header. A
-    numeric address cannot be registered, so a server that listens at every address accepts every numeric address.
+    If an attacker's domain resolves to this machine (DNS rebinding), the request's Host header contains that domain and
+    is refused. Numeric addresses cannot be registered as domains, so a server that listens at every address accepts
+    every numeric address.
 
     Args:
-        host: the listening address, as given.
-        others: further names of the machine, for example from a proxy or a hosts file.
+        host: the listening address, as given by the user.
+        others: further names of the machine, for example those set in a proxy or a hosts file.
     """
 
     def __init__(self, host: str, others: Iterable[str] = ()):
@@ -45,8 +46,8 @@ def listen(host: str, port: int) -> socket.socket:
     """Return a socket bound to exactly this address.
 
     Raises:
-        InvalidInput: if the address is empty, or an unusual spelling of "every address".
-        Unavailable: if the server cannot listen there.
+        InvalidInput: if the address is empty, or is an unusual spelling of "every address".
+        Unavailable: if the server cannot listen at the address.
     """
     if not host.strip():
         raise InvalidInput("expected --host ADDRESS, got an empty text; omit it to use only this machine (127.0.0.1)")

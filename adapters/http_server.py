@@ -1,4 +1,4 @@
-"""Serves a page or a model over HTTP with Uvicorn, with the same limits as a lab's server."""
+"""Serves a page or a model over HTTP with Uvicorn, with the same limits as davylamp's shared server."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ def json_answer(status: int, content: Any) -> HttpAnswer:
 
 
 class HttpServer:
-    """Listens from its creation, and handles requests in threads while it runs.
+    """HTTP server that listens from its creation on, and handles requests in threads during `run`.
 
     Args:
         host: listening address; "0.0.0.0" is every address of this machine.
@@ -38,8 +38,8 @@ class HttpServer:
 
     Raises:
         InvalidInput: if the address is empty.
-        MissingLibrary: without Uvicorn.
-        Unavailable: if the server cannot listen there.
+        MissingLibrary: if Uvicorn is not installed.
+        Unavailable: if the server cannot listen at the address.
     """
 
     def __init__(
@@ -75,13 +75,11 @@ class HttpServer:
             self._listener.close()
 
     def stop(self) -> None:
-        """Make `run` return. This is called from a different thread."""
+        """Make `run` return. This method must be called from a different thread."""
         self._server.should_exit = True
 
 
 def _application(answer: Callable[[str, str, Mapping[str, str], bytes], HttpAnswer]) -> "Application":
-    """Wrap `answer` as an ASGI application."""
-
     async def application(scope: "Scope", receive: "Receive", send: "Send") -> None:
         if scope["type"] != "http":
             return

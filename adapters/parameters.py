@@ -1,4 +1,4 @@
-"""The canonical attack parameters: one name and one meaning in all libraries."""
+"""The canonical attack parameters, which have one name and one meaning in all libraries."""
 
 import math
 from collections.abc import Mapping
@@ -16,57 +16,72 @@ PARAMETERS: Mapping[str, Parameter] = {
     "step_size": Parameter(float, 0, _INFINITY, "length of one step in the threat model's norm, pixels in [0, 1]", 0),
     "random_start": Parameter(bool, 0, 1, "start at a random point of the ball instead of the image"),
     "epochs": Parameter(int, 1, _INFINITY, "passes over the images on which an attack is fitted"),
-    "restarts": Parameter(int, 1, _INFINITY, "independent runs, each with its own seed; an image stops when fooled"),
+    "restarts": Parameter(
+        int, 1, _INFINITY, "independent runs with different seeds; a fooled image is not attacked again"
+    ),
     "max_queries": Parameter(int, 1, _INFINITY, "largest number of forward plus backward passes for one image"),
-    "batch_size": Parameter(int, 1, _INFINITY, "images that a library gets in one call"),
-    "precision": Parameter(str, 0, 0, "precision of its passes: 'float32', 'tf32' or 'bfloat16'; judged in float32"),
+    "batch_size": Parameter(int, 1, _INFINITY, "number of images that a library gets in one call"),
+    "precision": Parameter(
+        str, 0, 0, "precision of the attack's passes: 'float32', 'tf32' or 'bfloat16'; the judge uses float32"
+    ),
     "confidence": Parameter(float, 0, _INFINITY, "logit margin that an adversarial image must have"),
     "decay": Parameter(float, 0, _INFINITY, "momentum: weight of the accumulated gradient"),
     "binary_search_steps": Parameter(int, 1, _INFINITY, "rounds of the search for the trade-off constant or radius"),
     "initial_const": Parameter(
         float, 0, _INFINITY, "first trade-off constant between distance and misclassification", 0
     ),
-    "learning_rate": Parameter(float, 0, _INFINITY, "step of the optimiser in its variable", 0),
+    "learning_rate": Parameter(float, 0, _INFINITY, "learning rate of the optimiser", 0),
     "regularization": Parameter(float, 0, _INFINITY, "weight of the l1 term of the elastic net"),
     "overshoot": Parameter(float, 0, _INFINITY, "how far past the boundary to go, relative to the perturbation"),
-    "candidates": Parameter(int, 2, _INFINITY, "number of most likely classes that are considered"),
-    "samples": Parameter(int, 1, _INFINITY, "random points whose gradients are averaged, per step"),
-    "scales": Parameter(int, 1, _INFINITY, "scaled copies of the image, per step"),
+    "candidates": Parameter(int, 2, _INFINITY, "number of most likely classes that the attack considers"),
+    "samples": Parameter(int, 1, _INFINITY, "number of random points per step whose gradients are averaged"),
+    "scales": Parameter(int, 1, _INFINITY, "number of scaled copies of the image per step"),
     "neighbourhood": Parameter(float, 0, _INFINITY, "radius of the sampled neighbourhood, in units of epsilon"),
-    "diversity_probability": Parameter(float, 0, 1, "how often the input is resized and padded before a gradient"),
+    "diversity_probability": Parameter(
+        float, 0, 1, "probability that the input is resized and padded before a gradient"
+    ),
     "resize_rate": Parameter(float, 0, _INFINITY, "size of the resized input relative to the image", 0),
     "portion": Parameter(float, 0, _INFINITY, "weight of the other image that is mixed into the input"),
-    "spread": Parameter(float, 0, 1, "how far the random factors of the frequencies lie from 1"),
-    "blocks": Parameter(int, 1, _INFINITY, "strips along each side that the input is cut into and shuffled"),
-    "layer": Parameter(str, 0, 0, "module of the model whose outputs are attacked, by its name in the model"),
-    "kernel_size": Parameter(int, 1, _INFINITY, "side of the kernel that smooths the gradient, pixels"),
+    "spread": Parameter(float, 0, 1, "largest deviation from 1 of the random factors of the frequencies"),
+    "blocks": Parameter(int, 1, _INFINITY, "number of strips along each side into which the input is cut and shuffled"),
+    "layer": Parameter(str, 0, 0, "name of the module in the model whose outputs are attacked"),
+    "kernel_size": Parameter(int, 1, _INFINITY, "side of the kernel that smooths the gradient, in pixels"),
     "low_frequency": Parameter(float, 0, _INFINITY, "weight of the change of low frequencies"),
     "quantile": Parameter(float, 0, 1, "proportion of the components that a sparse step does not change", 1),
-    "gamma": Parameter(float, 0, _INFINITY, "how fast the attack's radius or proportion of features adapts", 0),
-    "initial_epsilon": Parameter(float, 0, _INFINITY, "first radius of an attack that adapts it", 0),
+    "gamma": Parameter(float, 0, _INFINITY, "rate at which the attack's radius or proportion of features adapts", 0),
+    "initial_epsilon": Parameter(float, 0, _INFINITY, "initial radius, for an attack that adapts its radius", 0),
     "theta": Parameter(float, -1, 1, "change of a feature in one step", 0),
-    "population": Parameter(int, 2, _INFINITY, "members of the evolved population"),
+    "population": Parameter(int, 2, _INFINITY, "number of members of the evolved population"),
     "initial_probability": Parameter(float, 0, 1, "proportion of the image that the first square covers", 0),
     "finite_difference": Parameter(float, 0, _INFINITY, "step of the numerical derivative", 0),
-    "initial_evaluations": Parameter(int, 1, _INFINITY, "queries of the first gradient estimate"),
-    "max_evaluations": Parameter(int, 1, _INFINITY, "queries of one gradient estimate at most"),
+    "initial_evaluations": Parameter(int, 1, _INFINITY, "number of queries for the first gradient estimate"),
+    "max_evaluations": Parameter(int, 1, _INFINITY, "largest number of queries for one gradient estimate"),
     "orthogonal_step": Parameter(float, 0, _INFINITY, "step along the sphere, relative to the distance", 0),
     "source_step": Parameter(float, 0, _INFINITY, "step towards the image, relative to the distance", 0),
-    "trials": Parameter(int, 1, _INFINITY, "random attempts in a step: the best is used, or the attack gives up"),
-    "subspace": Parameter(int, 1, _INFINITY, "side of the low-frequency block or small image of directions"),
+    "trials": Parameter(
+        int, 1, _INFINITY, "random attempts in a step, of which the best is used, or after which the attack gives up"
+    ),
+    "subspace": Parameter(
+        int,
+        1,
+        _INFINITY,
+        "side of the block of low frequencies, or of the small image, from which directions are drawn",
+    ),
     "basis": Parameter(str, 0, 0, "'dct' (low frequencies), 'px' (pixels) or 'resize' (a small image, enlarged)"),
     "max_translation": Parameter(float, 0, _INFINITY, "largest shift, pixels"),
-    "translations": Parameter(int, 1, _INFINITY, "shifts tried along each axis"),
+    "translations": Parameter(int, 1, _INFINITY, "number of shifts tried along each axis"),
     "max_rotation": Parameter(float, 0, 180, "largest rotation, degrees"),
     "rotations": Parameter(int, 1, _INFINITY, "angles tried"),
-    "std": Parameter(float, 0, _INFINITY, "standard deviation of the noise, pixels in [0, 1]"),
+    "std": Parameter(float, 0, _INFINITY, "standard deviation of the noise, for pixels in [0, 1]"),
     "directions": Parameter(int, 1, _INFINITY, "random directions tried"),
     "target_value": Parameter(float, 0, 1, "grey value towards which the image fades"),
     "max_sigma": Parameter(float, 0, _INFINITY, "largest standard deviation of the blur, pixels"),
     "quantise": Parameter(bool, 0, 1, "round every image that the model is queried with to 8 bits"),
     "quantise_after": Parameter(bool, 0, 1, "round the result to 8 bits such that it stays adversarial"),
     "tolerance": Parameter(float, 0, _INFINITY, "l2 distance at which a binary search for the boundary ends", 0),
-    "noise_samples": Parameter(int, 1, _INFINITY, "noise images tried; the first that fools is used"),
+    "noise_samples": Parameter(
+        int, 1, _INFINITY, "number of noise images tried; the first that fools the model is used"
+    ),
 }
 
 PRECISIONS = ("float32", "tf32", "bfloat16")  # of an attack's passes; if not given, torch's settings
@@ -100,7 +115,9 @@ SUPPLIED = ("seed", "num_classes", "starting_points")
 def find_parameter(name: str, more: Mapping[str, Parameter] | None = None) -> Parameter:
     """Return the parameter of that name.
 
-    Raises UnknownName, which suggests the canonical name for other libraries' names.
+    Raises:
+        UnknownName: if there is no such parameter. If a library uses this name, the message suggests the canonical
+            name.
     """
     if more and name in more:
         return more[name]
@@ -118,7 +135,7 @@ def check_parameter(name: str, value: Any, more: Mapping[str, Parameter] | None 
     Args:
         name: name of a canonical parameter, or of one in `more`.
         value: the value.
-        more: parameters of one implementation alone.
+        more: parameters of a single implementation.
 
     Raises:
         UnknownName: if there is no such parameter.
@@ -138,7 +155,7 @@ def check_parameter(name: str, value: Any, more: Mapping[str, Parameter] | None 
 def _check_range(name: str, wanted: Parameter, value: float) -> None:
     limit = _MOST if wanted.type is int else _LARGEST
     if value == wanted.useless:
-        raise InvalidInput(f"expected {name} other than {value!r}, with which the attack changes nothing")
+        raise InvalidInput(f"expected {name} other than {value!r}, because the attack would change nothing")
     if not wanted.low <= value <= min(wanted.high, limit):
         low = f"> {wanted.low:g}" if wanted.useless == wanted.low else f">= {wanted.low:g}"
         bounds = low if wanted.high == _INFINITY else f"from {wanted.low:g} to {wanted.high:g}"
@@ -147,11 +164,11 @@ def _check_range(name: str, wanted: Parameter, value: float) -> None:
 
 
 def parse_parameter(name: str, text: str, more: Mapping[str, Parameter] | None = None) -> Any:
-    """Read a parameter from text: `40`, `0.5`, `8/255`, `true`, `no`.
+    """Parse the value of a parameter: `40`, `0.5`, `8/255`, `true`, `no`.
 
     Raises:
         UnknownName: if there is no such parameter.
-        InvalidInput: if the text is not a value of its type.
+        InvalidInput: if the text is not a value of the parameter's type.
     """
     kind = find_parameter(name, more).type
     if kind is str:
@@ -166,7 +183,7 @@ def parse_parameter(name: str, text: str, more: Mapping[str, Parameter] | None =
 
 
 def parse_number(text: str, name: str = "a number") -> float:
-    """Read `0.03`, `1e-3` or a fraction such as `8/255`. Raises InvalidInput for other text."""
+    """Parse a number such as `0.03` or `1e-3`, or a fraction such as `8/255`. Raises InvalidInput for other text."""
     numerator, slash, denominator = text.partition("/")
     try:
         value = float(numerator) / (float(denominator) if slash else 1.0)

@@ -1,4 +1,4 @@
-"""Paths given by a user."""
+"""Checks and converts paths given by a user."""
 
 import re
 from pathlib import Path
@@ -9,10 +9,10 @@ _PATH = re.compile(r"(?<![^:])/(?!/)[^:]*")  # in a name, from the root
 
 
 def expand_path(text: str | Path) -> Path:
-    """Return the path with `~` and `~user` replaced by the home folder. The path need not exist.
+    """Return a path with `~` and `~user` replaced by the home folder. The path need not exist.
 
     Raises:
-        InvalidInput: if it is empty, names a user that does not exist, or is not a valid path on this system.
+        InvalidInput: if the path is empty, names a user that does not exist, or is not valid on this system.
     """
     if not str(text):
         raise InvalidInput("expected a path, got an empty text")
@@ -30,10 +30,10 @@ def expand_path(text: str | Path) -> Path:
 
 
 def check_output_path(path: str | Path, *, advice: str = "choose a different file for `out`") -> Path:
-    """Return the path of an output file with `~` replaced, checked before anything is computed.
+    """Return the path of an output file with `~` replaced. Call this before anything is computed.
 
     Raises:
-        Unavailable: if its folder does not exist, or the path is a folder.
+        Unavailable: if the file's folder does not exist, or the path is a folder.
     """
     path = expand_path(path)
     if path.is_dir():
@@ -44,7 +44,7 @@ def check_output_path(path: str | Path, *, advice: str = "choose a different fil
 
 
 def is_file_name(name: str) -> bool:
-    """Whether a name is "path/to/file.py:NAME"."""
+    """Whether a name has the form "path/to/file.py:NAME"."""
     return name.rpartition(":")[0].endswith(".py")
 
 
@@ -55,9 +55,10 @@ def split_file_name(name: str) -> tuple[Path, str]:
 
 
 def name_from_here(name: str) -> str:
-    """Return the name of a model or of data, with paths relative to the working folder if they are in it.
+    """Return the name of a model or of data with its paths relative to the working folder, if they are inside it.
 
-    "/home/me/work/net.py:make" and "./net.py:make" both become "net.py:make" in /home/me/work: one object has one name.
+    One object thus has one name: in /home/me/work, "/home/me/work/net.py:make" and "./net.py:make" both become
+    "net.py:make".
     """
     here = f"{Path.cwd()}/"
     parts = [part.removeprefix("./") for part in name.split("+")]

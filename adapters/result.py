@@ -1,4 +1,4 @@
-"""Result of one `run_attack` call, and which of its images are usable."""
+"""Result of one `run_attack` call."""
 
 import html
 from collections import Counter
@@ -32,7 +32,7 @@ Mask = TypeVar("Mask", Tensor, np.ndarray)
 
 
 class Distances(NamedTuple):
-    """Distances between adversarial and clean images, each of shape (N,), on pixels in [0, 1]."""
+    """Distances between adversarial and clean images, each of shape (N,), for pixels in [0, 1]."""
 
     l0: Tensor
     l1: Tensor
@@ -42,18 +42,23 @@ class Distances(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class AttackResult:
-    """Result of one `run_attack` call. Every tensor has one entry per image, in the order given.
+    """Result of one `run_attack` call. Every tensor has one entry per image, in the order of the images.
 
-    An image is exactly one of: not attacked (misclassified when clean), `success`, `invalid` (the returned image shows
-    nothing about the model: see `violations` and `judge.KINDS`), or robust to this attack.
-    A search for the radius adds `budget`: the smallest radius at which the attack succeeded; inf if it never did, 0 for
-    an image that is misclassified when clean. `curves`, if recorded, are the distances of the nearest adversarial point
-    of each image, even if the attack did not return it: (queries, distance) at each improvement. `notes` name defaults
-    and rounding. An attack on a `surrogate` (its name) does not query the model itself: `forwards` and `backwards` are
-    zero, `surrogate_forwards` and `surrogate_backwards` are (N,). `fitted` is the result of an earlier fit
-    (`running.fit.Fitted`), with its cost. For a model that is random by design, `draws_fooled` is the proportion of the
-    judge's `draws` samples that the example fools, (N,). `success` then means that at least half of the samples are
-    fooled, the logits are those of the median sample, and the rate is the mean of the proportions.
+    Each image has exactly one outcome. It is not attacked (misclassified when clean), a `success`, `invalid` (the
+    returned image shows nothing about the model, see `violations` and `judge.KINDS`), or robust to this attack.
+
+    A radius search adds `budget`, the smallest radius at which the attack succeeded. It is inf if the attack never
+    succeeded, and 0 for an image that is misclassified when clean. `curves`, if recorded, has points (queries,
+    distance) for the nearest adversarial point of each image, one for each improvement, even if the attack did not
+    return that point. `notes` describe defaults and rounding.
+
+    If the attack uses a `surrogate` (its name), the model itself is not queried. `forwards` and `backwards` are then
+    zero, and `surrogate_forwards` and `surrogate_backwards` have shape (N,). `fitted` is the result of an earlier fit
+    (`running.fit.Fitted`), with its cost.
+
+    For a model that is random by design, `draws_fooled` is the proportion of the judge's `draws` samples that the
+    example fools, (N,). `success` then means that at least half of the samples are fooled. The logits are those of the
+    median sample, and rates are means of the proportions.
     """
 
     implementation: str
@@ -112,7 +117,7 @@ class AttackResult:
 
     @property
     def faults(self) -> tuple[Fault, ...]:
-        """Fault of each image's invalid result: "model", "library" or "unknown"; "" if the result is valid."""
+        """Cause of each image's invalid result: "model", "library" or "unknown". "" if the result is valid."""
         return tuple(fault_of(kinds) for kinds in self.violations)
 
     @property
@@ -122,27 +127,30 @@ class AttackResult:
 
     @property
     def undecided(self) -> int:
-        """Number of attacked images not known to be fooled or robust, without those invalid through the library."""
+        """Number of attacked images of which it is unknown whether they are fooled or robust.
+
+        Results that are invalid because of the library are not counted.
+        """
         faults = zip(self.faults, self.attacked.tolist(), strict=True)
         return sum(hit and fault in ("model", "unknown") for fault, hit in faults)
 
     @property
     def fooled_rate(self) -> Tensor:
-        """Rate at which each image is fooled, (N,) float64: 0 or 1, or the proportion of samples; 0 if invalid."""
+        """Rate at which each image is fooled, (N,), float64: 0 or 1, or the proportion of samples. 0 if invalid."""
         if self.draws_fooled is None:
             return self.success.double()
         return self.draws_fooled.where(self.attacked & ~self.invalid, 0.0)
 
     @property
     def robust_rate(self) -> Tensor:
-        """Rate at which each image is robust, (N,) float64: 0 or 1, or the proportion of samples; 0 if invalid."""
+        """Rate at which each image is robust, (N,), float64: 0 or 1, or the proportion of samples. 0 if invalid."""
         if self.draws_fooled is None:
             return self.robust.double()
         return (1 - self.draws_fooled).where(self.attacked & ~self.invalid, 0.0)
 
     @property
     def usable(self) -> Tensor:
-        """Usable images, shape (N,) bool, see `usable_images`."""
+        """Images that count in metrics, shape (N,), bool, see `usable_images`."""
         return usable_images(self.attacked, self.invalid, self.success, self.distance, self.threat_model)
 
     def __repr__(self) -> str:
@@ -167,7 +175,7 @@ class AttackResult:
             made = (self.surrogate_forwards.double().mean(), self.surrogate_backwards.double().mean())
             passes += ", {:.4g} and {:.4g} of the surrogate".format(*map(float, made))
         if self.draws_fooled is not None:
-            more = f"; each judged on {self.draws} samples, fooled: by at least half of them{more}"
+            more = f"; each judged on {self.draws} samples and fooled if at least half of them are{more}"
         return f"AttackResult: {head}: {summary}, {violated} invalid{why}; {passes}; seed {self.seed}{more}"
 
     def _repr_html_(self) -> str:
@@ -176,10 +184,10 @@ class AttackResult:
     def to_frame(self) -> Any:
         """Return a pandas frame with one row per image.
 
-        Columns: `label`, `predicted`, `adv_predicted`, `attacked`, `success`, `success_8bit`, `violated`, `robust`,
-        `distance`, `l0`, `l1`, `l2`, `linf`, `forwards`, `backwards`, `seconds`, `violations` (kinds, separated by
-        spaces), `budget` of a search for the radius, `draws_fooled` of a random model, and `surrogate_forwards` and
-        `surrogate_backwards` with a surrogate.
+        The columns are `label`, `predicted`, `adv_predicted`, `attacked`, `success`, `success_8bit`, `violated`,
+        `robust`, `distance`, `l0`, `l1`, `l2`, `linf`, `forwards`, `backwards`, `seconds` and `violations` (the
+        reasons, separated by spaces). A radius search adds `budget`, a random model adds `draws_fooled`, and a
+        surrogate adds `surrogate_forwards` and `surrogate_backwards`.
         """
         import pandas as pd
 
@@ -201,18 +209,18 @@ class AttackResult:
 
 
 def distance_norm(norm: Norm) -> str:
-    """Return the norm in which distances are measured under a threat model: its norm, or l2 if unrestricted."""
+    """Return the norm in which distances are measured under a threat model: its own norm, or l2 if unrestricted."""
     return "l2" if norm == "unrestricted" else norm
 
 
 def fault_of(kinds: Collection[str]) -> Fault:
-    """Return the fault of an invalid result, for every table and report.
+    """Return whether the model or the library caused an invalid result.
 
-    A fault of the model counts against the model: its image is not robust. A fault of the library counts against the
-    library: it did not fool its image. Otherwise an invalid result may be either, and intervals cover both cases.
+    If the model caused it, its image does not count as robust. If the library caused it, the library did not fool the
+    image. If the cause is unknown, intervals cover both cases.
 
     Args:
-        kinds: reasons why the result of one image is invalid, see `judge.KINDS`; empty if it is valid.
+        kinds: reasons why the result of one image is invalid, see `judge.KINDS`. Empty if it is valid.
     """
     if not kinds:
         return ""
@@ -224,10 +232,10 @@ def fault_of(kinds: Collection[str]) -> Fault:
 
 
 def usable_images(attacked: Mask, violated: Mask, success: Mask, distance: Mask, threat_model: ThreatModel) -> Mask:
-    """Return the usable images, shape (N,) bool: attacked, valid, and a success or within the radius.
+    """Return the images that count in metrics, shape (N,), bool.
 
-    The nearest example of a minimum-norm attack may be outside the radius. All arguments are tensors or arrays of shape
-    (N,).
+    They were attacked, their result is valid, and the example fools the model or is within the radius. Examples of a
+    minimum-norm attack may be outside the radius. All arguments are tensors or arrays of shape (N,).
 
     Args:
         attacked: whether each image was attacked.
@@ -240,11 +248,11 @@ def usable_images(attacked: Mask, violated: Mask, success: Mask, distance: Mask,
 
 
 def radius_with_tolerance(threat_model: ThreatModel) -> float:
-    """Return the radius up to which a change counts as inside the ball: epsilon plus the rounding tolerance."""
+    """Return the largest distance that counts as inside the ball: epsilon plus the rounding tolerance."""
     return float("inf") if threat_model.epsilon is None else largest_distance(threat_model.epsilon, threat_model.norm)
 
 
 def allowed_radii(threat_model: ThreatModel) -> float | Tensor:
-    """Return `radius_with_tolerance`, or one radius per image, shape (n,), if every image has a separate one."""
+    """Return `radius_with_tolerance`, or its values per image, shape (n,), if every image has its own radius."""
     radius = threat_model.exact_radius
     return float("inf") if radius is None else largest_distance(radius, threat_model.norm)

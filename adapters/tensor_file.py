@@ -16,11 +16,11 @@ def read_tensor_file(path: Path, what: str, remedy: str) -> Any:
 
     Args:
         path: path of the file.
-        what: its expected content, for messages: "a trained detector".
+        what: the expected content, for messages, such as "a trained detector".
         remedy: advice for the error message if the file is invalid.
 
     Raises:
-        Unavailable: if it does not exist or cannot be read, contains code, is damaged, or has different contents.
+        Unavailable: if the file does not exist, cannot be read, contains code, is damaged, or has different contents.
     """
     try:
         with warnings.catch_warnings():

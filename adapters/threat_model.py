@@ -1,4 +1,4 @@
-"""Threat models: a norm, a radius (one for all images or one per image), targeted or not."""
+"""Threat models: a norm, a radius (one for all images or one per image), and whether attacks are targeted."""
 
 import math
 from collections.abc import Mapping
@@ -25,8 +25,8 @@ def check_norm(norm: Any) -> None:
     """Raise an error unless `norm` is the name of a norm.
 
     Raises:
-        UnknownName: for an unknown name.
-        WrongType: for other types; for a number, the message suggests a norm.
+        UnknownName: if it is a string but not a norm.
+        WrongType: for other types. For a number, the message suggests a norm.
     """
     if isinstance(norm, str):
         if norm not in NORMS:
@@ -43,9 +43,9 @@ class ThreatModel:
     """Capabilities of the attacker: a norm, a radius (or none), and whether a target class must be reached.
 
     Args:
-        norm: "linf", "l2", "l1" (on pixels in [0, 1]), "l0" (number of changed components, of C x H x W), or
-            "unrestricted" (such as rotation or blur, whose change no ball bounds).
-        epsilon: radius of the ball in that norm, a number or a fraction such as "8/255"; None if the attack searches
+        norm: "linf", "l2" or "l1" for pixels in [0, 1], "l0" for the number of changed components (of C x H x W), or
+            "unrestricted" for changes such as rotation or blur, which no norm bounds.
+        epsilon: radius of the ball in that norm, a number or a fraction such as "8/255". None if the attack searches
             for the smallest change.
         targeted: whether the attack succeeds only if the image is classified as its target class.
 
@@ -74,13 +74,13 @@ class ThreatModel:
             raise InvalidInput(f"expected epsilon > 0, got {self.epsilon}")
         if self.norm == "linf" and self.epsilon > 1:
             raise InvalidInput(
-                f"expected linf epsilon in (0, 1], got {self.epsilon}; images are in [0, 1]: 8/255, not 8"
+                f"expected linf epsilon in (0, 1], got {self.epsilon}; images are in [0, 1], so use 8/255"
             )
         if self.norm == "l0" and (self.epsilon < 1 or self.epsilon != int(self.epsilon)):
             raise InvalidInput(f"expected l0 epsilon as a whole number >= 1 (of components), got {self.epsilon}")
 
     def check_radius(self, components: int) -> None:
-        """Raise InvalidInput if the radius exceeds every change of images with C x H x W components in [0, 1]."""
+        """Raise InvalidInput if the radius is larger than any change of an image in [0, 1] with so many components."""
         largest = {"linf": 1.0, "l2": math.sqrt(components), "l1": components, "l0": components}.get(
             self.norm, math.inf
         )
@@ -91,30 +91,33 @@ class ThreatModel:
 
     @property
     def radius(self) -> Any:
-        """Radius passed to a library: epsilon, or a tensor with one value per image of the call."""
+        """Radius to pass to a library: epsilon, or a tensor with one value per image of the call."""
         return self.epsilon
 
     @property
     def per_image_step_radius(self) -> Tensor | None:
-        """Radii as step lengths, shape (n, 1, 1, 1), if every image has a separate radius; otherwise None."""
+        """Radii as step lengths, shape (n, 1, 1, 1), if every image has its own radius. Otherwise None."""
         return None
 
     def for_images(self, rows: Tensor, device: torch.device | None = None) -> "ThreatModel":
-        """Return the threat model for the images `rows`, with their radii, if every image has one, on a device."""
+        """Return the threat model for the images with indices `rows`.
+
+        If every image has its own radius, select the radii.
+        """
         del rows, device
         return self
 
     @property
     def exact_radius(self) -> Any:
-        """The bound in full precision: epsilon, or the radii, shape (n,), float64."""
+        """The radius in full precision: epsilon, or the radii, shape (n,), float64."""
         return self.epsilon
 
     def with_radii(self, radii: Tensor, labels: Tensor) -> "ThreatModel":
         """Return the threat model with a radius per image.
 
         Args:
-            radii: shape (N,), 0 < radius <= epsilon.
-            labels: shape (N,); determines the number of radii and the device.
+            radii: radius of each image, shape (N,), 0 < radius <= epsilon.
+            labels: labels of the images, shape (N,), which determine the number of radii and the device.
 
         Raises:
             InvalidInput: unless each image has such a radius.
@@ -127,32 +130,32 @@ class ThreatModel:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _PerImageThreatModel(ThreatModel):
-    """A threat model with a separate radius per image, at most epsilon; shape (n,), float64."""
+    """A threat model with one radius per image, at most epsilon, shape (n,), float64."""
 
     radii: Tensor
 
     @property
     def radius(self) -> Tensor:
-        """The radii in float32, shaped to bound the components of each image (linf) or its norm (other norms)."""
+        """The radii in float32. In linf, their shape broadcasts over images; in other norms, it is (n,)."""
         return self.per_image_step_radius if self.norm == "linf" else self.radii.float()
 
     @property
     def per_image_step_radius(self) -> Tensor:
-        """The radii shaped to broadcast over images: float32, (n, 1, 1, 1)."""
         return _to_multiply(self.radii)
 
     @property
     def exact_radius(self) -> Tensor:
-        """The radii, shape (n,), float64."""
         return self.radii
 
     def for_images(self, rows: Tensor, device: torch.device | None = None) -> ThreatModel:
-        """Return the threat model with the radii of these images."""
         return replace(self, radii=self.radii[rows].to(device))
 
 
 def select_kwargs(kwargs: Mapping[str, Any], rows: Tensor, device: torch.device) -> dict[str, Any]:
-    """Return the arguments of a call for the images `rows`, with values per image shaped to be multiplied by images."""
+    """Select the arguments of a call for the images with indices `rows`.
+
+    Values per image are reshaped so that they broadcast over images.
+    """
     each = {word: values[rows.to(values.device)] for word, values in kwargs.items() if isinstance(values, Tensor)}
     return {**kwargs, **{word: _to_multiply(values.detach().to(device)) for word, values in each.items()}}
 

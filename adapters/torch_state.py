@@ -1,7 +1,7 @@
-"""Preserves process settings while other code runs, and sets full float32 for the judge.
+"""Restores process settings after other code has run, and sets full float32 precision for the judge.
 
-The settings are torch's, NumPy's error handling, warnings, the working folder, and the signals and alarms of the
-process.
+The settings are those of torch, NumPy's error handling, warnings, the working folder, and the signal handlers and
+alarms of the process.
 """
 
 import os
@@ -36,8 +36,8 @@ def preserve_torch_state(names: Iterable[str] | None = None, put_back: list[str]
     """Restore the settings of the process after the block.
 
     Args:
-        names: settings to restore, or None for all.
-        put_back: list to which the names of changed settings are appended.
+        names: names of the settings to restore, or None for all.
+        put_back: list to which the names of restored settings are appended.
     """
     put_back = [] if put_back is None else put_back
     with warnings.catch_warnings():
@@ -53,7 +53,7 @@ def preserve_torch_state(names: Iterable[str] | None = None, put_back: list[str]
 
 @contextmanager
 def full_float32() -> Iterator[None]:
-    """Compute in full float32 inside the block, without TF32 or autocast, independently of the process settings."""
+    """Compute in full float32 inside the block, without TF32 or autocast, whatever the process settings are."""
     global _exact_blocks  # noqa: PLW0603 - of the process, as the switches are
     if (
         _exact_blocks and current_precision() == "float32"
@@ -71,7 +71,7 @@ def full_float32() -> Iterator[None]:
 
 @contextmanager
 def tf32() -> Iterator[None]:
-    """Allow an NVIDIA GPU to round factors of convolutions and matrix products to TF32 inside the block."""
+    """Allow an NVIDIA GPU to round the factors of convolutions and matrix products to TF32 inside the block."""
     with preserve_torch_state(_PRECISIONS), no_autocast():
         _set_all("high", allow_tf32=True, precision=_ROUNDED)
         yield
@@ -87,18 +87,19 @@ def no_autocast() -> Iterator[None]:
 
 
 def attack_precision(precision: str | None) -> AbstractContextManager[None]:
-    """Return the settings for passes in a precision (`parameters.PRECISIONS`), backward passes included.
+    """Return the context for an attack's forward and backward passes in a precision (`parameters.PRECISIONS`).
 
-    None changes nothing. bfloat16 is set per model call (`model_autocast`), with autocast off for everything else.
+    None changes nothing. For bfloat16, autocast is off in this context, and `model_autocast` switches it on for each
+    model call.
     """
     ways = {"float32": full_float32, "tf32": tf32, "bfloat16": no_autocast}
     return ways.get(precision or "", nullcontext)()
 
 
 def model_autocast(precision: str | None, device: torch.device) -> AbstractContextManager[object]:
-    """Return the context for a model call in bfloat16, if that is the precision.
+    """Return the context that runs a model call in bfloat16, if that is the precision.
 
-    The attack's own computation is not rounded.
+    The attack's own computation, outside this context, is not rounded.
     """
     return torch.autocast(device.type, torch.bfloat16) if precision == "bfloat16" else nullcontext()
 
@@ -109,7 +110,7 @@ def is_autocast() -> bool:
 
 
 def current_precision() -> str | None:
-    """Return torch's current precision, for use in a different process; None if it has no name."""
+    """Return the name of torch's current precision, for use in a different process. None if it has no name."""
     if on := _autocast_now():
         return "bfloat16" if torch.get_autocast_dtype(on[0]) == torch.bfloat16 else None
     precisions = _read(_PRECISIONS[-1])
@@ -123,10 +124,10 @@ def current_precision() -> str | None:
 
 
 def _read(name: str) -> Any:
-    """Return the value of a setting; None if torch cannot tell.
+    """Return the value of a setting, or None if torch cannot read it.
 
-    After TF32 has been set by the newer interface (`torch.backends.cuda.matmul.fp32_precision`, from torch 2.9), the
-    older interface can no longer be read. An older torch lacks the newer interface.
+    After TF32 has been set with the newer interface (`torch.backends.cuda.matmul.fp32_precision`, from torch 2.9), the
+    older interface can no longer be read. Older versions of torch lack the newer interface.
     """
     try:
         return _SWITCHES[name][0]()
@@ -149,7 +150,7 @@ _SIGNALS = [getattr(signal, name) for name in ("SIGALRM", "SIGTERM", "SIGHUP") i
 
 
 def _set_inference(on: bool) -> None:
-    """Set inference mode by entering a context, because torch has no setter."""
+    """Set inference mode by entering a context, because torch has no other way to set it."""
     _INFERENCE.append(torch.inference_mode(on))
     _INFERENCE[-1].__enter__()
 
@@ -171,7 +172,7 @@ def _close_modes(count: int) -> None:
 
 
 class _Moment(float):
-    """Time of an alarm, on a clock that continues until it is restored; 0 for no alarm."""
+    """Time at which an alarm is due, on a clock that does not stop. 0 for no alarm."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, float) and abs(self - other) < 0.1
@@ -203,13 +204,11 @@ _WITH_AUTOCAST = ("cpu", "cuda", "mps", "xpu")
 
 
 def _places() -> tuple[Any, ...]:
-    """Return the backends that have a separate float32 precision."""
     cuda, mkldnn, cudnn = (getattr(torch.backends, name) for name in ("cuda", "mkldnn", "cudnn"))
     return cuda.matmul, mkldnn.matmul, mkldnn.conv, mkldnn.rnn, cudnn.conv, cudnn.rnn
 
 
 def _autocast_now() -> list[str]:
-    """Return the device types with autocast enabled."""
     kinds = []
     for kind in _WITH_AUTOCAST:
         with suppress(RuntimeError):  # a torch that does not support the device type
@@ -218,7 +217,7 @@ def _autocast_now() -> list[str]:
 
 
 def _set_all(products: str, *, allow_tf32: bool, precision: str) -> None:
-    """Set every float32 precision setting. torch requires that the older and the newer settings agree."""
+    """Set every float32 precision setting, because torch requires that the older and the newer settings agree."""
     if all(_read(name) is not None for name in _PRECISIONS[:2]):
         torch.set_float32_matmul_precision(products)
         torch.backends.cudnn.allow_tf32 = allow_tf32
@@ -227,7 +226,7 @@ def _set_all(products: str, *, allow_tf32: bool, precision: str) -> None:
 
 
 def _set_precisions(precisions: tuple[str, ...]) -> None:
-    """Set the precision of each backend. A backend that inherits its precision keeps following its parent."""
+    """Set the precision of each backend. A backend that inherits its parent's precision continues to do so."""
     for place, precision in zip(_places(), precisions, strict=True):
         if place.fp32_precision != precision:
             place.fp32_precision = "none"
@@ -266,9 +265,9 @@ _SWITCHES: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
 
 
 def with_gradients(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a function that computes gradients, for callers inside `torch.no_grad` or `torch.inference_mode`.
+    """Decorate a function that computes gradients, so that callers in `torch.no_grad` or `inference_mode` can use it.
 
-    Tensors that were made in inference mode cannot be used in autograd, so arguments of this kind are copied.
+    Arguments that were made in inference mode are copied, because autograd cannot use them.
     """
 
     @wraps(function)

@@ -18,23 +18,23 @@ _LONGEST = 300  # characters of a reason
 
 
 class guard_user_code:  # noqa: N801 - used as a verb: with guard_user_code("model.py"): ...
-    """Context manager that turns any error of user code into a one-line `ModelFailed`.
+    """Context manager that converts any error of user code to a one-line `ModelFailed`.
 
-    The error contains `where`, the reason and the user's line, for `sys.exit` as well. Errors of davylamp and
-    KeyboardInterrupt pass unchanged. Gradient mode is restored afterwards.
+    The error contains `where`, the reason and the line in the user's code, also for `sys.exit`. davylamp's own errors
+    and KeyboardInterrupt are raised unchanged. Gradient mode is restored afterwards.
 
-    In a caller's process nothing else is changed. In one of davylamp's processes (`protect_process`: the command line
-    and every worker), user code cannot end the process or its output. `os._exit`, and a KeyboardInterrupt that does not
-    come from Ctrl-C, become a `ModelFailed`. A real Ctrl-C passes even if the code catches it. Output of the code to
-    standard output goes to standard error. Code that kills the process below Python (a signal, `abort`, a crash in C)
-    is not caught: only workers survive it (`--workers`).
+    In a caller's process, nothing else is changed. In one of davylamp's processes (`protect_process`: the command line
+    and every worker), user code cannot end the process or change its output. `os._exit`, and a KeyboardInterrupt that
+    does not come from Ctrl-C, become a `ModelFailed`. A real Ctrl-C is raised even if the code catches it. Standard
+    output of the code is redirected to standard error. Code that kills the process (a signal, `abort`, a crash in C)
+    is not caught, so only workers survive it (`--workers`).
 
     Args:
         where: the file or the model, as named in the message.
-        descriptors: also divert output that bypasses `sys.stdout`, such as that of programs started by the code.
+        descriptors: whether to redirect output that bypasses `sys.stdout` as well, such as that of child processes.
 
     Raises:
-        ModelFailed: if the code does not finish.
+        ModelFailed: if the code raises an error or exits.
     """
 
     __slots__ = ("_diverted", "_grad", "descriptors", "where")
@@ -94,10 +94,7 @@ def one_line(text: object) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """Return the innermost line of the user's code, as " (line 3 of model.py)".
-
-    "" if the error came from libraries only.
-    """
+    """Return the innermost line of the user's code, as " (line 3 of model.py)". "" if only libraries are involved."""
     trace, place = error.__traceback__, ""
     while trace is not None:
         code = trace.tb_frame.f_code
@@ -112,16 +109,13 @@ def _place(error: BaseException) -> str:
 
 
 def protect_process() -> None:
-    """Protect this process permanently from the user code that it runs. For davylamp's own processes only."""
+    """Protect this process permanently from the user code that it runs. This is for davylamp's own processes only."""
     _PROTECTION.switch_on()
 
 
 @contextmanager
 def process_protected() -> Iterator[None]:
-    """Protect the process like `protect_process` inside the block.
-
-    Restore `os._exit` and the SIGINT handler on exit.
-    """
+    """Protect the process inside the block as `protect_process` does, and restore it on exit."""
     if _PROTECTION.is_on:
         yield
         return
@@ -134,10 +128,10 @@ def process_protected() -> Iterator[None]:
 
 @contextmanager
 def guard_once() -> Iterator[None]:
-    """Set up the protection of `guard_user_code` once, for all passes of a library call.
+    """Set up the protection of `guard_user_code` once for all passes of a library call.
 
-    In a protected process, a call of `os._exit` in the block raises SystemExit. A Ctrl-C that the code caught is raised
-    at the end.
+    In a protected process, calling `os._exit` in the block raises SystemExit. A Ctrl-C that the code caught is raised
+    on exit.
     """
     _PROTECTION.enter()
     try:
@@ -148,7 +142,7 @@ def guard_once() -> Iterator[None]:
 
 
 def was_interrupted() -> bool:
-    """Whether a KeyboardInterrupt comes from Ctrl-C. Always true in an unprotected process."""
+    """Whether a KeyboardInterrupt comes from Ctrl-C. Always true in a process that is not protected."""
     if not _PROTECTION.is_on:
         return True
     return threading.current_thread() is threading.main_thread() and _PROTECTION.interrupted
@@ -156,7 +150,7 @@ def was_interrupted() -> bool:
 
 @contextmanager
 def stdout_to_stderr() -> Iterator[None]:
-    """Redirect file descriptor 1, to which programs write, to standard error, in a protected process."""
+    """Redirect file descriptor 1, to which child processes write, to standard error, in a protected process."""
     kept = None
     if _PROTECTION.is_on:
         with suppress(OSError, ValueError):
@@ -176,7 +170,10 @@ class _Exited(SystemExit):
 
 
 class _Protection:
-    """Replacements in one of davylamp's processes. Standard output is replaced only while a thread runs user code."""
+    """Replaced functions and streams in a protected process.
+
+    Standard output is replaced only while a thread runs user code.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""Loads objects from a user's Python file, with its neighbouring modules, under the user code guard."""
+"""Loads objects from a user's Python file, which may import modules in its folder, under the user code guard."""
 
 import hashlib
 import importlib
@@ -18,20 +18,20 @@ from .user_code_guard import guard_user_code
 
 @contextmanager
 def load_user_object(path: Path, name: str, what: str) -> Iterator[tuple[Any, "LocalImportFinder"]]:
-    """Yield an object from a Python file and the finder for its local imports, in the environment of the file.
+    """Load an object from a Python file. Yields the object and the finder for the file's local imports.
 
-    The file can import modules in its folder, at loading and later inside the finder's context. Other files cannot see
-    these modules. Changes to the whole process in the block (paths, folder, precision, warnings) are undone.
+    The file can import modules in its folder, both during loading and later inside the finder's context. These modules
+    are not visible to other files. Changes to the process in the block (paths, folder, precision, warnings) are undone.
 
     Args:
         path: path of the file.
-        name: name of a function, class or object in it.
-        what: description for messages: "model factory", "attack".
+        name: name of a function, class or object in the file.
+        what: description for messages, such as "model factory" or "attack".
 
     Raises:
         Unavailable: if there is no such file.
         UnknownName: if the file has no such name.
-        ModelFailed: if the file fails.
+        ModelFailed: if the file raises an error.
     """
     if not path.is_file():
         raise Unavailable(f"no such file: {path} (expected a Python file with {what})")
@@ -45,7 +45,7 @@ def load_user_object(path: Path, name: str, what: str) -> Iterator[tuple[Any, "L
 
 
 def load_object(path: Path, name: str, what: str) -> tuple[Any, "LocalImportFinder"]:
-    """Return the result of `load_user_object`, for use inside the finder's context."""
+    """Load an object from a Python file, see `load_user_object`. Use it inside the finder's context."""
     with load_user_object(path, name, what) as loaded:
         return loaded
 
@@ -54,10 +54,12 @@ _PRIVATE = "_davylamp_model_"
 
 
 class LocalImportFinder(AbstractContextManager[None]):
-    """Import finder for a user's file: finds modules in the file's folder, for that file alone.
+    """Import finder for a user's file, which finds the modules in the file's folder for this file alone.
 
-    Inside the context, these modules take precedence over installed modules of the same name, as in a script, but not
-    over Python's modules or those already imported. Outside, they are hidden, so that other files get theirs.
+    Inside the finder's context, these modules take precedence over installed modules of the same name, as in a script,
+    but not over Python's own modules or those already imported. Outside the context they are hidden, so that other
+    files
+    can import their own modules of the same name.
 
     Args:
         folder: the file's folder.
@@ -103,7 +105,7 @@ class LocalImportFinder(AbstractContextManager[None]):
         return nullcontext, ()  # modules stay in their process
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
-        """Return the spec of a local module, or None to leave it to the next finder (Python's protocol)."""
+        """Return the spec of a local module, or None to leave the search to the next finder of Python."""
         del target
         top = name.partition(".")[0]
         private = top.startswith(_PRIVATE)
@@ -121,19 +123,18 @@ class LocalImportFinder(AbstractContextManager[None]):
         return spec
 
     def _added(self) -> list[str]:
-        """Return the path entries that the file has added."""
         return [entry for entry in sys.path if entry not in self._path_before]
 
 
 class _FreshLoader(SourceFileLoader):
-    """Loads a module from its current source, because a bytecode file may be that of an edit in the same second."""
+    """Loads a module from its source, because a bytecode file may be outdated by an edit within the same second."""
 
     def get_code(self, fullname: str) -> CodeType:  # noqa: ARG002 - the signature is importlib's
         return self.source_to_code(self.get_data(self.path), self.path)
 
 
 def _import_file(path: Path) -> ModuleType:
-    """Run a Python file as a module of a private package. It shadows no other module and can import relatively."""
+    """Run a Python file as a module of a private package, which shadows no other module and can import relatively."""
     package = ModuleType(f"{_PRIVATE}{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}")
     package.__path__ = [str(path.resolve().parent)]
     name = f"{package.__name__}.{path.stem.replace('.', '_')}"
@@ -153,10 +154,12 @@ def _import_file(path: Path) -> ModuleType:
 
 @contextmanager
 def preserve_process_state(arguments: list[str] | None = None) -> Iterator[None]:
-    """Restore process settings that user code may change: folder, precision, device, warnings, NumPy's error handling.
+    """Restore settings of the process that user code may change.
+
+    These are the working folder, precision, device, warnings and NumPy's error handling.
 
     Args:
-        arguments: command line that the code sees, or None for the current one.
+        arguments: command line arguments that the code sees, or None for the current ones.
     """
     before = sys.argv
     with preserve_torch_state(OF_FILES):

@@ -132,7 +132,7 @@ def test_defaults_show_what_differs(run, npz):
         (["compare", "pgd", "--data", "imagefolder:nowhere"], "nowhere"),
         (["compare", "pgd", "--data", "imagefolder:."], "expected class folders"),
         (["compare", "pgd", "--epsilon", "8"], "epsilon 8 for pgd needs a norm"),
-        (["compare", "cw", "--epsilon", "2/255"], "it is a minimum-norm attack"),
+        (["compare", "cw", "--epsilon", "2/255"], "this minimum-norm attack"),
         (["compare", "PGD "], "unknown attack 'PGD '; did you mean pgd"),
         (
             ["compare", "pgd", "--also", "best(foolbox:cw)"],

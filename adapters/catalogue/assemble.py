@@ -24,12 +24,12 @@ def _why_unusable(library: Library, known: Mapping[str, Attack], findings: set[s
         if strange := set(row.params) - {*PARAMETERS, *SUPPLIED}:
             return f"{row.name}: unknown parameter {', '.join(sorted(strange))}; see davylamp.adapters.PARAMETERS"
         if strange := set(row.findings) - {*library.findings, *findings}:
-            return f"{row.name}: unknown known issue {', '.join(sorted(strange))}"
+            return f"{row.name}: no known issue is called {', '.join(sorted(strange))}"
     return ""
 
 
 class Catalogue(NamedTuple):
-    """Libraries, attacks and implementations by name, and the refused libraries with the reasons."""
+    """Libraries, attacks and implementations by name, and the rejected libraries with the reasons."""
 
     libraries: Mapping[str, Library]
     attacks: Mapping[str, Attack]
@@ -39,7 +39,7 @@ class Catalogue(NamedTuple):
 
 @cache
 def catalogue() -> Catalogue:
-    """Build the catalogue from the built-in libraries and those of other packages."""
+    """Build the catalogue from the built-in libraries and from libraries that other packages provide."""
     records, refused = collect_libraries()
     libraries: dict[str, Library] = {}
     attacks = dict(CANONICAL)

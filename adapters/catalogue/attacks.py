@@ -1,6 +1,6 @@
 """The canonical attacks, with their usual titles and sources.
 
-The last argument holds the parameters that `compare` passes to every library unless the user gives others.
+The last argument of each row holds the parameters that `compare` passes to every library unless the user sets them.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Default threat model of a comparison, for the parts that the user does not give."""
+"""Default threat model of a comparison, for the settings that the user does not give."""
 
 import math
 from collections.abc import Sequence
@@ -22,22 +22,23 @@ def choose_threat_model(
     epsilon: float | None = None,
     targeted: bool = False,
 ) -> ThreatModel:
-    """Complete a threat model: with the norm that most libraries support, and the usual radius if the attack needs one.
+    """Complete a threat model with the most widely supported norm and, if the attack needs one, the usual radius.
 
     Args:
         attack: the canonical attack.
-        rows: its implementations under comparison.
-        components: C x H x W of an image.
-        norm: None without an epsilon: the norm in `rows` that most implementations of the attack support (the first of
-            linf, l2, l1, l0, unrestricted if tied). None with an epsilon, for a fixed-budget attack: its only norm, or
-            linf if epsilon <= 1.
-        epsilon: if None, `default_epsilon` for a fixed-budget attack, no radius for a minimum-norm attack.
+        rows: the implementations under comparison.
+        components: number of components of an image, C x H x W.
+        norm: norm of the perturbation. If None and `epsilon` is None, the norm in `rows` that most implementations of
+            the attack support (in case of a tie, the first of linf, l2, l1, l0, unrestricted). If None and `epsilon` is
+            given, the only norm of the fixed-budget attack, or linf if `epsilon` is at most 1.
+        epsilon: the radius. If None, `default_epsilon` for a fixed-budget attack and no radius for a minimum-norm
+            attack.
         targeted: whether the attack is targeted.
 
     Raises:
         UnknownName: if there is no such norm.
-        Unsupported: if no implementation supports it.
-        InvalidInput: if epsilon does not fit the norm, or determines no norm.
+        Unsupported: if no implementation supports the norm.
+        InvalidInput: if `epsilon` does not fit the norm, or leaves several norms possible.
     """
     if norm is not None:
         check_norm(norm)
@@ -59,15 +60,15 @@ def choose_threat_model(
 
 
 def _norm_that_follows(row: Implementation, have: Sequence[Norm], epsilon: float) -> Norm | None:
-    """Return the norm to which a radius without a norm refers, for a fixed-budget attack; None if no norm follows.
+    """Return the norm of a radius that was given without one: linf if several norms are possible, otherwise None.
 
     Raises:
-        InvalidInput: if several norms are possible.
+        InvalidInput: if the radius exceeds 1 or linf is not possible, or if the attack is a minimum-norm attack.
     """
     wanted = f"epsilon {format_radius('linf', epsilon)} for {row.attack} needs a norm"
-    name_it = f"name it: `norm={' or '.join(have)}`"
+    name_it = f"add `norm={' or '.join(have)}`"
     if canonical_attack(row).kind == "minimum-norm":
-        meaning = "it is a minimum-norm attack, for which an example within that radius counts as fooled"
+        meaning = "an image counts as fooled if this minimum-norm attack finds an example within that radius"
         raise InvalidInput(f"{wanted}: {meaning}; {name_it}")
     if len(have) > 1 and ("linf" not in have or epsilon > 1):
         raise InvalidInput(f"{wanted}: a radius has no meaning without its norm; {name_it}")
@@ -75,7 +76,6 @@ def _norm_that_follows(row: Implementation, have: Sequence[Norm], epsilon: float
 
 
 def _usual_norm(row: Implementation, have: Sequence[Norm]) -> Norm:
-    """Return the norm, among `have`, that most implementations of the attack support."""
     if row.given is not None:
         return next(norm for norm in row.classes if norm in have)  # type: ignore[return-value]
     rows = [each for each in IMPLEMENTATIONS.values() if each.attack == row.attack and not each.variant]
@@ -83,10 +83,10 @@ def _usual_norm(row: Implementation, have: Sequence[Norm]) -> Norm:
 
 
 def default_epsilon(norm: Norm, components: int) -> float | None:
-    """Return the radius that papers use on images of this size, or None for "unrestricted".
+    """Return the radius that papers use for images of this size, or None for "unrestricted".
 
-    linf 4/255; l2 a root mean square change of 2/255 (0.43 on CIFAR, 3.0 on ImageNet); l1 12 on CIFAR, growing with
-    the side of the image; l0 one component in a hundred.
+    The radius is 4/255 for linf. For l2, it is a root mean square change of 2/255 per component (0.43 on CIFAR, 3.0 on
+    ImageNet). For l1, it is 12 on CIFAR and grows with the side of the image. For l0, it is 1 % of the components.
     """
     sizes = {
         "linf": 4 / 255,

@@ -8,10 +8,10 @@ Value = TypeVar("Value")
 
 
 class LazyMapping(Mapping[str, Value]):
-    """A mapping that is built by calling `make` once, at the first use.
+    """A mapping that calls `make` once, at the first access, to build its contents.
 
-    The library definitions of other packages import `davylamp.adapters` and cannot be loaded while that is being
-    imported.
+    The catalogue uses it because the library definitions of other packages import `davylamp.adapters`, and so cannot be
+    loaded while that package is itself being imported.
 
     Args:
         make: returns the mapping.

@@ -39,8 +39,8 @@ def find_attack(name: str) -> Attack:
     """Return the canonical attack of that name.
 
     Raises:
-        UnknownName: if there is no such attack; with close matches.
-        InvalidInput: if a file is named without a function.
+        UnknownName: if there is no such attack. The message suggests close matches.
+        InvalidInput: if the name is a file without a function.
     """
     if name.endswith(".py"):
         raise InvalidInput(f"expected an attack from a file as FILE.py:FUNCTION, got {name!r}; write {name}:FUNCTION")
@@ -53,9 +53,10 @@ def find_implementation(name: str) -> Implementation:
     """Return the implementation `library:attack`, `library:attack@variant` or, from a file, `path/to/file.py:NAME`.
 
     Raises:
-        UnknownName: if there is no such implementation; with close matches.
-        Unavailable, ModelFailed, InvalidInput: if a user's file cannot be read, fails, has no attack, or is named
-        without a function.
+        UnknownName: if there is no such implementation. The message suggests close matches.
+        Unavailable: if a user's file cannot be read.
+        ModelFailed: if a user's file raises an error.
+        InvalidInput: if a user's file has no such attack, or is named without a function.
     """
     current = name_from_record(name)
     if current in IMPLEMENTATIONS:
@@ -71,7 +72,7 @@ def find_implementation(name: str) -> Implementation:
     have = [row.name for row in implementations_of(canonical)]
     if any(row.startswith(f"{library}:") for row in have):
         raise UnknownName("implementation", name, have)
-    hint = f"{library} has no {canonical}; there are: {', '.join(have)}"
+    hint = f"{library} has no {canonical}; these exist: {', '.join(have)}"
     raise UnknownName("implementation", name, (), hint=hint)
 
 
@@ -83,17 +84,13 @@ def resolve_implementation(attack: Any) -> Implementation:
 
 
 def _with_known_attack(row: Implementation) -> Implementation:
-    """Return `row`. Raises UnknownName if a user's attack declares a canonical attack that does not exist."""
     if row.canonical and row.canonical not in ATTACKS:
         raise UnknownName(f"canonical attack of {row.name}", row.canonical, ATTACKS)
     return row
 
 
 def canonical_attack(row: Implementation) -> Attack:
-    """Return an implementation's canonical attack.
-
-    If the catalogue lacks it, the implementation contains its description.
-    """
+    """Return an implementation's canonical attack, from the catalogue or from the implementation itself."""
     return row.described or find_attack(row.attack)
 
 
@@ -106,7 +103,9 @@ def implementations_of(attack: str) -> list[Implementation]:
 def find_library(name: str) -> Library:
     """Return the definition of a library.
 
-    Raises UnknownName with close matches, or with the reason why it was refused.
+    Raises:
+        UnknownName: if there is no such library, or its definition was rejected. The message suggests close matches,
+            or gives the reason of the rejection.
     """
     if name == USER.name or name.endswith(".py"):
         return USER
@@ -118,7 +117,7 @@ def find_library(name: str) -> Library:
 
 
 def require_library(name: str) -> None:
-    """Raise MissingLibrary if the library is not installed. The message names davylamp's extra for it."""
+    """Raise MissingLibrary if the library is not installed. The message contains the install command."""
     library = find_library(name)
     if not library.is_installed:
         raise _missing(library)
@@ -131,10 +130,10 @@ def _missing(library: Library, module: str = "", reason: str = "") -> MissingLib
 
 
 def load_class(row: Implementation, norm: str) -> Any:
-    """Return the library's attack class of an implementation.
+    """Import and return the library's attack class, or function, for an implementation and a norm.
 
     Raises:
-        MissingLibrary: if the library, or a module that it needs without declaring it, is not installed.
+        MissingLibrary: if the library, or an undeclared dependency of the library, is not installed.
         Unsupported: if the implementation does not support the norm.
     """
     if norm not in row.classes:
@@ -148,7 +147,7 @@ def load_class(row: Implementation, norm: str) -> Any:
 
 
 def load_driver(row: Implementation) -> Callable[..., Tensor]:
-    """Return the function that calls the library for an implementation."""
+    """Import and return the driver of an implementation: the function that calls the library."""
     library = find_library(row.library)
     return _load_object(library.driver, library)
 
@@ -161,7 +160,7 @@ _FOR_FEW = {
 
 
 def why_not_on(row: Implementation, setting: RunSetting) -> str:
-    """Return why an implementation cannot run in this setting, phrased to follow its name; "" if it can."""
+    """Return why an implementation cannot run in this setting, as a text that follows its name. "" if it can run."""
     if setting.classes < row.min_classes:
         instead = f"; {_FOR_FEW[row.attack]} needs two" if row.attack in _FOR_FEW else ""
         return f"needs at least {row.min_classes} classes, got {setting.classes}{instead}"
@@ -172,12 +171,15 @@ def why_not_on(row: Implementation, setting: RunSetting) -> str:
 
 
 def load_fit(row: Implementation) -> Callable[..., Mapping[str, Tensor]]:
-    """Return the function that fits an implementation, see `Implementation.fit`."""
+    """Import and return the function that fits an implementation (`Implementation.fit`)."""
     return _load_object(row.fit, find_library(row.library))
 
 
 def load_apply(row: Implementation) -> Callable[..., Tensor]:
-    """Return the function that applies fitted tensors. The default adds a perturbation."""
+    """Import and return the function that makes examples from fitted tensors (`Implementation.apply`).
+
+    The default function adds the fitted perturbation to the images.
+    """
     library = find_library(row.library)
     return _load_object(row.apply or "davylamp.adapters.running.fit:add_perturbation", library)
 
@@ -188,7 +190,7 @@ def load_call_context(row: Implementation) -> Callable[[], AbstractContextManage
 
 
 def _load_object(path: str, library: Library) -> Any:
-    """Import "module:name"; a leading dot is relative to the library's package. Raises MissingLibrary."""
+    """Import "module:name". A leading dot is relative to the library's package. Raises MissingLibrary."""
     module, _, name = absolute_path(path, library).partition(":")
     try:
         with warnings.catch_warnings():
@@ -199,10 +201,14 @@ def _load_object(path: str, library: Library) -> Any:
 
 
 def check_support(row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters in their declared types, if the implementation supports everything requested.
+    """Check that an implementation supports a threat model and parameters, and return the parameters converted.
+
+    Returns:
+        The parameters in their declared types.
 
     Raises:
-        Unsupported: if it is broken, lacks the norm, the targeted mode or a parameter, or needs an epsilon.
+        Unsupported: if the implementation is broken, lacks the norm, the targeted mode or a parameter, or needs an
+            epsilon.
         UnknownName: if there is no such parameter.
         InvalidInput: if a parameter has a wrong value.
     """
@@ -227,12 +233,12 @@ def check_support(row: Implementation, threat_model: ThreatModel, parameters: Ma
 def check_settings(
     row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any], radii: Tensor | None
 ) -> dict[str, Any]:
-    """Return the parameters in their declared types, like `check_support`.
+    """Check and convert the parameters like `check_support`, and check the radii per image.
 
     `step_size` may have one value per radius.
 
     Raises:
-        Unsupported: if the implementation does not support the request, or a radius per image.
+        Unsupported: if the implementation does not support the threat model, a parameter, or a radius per image.
         UnknownName: if there is no such parameter.
         InvalidInput: if a parameter has a wrong value, or the numbers of step sizes and radii differ.
     """
@@ -242,9 +248,11 @@ def check_settings(
     steps = parameters.get("step_size")
     if isinstance(steps, Tensor):
         if radii is None:
-            raise InvalidInput(f"expected one step_size for all images, as there are no radii, got {steps.numel()}")
+            raise InvalidInput(f"expected one step_size for all images if there are no radii, got {steps.numel()}")
         if steps.shape != radii.shape:
-            raise InvalidInput(f"expected as many radii as step_size, got {len(radii)} and {steps.numel()}")
+            raise InvalidInput(
+                f"expected one step_size per radius, got {len(radii)} radii and {steps.numel()} step sizes"
+            )
         for extreme in (float(steps.min()), float(steps.max())):
             settings = {**check_support(row, threat_model, {**parameters, "step_size": extreme}), "step_size": steps}
     else:
@@ -266,13 +274,13 @@ def check_parameter_names(
 
     Args:
         names: names of the parameters.
-        attack: its name.
+        attack: name of the canonical attack.
         rows: the implementations to run.
-        more: parameters beyond `PARAMETERS` that count as known.
+        more: valid parameters in addition to the canonical ones.
 
     Raises:
         UnknownName: if there is no such parameter.
-        Unsupported: if no implementation accepts it.
+        Unsupported: if no implementation accepts the parameter.
     """
     for name in names:
         find_parameter(name, more)
@@ -287,17 +295,17 @@ def supports_per_image_radii(row: Implementation, norm: str, parameters: Mapping
 
 
 def accepted_parameters(row: Implementation) -> list[str]:
-    """Return the canonical parameters that an implementation accepts, beginning with those of its class."""
+    """Return the names of all parameters that an implementation accepts, beginning with those of its class."""
     names = [name for name in row.params if name not in SUPPLIED]
     restarts = ["restarts"] if row.random and "restarts" not in names else []
     return [*dict.fromkeys((*names, *restarts, *UNIVERSAL))]
 
 
 def library_defaults(row: Implementation, norm: str) -> dict[str, Any]:
-    """Return the library's defaults by canonical name, read from the installed class. Raises MissingLibrary.
+    """Return the library's default values by canonical name, read from the installed class. Raises MissingLibrary.
 
-    A parameter that the class requires or sets internally is omitted. A step size that follows from the radius is a
-    string, "0.03333 epsilon".
+    Parameters that the class requires or sets internally are omitted. A default step size that depends on the radius is
+    a string, such as "0.03333 epsilon".
     """
     if row.given is not None:
         return declared_defaults(row)
@@ -314,9 +322,10 @@ def library_defaults(row: Implementation, norm: str) -> dict[str, Any]:
 
 
 def describe_implementation(row: Implementation) -> dict[str, Any]:
-    """Return the catalogue's facts on an implementation, as JSON types. `defaults` is None without the library.
+    """Describe an implementation as in the catalogue, in JSON types.
 
-    `defaults` are the library's default values, by norm if they differ between norms.
+    `defaults` holds the library's default values, by norm if they differ between norms. It is None if the library is
+    not installed.
     """
     attack = canonical_attack(row)
     try:

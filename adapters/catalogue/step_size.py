@@ -18,16 +18,17 @@ def is_relative(value: object) -> bool:
 
 
 def resolve_step_size(parameters: Mapping[str, Any], epsilon: float | Tensor | None) -> dict[str, Any]:
-    """Return the parameters with a relative `step_size` replaced by its number at one radius.
+    """Return the parameters with a relative `step_size` replaced by its value for a radius.
 
-    "K epsilon / steps" is limited to epsilon, because a longer step would leave the ball, which CleverHans refuses.
+    "K epsilon / steps" is limited to epsilon, because a longer step leaves the ball and CleverHans rejects it.
 
     Args:
         parameters: canonical parameters.
-        epsilon: the radius, or one per image. None for a minimum-norm attack, which then gets no step size.
+        epsilon: the radius, or one radius per image. If None (minimum-norm attacks), `step_size` is removed.
 
     Raises:
-        InvalidInput: if the string is not a relative step size, or `steps` are needed and missing or wrong.
+        InvalidInput: if the string is not a relative step size, or if it needs `steps` and these are missing or
+            invalid.
     """
     step = parameters.get("step_size")
     if not isinstance(step, str):
@@ -36,7 +37,7 @@ def resolve_step_size(parameters: Mapping[str, Any], epsilon: float | Tensor | N
     if match is None:
         raise InvalidInput(f"expected step_size as a number, 'K epsilon' or 'K epsilon / steps', got {step!r}")
     if match[2] and "steps" not in parameters:
-        raise InvalidInput(f"a step_size of {step!r} needs steps")
+        raise InvalidInput(f"step_size {step!r} needs steps")
     rest = {name: value for name, value in parameters.items() if name != "step_size"}
     if epsilon is None:
         return rest

@@ -1,1 +1,1 @@
-"""Contract of every implementation, and its tests."""
+"""The contract that every implementation must meet, and the checks of that contract."""

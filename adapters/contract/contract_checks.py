@@ -1,4 +1,4 @@
-"""Contract checks of an attack on a linear model with known least perturbations, and by repetition."""
+"""Checks an attack on a linear model, for which the smallest adversarial perturbation of every image is known."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -46,10 +46,11 @@ _ROUNDING = 1e-3  # of the clean margin: an example this close is on the boundar
 
 
 class ContractCheck(NamedTuple):
-    """Result of one contract check of an implementation under one norm, with what was observed.
+    """Result of one contract check of an implementation under one norm.
 
-    "weak": no rule is broken, but the attack misses examples that are known to exist. "not shown": no rule is broken,
-    but the attack did nothing. "not promised": the implementation does not declare the property.
+    `state` is "kept", "broken" or one of three others. "weak": the attack breaks no rule, but misses examples that are
+    known to exist. "not shown": the attack returned every image nearly unchanged, so the check is inconclusive. "not
+    promised": the implementation does not declare the property. `detail` describes the observation.
     """
 
     implementation: str
@@ -60,7 +61,7 @@ class ContractCheck(NamedTuple):
 
 
 class _CallObservation(NamedTuple):
-    """Observations of one library call: passes as counted and as seen by the model, and changed settings."""
+    """One library call: passes that davylamp counted, passes that the model received, and changed global settings."""
 
     counted: tuple[int, int]
     seen: tuple[int, int]
@@ -93,26 +94,23 @@ class _CheckSetup(NamedTuple):
 
     @property
     def idle(self) -> bool:
-        """Whether the attack returns every image nearly unchanged, so that it keeps the rules trivially."""
+        """Whether the attack returns every image nearly unchanged, which meets every rule trivially."""
         return all(_IDLE & set(kinds) for kinds in self.run().violations)
 
     @property
     def radius(self) -> float:
-        """Radius of the checks: enough for every image if the least perturbations are known."""
+        """Radius of the checks: `epsilon`, or twice the largest of the known least perturbations."""
         if self.epsilon is not None or not self.bound:
             return self.epsilon or 0.0
         return 2 * float(self.least.max())
 
     def run(self, times: float | None = None, *, images: slice = slice(None), **more: Any) -> AttackResult:
-        """Run the attack at the radius of the checks, or at `times` the largest least perturbation of the `images`."""
+        """Run the attack at the default radius, or at `times` the largest least perturbation among `images`."""
         radius = self.radius if times is None else times * float(self.least[images].max())
         return self.watched(radius, images, **more).result
 
     def watched(self, radius: float | None = None, images: slice = slice(None), **more: Any) -> _Run:
-        """Run the attack at a radius, if it accepts one, and observe its calls.
-
-        It is targeted if there are `targets`.
-        """
+        """Run the attack and observe its library calls. If `targets` are passed, the attack is targeted."""
         rules = ThreatModel(self.norm, (radius or self.radius) if self.bound else None, "targets" in more)
         # The place seeds an image: alone as in the batch.
         words = {"seed": _SEED, **self.words, **more, "first": images.start or 0}
@@ -122,7 +120,6 @@ class _CheckSetup(NamedTuple):
         return self.done[key]
 
     def again(self) -> AttackResult:
-        """Repeat the run with a different state of the global random generators."""
         with seeded(_SEED + 1):
             rules = ThreatModel(self.norm, self.radius if self.bound else None)
             return self._attack(rules, slice(None), {"seed": _SEED, **self.words}).result
@@ -154,23 +151,23 @@ def run_contract_checks(
 
     Args:
         attack: an implementation, its name, or a user's attack.
-        norms: norms to check, or None for all that the implementation supports. l0 and "unrestricted" have no closed
-            form and are not checked.
-        parameters: canonical parameters that replace the quick ones.
+        norms: norms to check, or None for all that the implementation supports. l0 and "unrestricted" are not checked,
+            because the least perturbation has no closed form.
+        parameters: canonical parameters that replace the fast test values.
 
     Yields:
-        One `ContractCheck` after the other.
+        The `ContractCheck` of each check, as soon as it is finished.
 
     Raises:
         UnknownName, Unavailable, InvalidInput: if there is no such attack.
         MissingLibrary: if its library is not installed.
-        Unsupported: if it cannot run at all.
+        Unsupported: if the attack cannot run at all.
     """
     row = resolve_implementation(attack)
     chosen: list[Norm] = [norm for norm in norms_of(row) if norms is None or norm in norms]
     if not chosen:
         first, *_ = asked = list(row.classes) if norms is None else norms
-        reason = f"{', '.join(asked)}: no norm whose least perturbation is known (linf, l2, l1)"
+        reason = f"{', '.join(asked)}: the least perturbation is known only for linf, l2 and l1"
         yield ContractCheck(row.name, first, "runs", "not promised", f"not checked, {reason}")
     for norm in chosen:
         done: dict[Any, Any] = {}
@@ -189,14 +186,14 @@ def check_contracts(
     quick: bool = False,
     progress: Callable[[str], object] = lambda _: None,
 ) -> list[ContractCheck]:
-    """Run the checks of `run_contract_checks`, then those on misbehaving models, as one list.
+    """Run the contract checks of several implementations, on the linear model and on misbehaving models.
 
     Args:
-        rows: implementations.
-        norms: only these; empty for all.
-        parameters: in place of the fast test values, or None.
-        quick: skip the misbehaving models.
-        progress: called with the name of each implementation before it is checked.
+        rows: the implementations.
+        norms: norms to check; empty for all.
+        parameters: canonical parameters that replace the fast test values, or None.
+        quick: whether to skip the misbehaving models.
+        progress: called with the name of each implementation before its checks.
     """
     checks: list[ContractCheck] = []
     for row in rows:
@@ -214,7 +211,7 @@ def check_contracts(
 
 
 def norms_of(attack: Any) -> list[Norm]:
-    """Return the norms in which the contract of an attack can be checked."""
+    """Return the norms for which the contract of an attack can be checked."""
     return [norm for norm in resolve_implementation(attack).classes if norm in DUAL]  # type: ignore[misc]
 
 
@@ -228,17 +225,17 @@ def run_contract_check(
     epsilon: float | None = None,
     done: dict[Any, Any] | None = None,
 ) -> ContractCheck:
-    """Run one contract check of `PROMISES`; errors as for `run_contract_checks`.
+    """Run one contract check. It raises the same errors as `run_contract_checks`.
 
     Args:
         attack: an implementation, its name, or a user's attack.
-        norm: one of its norms; linf, l2 or l1 without a `case`.
-        name: name of the check.
-        parameters: canonical parameters that replace the quick ones.
-        case: a model and its images; None for the linear one. If the least perturbations are not known, no check about
-            the optimum is possible, and a fixed-budget attack needs an epsilon.
-        epsilon: radius of a fixed-budget attack, or None for twice the least perturbation.
-        done: cache of runs, for checks that share the attack, norm, case and epsilon.
+        norm: a norm that the attack supports. Without a `case`, it must be linf, l2 or l1.
+        name: name of the check, one of `PROMISES`.
+        parameters: canonical parameters that replace the fast test values.
+        case: a model and its images, or None for the linear model. If the case has no least perturbations, the checks
+            about the optimum are impossible, and a fixed-budget attack needs an epsilon.
+        epsilon: radius of a fixed-budget attack, or None for twice the largest least perturbation.
+        done: cache of runs, shared by checks that have the same attack, norm, case and epsilon.
     """
     row = resolve_implementation(attack)
     words = _quick(row) if parameters is None else dict(parameters)
@@ -262,7 +259,6 @@ def run_contract_check(
 
 
 def _quick(row: Implementation) -> dict[str, Any]:
-    """Return quick parameters: few steps for a fixed-budget attack, more for a search, and defaults for all others."""
     fixed = canonical_attack(row).kind == "fixed-budget"
     words = {name: value for name, value in _MOST.items() if accepts_parameter(row, name) and name != "restarts"}
     return words | ({"steps": _STEPS} if fixed and "steps" in words else {})
@@ -274,7 +270,7 @@ def _runs(trial: _CheckSetup) -> tuple[State, str]:
 
 
 def _keeps_the_rules(trial: _CheckSetup) -> tuple[State, str]:
-    """Check that images are finite, in the ball and in [0, 1], in the order of the inputs, and the model unchanged."""
+    """Check that examples are finite, in the ball, in [0, 1] and in order, and that the model is unchanged."""
     kinds = [kind for each in trial.run().violations for kind in each if kind in OF_THE_LIBRARY]
     return ("broken", ", ".join(sorted(set(kinds)))) if kinds else ("kept", "no violation")
 
@@ -292,7 +288,7 @@ def _alone(trial: _CheckSetup) -> tuple[State, str]:
     if trial.row.random or trial.row.universal:
         return (
             "not promised",
-            "it draws random numbers" if trial.row.random else "it looks for one perturbation for all",
+            "it draws random numbers" if trial.row.random else "it searches for one perturbation for all images",
         )
     together = trial.run()
     single = [trial.watched(None, slice(place, place + 1)).result for place in range(len(trial.case.labels))]
@@ -306,13 +302,12 @@ def _alone(trial: _CheckSetup) -> tuple[State, str]:
     margin = _margin(torch.where(fooled[0][:, None], together.adv_logits, alone))
     missed = int((flipped & (margin > _ROUNDING * _margin(together.logits))).sum())
     kept = change <= _ALONE and not missed
-    detail = f"distances differ by {change:.2%} at most, success on {int(flipped.sum())} of {len(both)} images"
-    detail += f", {missed} of these away from the boundary" if flipped.any() else ""
-    return ("kept" if kept else "broken"), f"alone or in a batch, {detail}"
+    detail = f"distances differ by at most {change:.2%}, success on {int(flipped.sum())} of {len(both)} images"
+    detail += f" ({missed} of these are away from the decision boundary)" if flipped.any() else ""
+    return ("kept" if kept else "broken"), f"for an image alone and in a batch, {detail}"
 
 
 def _margin(logits: Tensor) -> Tensor:
-    """Return, per image, the largest logit minus the second largest."""
     highest = logits.topk(2, dim=1).values
     return highest[:, 0] - highest[:, 1]
 
@@ -322,12 +317,12 @@ def _budget(trial: _CheckSetup) -> tuple[State, str]:
     spent = int((result.forwards + result.backwards).max())
     crashed = any("crashed" in kinds for kinds in result.violations)
     return ("broken" if crashed or spent > BUDGET else "kept"), f"at most {spent} of {BUDGET} queries" + (
-        "; crashed at the end of the budget" if crashed else ""
+        "; the library crashed when the budget was used up" if crashed else ""
     )
 
 
 def _honest_count(trial: _CheckSetup) -> tuple[State, str]:
-    """Check that every pass of each call is counted: for a batch, for one image, and within a query budget."""
+    """Check that davylamp counts every pass: for a batch, for one image, and with a query budget."""
     whole = trial.watched()
     alone, limited = trial.watched(None, slice(0, 1)), trial.watched(max_queries=BUDGET)
     runs = [(whole, "forward"), (whole, "backward"), (alone, "forward"), (alone, "backward"), (limited, "forward")]
@@ -344,26 +339,26 @@ def _honest_count(trial: _CheckSetup) -> tuple[State, str]:
 
 
 def _restores(trial: _CheckSetup) -> tuple[State, str]:
-    """Check that the global state is restored. An attack may use the global random generators, but not seed them."""
+    """Check that the global state is restored, and that the attack does not seed the global generators."""
     first, later = trial.watched(), trial.watched(None, slice(0, 1))
     changed = dict.fromkeys(name for run in (first, later) for call in run.calls for name in call.changed)
     if not any("warning filters" in call.changed for call in later.calls):
         changed.pop("warning filters", None)  # by a module that the first call imported, once
     if changed:
-        return "broken", f"it changed {', '.join(changed)} (davylamp puts the process back)"
-    return "kept", "switches of torch and NumPy, seeds, warning filters and the working folder are as they were"
+        return "broken", f"it changed {', '.join(changed)} (davylamp restores this after each call)"
+    return "kept", "settings of torch and NumPy, seeds, warning filters and the working folder are unchanged"
 
 
 def _nothing_impossible(trial: _CheckSetup) -> tuple[State, str]:
-    """Check that no success is impossible and no distance is below the least perturbation."""
+    """Check that no attack succeeds below the least perturbation, and that no distance is smaller than it."""
     least = trial.least
     if trial.bound:
         impossible = trial.run(times=0.9 * float(least.min() / least.max()))
         count = int(impossible.success.sum())
-        return ("broken" if count else "kept"), f"{count} successes at 0.9 times the least perturbation"
+        return ("broken" if count else "kept"), f"{count} images fooled at 0.9 times the least perturbation"
     result = trial.run()
     nearer = int((result.distance[result.success] < least[result.success] * (1 - _TOLERANCE)).sum())
-    return ("broken" if nearer else "kept"), f"{nearer} examples nearer than the least perturbation"
+    return ("broken" if nearer else "kept"), f"{nearer} examples with a distance below the least perturbation"
 
 
 def _finds_it(trial: _CheckSetup) -> tuple[State, str]:
@@ -373,10 +368,10 @@ def _finds_it(trial: _CheckSetup) -> tuple[State, str]:
         count = sum(int(result.success.sum()) for result in each)
         return (
             "kept" if count == len(least) else "weak"
-        ), f"{count} of {len(least)} at 1.1 times the least perturbation"
+        ), f"{count} of {len(least)} images fooled at 1.1 times the least perturbation"
     result = trial.run()
     ratio = float((result.distance / least)[result.success].max()) if result.success.all() else float("inf")
-    return ("kept" if ratio <= _NEAR else "weak"), f"{ratio:.3g} times the least perturbation at most"
+    return ("kept" if ratio <= _NEAR else "weak"), f"distances of at most {ratio:.3g} times the least perturbation"
 
 
 def _aims(trial: _CheckSetup) -> tuple[State, str]:
@@ -387,11 +382,11 @@ def _aims(trial: _CheckSetup) -> tuple[State, str]:
     hit = result.adv_logits.argmax(1)[result.success] == targets[result.success]
     wrong = int((~hit).sum())
     state: State = "broken" if wrong else "kept" if result.success.any() else "weak"
-    return state, f"{int(result.success.sum())} of {len(targets)} images taken for their target class"
+    return state, f"{int(result.success.sum())} of {len(targets)} images classified as their target class"
 
 
 def _parameters(trial: _CheckSetup) -> tuple[State, str]:
-    """Check that every declared parameter can be passed, with its default or, without one, with some other value."""
+    """Check that the attack accepts each declared parameter, with its default value if it has one."""
     defaults = library_defaults(trial.row, trial.norm)
     given = {}
     for name in accepted_parameters(trial.row):
@@ -405,14 +400,13 @@ def _parameters(trial: _CheckSetup) -> tuple[State, str]:
     given = {name: value for name, value in given.items() if value is not None}
     complaint = _complaint(trial, given)
     if complaint is None:
-        return "kept", f"{len(given) + len(trial.words)} parameters given"
+        return "kept", f"{len(given) + len(trial.words)} parameters accepted"
     each = {name: _complaint(trial, {name: value}) for name, value in given.items()}
     reasons = "; ".join(f"{name}: {reason}" for name, reason in each.items() if reason) or f"all together: {complaint}"
     return "broken", reasons[:200]
 
 
 def _complaint(trial: _CheckSetup, given: Mapping[str, Any]) -> str | None:
-    """Return why the attack does not run with these parameters; None if it does."""
     try:
         result = trial.run(**given)
     except DavylampError as error:
@@ -421,7 +415,6 @@ def _complaint(trial: _CheckSetup, given: Mapping[str, Any]) -> str | None:
 
 
 def _some_value(trial: _CheckSetup, name: str) -> Any:
-    """Return a value for a parameter without a default; None if no value can be chosen."""
     if name == "step_size":
         return 0.1 * (trial.radius or 2 * float(trial.least.max()))
     parameter = _parameter(trial, name)

@@ -1,4 +1,4 @@
-"""A linear model with closed-form least perturbations, used by the contract checks."""
+"""A linear model for the contract checks, whose least perturbations have a closed form."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -13,7 +13,7 @@ DUAL = {"linf": 1, "l2": 2, "l1": float("inf")}
 
 
 class ContractCase(NamedTuple):
-    """A model with images (n, C, H, W) that it classifies correctly and, by norm, each image's least perturbation."""
+    """A model, images (n, C, H, W) that it classifies correctly, and the least perturbation of each image, by norm."""
 
     module: nn.Module
     inputs: Tensor
@@ -32,9 +32,9 @@ class ContractCase(NamedTuple):
 
 
 def make_linear_case() -> ContractCase:
-    """Build a case with four classes on images of 3 x 8 x 8, far from the bounds of [0, 1].
+    """Build a linear case with four classes. Its images of 3 x 8 x 8 are far from the bounds of [0, 1].
 
-    The weights are large so that the cross-entropy depends on the nearest other class instead of the mean of all three.
+    The weights are large, so the cross-entropy depends mostly on the nearest other class.
     """
     generator = torch.Generator().manual_seed(1)
     layer = nn.Linear(192, 4)
@@ -45,9 +45,9 @@ def make_linear_case() -> ContractCase:
 
 
 def make_coarse_case() -> ContractCase:
-    """Build a case for attacks that move in 8-bit grey levels. Least linf perturbations are five to twenty levels.
+    """Build a case for attacks that move in 8-bit grey levels. The least linf perturbations are five to twenty levels.
 
-    Few components have nonzero weights, so that a random search among whole levels finds an example.
+    Few components have nonzero weights, so that a random search over grey levels finds an example.
     """
     generator = torch.Generator().manual_seed(1)
     layer = nn.Linear(192, 4)
@@ -59,7 +59,7 @@ def make_coarse_case() -> ContractCase:
 
 
 def _case(layer: nn.Linear, inputs: Tensor) -> ContractCase:
-    """Build a case from a linear layer and images, with their labels and least perturbations.
+    """Build a case from a linear layer and images, and compute the labels and least perturbations.
 
     The least perturbation to class k is (z_y - z_k) / |w_y - w_k|, with the dual norm of the weights.
     """

@@ -1,8 +1,8 @@
 """Runs implementations on deliberately misbehaving models, and checks for false success and false robustness.
 
-Every model is small, on images of 3 x 16 x 16, with a truth known by construction. An implementation conforms if every
-image that it reports as fooled or robust is so according to that truth. All other images must be reported as invalid or
-with an error.
+Every model is small, takes images of 3 x 16 x 16, and has known true logits. An implementation passes if every image
+that it reports as fooled or robust is so according to the true logits. It must report every other image as invalid,
+or raise an error.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ _DUAL = {"linf": 1.0, "l2": 2.0, "l1": float("inf")}
 
 
 class MisbehavingModel(NamedTuple):
-    """A misbehaving model as an attack sees it, and its true logits for each image."""
+    """A misbehaving model as an attack sees it, and a function that returns the true logits of images."""
 
     module: nn.Module
     truth: Callable[[Tensor], Tensor]
@@ -53,7 +53,7 @@ class MisbehavingModel(NamedTuple):
 class FalseResult(NamedTuple):
     """Result of one implementation on one misbehaving model.
 
-    `complaint` describes the false report ("" without one); `outcome` counts the reported results.
+    `complaint` describes a false report, and is "" if the report is true. `outcome` counts the reported results.
     """
 
     implementation: str
@@ -64,7 +64,7 @@ class FalseResult(NamedTuple):
 
 
 class _Function(nn.Module):
-    """A function of images as a module, with a linear layer for attacks that look at layers."""
+    """A module that computes a function of the base model. It keeps a linear layer, for attacks that read layers."""
 
     def __init__(self, base: nn.Module, function: Callable[[nn.Module, Tensor], Tensor]):
         super().__init__()
@@ -84,7 +84,7 @@ class MisbehavingSetup(NamedTuple):
 
 
 def make_setting() -> MisbehavingSetup:
-    """Build the setup, identically at each call. The least perturbation of a linear model has a closed form."""
+    """Build the setup, with the same weights and images at each call. The radii follow from a closed form."""
     generator = torch.Generator().manual_seed(1)
     layer = nn.Linear(3 * SIDE * SIDE, CLASSES)
     layer.weight.data = 50 * torch.randn(layer.weight.shape, generator=generator)
@@ -187,13 +187,13 @@ def run_misbehaving_model_checks(
 
     Args:
         rows: implementations or their names, or None for all that can run.
-        plants: names of `PLANTS`, or None for all.
+        plants: names of misbehaving models (`PLANTS`), or None for all.
         every_norm: whether to use all norms of an implementation instead of its first.
         norms: restrict to these norms, or None for no restriction.
-        parameters: canonical parameters that replace the quick ones, for the implementations that accept them.
+        parameters: canonical parameters that replace the fast test values, for the implementations that accept them.
 
     Yields:
-        One `FalseResult` for each implementation, norm and model, as soon as it is known.
+        A `FalseResult` for each implementation, norm and model, as soon as it is known.
 
     Raises:
         UnknownName: if there is no such implementation.
@@ -236,7 +236,7 @@ def _run(
     threat_model: ThreatModel,
     words: Mapping[str, Any],
 ) -> AttackResult | DavylampError:
-    """Return the result, or the error if a library crashed or a model cannot be attacked. Both are valid reports."""
+    """Run the attack. An error is a valid report if a library crashed or the model cannot be attacked."""
     logits = setting.base(setting.inputs)  # passed in, because the random model could not be attacked without
     classifier = Classifier(module, num_classes=CLASSES)
     try:
@@ -254,7 +254,7 @@ def _judge(
     planted: MisbehavingModel,
     setting: MisbehavingSetup,
 ) -> str:
-    """Return a description of the false report; "" if the report is true."""
+    """Describe the false report; "" if the report is true."""
     with torch.no_grad():
         says, rounded = planted.truth(result.adv_inputs), planted.truth(quantise(result.adv_inputs))
     wrong = (says.argmax(1) != setting.labels) & torch.isfinite(says).all(1)

@@ -1,4 +1,4 @@
-"""An independent query counter inside a model, which counts every query, whatever way an attack calls the model."""
+"""Counts every query inside the model itself, independently of davylamp's own count and of how the attack calls it."""
 
 import copy
 from typing import Any
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class QueryTally:
-    """Counts of images passed forward and gradients passed back. Copies of the model share the counts."""
+    """Number of images passed forward and of gradients passed back. Copies of the model share one count."""
 
     def __init__(self) -> None:
         self.forwards = self.backwards = 0
@@ -17,26 +17,26 @@ class QueryTally:
         return self
 
     def take(self) -> tuple[int, int]:
-        """Return the forward and backward passes since the last call."""
+        """Return the numbers of forward and backward passes since the last call."""
         taken = self.forwards, self.backwards
         self.forwards = self.backwards = 0
         return taken
 
     def note_input(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
-        """Count a forward pass. This is a hook of the first layer."""
+        """Count a forward pass. This is a forward pre-hook of the first layer."""
         del module
         self.forwards += len(arguments[0])
 
     def pass_output(self, module: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> Tensor:
-        """Count backward passes. This is a hook of the last layer, which returns its output unchanged."""
+        """Count backward passes. This is a forward hook of the last layer and returns the output unchanged."""
         del module, arguments
         return _Identity.apply(output, self)
 
 
 def with_tally(module: nn.Module, tally: QueryTally) -> nn.Module:
-    """Return a copy of a model that counts in its first and last layers, because every full pass uses both.
+    """Return a copy of a model that counts its passes in its first and last layers.
 
-    The layers are counted even if an attack unwraps or copies the model, unless it copies the bare weights.
+    The count is complete even if an attack unwraps or copies the model, unless it copies only the weights.
     """
     module = copy.deepcopy(module)
     layers = [layer for layer in module.modules() if next(layer.parameters(recurse=False), None) is not None]
@@ -46,7 +46,7 @@ def with_tally(module: nn.Module, tally: QueryTally) -> nn.Module:
 
 
 class _Identity(torch.autograd.Function):
-    """Identity on logits and gradients that counts the gradients."""
+    """Returns logits and gradients unchanged, and counts the gradients."""
 
     generate_vmap_rule = True
 

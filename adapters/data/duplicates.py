@@ -7,10 +7,10 @@ from torch import Tensor
 
 
 def first_occurrence(inputs: Tensor) -> list[int]:
-    """Return, for each image, the index of the first image that is equal to it, which may be the image itself.
+    """Return, for each image, the index of the first image with the same pixels, which may be the image itself.
 
     Args:
-        inputs: shape (N, ...).
+        inputs: images, shape (N, ...).
     """
     places: dict[bytes, int] = {}
     images = inputs.detach().cpu().contiguous().flatten(1).view(torch.uint8).numpy()
@@ -18,7 +18,7 @@ def first_occurrence(inputs: Tensor) -> list[int]:
 
 
 def duplicate_warning(inputs: Tensor, labels: Tensor) -> list[str]:
-    """Return a warning if images repeat, with the number of repeated images whose labels differ.
+    """Return a warning if some images are duplicates, with the number of duplicates whose labels differ.
 
     Args:
         inputs: shape (N, C, H, W).
@@ -34,7 +34,7 @@ def duplicate_warning(inputs: Tensor, labels: Tensor) -> list[str]:
 
 
 def note_fewer(name: str, images: int, limit: int | None) -> list[str]:
-    """Return a warning if data have fewer images than requested.
+    """Return a warning if a data set has fewer images than requested.
 
     Args:
         name: name of the data.

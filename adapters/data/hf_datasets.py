@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face Hub or of a folder: Parquet or Arrow files with columns for images and classes."""
+"""Data sets of the Hugging Face Hub, or a local folder of the same form: Parquet or Arrow files with image columns."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -19,15 +19,13 @@ _IMAGES = ("image", "img")
 
 
 class _DataFile(NamedTuple):
-    """A data file, with its time and size, by which a replaced file is detected."""
+    """A data file with its modification time and size, which reveal whether the file was replaced."""
 
     path: Path
     stamp: tuple[int, int]
 
 
 class _Columns(NamedTuple):
-    """Names of the image and label columns, and the names of the classes, if the file has them."""
-
     image: str
     label: str
     names: tuple[str, ...]
@@ -38,18 +36,18 @@ def list_hub_set(
 ) -> list[ImageFile]:
     """List the images of "hf:ORG/NAME[@REVISION][:[CONFIG/]SPLIT]" or "hf:./FOLDER[:SPLIT]".
 
-    With a limit they are interleaved by class, else in the order of the files. A folder has the layout of the hub's
-    Parquet files, or that of the package datasets (`to_parquet`, `save_to_disk`).
+    The images are interleaved by class if there is a `limit`, and otherwise in the order of the files. A folder has the
+    layout of the hub's Parquet files, or that of the package datasets (`to_parquet`, `save_to_disk`).
 
     Args:
-        name: name of the data; without a split, the test split.
+        name: name of the data. Without a split, the test split is used.
         limit: largest number of images.
         classes: number of classes of the model, see `list_folder`.
         names: names of the model's classes, if known, see `list_folder`.
         strict: see `list_folder`.
 
     Raises:
-        Unavailable: if it is missing or damaged. The message contains the download command.
+        Unavailable: if the data set is missing or damaged. The message contains the download command.
         InvalidInput: if there are several splits and the name contains none, or the data have no images with classes.
     """
     files = [_DataFile(path, (path.stat().st_mtime_ns, path.stat().st_size)) for path in _files_of(name)]
@@ -77,7 +75,6 @@ def list_hub_set(
 
 
 def _files_of(name: str) -> list[Path]:
-    """Return the files of the split given by a name, in their order."""
     rest = name.removeprefix(PREFIX)
     place, _, part = (rest, "", "") if ":" not in rest or expand_path(rest).is_dir() else rest.rpartition(":")
     folder = expand_path(place)
@@ -90,10 +87,7 @@ def _files_of(name: str) -> list[Path]:
 
 
 def _columns_of(file: _DataFile) -> _Columns:
-    """Return the image and label columns.
-
-    They follow from the description by the package datasets, or from their names.
-    """
+    """Return the image and label columns, identified by the metadata of the package datasets or by their names."""
     with _opened(file.path) as opened:
         schema = opened.schema_arrow if file.path.suffix == ".parquet" else opened[0].schema
     said = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
@@ -111,7 +105,7 @@ def _columns_of(file: _DataFile) -> _Columns:
 
 
 def _choose_column(names: Sequence[str], of_its_kind: Sequence[str], usual: Sequence[str]) -> str:
-    """Return the only column of a kind, otherwise the one with a usual name; "" if there is no such column."""
+    """Return the only column of a kind, or else the column with a usual name. "" if there is none."""
     if len(of_its_kind) == 1:
         return of_its_kind[0]
     return next((name for name in usual if name in (of_its_kind or names)), "")
@@ -120,9 +114,9 @@ def _choose_column(names: Sequence[str], of_its_kind: Sequence[str], usual: Sequ
 def _indices_of(
     columns: _Columns, labels: Sequence[Any], classes: int | None, names: Sequence[str], *, strict: bool, where: str
 ) -> Callable[[Any], int]:
-    """Return the function from a label in the files to the model's class index.
+    """Return the function that converts a label in the files to the model's class index.
 
-    Class names are used if both have them.
+    Classes are matched by name if both the files and the model name them.
     """
     if not labels:
         raise InvalidInput(f"no labelled images in {where}")
@@ -141,7 +135,6 @@ def _indices_of(
 
 
 def _picture(file: _DataFile, group: int, row: int, column: str) -> bytes:
-    """Return the bytes of an image file inside a data file."""
     value = _read(file, group, column)[row]
     content = value.get("bytes") if isinstance(value, dict) else value
     if not isinstance(content, bytes):
@@ -153,7 +146,7 @@ def _picture(file: _DataFile, group: int, row: int, column: str) -> bytes:
 
 @lru_cache(maxsize=64)
 def _group_sizes(file: _DataFile) -> tuple[int, ...]:
-    """Return the number of rows in each separately read block of a file."""
+    """Return the number of rows of each block that can be read separately."""
     with _opened(file.path) as opened:
         if file.path.suffix == ".parquet":
             return tuple(opened.metadata.row_group(group).num_rows for group in range(opened.num_row_groups))
@@ -162,7 +155,7 @@ def _group_sizes(file: _DataFile) -> tuple[int, ...]:
 
 @lru_cache(maxsize=4)
 def _read(file: _DataFile, group: int, column: str) -> list[Any]:
-    """Return a column of a block as Python objects. The most recent columns are cached."""
+    """Read a column of one block as Python objects. The last four columns are cached."""
     with _opened(file.path) as opened:
         part = opened.read_row_group(group, columns=[column]) if file.path.suffix == ".parquet" else opened[group]
         return part.column(column).to_pylist()
@@ -170,11 +163,7 @@ def _read(file: _DataFile, group: int, column: str) -> list[Any]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    """Open a Parquet file, or the record batches of an Arrow file, which are memory-mapped.
-
-    Raises:
-        Unavailable: if it cannot be read.
-    """
+    """Open a Parquet file, or the memory-mapped record batches of an Arrow file. Raises Unavailable if this fails."""
     import pyarrow as pa
     from pyarrow.parquet import ParquetFile
 

@@ -1,4 +1,4 @@
-"""Local files of Hugging Face Hub data sets, downloaded only on request."""
+"""Local copies of the files of Hugging Face Hub data sets, which are downloaded only on request."""
 
 import json
 import os
@@ -21,16 +21,19 @@ _RECORD = ".davylamp.json"  # which files there are, and which parts are whole
 
 
 def download_split(name: str, place: str, part: str) -> list[Path]:
-    """Return the files of one split of a data set, in their order.
+    """Return the local files of one split of a data set, and download missing files if that is allowed.
 
     Args:
         name: name of the data, for messages.
-        place: "ORG/NAME" or "ORG/NAME@REVISION". Without a revision, the Parquet files that the hub generates.
+        place: "ORG/NAME" or "ORG/NAME@REVISION". Without a revision, the Parquet files that the hub generates are used.
         part: "SPLIT", "CONFIG/SPLIT", or "" for the test split.
+
+    Returns:
+        The files in their order.
 
     Raises:
         MissingLibrary: if a download is needed and huggingface_hub is not installed.
-        Unavailable: if the files are missing and downloads are not allowed; the message states their size.
+        Unavailable: if the files are missing and downloads are not allowed. The message states the size of the files.
         InvalidInput: if the name or the split is wrong.
     """
     repository, _, revision = place.partition("@")
@@ -77,7 +80,6 @@ def _list(name: str, repository: str, revision: str, folder: Path) -> dict[str, 
 
 
 def _fetch(name: str, repository: str, revision: str, folder: Path, sizes: Mapping[str, int]) -> None:
-    """Download missing files of a repository into a folder."""
     amount = f"{sum(sizes.values()) / 1e6:.1f} MB"
     if not download_allowed():
         raise Unavailable(
@@ -100,7 +102,6 @@ def _fetch(name: str, repository: str, revision: str, folder: Path, sizes: Mappi
 
 
 def _hub_endpoint() -> str | None:
-    """Hugging Face endpoint from HF_ENDPOINT, or None for the public hub."""
     return os.environ.get("HF_ENDPOINT") or None
 
 

@@ -1,4 +1,4 @@
-"""Image files of a folder with their labels. Each real file occurs once, with the model's class index."""
+"""Lists the image files of a folder with their labels. A file that several links lead to occurs once."""
 
 import csv
 import os
@@ -17,7 +17,7 @@ _IMAGENET = 1000
 
 
 class ImageFile(NamedTuple):
-    """An image file: its name within the data, path and label, and a reader if it is inside a data file."""
+    """An image file with its name, path and label. `content` reads an image that is inside a data file."""
 
     name: str
     path: Path
@@ -31,16 +31,16 @@ def list_folder(
     """List the images of a folder, interleaved by class.
 
     Args:
-        root: folder with a folder for each class, or a `labels.csv`.
-        classes: number of classes of the model, if known. For ImageNet's 1000, a folder named by a WordNet id gets the
-            class of its id, even if other classes are missing.
-        names: names of the model's classes, if known. Folder names, and labels in `labels.csv`, are looked up in them.
-        strict: whether a folder with a different name is an error. If false, `names` are used only if they contain all
-            folders.
+        root: folder with a folder for each class, or with a `labels.csv`.
+        classes: number of classes of the model, if known. If it is 1000, a folder that is named by a WordNet id gets
+            ImageNet's class for this id, even if other classes are missing.
+        names: names of the model's classes, if known. Folder names, and labels in `labels.csv`, are matched with them.
+        strict: whether a folder whose name is not in `names` is an error. If false, `names` are used only if they
+            contain all folder names.
 
     Raises:
         Unavailable: if there is no such folder or it cannot be read.
-        InvalidInput: if it holds no labelled images, or one image in two classes.
+        InvalidInput: if the folder has no labelled images, or has one image in two classes.
     """
     if not root.is_dir():
         raise Unavailable(f"no such folder: {root} (expected a folder of images)")
@@ -55,7 +55,7 @@ def list_folder(
 
 
 def has_wordnet_ids(items: Sequence[ImageFile]) -> bool:
-    """Whether images are in folders named by WordNet ids, whose indices depend on the model's number of classes."""
+    """Whether the folders are named by WordNet ids, so that class indices depend on the model's number of classes."""
     return any(_WORDNET_ID.fullmatch(item.name.partition("/")[0]) for item in items)
 
 
@@ -69,7 +69,7 @@ def interleave_classes(items: Iterable[ImageFile]) -> list[ImageFile]:
 
 
 def _list_classes(root: Path, classes: int | None, names: Sequence[str], *, strict: bool) -> list[ImageFile]:
-    """List images like torchvision's ImageFolder, but skip hidden folders and keep the index of an empty class."""
+    """List images like torchvision's ImageFolder, but skip hidden folders. An empty class folder keeps its index."""
     try:
         folders = sorted(path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
     except OSError as error:
@@ -94,14 +94,14 @@ def class_indices(
 
     Args:
         classes_there: names of the data's classes, in their order.
-        classes: number of classes of the model, if known; for 1000, WordNet ids are looked up.
-        names: names of the model's classes, if known. They are used only if they contain all names of the data's
-            classes.
-        strict: whether a name that is not among `names` is an error.
+        classes: number of classes of the model, if known. WordNet ids are used if it is 1000.
+        names: names of the model's classes, if known. They are used only if they contain the names of all classes of
+            the data.
+        strict: whether a class name that is not in `names` is an error.
         where: name of the data, for errors.
 
     Raises:
-        InvalidInput: if the model has no such class.
+        InvalidInput: if the model does not have one of the classes.
     """
     indices = {name: index for index, name in enumerate(names)}
     unnamed = [name for name in classes_there if name not in indices]
@@ -115,7 +115,7 @@ def class_indices(
 
 
 def _check_depth(items: list[ImageFile], root: Path) -> None:
-    """Raise InvalidInput if the class folders are one level deeper, because all images would get class 0."""
+    """Raise InvalidInput if the class folders are one level deeper, since all images would then get class 0."""
     deeper: dict[str, set[str]] = {}
     for item in items:
         first, *rest = item.name.split("/")
@@ -127,7 +127,7 @@ def _check_depth(items: list[ImageFile], root: Path) -> None:
 
 
 def _walk(folder: Path) -> list[tuple[Path, str]]:
-    """Return the image files below a folder with their real paths. A folder that several links lead to is read once."""
+    """List the image files below a folder with their real paths. A folder that several links lead to is read once."""
     paths, seen = [], set()
     for parent, folders, files in os.walk(folder, followlinks=True):
         here = os.path.realpath(parent)
@@ -142,7 +142,7 @@ def _walk(folder: Path) -> list[tuple[Path, str]]:
 
 
 def _imagenet_classes(folders: Sequence[str], root: str) -> dict[str, int]:
-    """Return the class of each folder named by a WordNet id; empty if there are no such folders, or all 1000."""
+    """Return the class of each folder named by a WordNet id. Empty without such folders, or with all 1000."""
     others = [name for name in folders if not _WORDNET_ID.fullmatch(name)]
     if len(others) == len(folders):
         return {}

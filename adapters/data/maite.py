@@ -1,6 +1,7 @@
-"""Adapters between davylamp and MAITE's protocols of image classification, for models and data sets.
+"""Converts models and data sets between davylamp and MAITE's protocols for image classification.
 
-Version 0.10 (MIT). The protocols are structural, so MAITE is not imported: any object with their attributes conforms.
+The protocols are those of MAITE 0.10 (MIT). They are structural, so MAITE is not imported, and any object that has
+the required attributes can be used.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ from .datasets import Data
 
 
 class MaiteModule(nn.Module):
-    """A MAITE model as a module. It receives a batch as a list of images, on the CPU if it is not differentiable."""
+    """A MAITE model as a module. The model gets a batch as a list of images, on the CPU if it is not differentiable."""
 
     def __init__(self, model: Any, gradients: bool):
         super().__init__()
@@ -34,7 +35,7 @@ class MaiteModule(nn.Module):
 
 
 class MaiteModel:
-    """A classifier as a MAITE model: maps images (C, H, W) in [0, 1] to the classifier's outputs (K,), on the CPU."""
+    """A classifier as a MAITE model, which maps images (C, H, W) in [0, 1] to outputs (K,) on the CPU."""
 
     def __init__(self, classifier: Classifier):
         self.classifier = classifier
@@ -47,7 +48,7 @@ class MaiteModel:
 
 
 class MaiteDataset:
-    """Labelled images as a MAITE data set: (image in [0, 1], one-hot label, {"id": name}) at each place."""
+    """Labelled images as a MAITE data set, whose items are (image in [0, 1], one-hot label, {"id": name})."""
 
     def __init__(self, data: Data, num_classes: int, name: str):
         self.data, self.metadata = data, {"id": name}
@@ -64,14 +65,15 @@ def from_maite(thing: Any, *, gradients: bool | None = None, **options: Any) -> 
     """Convert a MAITE model to a `Classifier`, or a MAITE data set to `Data`.
 
     Args:
-        thing: MAITE model or data set. Images of a data set must be in [0, 1] or 8-bit. The class is the unique largest
-            entry of each target.
-        gradients: whether the model's outputs are differentiable; None to assume so for a `torch.nn.Module`.
-        **options: options of `Classifier`; `mean=[0] * 3, std=[1 / 255] * 3` for a model that expects images in [0,
-            255].
+        thing: MAITE model or data set. Images of a data set must be in [0, 1] or 8-bit. The class of an image is the
+            largest entry of its target, which must be unique.
+        gradients: whether the model's outputs are differentiable. If None, they are for a `torch.nn.Module`.
+        **options: options of `Classifier`, such as `mean=[0] * 3, std=[1 / 255] * 3` for a model that expects images in
+            [0, 255].
 
     Raises:
-        DavylampError: if it is neither, the data set fails, or its images are not labelled images of one size.
+        DavylampError: if `thing` is neither a model nor a data set, if the data set fails, or if its items are not
+            labelled images of one size.
     """
     identity = getattr(thing, "metadata", None)
     if not isinstance(identity, Mapping) or "id" not in identity:
@@ -98,7 +100,7 @@ def _label(target: np.ndarray, place: int, name: str) -> int:
     """Return the class with the largest entry in a target of shape (K,).
 
     Raises:
-        InvalidInput: if it has a different shape, or no unique largest entry, as with zeros or NaN.
+        InvalidInput: if the target has a different shape, contains NaN, or has no unique largest entry.
     """
     wanted = f"a target of shape (classes,) of each image in {name}, one-hot or probabilities"
     if target.ndim != 1 or not len(target) or target.dtype.kind not in "biuf":
@@ -115,11 +117,11 @@ def to_maite(thing: Classifier | Data, *, num_classes: int | None = None, name: 
 
     Args:
         thing: a `Classifier`, or labelled images.
-        num_classes: length of the data's one-hot labels, or None for the largest label plus one.
-        name: the data set's "id".
+        num_classes: length of the one-hot labels of a data set, or None for the largest label plus one.
+        name: "id" in the metadata of the data set.
 
     Raises:
-        InvalidInput: if the data have no images, or labels outside the classes.
+        InvalidInput: if the data have no images, or a label is not below `num_classes`.
     """
     if isinstance(thing, Classifier):
         return MaiteModel(thing)

@@ -1,4 +1,4 @@
-"""Iterates over images in blocks, and identifies image files without decoding them."""
+"""Iterates over images in blocks, and computes a hash of image files without decoding them."""
 
 from collections.abc import Iterator
 from hashlib import sha256
@@ -8,10 +8,10 @@ from .datasets import Data, list_files, load_data_for, load_prepared, preparatio
 
 
 def iter_batches(classifier: Classifier, name: str, limit: int | None, size: int) -> Iterator[Data]:
-    """Iterate `load_data_for` in blocks; images of folders are read block by block.
+    """Iterate over the images of `load_data_for` in blocks. Image folders are read block by block.
 
     Raises:
-        DavylampError: as `load_data`.
+        DavylampError: as for `load_data`.
     """
     wanted = preparation_for_data(classifier, name)
     listed = list_files(name, limit, wanted)
@@ -31,12 +31,13 @@ def split_data(data: Data, size: int) -> Iterator[Data]:
 
 
 def describe_files(classifier: Classifier, name: str, limit: int | None) -> tuple[str, int]:
-    """Return a hash of the names and sizes of image files, without reading them, and their number.
+    """Return a hash that identifies the images, and the number of images.
 
-    Images from other sources are read, and their pixels are hashed.
+    For image files, the hash covers their names, sizes and labels, so that no file is opened. For other data, it covers
+    the pixels and labels.
 
     Raises:
-        DavylampError: as `load_data`.
+        DavylampError: as for `load_data`.
     """
     listed = list_files(name, limit, preparation_for_data(classifier, name))
     if listed is None:

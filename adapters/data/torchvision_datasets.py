@@ -26,8 +26,8 @@ class PublishedSet(NamedTuple):
     Args:
         kind: torchvision's class.
         split: arguments of torchvision's class that select the split.
-        files: files and folders that must exist.
-        megabytes: size of the download.
+        files: files and folders that must exist for the data set to be read.
+        megabytes: size of the download in MB.
     """
 
     kind: str
@@ -53,15 +53,15 @@ PUBLISHED = {
 
 
 def read_published(name: str, limit: int | None) -> tuple[Tensor, Tensor]:
-    """Read images (N, C, H, W), float32 in [0, 1], and labels (N,) of "torchvision:cifar10[:FOLDER]".
+    """Load images (N, C, H, W), float32 in [0, 1], and labels (N,) of "torchvision:cifar10[:FOLDER]".
 
     Args:
-        name: name of the data; the default folder is torch's, `TORCH_HOME/datasets`.
-        limit: largest number of images, the first ones.
+        name: name of the data. The default folder is torch's, `TORCH_HOME/datasets`.
+        limit: largest number of images. The first ones are loaded.
 
     Raises:
         UnknownName: if there is no such data set.
-        Unavailable: if it is missing or damaged. The message contains the download command.
+        Unavailable: if the data set is missing or damaged. The message contains the download command.
     """
     word, _, folder = name.removeprefix(PREFIX).partition(":")
     if word not in PUBLISHED:
@@ -89,7 +89,7 @@ def download_allowed() -> bool:
 
 
 def _open(kind: Any, published: PublishedSet, root: Path, name: str) -> Any:
-    """Open the data set. torchvision verifies checksums if it has them."""
+    """Open the data set, whose checksums torchvision verifies if it has them."""
     if not download_allowed():
         return kind(root, **published.split)
     try:

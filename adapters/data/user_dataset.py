@@ -1,4 +1,4 @@
-"""A user's data: a function in a Python file that returns labelled images."""
+"""Loads images and labels from a function in a user's Python file."""
 
 import inspect
 from collections.abc import Mapping
@@ -18,17 +18,17 @@ _WANTED = "images and labels (N of each), perhaps with names, or a dataset of su
 
 
 def read_data_file(name: str, limit: int | None) -> tuple[Tensor, Tensor, list[str]]:
-    """Call a function in "path/to/file.py:load" and return images (N, C, H, W) in [0, 1], labels (N,) and names.
+    """Call the function "path/to/file.py:load" and return images (N, C, H, W) in [0, 1], labels (N,) and names.
 
     The function is called without arguments, or with `limit=` if it accepts that. It may return tensors or arrays
-    (uint8, or floats in [0, 1]; NCHW or NHWC), or a dataset of (image, label), from which only the needed images are
-    read.
+    (uint8, or floats in [0, 1]; NCHW or NHWC). It may also return a dataset of (image, label), from which only the
+    needed images are read.
 
     Raises:
         Unavailable: if there is no such file.
-        UnknownName: if it has no such function.
-        ModelFailed: if the file or the function fails.
-        InvalidInput: if it returns any other value.
+        UnknownName: if the file has no such function.
+        ModelFailed: if the file or the function raises an error.
+        InvalidInput: if the function returns any other value.
     """
     path, function = split_file_name(name)
     with load_user_object(path, function, "a data function") as (load, _):

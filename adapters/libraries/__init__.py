@@ -1,7 +1,7 @@
 """The attack libraries: one package for each, and libraries that other packages provide through an entry point.
 
-An unusable library definition is skipped with a reason, without affecting the others. The catalogue validates the
-definitions; `catalogue.lookup.LIBRARIES` has the libraries in use.
+A library whose definition is invalid is skipped, and the reason is kept. `catalogue.lookup.LIBRARIES` contains the
+libraries in use.
 """
 
 from dataclasses import replace
@@ -19,7 +19,7 @@ ENTRY_POINTS = "davylamp.libraries"
 
 
 def collect_libraries() -> tuple[dict[str, Library], dict[str, str]]:
-    """Return the built-in libraries and those of other packages by name, and the refused ones with the reasons."""
+    """Return the built-in libraries and those of other packages by name, and the rejected ones with the reasons."""
     known = {
         module.LIBRARY.name: module.LIBRARY
         for module in (
@@ -39,7 +39,7 @@ def collect_libraries() -> tuple[dict[str, Library], dict[str, str]]:
         try:
             library = _load(point)
             if library.name in known:
-                raise ValueError(f"there is a library {library.name} already")
+                raise ValueError(f"the name {library.name} is already taken")
         except Exception as error:
             why = error if isinstance(error, DavylampError) else f"{type(error).__name__}: {error}"
             refused[point.name] = " ".join(str(why).split())[:300]

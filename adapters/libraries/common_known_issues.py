@@ -1,4 +1,4 @@
-"""Known issues that several libraries share."""
+"""Known issues that occur in several libraries."""
 
 from collections.abc import Mapping
 
@@ -9,29 +9,29 @@ COMMON: Mapping[str, KnownIssue] = {
         "adds an absolute epsilon to the norm of a mean-reduced gradient, so confident images take shorter steps",
         ("l2", "l1"),
     ),
-    "l1-one-pixel": KnownIssue("its l1 steps move one pixel only, so the budget is not used", ("l1",)),
+    "l1-one-pixel": KnownIssue("moves only one pixel in each l1 step, so the radius is not used up", ("l1",)),
     "confidence-ignored": KnownIssue("uses the confidence in the loss but ignores it when selecting the result"),
-    "small-difference": KnownIssue("its default numerical step vanishes in float32"),
+    "small-difference": KnownIssue("uses a default finite-difference step that vanishes in float32"),
     "radius-uniform": KnownIssue(
-        "the radius of the random start is uniform, so most starts are near the image", ("l2",)
+        "draws the distance of its random start uniformly, so most starts are near the image", ("l2",)
     ),
     "nan-momentum": KnownIssue("a zero gradient turns the momentum into NaN, so the image never moves again"),
     "every-class": KnownIssue(
         "computes the gradient of every class in every step, so it is very slow with 1000 classes"
     ),
     "short-of-the-boundary": KnownIssue(
-        "aims at the boundary itself, so it stalls if rounding leaves it short, and the image is never fooled",
+        "aims exactly at the boundary, so it never fools an image if rounding makes it stop just before the boundary",
         ("l2", "l1"),
     ),
     "on-the-boundary": KnownIssue(
-        "ends within rounding of the boundary, so some images no longer fool when classified in a different batch size"
+        "ends so near the boundary that some examples fail when they are classified in a batch of a different size"
     ),
     "rounds-continue": KnownIssue(
-        "a round of the binary search starts at the end of the previous round instead of at the image"
+        "starts each round of the binary search at the end of the previous round instead of at the image"
     ),
     "last-step-unseen": KnownIssue(
         "never evaluates its last iterate, so n steps have the effect of n - 1, and a single step has none"
     ),
-    "distance-discarded": KnownIssue("discards a result farther than its epsilon and returns the input"),
+    "distance-discarded": KnownIssue("returns the input if its result is farther away than epsilon"),
     "last-row-and-column": KnownIssue("its squares never reach the last row and the last column of an image"),
 }

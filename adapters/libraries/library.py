@@ -1,4 +1,4 @@
-"""Definition of an attack library. All library-specific behaviour follows from it."""
+"""Definition of an attack library, which determines all library-specific behaviour."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from ..attack import Attack, Implementation
 
 
 class KnownIssue(NamedTuple):
-    """A known issue of a library's algorithm: its description and the norms that it concerns (empty for all)."""
+    """A known issue of a library's algorithm: its description, and the norms that it concerns (empty for all norms)."""
 
     text: str
     norms: tuple[str, ...] = ()
@@ -21,27 +21,30 @@ class KnownIssue(NamedTuple):
 class Library:
     """Definition of an attack library: names, implementations and driver.
 
-    A separate package provides one through an entry point of the group "davylamp.libraries" that names a `Library`. The
-    module of the definition is imported with davylamp, so it should import nothing heavy; the driver and the
-    classes are loaded when an attack runs.
+    Another package provides a library through an entry point of the group "davylamp.libraries" that names a `Library`
+    object. The module with the definition is imported together with davylamp, so it should not import the library
+    itself. The driver and the classes are imported when an attack runs.
 
     Args:
-        name: first half of the names of its implementations, "foolbox" in "foolbox:pgd": letters, digits, "-", "_".
-        module: importable module, "foolbox"; it also determines whether the library is installed.
-        distribution: installed package, "adversarial-robustness-toolbox"; its version is stored with every result.
-        attacks: its implementations; their `library` is this name.
+        name: first half of the names of its implementations, such as "foolbox" in "foolbox:pgd". It may contain
+            letters, digits, "-" and "_".
+        module: importable module, such as "foolbox". The library counts as installed if the module can be imported.
+        distribution: name of the installed package, such as "adversarial-robustness-toolbox". The version of this
+            package is stored with every result.
+        attacks: the implementations, whose `library` must be this name.
         driver: "module:function", called as `driver(attack_class, model, inputs, labels, threat_model, targets=None,
-            **kwargs)` for each batch and returning the adversarial images, see `docs/add-a-library.md`.
-        package: base of a leading dot in `driver`, `classes` and `within`: `__name__` of the definition's package.
-        extra: extra of davylamp that installs the library; if empty, it is installed by `pip install DISTRIBUTION`.
-        command: install command, if neither of these installs it.
-        introduces: canonical attacks of its implementations that davylamp's catalogue does not have.
-        findings: known issues by id, which its implementations may name, in addition to the common ones.
-        preload: modules that workers import once before they start.
-        refuses: "module:function", called as `refuses(row, setting)` before anything is computed. Returns why the
-            library cannot run in that setting, phrased to follow the implementation's name; "" if it can. If empty,
-            there are no such restrictions.
-        provider: distribution that provides this definition, if it comes from an entry point.
+            **kwargs)` for each batch. It returns the adversarial images, see `docs/add-a-library.md`.
+        package: the package to which a leading dot in `driver`, `classes` and `within` refers, usually `__name__` of
+            the definition's package.
+        extra: the extra of davylamp that installs the library. If empty, `pip install DISTRIBUTION` installs it.
+        command: install command, if neither of these installs the library.
+        introduces: canonical attacks that the implementations need and davylamp's catalogue does not have.
+        findings: known issues by id, in addition to the common ones. The implementations refer to them by id.
+        preload: modules that are imported once, before worker processes start.
+        refuses: "module:function", called as `refuses(row, setting)` before anything is computed. It returns why the
+            library cannot run in that setting, as a text that follows the implementation's name, or "" if it can. If
+            empty, there are no such restrictions.
+        provider: package that provides this definition, if it comes from an entry point.
 
     Raises:
         InvalidInput: if the name could be mistaken for a file or an attack, or an implementation belongs to a different
@@ -71,7 +74,7 @@ class Library:
 
     @property
     def is_installed(self) -> bool:
-        """Whether the library can be imported. This is checked without importing it."""
+        """Whether the library can be imported. The check does not import it."""
         try:
             return find_spec(self.module) is not None
         except (ImportError, ValueError):  # a parent package is missing, or its module has no spec
@@ -79,7 +82,10 @@ class Library:
 
     @property
     def version(self) -> str:
-        """Installed version, with that of the package that provides the definition; "" if it is not installed."""
+        """Installed version, or "" if the library is not installed.
+
+        If another package provides the definition, its version is included.
+        """
         known = _version_of(self.distribution)
         if not self.provider or self.provider == self.distribution:
             return known
@@ -94,7 +100,7 @@ def _version_of(distribution: str) -> str:
 
 
 def absolute_path(path: str, library: Library) -> str:
-    """Return the path `module:name` with a leading dot resolved from the package of the library's definition."""
+    """Resolve a leading dot in the path `module:name`, which refers to the package of the library's definition."""
     module, _, name = path.partition(":")
     if not module.startswith("."):
         return path

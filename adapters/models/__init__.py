@@ -1,1 +1,1 @@
-"""Classifiers: their outputs, their identity, and the sources from which they are loaded."""
+"""Classifiers: loading, output formats, identity, defences and detectors."""

@@ -1,4 +1,4 @@
-"""Finds the innermost models of a classifier: itself, or those inside a defence, a detector or an ensemble."""
+"""Finds the innermost models of a classifier that consists of a defence, a detector or an ensemble."""
 
 from itertools import chain
 
@@ -21,7 +21,7 @@ def is_float32_in_torch(classifier: Classifier) -> bool:
 
 
 def _is_in_torch(classifier: Classifier) -> bool:
-    """Whether a model has weights in torch. A server or ONNX Runtime has none."""
+    """Whether a model has weights in torch. Models on a server or in ONNX Runtime have none."""
     of_process: bool | None = getattr(classifier, "in_torch", None)
     held = chain(classifier.model.parameters(), classifier.model.buffers())
     return any(each.is_floating_point() and each.numel() for each in held) if of_process is None else of_process

@@ -1,4 +1,4 @@
-"""The model wrapper: turns any `torch.nn.Module` that classifies images into a model for all libraries."""
+"""Wraps any `torch.nn.Module` that classifies images as a model that every attack library can use."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -25,39 +25,40 @@ Interpolation = Literal["bilinear", "bicubic"]
 class Classifier(nn.Module):
     """A model that takes images in [0, 1] and returns float32 logits, always in evaluation mode.
 
-    The input is cast to the model's dtype and device. A library that passes float64 arrays (ART's decision-based
-    attacks under NumPy 2) therefore works on a float32 model, and a half-precision model works everywhere. `train()`
-    has no effect, so no library can switch on dropout or batch statistics.
+    Images are converted to the model's dtype and device. A float32 model therefore works with a library that passes
+    float64 arrays (ART's decision-based attacks under NumPy 2), and a half-precision model works with every library.
+    `train()` has no effect, so no library can switch on dropout or batch statistics.
 
-    The module is used, not copied, and wrapping it changes nothing in it. It is in evaluation mode with no parameter
-    that requires gradients only while it is queried or attacked (`frozen`); afterwards its state is restored.
-    `handed_over_training` tells whether it was passed in training mode.
+    The module is used, not copied. While it is queried or attacked (`frozen`), it is in evaluation mode and none of its
+    parameters requires gradients. Its state is restored afterwards. `handed_over_training` tells whether it was passed
+    in training mode.
 
-    The module runs inside `guard_user_code` and gets its own copy of the images each time, so in-place operations
-    change nothing else. If it fails or returns no logits, a `ModelFailed` names it and, if this can be determined, the
-    input that it expects.
+    The module runs inside `guard_user_code` and gets its own copy of the images each time, so that in-place operations
+    have no side effects. If it fails or returns no logits, a `ModelFailed` error names the module and, if this can be
+    determined, the input that it expects.
 
     Args:
         model: returns logits or probabilities of shape (N, num_classes), or integer labels of shape (N,), for images
-            (N, C, H, W), as a tensor or in a tuple, a dict or an object with `.logits` (see `output_note`).
+            (N, C, H, W). They are a tensor, or in a tuple, a dict or an object with `.logits` (see `output_note`).
         num_classes: number of classes. If None, it is taken from the first output.
-        mean: per channel, subtracted before the model. If None, the model normalises by itself.
-        std: per channel, the divisor after the mean is subtracted. Given together with `mean`.
+        mean: mean per channel, subtracted from the images. If None, the model normalises by itself.
+        std: standard deviation per channel, by which the difference is divided. Required together with `mean`.
         name: name of the model in messages. An evaluation uses the name under which the model is passed.
-        device: device of the model, which is moved there. If None, it stays on its device or devices.
+        device: device to which the model is moved. If None, it stays where it is.
         resize: length to which the shorter side of an image file is resized before the crop. None for no resizing.
         crop: side of the square centre crop of an image file. None for no crop.
         interpolation: interpolation used to resize image files.
         random: whether the model draws random numbers in every forward pass by design. It is then judged on several
             samples (`running.draws`). A random model that is not declared as such is reported as unstable.
-        outputs: "logits", "probabilities" or "labels" (of scores, the largest one gives the label); "logit" or
-            "probability" for one number for class 1 of two classes, (N, 1) or (N,). If None, the model's attribute
-            `outputs` decides, or else the first output.
-        gradients: whether the model can be differentiated. Its attribute `gradients` can be set to False as well.
+        outputs: output format. "logits", "probabilities" or "labels" (the largest score then gives the label). For two
+            classes, "logit" or "probability" for a single number for class 1, (N, 1) or (N,). If None, the model's
+            attribute `outputs` decides, or else the first output.
+        gradients: whether the model can be differentiated. It counts as not differentiable if this argument or the
+            model's attribute `gradients` is False.
 
     Raises:
-        InvalidInput: if only one of `mean` and `std` is given, they are not numbers or differ in length, or a std is
-            not positive.
+        InvalidInput: if only one of `mean` and `std` is given, they are not numbers or differ in length, or a standard
+            deviation is not positive.
         WrongType: if `model` is not a module.
         Unavailable: if torch cannot compute on the device.
     """
@@ -137,7 +138,7 @@ class Classifier(nn.Module):
 
     @property
     def channels(self) -> int | None:
-        """Number of image channels: declared, or from `mean`, or from the first convolution (1 or 3)."""
+        """Number of image channels as declared, from `mean`, or from the first convolution. None if unknown."""
         if self.stated_channels is not None:
             return self.stated_channels
         if self.mean is not None:
@@ -152,11 +153,11 @@ class Classifier(nn.Module):
 
     @property
     def gradients(self) -> bool:
-        """Whether the model can be differentiated, as far as known (`running.access` tests it)."""
+        """Whether the model can be differentiated, as far as is known. `running.access` tests it."""
         return self.answers.gradients
 
     def declare_outputs(self, outputs: Outputs) -> None:
-        """Declare the output format, overriding declaration and detection. Call it before the first query."""
+        """Declare the output format, which replaces an earlier declaration. Call this before the first query."""
         before = self.answers
         self.answers = OutputFormat(self.model, outputs, gradients=self.gradients, classes=before.classes)
         self.answers.handed_on = before.handed_on
@@ -173,23 +174,23 @@ class Classifier(nn.Module):
 
     @property
     def precision_note(self) -> str:
-        """Note on rounding if the model's precision differs from the attacks'; "" if it does not."""
+        """Note on rounding if the model's precision differs from that of the attacks. "" if both are the same."""
         if self.anchor.dtype == torch.float32:
             return ""
         kind = str(self.anchor.dtype).removeprefix("torch.")
         return f"the model computes in {kind}; it is attacked in float32, and its logits are read as float32"
 
     def train(self, mode: bool = True) -> "Classifier":  # noqa: ARG002 - the signature is torch's
-        """Keep everything in evaluation mode, whatever `mode` is, because an evaluation never trains."""
+        """Stay in evaluation mode, whatever `mode` is, because an evaluation never trains."""
         if any(part.training for part in self.modules()):  # checking takes a tenth of the time of setting
             super().train(False)
         return self
 
     @contextmanager
     def frozen(self) -> Iterator["Classifier"]:
-        """Keep the model in evaluation mode without parameters that require gradients, and restore its state on exit.
+        """Keep the model in evaluation mode without trainable parameters, and restore its state on exit.
 
-        Every query does this by itself. A block around many queries avoids repeating it.
+        Every query does this itself. A block around many queries avoids repeating it.
         """
         if self._is_frozen:
             yield self
@@ -204,14 +205,17 @@ class Classifier(nn.Module):
                 self._is_frozen = False
 
     def say_version(self, version: str) -> None:
-        """Add a version to the model identity and to the answer cache of a server. Call it before the first query."""
+        """Declare a version, which becomes part of the model identity and of the key of a server's answer cache.
+
+        Call this before the first query.
+        """
         self.model_version = version
         for part in self.modules():
             if isinstance(getattr(part, "said_version", None), str):
                 vars(part)["said_version"] = version
 
     def freeze(self) -> "Classifier":
-        """Freeze the model permanently. For models loaded by name, which no other code uses."""
+        """Freeze the model permanently. This is for models loaded by name, which no other code uses."""
         self.eval()
         self.requires_grad_(False)
         self._is_frozen = True
@@ -220,10 +224,10 @@ class Classifier(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Compute logits of shape (N, num_classes), float32, for images in [0, 1] of shape (N, C, H, W).
 
-        Probabilities become their logarithm; labels become 1 for the label and 0 for the others.
+        Probabilities are converted to their logarithm. Labels are converted to 1 for the label and 0 for other classes.
 
         Raises:
-            ModelFailed: if the model raises, exits or returns no logits.
+            ModelFailed: if the model raises an error, exits or returns no logits.
             InvalidInput: if the number of channels differs from `mean` and `std`, or the number of classes is unknown.
         """
         if not self._is_frozen:
@@ -256,7 +260,7 @@ class Classifier(nn.Module):
         if self.mean is not None and self.std is not None:
             if inputs.shape[1:2] != self.mean.shape[1:2]:
                 wanted, got = self.mean.shape[1], tuple(inputs.shape)
-                advice = ": give one of each for grey images" if inputs.shape[1:2] == (1,) else ""
+                advice = "; give one value of each for grey images" if inputs.shape[1:2] == (1,) else ""
                 stated = f"its `mean` and `std` have {wanted} values{advice}"
                 raise InvalidInput(
                     f"{name}: expected images with {wanted} channels, got images of shape {got}; {stated}"
@@ -270,7 +274,7 @@ class Classifier(nn.Module):
         return self.forward_unnormalised(inputs)
 
     def forward_unnormalised(self, inputs: Tensor) -> Tensor:
-        """Compute logits of images in the module's own range, to which `mean` and `std` have already been applied."""
+        """Compute logits of images that are already normalised with `mean` and `std`."""
         count, name = len(inputs), f"the model {self.name}"
         with self.surroundings, guard_user_code(name):
             output = self.model(inputs)
@@ -287,14 +291,12 @@ class Classifier(nn.Module):
         return logits.detach().to(torch.float32, copy=True)  # some models write every output to the same memory
 
     def _ask_about_noise(self, inputs: Tensor) -> Tensor:
-        """Return the model's output for four noise images of the same shape."""
         noise = torch.rand((4, *inputs.shape[1:]), generator=torch.Generator().manual_seed(0), device="cpu")
         with torch.no_grad(), self.surroundings, guard_user_code(f"the model {self.name}"):
             output = self.model(noise.to(inputs))
         return extract_logits(output, f"the model {self.name}", len(noise), self.num_classes or self.answers.classes)[0]
 
     def _explain(self, failure: ModelFailed, inputs: Tensor) -> str:
-        """Describe the images on which the model failed, and what input it may expect instead."""
         shape = tuple(inputs.shape)
         if shape not in self._hints:
             self._hints[shape] = ""
@@ -305,7 +307,7 @@ class Classifier(nn.Module):
 
     @full_float32()
     def predict_logits(self, inputs: Tensor, batch_size: int = PASS_SIZE) -> Tensor:
-        """Compute logits for any number of images in full float32, `batch_size` at a time, on the device of `inputs`.
+        """Compute logits for any number of images in full float32, in batches, on the device of `inputs`.
 
         The judge always uses the same batch size, so that an image gets the same prediction from every attack.
         """
@@ -313,7 +315,7 @@ class Classifier(nn.Module):
 
     @torch.no_grad()
     def predict_batched(self, inputs: Tensor, batch_size: int = PASS_SIZE) -> Tensor:
-        """Compute logits in batches with torch's current precision settings, as an attack does."""
+        """Compute logits in batches with torch's current precision settings, as during an attack."""
         with self.frozen():
             self.eval()
             chunks = [self(chunk).to(inputs.device) for chunk in inputs.split(batch_size)]
@@ -325,7 +327,7 @@ class Classifier(nn.Module):
         Args:
             inputs: images in [0, 1], shape (N, C, H, W), floating point.
             labels: int64, shape (N,), each in 0..num_classes-1.
-            logits: logits of the inputs, if known. The model is not queried then.
+            logits: logits of the inputs, if they are known. The model is then not queried.
 
         Returns:
             The logits of `inputs`, shape (N, num_classes).

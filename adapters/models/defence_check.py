@@ -1,4 +1,4 @@
-"""Checks the first output of a defence from a file: its range and its number of classes."""
+"""Checks the first output of a user's defence: the range of the images, and the number of classes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,16 +10,16 @@ from .clamp import describe_out_of_range
 
 
 class DefenceCheck:
-    """Check of a user's defence, which must preserve the range of the images and the number of classes.
+    """Check that a user's defence preserves the range of the images and the number of classes.
 
     Only the first output is checked, so later queries cost nothing extra.
 
     Args:
         classifier: the undefended model.
         function: name of the defence, for messages.
-        keeps_classes: whether the number of classes must stay the same. False for a defence with a class for detected
-            images.
-        is_random: whether it draws random numbers. Its noise may leave the range.
+        keeps_classes: whether the number of classes must stay the same. It may change for a defence that adds a class
+            for detected images.
+        is_random: whether the defence draws random numbers. Noise may then leave the range.
     """
 
     def __init__(self, classifier: nn.Module, function: str, *, keeps_classes: bool, is_random: bool):
@@ -29,14 +29,14 @@ class DefenceCheck:
         self._looked = False
 
     def check_first_output(self, ask: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
-        """Compute logits of the defended model, (N, K), and note values outside [0, 1] that reach the model.
+        """Compute logits of the defended model, (N, K), and record whether its images leave [0, 1].
 
         Args:
-            ask: function that queries the defended model.
+            ask: queries the defended model.
             inputs: images, (N, C, H, W).
 
         Raises:
-            InvalidInput: if the number of classes changes.
+            InvalidInput: if the defence changes the number of classes.
         """
         if self._looked:
             return ask(inputs)

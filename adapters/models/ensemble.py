@@ -1,4 +1,4 @@
-"""Several models as one: the mean of their logits."""
+"""Combines several models into one that returns the mean of their logits."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from .classifier import Classifier
 
 
 class MeanLogits(nn.Module):
-    """The mean of the logits of several classifiers, with equal weights (Dong et al. 2018, eq. 9)."""
+    """Model that returns the unweighted mean of several classifiers' logits (Dong et al. 2018, eq. 9)."""
 
     def __init__(self, members: Sequence[Classifier]):
         super().__init__()
@@ -25,7 +25,7 @@ class MeanLogits(nn.Module):
 def mean_logit_ensemble(members: Sequence[Classifier]) -> Classifier:
     """Build a classifier that returns the mean of several classifiers' logits.
 
-    A single classifier is returned unchanged. One query of the ensemble is one query of each member.
+    A single classifier is returned unchanged. One query of the ensemble costs one query of each member.
 
     Args:
         members: classifiers that take the same images and have the same classes in the same order.
@@ -48,5 +48,5 @@ def members_of(classifier: Classifier) -> list[Classifier]:
 
 
 def ensemble_name(names: Sequence[str]) -> str:
-    """Return the joint name of several models: "demo:a + demo:b"."""
+    """Return the joint name of several models, such as "demo:a + demo:b"."""
     return " + ".join(names)

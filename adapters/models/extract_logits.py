@@ -1,4 +1,4 @@
-"""Extracts logits from a model's output, or explains why it cannot."""
+"""Extracts logits from a model's output, or explains why this is impossible."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -19,27 +19,31 @@ _BATCHES = (2, 16)  # batch sizes to try on a model that fails on one image
 _SECONDS = 2.0  # time for finding out what a failing model expects
 _FEW = 0.05  # proportion of correct predictions that counts as almost none, for any number of classes
 _BY_CHANCE = 0.05  # significance level
-OF_ONE_LOGIT = "declare one logit for two classes as outputs logit, one probability as outputs probability"
+OF_ONE_LOGIT = "declare outputs logit or outputs probability if this is one number for two classes"
 
 
 def extract_logits(
     output: Any, name: str, count: int, classes: int | None = None, *, first: bool = False
 ) -> tuple[Tensor, str]:
-    """Return the logits in a model's output, and how they were chosen ("" for a plain tensor).
+    """Find the logits in a model's output.
 
-    These are `.logits` of a dataclass, a named tuple or a ModelOutput; `["logits"]` (or `out`, `output`) of a dict, or
-    its only tensor; or the only tensor of a tuple or list that could be logits, else its first tensor.
+    They are `.logits` of a dataclass, a named tuple or a ModelOutput. In a dict, they are the entry "logits", "out" or
+    "output", or the only tensor. In a tuple or list, they are the only tensor that could be logits, or else the first
+    tensor.
 
     Args:
         output: output of the model.
         name: name of the model, for messages.
         count: number of images in the query.
         classes: number of classes, if known.
-        first: whether the model is declared to return labels, or one number for two classes; then the first tensor of a
-            tuple is used.
+        first: whether to use the first tensor of a tuple, because the model is declared to return labels or one number
+            for two classes.
+
+    Returns:
+        The logits, and a note on how they were found, which is "" for a plain tensor.
 
     Raises:
-        ModelFailed: if there is no tensor, or more than one without a name.
+        ModelFailed: if there is no tensor, or there are several without a name.
     """
     if isinstance(output, Tensor):
         return output, ""
@@ -65,7 +69,7 @@ def extract_logits(
 def _place_of_logits(tensors: dict[int, Tensor], kind: str, name: str, count: int, classes: int | None) -> int:
     """Return the position of the only tensor that can be the logits.
 
-    If several can be, it is the one with `classes` columns; if none can be, 0.
+    If there are several, the one with `classes` columns is chosen. If there is none, the first tensor is.
     """
     likely = [
         place
@@ -78,8 +82,8 @@ def _place_of_logits(tensors: dict[int, Tensor], kind: str, name: str, count: in
         known = "" if classes or len(set(shapes)) == 1 else "; or give the module the attribute num_classes"
         raise ModelFailed(
             f"{name}: expected one tensor that could be the logits, got a {kind} with {len(likely)}: "
-            f"{', '.join(map(str, shapes))}; return the logits alone, by a wrapper with model(x)[{likely[-1]}] or "
-            f"whichever they are{known}"
+            f"{', '.join(map(str, shapes))}; return the logits alone, with a wrapper such as model(x)[{likely[-1]}]"
+            f"{known}"
         )
     taken = (fitting if len(likely) > 1 else [*likely, *tensors])[0]
     before = next((each for place, each in tensors.items() if place < taken and _may_be_one_logit(each, count)), None)
@@ -121,16 +125,15 @@ def check_logits(logits: Tensor, count: int, classes: int | None, name: str) -> 
 
 
 def _advice_on_shape(output: Tensor, count: int) -> str:
-    """Return advice on outputs with a shape that some models are known to return."""
+    """Return advice for outputs with a shape that some models are known to return."""
     if output.shape in ((count,), (count, 1)):
-        return f"; {OF_ONE_LOGIT}, labels as outputs labels"
+        return f"; {OF_ONE_LOGIT}, or outputs labels if these are labels"
     if output.ndim > 2 and len(output) == count and output.shape[1:].numel() == output.shape[1]:
         return "; return outputs.flatten(1)"
     return ""
 
 
 def _describe_numbers(output: Tensor) -> str:
-    """Describe outputs that are not floating point, with advice."""
     dtype = str(output.dtype)
     if output.is_complex() or output.dtype == torch.bool:
         return f"{dtype.removeprefix('torch.')} ({dtype})"
@@ -140,20 +143,20 @@ def _describe_numbers(output: Tensor) -> str:
 
 
 def failure_depends_on_images(failure: ModelFailed) -> bool:
-    """Whether a model may have failed because of its images, and not because of its process or the machine.
+    """Whether a model may have failed because of the images, rather than its process or the machine.
 
-    A model that forks, fills the disk or exits would do so on any images.
+    Forking, filling the disk or exiting would happen for any images.
     """
     return not isinstance(failure.__cause__, _OF_NO_IMAGE) and "memory" not in str(failure)
 
 
 @torch.no_grad()
 def explain_failure(ask: Callable[[Tensor], object], inputs: Tensor) -> str:
-    """Describe the input that the model seems to expect instead; "" if that is not found within two seconds.
+    """Describe the input that a failing model seems to expect. "" if this is not found within two seconds.
 
     Args:
-        ask: function that queries the model and raises ModelFailed if it fails.
-        inputs: the images (N, C, H, W) on which it failed.
+        ask: queries the model, and raises ModelFailed if the model fails.
+        inputs: the images (N, C, H, W) on which the model failed.
     """
     _, channels, height, width = inputs.shape
     end = time.monotonic() + _SECONDS
@@ -174,15 +177,15 @@ def explain_failure(ask: Callable[[Tensor], object], inputs: Tensor) -> str:
 
 
 def _explain_count(ask: Callable[[Tensor], object], inputs: Tensor) -> str:
-    """Return an explanation if the model fails because of the number of images in a call; otherwise ""."""
+    """Explain a failure that is caused by the number of images in a query. "" for other failures."""
     count = len(inputs)
     if count > 1 and _answers(ask, inputs[:1].clone()):
         if _answers(ask, inputs[:1].repeat(count, 1, 1, 1)):
             return "it fails on some images only"
-        return "it takes one image at a time; make it take batches"
+        return "it accepts only one image at a time; make it accept batches"
     if count == 1 and any(_answers(ask, inputs.repeat(more, 1, 1, 1)) for more in _BATCHES):
         return (
-            "it does not take single images, but davylamp also queries single images: make it take any number of images"
+            "it does not accept a single image; make it accept any number, because davylamp also queries single images"
         )
     return ""
 
@@ -196,17 +199,17 @@ def _answers(ask: Callable[[Tensor], object], inputs: Tensor) -> bool:
 
 
 def explain_accuracy(logits: Tensor, labels: Tensor) -> str | None:
-    """Explain why a classifier is at or below chance accuracy, as a sentence; None if it is above.
+    """Explain in a sentence why the accuracy of a classifier is at or below chance. None if it is above.
 
     Args:
         logits: logits of clean images, shape (N, K).
-        labels: shape (N,).
+        labels: labels of these images, shape (N,).
     """
     return explain_predictions(logits.argmax(1).cpu(), labels.cpu(), logits.shape[1])
 
 
 def explain_predictions(predicted: Tensor, labels: Tensor, classes: int) -> str | None:
-    """Explain low accuracy from predictions, shape (N,), among `classes` classes; None if it is above chance."""
+    """Explain why predictions, shape (N,), among `classes` classes are at or below chance. None if they are above."""
     hit = predicted == labels
     count, right = len(labels), int(hit.sum())
     low, high = proportion_interval(right, count, 1 - 2 * _BY_CHANCE)

@@ -1,4 +1,4 @@
-"""Folds batch normalisation into the preceding convolution: the same function, with less to compute."""
+"""Folds batch normalisation into the preceding convolution, which computes the same function with less work."""
 
 from contextlib import suppress
 from typing import Any
@@ -16,17 +16,17 @@ _TOLERANCE = 1e-3  # relative to the largest logit; correct folding changes logi
 
 @torch.no_grad()
 def fold_batch_norms(classifier: Classifier, side: int) -> int:
-    """Fold, in place, each `BatchNorm2d` that follows a `Conv2d` into this convolution.
+    """Fold, in place, each `BatchNorm2d` that follows a `Conv2d` into that convolution.
 
-    Normalisation with fixed statistics and the preceding convolution are one affine map. One layer takes less time and
-    memory, above all for gradients (`tools/speed/models.py`). The layers are found by running the model once. Its
-    logits are compared before and after; if they differ, nothing is folded, because a model may use a convolution's
-    output elsewhere, or compute its weights. The normalisation layer is replaced by its remaining operations, usually
-    `nn.Identity`, so the output at that place stays the same.
+    A convolution and the normalisation after it, with fixed statistics, are one affine map. A single layer takes less
+    time and memory, above all for gradients (`tools/speed/models.py`). The pairs of layers are found by running the
+    model once. If the logits differ after folding, nothing is folded, because the model uses the convolution's output
+    elsewhere or computes its weights. Each folded normalisation is replaced by its remaining operations, usually
+    `nn.Identity`.
 
     Args:
         classifier: the model to change. Its `digest_model` stays the same.
-        side: side of an image that the model takes.
+        side: side of the images that the model takes.
 
     Returns:
         The number of folded layers.
@@ -58,7 +58,7 @@ def fold_batch_norms(classifier: Classifier, side: int) -> int:
 
 
 def _find_pairs(classifier: Classifier, probe: Tensor) -> tuple[list[tuple[nn.Conv2d, nn.BatchNorm2d]], Tensor]:
-    """Return pairs of a convolution and the normalisation of its output, if both run once, and the probe's logits."""
+    """Return pairs of a convolution and the normalisation after it, which both run once, and the logits of `probe`."""
     # Keyed by the output's id; the output is stored so that its id is not reused. Its version reveals in-place changes.
     made: dict[int, tuple[nn.Conv2d, Tensor, int]] = {}
     runs: dict[nn.Module, int] = {}
@@ -87,7 +87,7 @@ def _candidates(classifier: Classifier) -> list[nn.Module]:
 
 
 def _takes_part(layer: nn.Module) -> bool:
-    """Whether a layer is a convolution, or plain batch normalisation with fixed statistics, in float32."""
+    """Whether a layer is a float32 convolution, or a plain float32 batch normalisation with fixed statistics."""
     if isinstance(layer, nn.Conv2d):
         weight = dict(layer.named_parameters(recurse=False)).get("weight")  # missing if it is computed
         return weight is not None and weight.dtype == torch.float32
@@ -96,7 +96,7 @@ def _takes_part(layer: nn.Module) -> bool:
 
 
 def _fold(convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
-    """Replace the weight and bias of a convolution by those of convolution and normalisation together.
+    """Replace the weight and bias of a convolution by those of the convolution and normalisation together.
 
     They are computed in double precision.
     """
@@ -111,16 +111,15 @@ def _fold(convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
 
 
 def _doubled(tensor: Tensor | None) -> Tensor | None:
-    """Convert to double precision on the CPU, because not every device supports it."""
+    """Convert to double precision on the CPU, because some devices do not support it."""
     return None if tensor is None else tensor.detach().cpu().double()
 
 
 def _rest(norm: Any) -> nn.Module:
-    """Return the remaining operations of a folded layer."""
+    """Return the operations of a normalisation layer that remain after folding."""
     rest = nn.Sequential(norm.drop, norm.act) if type(norm).__name__ == _WITH_ACTIVATION else nn.Identity()
     return rest.eval()
 
 
 def _parents(model: nn.Module) -> dict[nn.Module, tuple[nn.Module, str]]:
-    """Map each layer to its parent module and its name there."""
     return {layer: (parent, name) for parent in model.modules() for name, layer in parent.named_children()}

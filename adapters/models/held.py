@@ -1,4 +1,4 @@
-"""State that a model uses in addition to its tensors: attributes, lists, globals, classes, and torch's functions."""
+"""Records and restores the state of a model that is not in its tensors, such as attributes, globals and classes."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,12 +24,12 @@ _DEPTH, _MOST = 4, 1000  # depth of nested lists, and largest number of elements
 
 
 class Held:
-    """Recorded contents of a module, class, list or dictionary, restored if they have changed.
+    """Recorded contents of a module, class, list or dictionary, which can be restored.
 
     Args:
         owner: the object whose attributes or elements are recorded.
         skip: names to ignore.
-        only: the only names to record. None for all.
+        only: the only names to record, or None for all.
     """
 
     def __init__(self, owner: Any, skip: frozenset[Any] = frozenset(), *, only: Iterable[str] | None = None):
@@ -37,7 +37,10 @@ class Held:
         self._before = self._now()
 
     def moved(self) -> dict[Any, Any]:
-        """Return the current values that differ, by name; for a list, the whole list under None."""
+        """Return the values that have changed since they were recorded, by name.
+
+        If a list has changed, the whole list is returned under the name None.
+        """
         before, whole = self._before, self._only is None and not isinstance(self._owner, list)
         now = _dictionary(self._owner) if whole else self._now()
         if len(now) == len(before) and all(map(is_, now.values(), before.values())):
@@ -55,11 +58,11 @@ class Held:
         }
 
     def leave(self, differing: Mapping[Any, Any]) -> None:
-        """Ignore values that have changed again since `differing` was recorded: the model changes them itself."""
+        """Ignore values that have changed again since `differing`, because the model itself changes them."""
         self._skip |= {name for name, value in self.moved().items() if not _alike(value, differing.get(name, _ABSENT))}
 
     def put_back(self) -> bool:
-        """Restore changed values, and return whether there were any."""
+        """Restore changed values, and return whether any had changed."""
         differing = self.moved()
         self.put(
             {name: [*self._before.values()] if name is None else self._before.get(name, _ABSENT) for name in differing}
@@ -67,7 +70,7 @@ class Held:
         return bool(differing)
 
     def put(self, values: Mapping[Any, Any]) -> None:
-        """Replace the current values by these, which have the format of `moved`."""
+        """Set values that have the format of `moved`."""
         owner = self._owner
         for name, value in values.items():
             if isinstance(owner, list):
@@ -87,13 +90,13 @@ class Held:
 
 
 class _Codes:
-    """Recorded code of functions, which can change while the function objects stay the same."""
+    """Recorded code of functions, which can change even if the function objects stay the same."""
 
     def __init__(self, functions: Iterable[FunctionType]):
         self._before = [(each, each.__code__, each.__defaults__, each.__kwdefaults__) for each in functions]
 
     def put_back(self) -> bool:
-        """Restore changed code, and return whether there was any."""
+        """Restore changed code, and return whether any had changed."""
         changed = False
         for each, code, defaults, named in self._before:
             if each.__code__ is not code or each.__defaults__ is not defaults or each.__kwdefaults__ is not named:
@@ -118,10 +121,11 @@ def hidden_in(model: nn.Module) -> tuple[list[nn.Module], list[Tensor]]:
 
 
 def held_by(modules: Iterable[nn.Module]) -> list[Held]:
-    """Record the state of layers apart from their tensors, which a model may change itself.
+    """Record the state of layers, other than their tensors, that a model may change itself.
 
-    It consists of their plain attributes, with nested lists and dictionaries; attributes and methods of classes outside
-    torch; and the globals that these use. The contents of other objects are not recorded.
+    The state consists of the layers' plain attributes, including nested lists and dictionaries, of attributes and
+    methods of classes outside torch, and of the globals that these methods use. The contents of other objects are not
+    recorded.
     """
     of_layers = [vars(module) for module in modules if not type(module).__module__.startswith(_OURS)]
     inner = [each for attributes in of_layers for each in _elements(attributes) if isinstance(each, (list, dict))]
@@ -135,7 +139,7 @@ def held_by(modules: Iterable[nn.Module]) -> list[Held]:
 
 
 def torchs_for(modules: Iterable[nn.Module]) -> list[Held | _Codes]:
-    """Record state that no model changes: torch's functions and classes, their code, and global module hooks."""
+    """Record state that no model should change: torch's functions and classes, their code, and global module hooks."""
     kinds = _kinds(modules)
     tables = (table for name, table in vars(of_all_modules).items() if name.startswith("_global_"))
     return [
@@ -148,9 +152,9 @@ def torchs_for(modules: Iterable[nn.Module]) -> list[Held | _Codes]:
 
 @contextmanager
 def naming_replaced() -> Iterator[None]:
-    """If the block fails while tensor functions are replaced, raise Unsupported with their names.
+    """Raise Unsupported if the block fails while functions of torch.Tensor are replaced, and name these functions.
 
-    davylamp's own errors pass unchanged.
+    davylamp's own errors are raised unchanged.
     """
     try:
         yield
@@ -187,7 +191,7 @@ def _is_fixed(kind: type) -> bool:
 
 
 def _elements(attributes: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the lists and dictionaries among a layer's plain attributes, and everything in them and in tuples."""
+    """Yield the containers among a layer's plain attributes, and everything inside them."""
     waiting = [(attributes[name], 0) for name in attributes.keys() - _OF_MODULES]
     while waiting:
         value, depth = waiting.pop()
@@ -201,7 +205,7 @@ def _elements(attributes: Mapping[str, Any]) -> Iterator[Any]:
 
 @cache
 def _globals_of(kind: type) -> list[tuple[dict[str, Any], tuple[str, ...]]]:
-    """Return the globals that the methods of a class use, by name."""
+    """Return the globals that the methods of a class use: each namespace with the names used."""
     names: dict[int, tuple[dict[str, Any], set[str]]] = {}
     for each in _functions_of(kind):
         space, used = names.setdefault(id(each.__globals__), (each.__globals__, set()))
@@ -221,12 +225,12 @@ def _dictionary(owner: Any) -> Any:
 
 
 def _is_part(value: Any) -> bool:
-    """Whether a value in torch is a submodule, a class or data, and not a function."""
+    """Whether a value in torch is a submodule, a class or data, rather than a function."""
     return isinstance(value, (type, ModuleType)) or not callable(value)
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Whether two values are identical, or plain and equal."""
+    """Whether two values are identical, or are equal plain values."""
     if one is other:
         return True
     if type(one) is not type(other):

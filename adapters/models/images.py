@@ -41,7 +41,10 @@ def check_labels(labels: Any, count: int, num_classes: int) -> None:
 
 
 def check_form_of_labels(labels: Any, count: int) -> None:
-    """Raise InvalidInput unless `labels` are `count` integers. Used while the number of classes is unknown."""
+    """Raise InvalidInput unless `labels` are `count` integers.
+
+    This check is used if the number of classes is unknown.
+    """
     if not isinstance(labels, Tensor):
         raise WrongType(f"expected labels as a torch.Tensor, got {type(labels).__name__}")
     if labels.shape != (count,):
@@ -54,8 +57,8 @@ def read_labels(labels: Any, count: int) -> Tensor:
     """Convert the labels of `count` images (a tensor, an array or a list) to a tensor.
 
     Raises:
-        InvalidInput: unless there is a class index for each image. This is a WrongType if `labels` is not an array of
-            numbers.
+        InvalidInput: unless there is a class index for each image.
+        WrongType: if `labels` is not an array of numbers.
     """
     if not isinstance(labels, Tensor):
         try:

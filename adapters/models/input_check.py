@@ -1,4 +1,4 @@
-"""Checks that a model is called with a tensor."""
+"""Checks the tensors with which a model is called."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ _functorch: Any = getattr(torch._C, "_functorch")  # noqa: B009 - the type check
 
 
 def check_model_input(inputs: Any) -> None:
-    """Raise TypeError unless the model input is a tensor, and Unsupported inside a transform of `torch.func`."""
+    """Raise TypeError unless the model input is a tensor, or Unsupported inside a transform of `torch.func`."""
     if isinstance(inputs, np.ndarray):
         raise TypeError(
             "expected a tensor of images for the model, got a NumPy array; convert it with torch.from_numpy"
@@ -23,6 +23,6 @@ def check_model_input(inputs: Any) -> None:
 
 
 def check_counted(tensor: Tensor) -> None:
-    """Raise Unsupported for a tensor inside a transform (grad, vmap, jvp), which hides the number of images."""
+    """Raise Unsupported for a tensor inside a transform of `torch.func`, which hides the number of images."""
     if _functorch.is_functorch_wrapped_tensor(tensor) or _functorch.is_legacy_batchedtensor(tensor):
         raise Unsupported("calls the model in torch.func or vmap, which hide queries; use torch.autograd.grad instead")

@@ -1,6 +1,7 @@
-"""Output format of a model (logits, probabilities or labels), declared or detected, and its conversion to logits.
+"""Output format of a model (logits, probabilities or labels), and its conversion to logits.
 
-A single number for two classes is ambiguous: whether it is a logit or a probability must be declared.
+The format is declared or detected. It must be declared for a model that returns a single number for two classes,
+which may be a logit or a probability.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,14 +23,14 @@ _LEAST = torch.finfo(torch.float32).tiny  # smaller probabilities are raised to 
 
 
 class OutputFormat:
-    """Output format of one model, declared by the user or by the model, or detected from its first output.
+    """Output format of one model, declared by the user or by the model, or detected from the model's first output.
 
     Args:
         model: the model, which may have attributes `outputs` and `gradients`, and may contain classifiers.
-        stated: the declared format. If None, the model's attribute decides; without one, the first output.
+        stated: the declared format. If None, the model's attribute decides, or else its first output.
         gradients: whether the model is declared differentiable. A model that returns labels never is.
-        classes: number of classes. If None, the model's attribute or its scores decide. For labels, it is the number of
-            classes in the data plus one class for all other labels.
+        classes: number of classes. If None, the model's attribute or its scores decide. A model that returns labels has
+            the classes of the data, and one more for all other labels.
 
     Raises:
         InvalidInput: if `stated` is not in `OUTPUTS`.
@@ -63,7 +64,7 @@ class OutputFormat:
         return not self._members or all(member.gradients for member in self._members)
 
     def note_gradients(self, *, there: bool, why: str = "") -> None:
-        """Record whether an output could be differentiated, and the model's error if differentiation failed."""
+        """Record whether differentiating an output succeeded and, if it failed, the model's error."""
         self._differentiable, self.looked, self.no_gradients = there, True, why
 
     @property
@@ -73,7 +74,7 @@ class OutputFormat:
 
     @property
     def declared(self) -> str:
-        """The declared output format, as part of the model identity; "" for logits or if not declared."""
+        """The declared output format, as it enters the model identity. "" for logits or without a declaration."""
         return "" if self.stated in (None, "logits") else self.stated
 
     def detect(self, output: Tensor, again: Callable[[], Tensor]) -> None:
@@ -81,7 +82,7 @@ class OutputFormat:
 
         Args:
             output: output of the model.
-            again: function that queries the model on other images, if the first are too few to decide.
+            again: queries the model on other images, for the case that the first ones are too few to decide.
         """
         inner = {member.outputs for member in self._members}
         if "labels" in inner or (_is_whole(output) and (output.ndim == 1 or output.shape[1:] == (1,))):
@@ -93,7 +94,7 @@ class OutputFormat:
     def read(self, output: Tensor, count: int, classes: int | None, name: str) -> Tensor:
         """Convert the model's output to logits of shape (count, K).
 
-        Probabilities become their logarithm; labels become 1 for the label and 0 for the others.
+        Probabilities are converted to their logarithm. Labels are converted to 1 for the label and 0 for other classes.
 
         Raises:
             ModelFailed: if the output does not have the expected format.
@@ -107,7 +108,7 @@ class OutputFormat:
         return output.float().clamp_min(_LEAST).log() if self.kind == "probabilities" else output
 
     def description(self, name: str, taken: str = "") -> str:
-        """Describe outputs that are not logits. The text follows `taken`, which tells how they were extracted."""
+        """Describe outputs that are not logits, after `taken`, a note on how the outputs were extracted."""
         notes = {
             "labels": "returns labels only (no scores or gradients); only decision-based attacks can be used",
             "probabilities": "returns probabilities. Attacks see their logarithm, whose gradient vanishes where the "
@@ -120,7 +121,7 @@ class OutputFormat:
 
     @property
     def has_other_class(self) -> bool:
-        """Whether the last class stands for all labels beyond the known ones."""
+        """Whether the last class stands for all labels that are not among the known classes."""
         members = any(member.has_other_class for member in self._members)
         return self.outputs == "labels" and (members if self._members else self.classes is None)
 
@@ -130,7 +131,7 @@ class OutputFormat:
             self.expect_classes(int(labels.max()) + 1)
 
     def expect_classes(self, least: int) -> None:
-        """Record a minimum number of classes. It is used if a model that returns labels does not declare the number."""
+        """Record a minimum number of classes, for a model that returns labels and does not declare the number."""
         self._least = max(self._least, least)
         for member in self._members:
             member.expect_classes(least)
@@ -153,7 +154,7 @@ class OutputFormat:
             )
 
     def _of_one_number(self, output: Tensor, count: int, classes: int | None, name: str) -> Tensor:
-        """Convert one logit or probability of class 1 to two logits, (count, 2), with the same probabilities."""
+        """Convert one logit or probability of class 1 to two logits, (count, 2), that give the same probabilities."""
         if output.shape not in ((count,), (count, 1)) or classes not in (None, 2):
             wanted = f"one {self.kind} for 2 classes as declared, of shape ({count},) or ({count}, 1)"
             got = f"{tuple(output.shape)}{'' if classes in (None, 2) else f' for {classes} classes'}"

@@ -1,4 +1,4 @@
-"""Restores a module's state: after library calls, after freezing, and after an evaluation."""
+"""Restores the state of a module after library calls, after freezing, and after an evaluation."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -20,15 +20,15 @@ _TABLES = tuple(name for name, value in vars(nn.Module()).items() if isinstance(
 
 
 class StateGuard:
-    """Recorded state of a model, compared and restored after library calls.
+    """Recorded state of a model, which is compared and restored after library calls.
 
-    It covers, for every module: its class, mode, an assigned `forward`, hooks, and which parameters, buffers and
-    submodules it has; for every tensor among them, or among the module's attributes and lists there: its values, dtype
-    and whether it requires gradients; and the other state that the model computes with (see `held_by`). Changes that
-    the model makes itself when it is queried, such as a count of calls, are allowed.
+    The state covers, for every module, its class, mode, hooks, an assigned `forward`, and which parameters, buffers and
+    submodules it has. It covers the values, dtype and `requires_grad` of these tensors, and of tensors in attributes
+    and lists. It also covers other state that affects the outputs (see `held_by`). Changes that the model itself makes
+    when it is queried, such as counting its calls, are permitted.
 
     Args:
-        model: the guarded model. Nothing else may change it in the meantime.
+        model: the guarded model, which nothing else may change in the meantime.
     """
 
     def __init__(self, model: nn.Module):
@@ -43,14 +43,14 @@ class StateGuard:
 
     @property
     def is_due(self) -> bool:
-        """Whether enough time has passed since the last check for the cost of a check to be negligible."""
+        """Whether enough time has passed since the last check that another check costs little in comparison."""
         return time.perf_counter() - self._last > _PATIENCE * self._cost
 
     def restore(self, ask: Callable[[], Tensor]) -> bool:
-        """Restore everything that has changed, and return whether anything had.
+        """Restore everything that an attack has changed, and return whether anything had changed.
 
-        Changes that the model makes itself do not count: `ask` is called once to detect them. An attribute that does
-        not affect the outputs, such as a list filled by a hook, keeps its new value.
+        `ask` is called once to recognise the changes that the model itself makes, which do not count. An attribute that
+        does not affect the outputs, such as a list that a hook fills, keeps its new value.
 
         Args:
             ask: a forward pass of the model.
@@ -66,7 +66,7 @@ class StateGuard:
         return changed
 
     def restore_silently(self) -> None:
-        """Restore everything that has changed, without querying the model to distinguish the reasons."""
+        """Restore everything that has changed, including the model's own changes, without querying the model."""
         self._restore_modules(plain=True)
         self._restore_tensors()
 
@@ -95,7 +95,7 @@ class StateGuard:
 
 
 class _Module:
-    """Structure of one module, stored in objects that no library can access."""
+    """Structure of one module, recorded in objects that no library can access."""
 
     def __init__(self, module: nn.Module):
         self.module, self.kind, self.training = module, type(module), module.training
@@ -115,7 +115,7 @@ class _Module:
         yield from self.plain.values()
 
     def restore(self, *, plain: bool = True) -> bool:
-        """Restore the structure (and tensors in `plain` attributes), and return whether it had changed."""
+        """Restore the structure, and tensors in attributes if `plain`. Return whether anything had changed."""
         now, changed = self.module.__dict__, type(self.module) is not self.kind
         if changed:
             self.module.__class__ = self.kind
@@ -139,7 +139,7 @@ class _Module:
 
 
 class _TensorRef:
-    """Reference to one tensor's values, and its gradient. The values are not copied."""
+    """Reference to one tensor and to its gradient. The values are not copied."""
 
     def __init__(self, tensor: Tensor):
         self.tensor, self.storage = tensor, tensor.data
@@ -148,7 +148,7 @@ class _TensorRef:
 
     @torch.no_grad()
     def restore(self) -> bool:
-        """Restore everything that has changed, and return whether the change affects the model's computation."""
+        """Restore everything that has changed, and return whether the change affects the model's outputs."""
         tensor, changed = self.tensor, False
         if tensor.is_leaf and tensor.requires_grad is not self.requires_grad:
             tensor.requires_grad_(self.requires_grad)
@@ -165,7 +165,7 @@ class _TensorRef:
 
 
 class _Copy(_TensorRef):
-    """Reference to one tensor and a copy of its values. The values are restored separately."""
+    """Reference to one tensor, and a copy of its values, which are restored separately."""
 
     def __init__(self, tensor: Tensor):
         super().__init__(tensor)
@@ -173,7 +173,6 @@ class _Copy(_TensorRef):
 
     @torch.no_grad()
     def restore_values(self) -> bool:
-        """Restore the values, and return whether they had changed."""
         changed = not _equal(self.tensor.data, self.data)
         if changed:
             self.tensor.data.copy_(self.data)
@@ -185,7 +184,7 @@ def _same(now: Any, before: dict[Any, Any]) -> bool:
 
 
 def _of_other_bits(pairs: Iterable[tuple[int, Tensor, Tensor]]) -> list[int]:
-    """Return the keys of pairs that may differ. All tensors are read together, because each read from a GPU waits."""
+    """Return the keys of pairs whose tensors may differ. All are read together, because each read from a GPU waits."""
     suspects: list[int] = []
     flags: dict[torch.device, list[tuple[int, Tensor]]] = {}
     for key, now, before in pairs:
@@ -201,14 +200,14 @@ def _of_other_bits(pairs: Iterable[tuple[int, Tensor, Tensor]]) -> list[int]:
 
 
 def _equal(a: Tensor, b: Tensor) -> bool:
-    """Compare bit by bit, so that a NaN equals itself."""
+    """Whether tensors are equal bit by bit, so that a NaN equals itself."""
     if torch.equal(a, b):
         return True
     return bool(((a == b) | (a.isnan() & b.isnan())).all()) if a.is_floating_point() or a.is_complex() else False
 
 
 def answers_of(ask: Callable[[], Tensor]) -> Tensor | None:
-    """Return the model's outputs, or None if it fails."""
+    """Return the outputs of a query, or None if it fails."""
     try:
         return ask().detach()
     except ModelFailed:
@@ -224,7 +223,7 @@ def same_answers(one: Tensor | None, other: Tensor | None, rounding: float = 1e-
 
 
 class ChangeByAttack(NamedTuple):
-    """A change that could not be undone: the attack's name, images (n, C, H, W), and the outputs (n, K) before it."""
+    """An attack's change that could not be undone: the attack, images (n, C, H, W), and their outputs before it."""
 
     attack: str
     inputs: Tensor
@@ -237,7 +236,7 @@ def is_changed(classifier: Any, before: ChangeByAttack) -> bool:
 
 
 def check_unchanged(classifier: Any) -> None:
-    """Raise ModelSpoiled if an attack has changed a classifier or the process and the outputs still differ."""
+    """Raise ModelSpoiled if an attack has changed a classifier or the process, and the outputs still differ."""
     change: ChangeByAttack | None = classifier.changed_by
     if change is not None and is_changed(classifier, change):
         raise ModelSpoiled(
@@ -249,7 +248,7 @@ def check_unchanged(classifier: Any) -> None:
 
 
 def state_modes(module: nn.Module) -> None:
-    """Set `training` on modules that lack it. These come from `torch.jit.freeze` and are always in evaluation mode."""
+    """Set `training` to False on modules that lack this attribute. These come from `torch.jit.freeze`."""
     for part in module.modules():
         if not hasattr(part, "training"):
             part.training = False
@@ -257,10 +256,9 @@ def state_modes(module: nn.Module) -> None:
 
 @contextmanager
 def frozen(module: nn.Module) -> Iterator[None]:
-    """Put a module in evaluation mode without parameters that require gradients, and restore both on exit.
+    """Put a module in evaluation mode without trainable parameters, and restore both on exit.
 
-    If the module's class overrides `train` (for example to merge weights), the override is called as torch would call
-    it.
+    If the module's class overrides `train` (for example to merge weights), the override is called, as torch does.
     """
     modes = [(part, part.training) for part in module.modules()]
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad and parameter.is_leaf]
@@ -284,9 +282,9 @@ def frozen(module: nn.Module) -> Iterator[None]:
 def preserve_module_state(module: nn.Module) -> Iterator[None]:
     """Restore a module's state on exit, except for the values of its weights and buffers, which are not copied.
 
-    The state consists of submodules, parameters and buffers; hooks, modes, an assigned `forward`; and each tensor's
-    device, layout, dtype, `.grad`, and whether it requires gradients. If a tensor is moved inside the block, its
-    original memory stays allocated until exit.
+    The state consists of submodules, parameters and buffers; hooks, modes and an assigned `forward`; and each tensor's
+    device, layout, dtype, `.grad` and `requires_grad`. If a tensor is moved inside the block, its original memory stays
+    allocated until exit.
     """
     state_modes(module)
     parts = [_Module(part) for part in module.modules()]

@@ -15,12 +15,12 @@ from .zoo.declared_outputs import read_version
 def as_classifier(model: nn.Module, version: str = "") -> Iterator[Classifier]:
     """Wrap a module as a frozen `Classifier`, and restore its state (except weight values) on exit.
 
-    No weights are copied. See `state_guard.preserve_module_state` for the restored state. A `Classifier` is used
+    No weights are copied. `state_guard.preserve_module_state` describes the restored state. A `Classifier` is used
     unchanged.
 
     Args:
         model: returns logits for images in [0, 1].
-        version: part of the model identity, which the user changes when the model changes in a way that davylamp cannot
+        version: part of the model identity. The user changes it when the model changes in a way that davylamp cannot
             detect. "" for no version.
 
     Raises:

@@ -1,1 +1,1 @@
-"""Runs one attack: the library call, its queries and budget, the attack state and the judge."""
+"""Runs one attack: the library call, query counts and budgets, the attack state and the judge."""

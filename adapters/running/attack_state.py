@@ -1,4 +1,4 @@
-"""Per-image state of one attack: best example so far, queries used, and reasons why a result is invalid."""
+"""State of one attack for each image: best example so far, queries used, and reasons why a result is invalid."""
 
 import torch
 from torch import Tensor
@@ -19,16 +19,16 @@ from .trace import Trace
 
 
 class AttackState:
-    """Best example of each image over batches and restarts, with observations of the library calls.
+    """Best example of each image over all batches and restarts, and observations from the library calls.
 
     Args:
         images: clean images, labels and targets.
         threat_model: the threat model.
         row: the implementation.
-        spent: queries that each image has used before this attack, shape (N,).
-        trace: records the nearest example of each image; None to skip this.
+        spent: queries that each image used before this attack, shape (N,).
+        trace: records the nearest example of each image, or None to skip this.
         fitted: the fitted tensors of a fitted attack.
-        seed: random seed of the samples by which restarts are compared, if the model is random.
+        seed: random seed for the samples by which restarts are compared, if the model is random.
     """
 
     draws_fooled: Tensor | None = None  # proportion of samples, (N,), of a random model, once concluded
@@ -67,7 +67,7 @@ class AttackState:
         self.errors: list[str] = []
 
     def call_limits(self, rows: Tensor, max_queries: int | None) -> CallLimits:
-        """Return the limits for a library call on the images `rows`."""
+        """Return the limits for a library call on the images with indices `rows`."""
         used = self.queries_used[rows]
         trace = None if self._trace is None else self._trace.of_call(rows, used)
         return CallLimits(None if max_queries is None else max_queries - used, trace)
@@ -99,7 +99,7 @@ class AttackState:
 
     @property
     def queries_used(self) -> Tensor:
-        """Queries used by each image, including earlier runs, shape (N,)."""
+        """Queries used by each image, including those before this attack, shape (N,)."""
         return self.spent + self.forwards + self.backwards
 
     def update_success(self, classifier: Classifier) -> None:
@@ -108,23 +108,26 @@ class AttackState:
         self.success = self._hit(drawn.logits) & ~self._flagged()
 
     def mark_invalid(self, kind: str, images: Tensor) -> None:
-        """Add a reason why the results of the `images`, shape (N,) bool, are invalid."""
+        """Add a reason why results are invalid. `images` is a mask, shape (N,), bool."""
         for i in images.nonzero()[:, 0].tolist():
             if kind not in self.violations[i]:
                 self.violations[i] = (*self.violations[i], kind)
 
     def _forget(self, kind: str, images: Tensor) -> None:
-        """Remove a reason why the results of the `images`, shape (N,) bool, are invalid."""
+        """Remove a reason why results are invalid. `images` is a mask, shape (N,), bool."""
         for i in images.nonzero()[:, 0].tolist():
             self.violations[i] = tuple(each for each in self.violations[i] if each != kind)
 
     def finish(self, classifier: Classifier, attacked: Tensor, unsteady: int | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Judge the examples and mark invalid results. Return logits, successes, and successes that remain on 8 bits.
+        """Judge the examples and mark invalid results.
 
         Args:
             classifier: the model.
-            attacked: whether each image was attacked, shape (N,) bool.
+            attacked: whether each image was attacked, shape (N,), bool.
             unsteady: a seed if the model's predictions vary between calls, otherwise None.
+
+        Returns:
+            The logits, the successes, and the successes that remain after rounding to 8 bits.
         """
         inputs, labels, targets = self.images
         logits, share = judge_outputs(classifier, self.adv_inputs, labels, targets)
@@ -160,11 +163,9 @@ class AttackState:
         return torch.tensor([bool(kinds) for kinds in self.violations], device=self.success.device)
 
     def _hit(self, logits: Tensor) -> Tensor:
-        """Whether the example of each image fools the model inside the radius."""
         return is_fooled(logits, self.images.labels, self.images.targets) & self._inside()
 
     def _inside(self) -> Tensor:
-        """Whether the example of each image is inside the radius."""
         size = perturbation_norm(self.adv_inputs.double() - self.images.inputs.double(), self.threat_model.norm)
         return size <= allowed_radii(self.threat_model)
 
@@ -189,7 +190,7 @@ def last_on_grid(
     Args:
         classifier: the model under attack.
         examples: the examples, with labels and targets.
-        success: examples that fool the model, shape (N,) bool.
+        success: whether each example fools the model, shape (N,), bool.
         unsteady: a seed if the model's predictions vary between calls, otherwise None.
     """
     rounded, broken = success.clone(), torch.zeros_like(success)

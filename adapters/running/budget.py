@@ -1,4 +1,4 @@
-"""Per-image query budgets, the outputs of queries beyond the budget, and the best example so far."""
+"""Query budgets per image, the outputs for queries beyond the budget, and the best example so far."""
 
 import torch
 from torch import Tensor
@@ -11,17 +11,18 @@ IDLE_CALLS = 100  # consecutive queries for exhausted images only, after which t
 
 
 class QueryBudgetExhausted(BaseException):
-    """Raised if no image of the batch has queries left. The best examples so far are then used."""
+    """Raised if no image of the batch has queries left. The best examples so far then become the result."""
 
 
 class QueryBudget:
-    """Query budget of each image of one library call, and the best example among its queries.
+    """Query budget of each image in one library call, and the best example among the image's queries.
 
-    For a threat model with epsilon, the best example is the first one inside the ball that fools the model, otherwise
-    the one with the smallest margin. If the attack queried a point outside the ball (such as momentum's look-ahead),
-    the point is projected into the ball, because an attacker without queries would submit it as well. Without epsilon,
-    the best example is the nearest one that fools the model. A forward query costs `cost`, and so does its gradient; a
-    smaller remainder is not used.
+    For a threat model with epsilon, the best example is the first one inside the ball that fools the model. If there is
+    none, it is the one with the smallest margin. A point that was queried outside the ball (such as momentum's
+    look-ahead) is projected into the ball, because an attacker without queries left would submit it as well. Without
+    epsilon, the best example is the nearest one that fools the model.
+
+    A forward query costs `cost` queries, and so does its gradient. A remainder smaller than `cost` is not used.
     """
 
     def __init__(
@@ -44,14 +45,14 @@ class QueryBudget:
         self._idle = 0
 
     def allow_forward(self, owners: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
-        """Return which rows may be queried, and which of these with a gradient, shape (rows,) bool each.
+        """Return which rows may be queried, and which of these with a gradient, shape (rows,), bool each.
 
-        The rows of an image are granted in their order, as many as the image has queries left. Queries that then
-        remain pay for gradients of the granted rows, in the same order.
+        An image's rows are granted in their order, as many as the image has queries left. Queries that remain after
+        that pay for gradients of the granted rows, in the same order.
 
         Raises:
-            QueryBudgetExhausted: if no image has any query left, or only exhausted images were queried in `IDLE_CALLS`
-                calls, because the others are done.
+            QueryBudgetExhausted: if no image has any query left, or if the last `IDLE_CALLS` calls queried only images
+                without queries left, because the other images are finished.
         """
         if bool((self._left(used) <= 0).all()):
             self.denied[owners] = True
@@ -66,12 +67,12 @@ class QueryBudget:
         return granted, granted & (earlier < left - asked)
 
     def allow_backward(self, owners: Tensor, used: Tensor) -> Tensor:
-        """Return the rows that may have a gradient, (rows,) bool: for each image as many as it has queries left.
+        """Return which rows may have a gradient, (rows,), bool: for each image, as many as it has queries left.
 
-        For the other rows, a gradient of zeros passes through the model. This reveals nothing and is not counted.
+        For the other rows, a gradient of zeros is passed through the model. It reveals nothing and is not counted.
 
         Raises:
-            QueryBudgetExhausted: if no image has any query left; the backward pass is not made.
+            QueryBudgetExhausted: if no image has any query left. The backward pass is then not made.
         """
         granted = self._earlier(owners) < self._left(used)[owners]
         self.denied[owners[~granted]] = True
@@ -88,18 +89,18 @@ class QueryBudget:
         return (self.max_queries - used) // self._cost
 
     def _earlier(self, owners: Tensor) -> Tensor:
-        """Return the number of earlier rows of the same image, shape (rows,)."""
+        """Return, for each row, the number of earlier rows of the same image, shape (rows,)."""
         return torch.nn.functional.one_hot(owners, len(self._inputs)).cumsum(0).gather(1, owners[:, None])[:, 0] - 1
 
     def last_answers(self, owners: Tensor, classes: int) -> Tensor:
-        """Return the last logits of each image, shape (rows, classes); zeros before the first."""
+        """Return the last logits of each row's image, shape (rows, classes). They are zero before its first query."""
         if self._answers is None:
             return torch.zeros(len(owners), classes, device=owners.device)
         return self._answers[owners]
 
     @torch.no_grad()
     def record_answers(self, asked: Tensor, logits: Tensor, owners: Tensor) -> None:
-        """Record query results: `asked` (rows, C, H, W), their `logits` (rows, K) and `owners` (rows,)."""
+        """Record the queried images `asked` (rows, C, H, W), their `logits` (rows, K) and their `owners` (rows,)."""
         if self._answers is None:
             self._answers = logits.new_zeros(len(self._inputs), logits.shape[1])
         self._answers[owners] = logits

@@ -1,4 +1,4 @@
-"""Checks whether a model is deterministic: same predictions in a different batch and in repeated calls."""
+"""Checks whether a model is deterministic: same outputs in a different batch and in repeated calls."""
 
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ _BITS = 16  # times the rounding of a number in the model's precision
 
 
 class Answered(NamedTuple):
-    """Images, shape (N, C, H, W), and the model's logits for them, shape (N, K)."""
+    """Images, shape (N, C, H, W), and the model's logits for these images, shape (N, K)."""
 
     images: Tensor
     logits: Tensor
@@ -30,15 +30,15 @@ class Answered(NamedTuple):
 
 @full_float32()
 def is_deterministic(classifier: Classifier, inputs: Tensor, logits: Tensor, seed: int) -> bool:
-    """Whether three clean images and a noisy one get the same logits alone, in a different batch, and repeatedly.
+    """Whether images get the same logits alone, in a different batch, and repeatedly.
 
-    The images have different predictions if possible. This is measured once per classifier, with six forward passes.
-    `stays_steady` repeats a check after each run.
+    Three clean images and a noisy one are queried. They have different predictions if possible. The check is made once
+    per classifier and costs six forward passes. `stays_steady` makes a similar check after each run.
 
     Args:
         classifier: the model.
         inputs: clean images, shape (N, C, H, W).
-        logits: their known logits, shape (N, K).
+        logits: known logits of the clean images, shape (N, K).
         seed: random seed of the model.
     """
     if classifier.steady is None:
@@ -61,17 +61,17 @@ def stays_steady(
 ) -> bool:
     """Whether a deterministic model still returns the same outputs after a run, for clean images and examples.
 
-    An image that was returned unchanged has already been queried twice, which costs nothing. In addition, for every 200
-    queries since the last check, one attacked image is queried again, clean or as an example, with different
-    predictions if possible. If these are fewer than four, none is queried. A server's answer cache is used; servers are
-    checked by `RemoteModel.has_changed`.
+    An image that the attack returned unchanged has been queried twice already, and the two outputs are compared. In
+    addition, one attacked image is queried again for every 200 queries since the last check, clean or as an example,
+    with different predictions if possible. If these are fewer than four images, or the model is on a server, none is
+    queried. `RemoteModel.has_changed` checks servers.
 
     Args:
         classifier: the model.
-        clean: the images, and the logits at the start of the run.
+        clean: the clean images, and their logits at the start of the run.
         examples: the attack's examples, and the logits on which they are judged.
-        attacked: whether each image was attacked, shape (N,) bool.
-        passes: queries of the attack.
+        attacked: whether each image was attacked, shape (N,), bool.
+        passes: number of queries of the attack.
         seed: random seed for the choice of images and for the model.
     """
     # Many images in a different batch: at low precision one of them may be rounded further than in a small batch.
@@ -94,7 +94,10 @@ def stays_steady(
 
 
 def spread(classes: Tensor, seed: int) -> Tensor:
-    """Return a random order of images in which every class, shape (N,), occurs once before any repeats."""
+    """Return a random order of images in which every class occurs once before any class repeats.
+
+    `classes` has shape (N,).
+    """
     order = torch.randperm(len(classes), generator=torch.Generator().manual_seed(seed), device="cpu").to(classes.device)
     grouped, by_class = classes[order].sort(stable=True)
     turns = torch.empty_like(order)
@@ -103,7 +106,7 @@ def spread(classes: Tensor, seed: int) -> Tensor:
 
 
 class RepeatedOutcomes(NamedTuple):
-    """For each image, whether it was fooled in all repetitions, and whether in any; bool, shape (N,) each."""
+    """Whether each image was fooled in all repetitions, and whether it was in any. Each has shape (N,), bool."""
 
     always: Tensor
     ever: Tensor
@@ -135,7 +138,7 @@ def draw_hits(
 
 
 def agree(logits: Tensor, expected: Tensor, tolerance: float = TOLERANCE) -> bool:
-    """Whether logits for the same images, shape (N, K), differ by no more than they do between batches."""
+    """Whether two sets of logits for the same images, shape (N, K), differ only as much as batching explains."""
     scale = expected.abs().amax(1, keepdim=True)
     close = (logits - expected).abs() <= tolerance * scale
     return bool((close | (~torch.isfinite(logits) & ~torch.isfinite(expected))).all())

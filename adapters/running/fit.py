@@ -1,4 +1,4 @@
-"""Fitted attacks: fitted on some images, then applied to others without querying the model."""
+"""Fits attacks that are fitted on some images and then applied to others, and applies them."""
 
 import hashlib
 import time
@@ -44,16 +44,16 @@ class Fitted:
     """Result of fitting an attack, with its cost.
 
     Args:
-        implementation: "art:uap".
+        implementation: name of the implementation, such as "art:uap".
         threat_model: norm, epsilon, targeted.
         parameters: canonical parameters of the fit.
         seed: random seed.
         model: name of the model on which the attack was fitted.
         arrays: fitted arrays by name, such as "perturbation", (C, H, W), or the weights of a generator.
-        images: number of images in the fit, those that the model classifies correctly; 0 if it needs no images.
+        images: number of images used by the fit, which the model classifies correctly. 0 if it needs no images.
         forwards: total number of images passed forward through the model.
         backwards: total number of backward passes.
-        seconds: duration of the fit.
+        seconds: duration of the fit in seconds.
         target: the target class for all images, or None for an untargeted attack.
     """
 
@@ -104,16 +104,16 @@ def fit_attack(
         implementation: an implementation that has `fit`, or its name: "art:uap@fixed", "davylamp:gd-uap".
         classifier: the model that the attack is fitted to fool.
         inputs: fit images in [0, 1], shape (N, C, H, W). An attack that is fitted without images uses only their shape.
-        labels: ground truth, shape (N,).
+        labels: true classes, shape (N,).
         threat_model: norm, epsilon, targeted.
-        seed: fixes every random choice.
+        seed: random seed of the whole fit.
         target: the target class for all images, for a targeted threat model. Images of this class are not used.
         **parameters: canonical parameters. Parameters that only affect later attacks (`max_queries`, ...) are ignored.
 
     Raises:
         Unsupported: if the implementation needs no fit, or does not support the request.
         InvalidInput: if an argument has a wrong value, or the classifier misclassifies every image.
-        AttackFailed: if the library crashed; its error is the cause.
+        AttackFailed: if the library crashed. The library's error is the cause (`__cause__`).
     """
     row, seed = resolve_implementation(implementation), read_seed(seed)
     if not row.fit:
@@ -179,10 +179,10 @@ def fit_attack(
 
 
 def check_single_target(row: Implementation, threat_model: ThreatModel, target: int | None) -> None:
-    """Raise an error unless a targeted fitted attack gets exactly one target class for all images.
+    """Raise an error unless a fitted attack gets a target class exactly if it is targeted.
 
     Raises:
-        InvalidInput: if the implementation needs a class and none is given, or one is given for an untargeted attack.
+        InvalidInput: if the attack needs a target class and none is given, or if one is given for an untargeted attack.
     """
     if row.targeted == "only" and (target is None or not threat_model.targeted):
         raise InvalidInput(f"{row.name} moves all images to one class; give its index, for example target=3")
@@ -191,9 +191,10 @@ def check_single_target(row: Implementation, threat_model: ThreatModel, target: 
 
 
 def _other_classes(right: Tensor, labels: Tensor, target: int, classes: int) -> Tensor:
-    """Return the flags without images of the target class.
+    """Exclude images of the target class from the mask `right`.
 
-    Raises InvalidInput if there is no such class or no image remains.
+    Raises:
+        InvalidInput: if there is no such class, or no image remains.
     """
     if not 0 <= target < classes:
         raise InvalidInput(f"expected a target class from 0 to {classes - 1}, got {target}")
@@ -206,10 +207,10 @@ def _other_classes(right: Tensor, labels: Tensor, target: int, classes: int) -> 
 def _learn(
     row: Implementation, classifier: Classifier, learn: Callable[[], Mapping[str, Tensor]], seed: int
 ) -> Mapping[str, Tensor]:
-    """Run the library's fit and restore the model afterwards.
+    """Run the library's fit, and restore the model afterwards.
 
     Raises:
-        AttackFailed: if it crashed, or a fitted value is not finite.
+        AttackFailed: if the library crashed, or a fitted value is not finite.
     """
     guard = StateGuard(classifier)
     try:
@@ -231,7 +232,7 @@ def check_fitted(
 ) -> None:
     """Raise InvalidInput unless `fitted` comes from this implementation and threat model, and has these targets.
 
-    An image whose label is the common target class may have any target, because it cannot be moved to this class.
+    An image whose label is the fitted target class may have any target, because it cannot be moved to this class.
     """
     if not isinstance(fitted, Fitted):
         raise type_error("fitted as a result of fit_attack", fitted)
@@ -256,7 +257,7 @@ def fitted_kwargs(row: Implementation, fitted: Fitted | None, device: torch.devi
 
 
 def apply_fitted(row: Implementation, fitted: Fitted, images: Images, threat_model: ThreatModel) -> LibraryOutput:
-    """Apply the fitted tensors to the images, and return the result as that of a library call without queries."""
+    """Apply the fitted tensors to the images, and return the result in the form of a library call without queries."""
     start = time.perf_counter()
     inputs = images.inputs
     learned = {name: torch.from_numpy(array).to(inputs.device) for name, array in fitted.arrays.items()}
@@ -284,10 +285,10 @@ def apply_fitted(row: Implementation, fitted: Fitted, images: Images, threat_mod
 
 
 def add_perturbation(learned: Mapping[str, Tensor], inputs: Tensor, _: ThreatModel) -> Tensor:
-    """Add one "perturbation", (C, H, W), to all images, clipped to [0, 1].
+    """Add one "perturbation", (C, H, W), to all images, and clip them to [0, 1].
 
     Raises:
-        InvalidInput: if it was fitted on images of a different shape.
+        InvalidInput: if the perturbation was fitted on images of a different shape.
     """
     perturbation = learned["perturbation"]
     if perturbation.shape != inputs.shape[1:]:

@@ -1,4 +1,4 @@
-"""The judge: validates and measures the images that a library returns. It never uses a library's success flag."""
+"""The judge, which checks and measures the images that a library returns. It never uses a library's success flag."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -19,11 +19,11 @@ KINDS: Mapping[str, str] = {
     "out-of-bounds": "the returned image has pixels outside [0, 1]",
     "out-of-ball": "the returned image is outside the ball, although the attack should stay inside",
     "black": "a black image was returned for an image that is not black",
-    "unchanged": "the attack returned the clean image, although it does not do so on failure or tried no other image",
+    "unchanged": "the attack returned the clean image, which it does not do on failure, or it tried no other image",
     "barely-moved": "not fooled, and the change is invisible at 8 bits and far smaller than the radius",
     "another-image": "the returned image belongs to a different image of the run",
     "nan-query": "not fooled, and the library queried an image, or differentiated a loss, that is not finite",
-    "nan-logits": "the model's logits are not finite for it, or for a finite image in [0, 1] that the attack tried",
+    "nan-logits": "the model's logits are not finite for the returned image, or for a valid image that was tried",
     "nan-gradient": "not fooled, and the model gave the attack a gradient that is not finite",
     "no-gradient": "not fooled, and most gradients that the attack received are zero",
     "no-signal": "not fooled, and the scores that the attack received never changed",
@@ -41,16 +41,16 @@ LITTLE = 0.1  # of the radius: an invisible change below this proportion of it i
 
 
 class JudgedImages(NamedTuple):
-    """Returned images after clipping, with the reasons why each was invalid before clipping (empty if valid)."""
+    """Returned images after clipping, and the reasons why each was invalid before clipping. Empty if it was valid."""
 
     adv_inputs: Tensor
     violations: tuple[tuple[str, ...], ...]
 
 
 def perturbation_norm(delta: Tensor, norm: Norm) -> Tensor:
-    """Return the norm of each change, shape (N,), in the dtype of the changes. l0 counts components.
+    """Return the norm of each change, shape (N,), in the dtype of the changes.
 
-    "unrestricted" uses l2.
+    l0 counts components. For "unrestricted", the norm is l2.
     """
     flat = delta.flatten(1)
     if norm == "linf":
@@ -69,10 +69,10 @@ def perturbation_distances(inputs: Tensor, adv_inputs: Tensor) -> Distances:
 
 
 def projection_of(images: Tensor) -> Tensor:
-    """Return one number per image that distinguishes nearly all images, float64, shape (N,).
+    """Return one number per image that is different for nearly all different images, float64, shape (N,).
 
-    It is the inner product with fixed random signs, divided by the root of the number of components. If no component of
-    two images differs by more than d, the numbers differ by about d.
+    It is the inner product with fixed random signs, divided by the square root of the number of components. If the
+    components of two images differ by at most d, their numbers differ by about d or less.
     """
     flat = images.double().flatten(1)
     drawn = torch.randint(2, (flat.shape[1],), generator=torch.Generator().manual_seed(0), device="cpu")
@@ -80,7 +80,7 @@ def projection_of(images: Tensor) -> Tensor:
 
 
 def within_threat_model(inputs: Tensor, adv_inputs: Tensor, threat_model: ThreatModel) -> Tensor:
-    """Whether each image is finite, inside [0, 1] and inside the ball, up to the tolerances, shape (N,) bool."""
+    """Whether each image is finite, inside [0, 1] and inside the ball, up to the tolerances, shape (N,), bool."""
     flat = adv_inputs.flatten(1)
     in_box = (flat >= -BOX_TOLERANCE).all(1) & (flat <= 1 + BOX_TOLERANCE).all(1)
     return in_box & (perturbation_norm(adv_inputs - inputs, threat_model.norm) <= allowed_radii(threat_model))
@@ -89,17 +89,18 @@ def within_threat_model(inputs: Tensor, adv_inputs: Tensor, threat_model: Threat
 def judge_images(
     inputs: Tensor, returned: Tensor, threat_model: ThreatModel, *, bound: bool, may_stay: Tensor
 ) -> JudgedImages:
-    """Check the images that a library returned, and project them into the threat model, even if they fool no model.
+    """Check the images that a library returned, and project them into the threat model.
 
-    Kinds of invalid results, see `KINDS`: "nan", "out-of-bounds", "out-of-ball", "black", "unchanged".
+    The reasons for invalid results are "nan", "out-of-bounds", "out-of-ball", "black" and "unchanged", see `KINDS`.
+    Images that do not fool the model are projected as well.
 
     Args:
         inputs: clean images, shape (N, C, H, W).
         returned: returned images, same shape.
         threat_model: the threat model.
         bound: whether the attack should stay inside the ball.
-        may_stay: images for which the clean image is a valid result, shape (N,) bool, because the library returns it on
-            failure, or the image ran out of queries.
+        may_stay: images for which the clean image is a valid result, shape (N,), bool, because the library returns it
+            on failure, or the image ran out of queries.
 
     Returns:
         The images clipped to the ball (linf: clamped; l2 and l1: rescaled; l0: only the largest changes remain) and to
@@ -128,7 +129,7 @@ def judge_images(
 def judge_outcomes(
     inputs: Tensor, adv_inputs: Tensor, hit: Tensor, threat_model: ThreatModel, *, may_stay: Tensor
 ) -> dict[str, Tensor]:
-    """Return the reasons for invalid results that depend on the model's outputs, by kind; shape (N,) bool each.
+    """Return the reasons for invalid results that depend on the model's outputs, with a mask (N,), bool, for each.
 
     "unchanged": the model is fooled by a mere rounding difference from the clean image. "barely-moved": the model is
     not fooled, the change is lost on 8 bits, and it uses less than a tenth of the radius, if there is one.
@@ -136,9 +137,9 @@ def judge_outcomes(
     Args:
         inputs: clean images, shape (N, C, H, W).
         adv_inputs: examples within the threat model, same shape.
-        hit: examples that fool the model, shape (N,) bool.
+        hit: whether each example fools the model, shape (N,), bool.
         threat_model: the threat model.
-        may_stay: as for `judge_images`; such an image may be returned nearly unchanged.
+        may_stay: as for `judge_images`. Such an image may be returned nearly unchanged.
     """
     change = adv_inputs.double() - inputs.double()
     unchanged = perturbation_norm(change, "linf") <= UNCHANGED
@@ -148,12 +149,12 @@ def judge_outcomes(
 
 
 def belongs_to_other_image(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
-    """Return the examples that belong to a different image of the run, shape (N,) bool.
+    """Return which examples belong to a different image of the run, shape (N,), bool.
 
     Such an example is less than half as far (l2) from a different clean image as from its own, and at least as near to
-    that image as the example returned for it. This detects examples that are swapped, repeated, or copies of other
-    images, but not an example that is merely far from its clean image. All pairs of images are compared with one matrix
-    product.
+    that image as the example returned for that image. Swapped or repeated examples and copies of other images are thus
+    detected. An example that is merely far from its clean image is not. All pairs of images are compared with one
+    matrix product.
     """
     images, examples = inputs.flatten(1), adv_inputs.flatten(1)
     nearest = (images.square().sum(1) - 2 * examples @ images.T).argmin(1)
@@ -168,7 +169,7 @@ def belongs_to_other_image(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
 
 
 def project(inputs: Tensor, images: Tensor, threat_model: ThreatModel) -> Tensor:
-    """Project images that are outside the ball by more than rounding. All others stay bitwise identical."""
+    """Project images that are outside the ball by more than rounding. All other images stay bitwise identical."""
     delta, epsilon = images - inputs, threat_model.radius
     if epsilon is None or threat_model.norm == "unrestricted":
         return images
@@ -189,5 +190,5 @@ def project(inputs: Tensor, images: Tensor, threat_model: ThreatModel) -> Tensor
 
 
 def quantise(images: Tensor) -> Tensor:
-    """Round the images to the 8-bit grid: floor(255 x + 1/2) / 255, in the same dtype."""
+    """Round images to 8 bits per component: floor(255 x + 1/2) / 255, in the same dtype."""
     return (images * 255 + 0.5).floor() / 255

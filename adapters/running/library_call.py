@@ -1,4 +1,4 @@
-"""One library call on one batch, with counted queries, a fixed seed, and all state restored afterwards."""
+"""Makes one library call on one batch, with counted queries and a fixed seed, and restores all state afterwards."""
 
 import time
 import traceback
@@ -27,7 +27,7 @@ from .trace import CallTrace
 
 
 class Images(NamedTuple):
-    """Clean images (n, C, H, W) with labels and targets (n,) or None."""
+    """Clean images (n, C, H, W) with their labels and their targets, each (n,). The targets may be None."""
 
     inputs: Tensor
     labels: Tensor
@@ -44,17 +44,18 @@ class Images(NamedTuple):
 
 
 class LibraryOutput(NamedTuple):
-    """Output of one library call for its n images, before judging.
+    """Output of one library call for its n images, before it is judged.
 
-    Per image, shape (n,): whether it was `denied` a query, `moved` (queried at a point different from the clean image),
-    `silent` (queried in [0, 1] with non-finite logits in return), had an `odd_gradient` (not finite, for a finite loss)
-    or an `odd_query` (the point is not an image in [0, 1] or the loss is not finite, and an output is not finite),
-    `scored` (a score-based attack saw a difference), and how many of its `gradients` were finite and not zero.
+    The following have one entry per image, shape (n,). `denied`: a query was denied. `moved`: the image was queried at
+    a point different from the clean image. `silent`: a query in [0, 1] returned non-finite logits. `odd_gradient`: a
+    gradient was not finite although the loss was. `odd_query`: an output was not finite for a point that is not an
+    image in [0, 1], or for a loss that is not finite. `scored`: a score-based attack saw scores change. `gradients`:
+    number of gradients that were finite and not zero.
 
-    For the process: the names of changed settings that davylamp restored (`put_back`), and `torch_seeds`: the seed of
-    torch's generator right before and right after the call.
+    Two fields concern the process. `put_back` has the names of changed settings that davylamp restored. `torch_seeds`
+    has the seed of torch's generator right before and right after the call.
 
-    `rows` are the indices of the images among all images of `run_attack`, shape (n,), if `run_attack` set them.
+    `rows` has the indices of the images among all images of `run_attack`, shape (n,), if `run_attack` set them.
     """
 
     adv_inputs: Tensor
@@ -90,7 +91,7 @@ class CallLimits(NamedTuple):
 
 
 class _Probabilities(nn.Module):
-    """Softmax outputs, for attacks that are defined on probabilities."""
+    """Model that returns softmax outputs, for attacks that are defined on probabilities."""
 
     def __init__(self, counter: QueryCounter):
         super().__init__()
@@ -109,20 +110,20 @@ def call_library(
     seed: int,
     meter: CallLimits,
 ) -> LibraryOutput:
-    """Run the implementation's library class once.
+    """Call the library once for an implementation.
 
     Args:
         row: the implementation.
         classifier: the model under attack.
         images: the images to attack, on any device.
-        threat_model: passed to the library. A targeted-only implementation gets targets even if it is untargeted.
+        threat_model: passed to the library. A targeted-only implementation gets targets even if this is untargeted.
         kwargs: arguments under the library's names.
         seed: seed of every random generator during the call.
         meter: query limits and trace.
 
     Returns:
-        The images as the library returned them (for an image that ran out of queries, its best example so far), on the
-        device of `images`. A crash of the library is returned as `error`, with the clean images.
+        The images as the library returned them, on the device of `images`. An image that ran out of queries is replaced
+        by its best example so far. If the library crashed, the clean images with the error in `error`.
     """
     device, batch = images.inputs.device, images.to(classifier.device)
     counter = QueryCounter(
@@ -183,7 +184,7 @@ def call_library(
 
 
 def _blame(error: BaseException, classifier: Classifier, seen: QueryObservations) -> BaseException:
-    """Return the error as the model's if its forward pass raised it, or if it followed a NaN from the model."""
+    """Return the error as the model's error if its forward pass raised it, or if the model returned NaN before."""
     if isinstance(error, ModelFailed):
         return error
     if bool((seen.silent | seen.odd_gradient).any()):
@@ -202,7 +203,7 @@ def _blame(error: BaseException, classifier: Classifier, seen: QueryObservations
 
 
 def _scores_of(row: Implementation) -> Callable[[Tensor], Tensor] | None:
-    """Return the function from logits to the scores that a score-based attack sees; None for other attacks."""
+    """Return the function from logits to the scores that a score-based attack sees. None for other attacks."""
     if canonical_attack(row).knowledge != "score-based":
         return None
     return (lambda logits: logits.softmax(1)) if row.probabilities else (lambda logits: logits)
@@ -216,7 +217,7 @@ def _attack_with_starts(
     kwargs: dict[str, Any],
     has_start: Tensor,
 ) -> Tensor:
-    """Pass the images that have a starting point to the library; all images if the attack needs none."""
+    """Pass the images to the library. If the attack needs starting points, omit images for which none was found."""
     returned, rows = batch.inputs.clone(), has_start.nonzero()[:, 0]
     if not len(rows):
         return returned
@@ -253,7 +254,7 @@ def _aim(counter: QueryCounter, inputs: Tensor, labels: Tensor, aims_at: str) ->
 
 
 class _Process(NamedTuple):
-    """Changes of process settings by a call, see `LibraryOutput`."""
+    """Changes of process settings that a call made, see `LibraryOutput`."""
 
     put_back: list[str]
     torch_seeds: list[int]
@@ -261,9 +262,9 @@ class _Process(NamedTuple):
 
 @contextmanager
 def isolated_call(seed: int, process: _Process | None = None) -> Iterator[None]:
-    """Fix the seed and suppress output and warnings inside the block. Restore generators and settings on exit.
+    """Fix the seed, and suppress output and warnings, inside the block. Restore generators and settings on exit.
 
-    Threads that a user's code started in the call and that are still running are ended, because they could change later
+    Threads that a user's code started in the block are ended if they are still running, because they could change later
     results and keep the process alive. Other threads are not affected.
     """
     process = _Process([], []) if process is None else process

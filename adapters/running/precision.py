@@ -1,7 +1,7 @@
-"""Precision of an attack's model passes. Lower precision is faster and may weaken the attack, but never the judge.
+"""Precision of an attack's forward and backward passes. A lower precision is faster and may weaken the attack.
 
-The judge always computes in full float32 (`switches.full_float32`), so an example that fools the model only in lower
-precision is not a success.
+The judge always computes in full float32 (`torch_state.full_float32`), so an example that fools the model only in
+lower precision is not a success.
 """
 
 from collections.abc import Mapping
@@ -19,31 +19,31 @@ _AMPERE = 8  # major compute capability of the first GPUs with TF32 and bfloat16
 
 
 def precision_of(row: Implementation, settings: Mapping[str, Any]) -> str | None:
-    """Return the precision of an attack's passes; None for torch's settings.
+    """Return the precision of an attack's passes, or None for torch's settings.
 
-    A user's attack may have a parameter of this name.
+    For a user's attack that has a parameter of this name, the result is None.
     """
     return None if "precision" in row.more else settings.get("precision")
 
 
 def check_precision(precision: str | None, classifier: Classifier, row: Implementation) -> None:
-    """Raise Unsupported if the model cannot run in this precision, or if it would also round the attack's computation.
+    """Raise Unsupported if an attack's passes cannot have this precision.
 
     Args:
         precision: one of `parameters.PRECISIONS`, or None for torch's settings.
-        classifier: the model; each inner model is checked if it wraps others (a defence, an ensemble).
+        classifier: the model. If it contains other models (a defence, an ensemble), each of them is checked.
         row: the attack.
 
     Raises:
         Unsupported: if the device does not support the precision, the model already has a different one, torch does not
-            run the model (a server, ONNX Runtime), or the attack computes with layer outputs.
+            run the model (a server, ONNX Runtime), or the attack computes with layer outputs, which would be rounded.
     """
     if why := precision_error(precision, classifier, row, classifier.device):
         raise Unsupported(why)
 
 
 def precision_error(precision: str | None, classifier: Classifier, row: Implementation, device: torch.device) -> str:
-    """Return why passes on a device cannot have a precision; "" if they can. See `check_precision`."""
+    """Return why passes on a device cannot have a precision, see `check_precision`. "" if they can."""
     if precision is None:
         return ""
     asked = f"precision {precision}"

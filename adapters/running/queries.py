@@ -1,11 +1,12 @@
-"""Counts an attack's queries per image and stops it at a budget.
+"""Counts an attack's queries per image and stops the attack at a budget.
 
-A query is one pass of one image through the model, forward or backward. A batch of b images is b queries, and an output
-that is the mean over k samples of a random model (`Classifier.eot`) is k queries. Queries are attributed by
-construction if the library preserves the order of the batch (`order="kept"`: row r of a call belongs to image r modulo
-the number of images, which also covers stacked copies) or an image is attacked alone. If a library shuffles or shrinks
-the batch (`order="content"`), a row belongs to the clean image nearest to it in l2; `images_are_separable` tells when
-that is certain for every point of the ball.
+A query is one pass of one image through the model, forward or backward. A batch of b images is b queries. An output
+that is the mean over k samples of a random model (`Classifier.eot`) is k queries.
+
+Every row of a query is attributed to an image. With `order="kept"`, the library preserves the order of the batch, so
+row r of a call belongs to image r modulo the number of images. This includes stacked copies. An image that is
+attacked alone has all rows. With `order="content"`, the library shuffles or shrinks the batch, so a row belongs to
+the clean image nearest to it in l2. `images_are_separable` tells whether that is certain for every point of the ball.
 """
 
 import math
@@ -33,24 +34,25 @@ __all__ = [
 
 
 class QueryCounter(nn.Module):
-    """The classifier as an attack sees it: with the same logits, and with every query counted for its image.
+    """The classifier as an attack sees it. It returns the same logits, and counts every query for its image.
 
     Args:
         classifier: the model under attack.
         inputs: the clean images of this library call, shape (n, C, H, W).
-        labels: their labels, shape (n,).
-        threat_model: defines valid examples, from which the best one under a budget is selected.
+        labels: labels of the images, shape (n,).
+        threat_model: defines valid examples, from which the best one is selected if the budget runs out.
         targets: target classes, shape (n,), or None.
-        order: "kept" or "content", see the module.
-        max_queries: forward plus backward passes that each image may still use, shape (n,); None for no limit. Further
-            queries of an image return its last output without a gradient. If no image has queries left,
+        order: "kept" or "content", see the module's description.
+        max_queries: forward plus backward passes that each image may still use, shape (n,), or None for no limit.
+            Further queries of an image return its last output without a gradient. If no image has queries left,
             `QueryBudgetExhausted` ends the attack. A forward pass that leaves no query for its backward pass is made
             without a gradient.
-        needs_gradients: whether the attack is white-box: a model without gradients is refused
-            (`ModelNotDifferentiable`).
-        scores: maps logits to the scores that a score-based attack sees, recorded in `seen`, or None for other attacks.
-        trace: records the nearest example of each image; None to skip this.
-        asked: called with the number of queries after each model call; None to skip this.
+        needs_gradients: whether the attack is white-box. A model without gradients then raises
+            `ModelNotDifferentiable`.
+        scores: maps logits to the scores that a score-based attack sees, which are recorded in `seen`. None for other
+            attacks.
+        trace: records the nearest example of each image, or None to skip this.
+        asked: called with the number of queries after each model call, or None to skip this.
         precision: precision of the passes, see `precision`, or None for torch's settings.
     """
 
@@ -88,9 +90,9 @@ class QueryCounter(nn.Module):
         self.training = False
 
     def best_examples(self, returned: Tensor | None = None) -> Tensor:
-        """Return the best example of each image to which a query was denied, `returned` for others, (n, C, H, W).
+        """Return the best example of each image that was denied a query, and `returned` for the others, (n, C, H, W).
 
-        Without `returned`, because the attack was stopped, return the best example of every image.
+        If the attack was stopped, `returned` is None, and the best example of every image is returned.
         """
         if self.budget is None:
             return self._images if returned is None else returned
@@ -99,7 +101,7 @@ class QueryCounter(nn.Module):
         return self.budget.best.where(self.budget.denied.view(-1, 1, 1, 1), returned)
 
     def restrict(self, rows: Tensor) -> None:
-        """Restrict the following calls to these images (indices, shape (m,)): the library's row i is image rows[i]."""
+        """Restrict later calls to the images with indices `rows`, shape (m,). Row i of a call is then image rows[i]."""
         self._rows = rows
 
     @property
@@ -109,25 +111,28 @@ class QueryCounter(nn.Module):
 
     @property
     def forwards(self) -> Tensor:
-        """Forward queries of each image so far, shape (n,), int64."""
+        """Number of forward queries of each image so far, shape (n,), int64."""
         return self._single["forwards"] + self._whole["forwards"]
 
     @property
     def backwards(self) -> Tensor:
-        """Backward queries of each image so far, shape (n,), int64."""
+        """Number of backward queries of each image so far, shape (n,), int64."""
         return self._single["backwards"] + self._whole["backwards"]
 
     def train(self, mode: bool = True) -> "QueryCounter":  # noqa: ARG002 - the signature is torch's
-        """Do nothing: the model stays in evaluation mode."""
+        """Do nothing, because the model stays in evaluation mode."""
         return super().train(False)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return the logits of `inputs`, with counting."""
+        """Return the logits of `inputs`, and count the queries."""
         check_model_input(inputs)
         return self.query(inputs, self._owners(inputs))
 
     def query(self, inputs: Tensor, owners: Tensor | None) -> Tensor:
-        """Return the logits of `inputs`, counted for the images `owners`, shape (rows,); None if row i is image i."""
+        """Return the logits of `inputs`, and count the queries for the images with indices `owners`, shape (rows,).
+
+        If `owners` is None, row i belongs to image i.
+        """
         if self.budget is not None:
             if owners is None:
                 owners = torch.arange(len(self._images), device=self._images.device)
@@ -147,7 +152,10 @@ class QueryCounter(nn.Module):
         return self.query(inputs, rows if self._rows is None else self._rows[rows])
 
     def _ask(self, inputs: Tensor, owners: Tensor | None) -> Tensor:
-        """Return logits; for a random model the mean over samples, each one a query (EOT, Athalye et al. 2018)."""
+        """Return logits or, for a random model, their mean over samples (EOT, Athalye et al. 2018).
+
+        Each sample is a query.
+        """
         self.seen.note_inputs(inputs, owners)
         answers = [self._draw(inputs, owners) for _ in range(self._draws)]
         logits = answers[0] if len(answers) == 1 else torch.stack(answers).mean(0)
@@ -162,7 +170,7 @@ class QueryCounter(nn.Module):
     def _draw(self, inputs: Tensor, owners: Tensor | None) -> Tensor:
         """Run one pass, in parts if no gradient is needed.
 
-        SPSA queries 2048 images per call, some 40 GB at 224 x 224.
+        SPSA queries 2048 images per call, which would need some 40 GB at 224 x 224.
         """
         with model_autocast(self._precision, self.classifier.device):
             return self._pass(inputs, owners)
@@ -196,7 +204,7 @@ class QueryCounter(nn.Module):
         return logits
 
     def _answer(self, asked: Tensor, owners: Tensor, budget: QueryBudget) -> Tensor:
-        """Return the logits of granted rows, with a gradient if they need one and it is granted."""
+        """Return the logits of the rows that the budget permits, with a gradient if it is needed and permitted."""
         self._count("forwards", owners)
         answers = self._ask(asked, owners)
         budget.record_answers(asked.detach(), answers.detach(), owners)
@@ -235,11 +243,11 @@ class QueryCounter(nn.Module):
 
 
 class ModelNotDifferentiable(Exception):
-    """The model's outputs do not depend on its input differentiably."""
+    """Raised if the model's outputs do not depend differentiably on its input."""
 
 
 class QueryObservations:
-    """Per-image observations during one library call: whether it was queried, and had usable outputs.
+    """Observations on each image during one library call: whether it was queried, and whether outputs were usable.
 
     Args:
         images: the clean images, shape (n, C, H, W).
@@ -269,7 +277,7 @@ class QueryObservations:
         self._all_moved = bool(self.moved.all())
 
     def note_logits(self, logits: Tensor, inputs: Tensor, owners: Tensor | None) -> None:
-        """Record which images had a non-finite output, and whether the query was an image in [0, 1]."""
+        """Record which images had a non-finite output, and whether the queried point was an image in [0, 1]."""
         if _is_finite(logits.detach()):
             return
         odd = ~torch.isfinite(logits.detach()).all(1)
@@ -282,9 +290,10 @@ class QueryObservations:
         """Count the finite nonzero gradients of each image, and record images with non-finite gradients.
 
         Args:
-            gradient: with respect to the images, shape (rows, C, H, W).
-            of_loss: gradient of the library's loss with respect to the logits, (rows, K), in a list if known.
-            owners: image of each row; None if row i is image i.
+            gradient: gradient with respect to the images, shape (rows, C, H, W).
+            of_loss: a list with the gradient of the library's loss with respect to the logits, (rows, K). Empty if
+                unknown.
+            owners: index of each row's image, or None if row i is image i.
         """
         flat = gradient.flatten(1)
         sizes = flat.abs().sum(1)
@@ -300,7 +309,7 @@ class QueryObservations:
         self.odd_query |= self._any(~asked, owners)
 
     def note_scores(self, scores: Tensor, owners: Tensor | None) -> None:
-        """Record which images had scores that differ from their first scores."""
+        """Record which images had scores different from their first scores."""
         if self._all_scored:
             return
         owners = torch.arange(len(scores), device=scores.device) if owners is None else owners
@@ -323,7 +332,7 @@ class QueryObservations:
 
 
 def _is_finite(values: Tensor) -> bool:
-    """Whether all numbers are known to be finite, from their sum. Only on the CPU; False if the sum overflows."""
+    """Whether the sum shows that all numbers are finite. Always False on a GPU, and if the sum overflows."""
     return values.device.type == "cpu" and math.isfinite(values.sum(dtype=torch.float64).numpy())
 
 
@@ -336,10 +345,10 @@ def nearest(inputs: Tensor, images: Tensor) -> Tensor:
 
 
 def images_are_separable(inputs: Tensor, threat_model: ThreatModel) -> bool:
-    """Whether every point of one image's ball is nearer (l2) to that image than to every other image of the batch.
+    """Whether every point of an image's ball is nearer (l2) to that image than to every other image of the batch.
 
-    |x_i - x_j|_2^2 > 2 epsilon |x_i - x_j|_q with q dual to the norm is sufficient, by Hoelder's inequality. Without a
-    radius nothing is certain and the result is False, as for l0 (whose components may change by up to 1).
+    By Hoelder's inequality, |x_i - x_j|_2^2 > 2 epsilon |x_i - x_j|_q is sufficient, with q dual to the norm. The
+    result is False without a radius, and for l0, whose components may change by up to 1.
     """
     dual = {"linf": 1.0, "l2": 2.0, "l1": float("inf")}.get(threat_model.norm)
     if len(inputs) < 2:

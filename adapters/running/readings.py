@@ -1,4 +1,4 @@
-"""Files and environment variables that a model's own code reads when called, as part of the model's identity."""
+"""Files and environment variables that a model's own code reads when it is called, for the model's identity."""
 
 import hashlib
 import importlib.util
@@ -34,7 +34,7 @@ _is_hooked = False
 def identify_asked(classifier: Classifier, name: str, inputs: Tensor) -> ModelIdentity:
     """Return `identify_model`, extended by everything that a user's code reads during a call on two images.
 
-    The identity is unchanged if the model reads nothing, or has no user code.
+    If the model reads nothing, or has no user code, the identity is the same as without this.
 
     Args:
         classifier: a model, preferably just loaded.
@@ -59,7 +59,7 @@ def identify_asked(classifier: Classifier, name: str, inputs: Tensor) -> ModelId
 def list_readings(classifier: Classifier, inputs: Tensor, digest: str) -> list[list[str]]:
     """Return kind, name and digest of everything that user code reads in a pass.
 
-    The digest is "" if nothing exists there.
+    The digest is "" if a file or variable does not exist.
     """
     kinds = {kind.__module__ for part in classifier.modules() for kind in type(part).__mro__}
     if all(module_origin(name) not in ("local", "unknown") for name in kinds):
@@ -86,7 +86,7 @@ def _digest(kind: str, which: str) -> str:
 
 @contextmanager
 def _noting(seen: set[tuple[str, str]]) -> Iterator[set[tuple[str, str]]]:
-    """Record reads in `seen` inside the block. Python has permanent hooks for files, and none for variables."""
+    """Record reads in `seen` inside the block. Hooks for files stay installed, because Python cannot remove them."""
     global _noted, _is_hooked  # noqa: PLW0603 - a hook cannot be taken away
     if not _is_hooked:
         sys.addaudithook(_note)
@@ -108,8 +108,6 @@ def _noting(seen: set[tuple[str, str]]) -> Iterator[set[tuple[str, str]]]:
 
 
 class _Variables(dict[Any, Any]):
-    """The environment, which records the variables that code reads."""
-
     def __getitem__(self, key: Any) -> Any:
         if _noted is not None and _reader(sys._getframe(1), files=False):
             _noted.add(("environment", os.fsdecode(key)))
@@ -137,10 +135,7 @@ def _note_file(kind: str, path: Path) -> None:
 
 
 def _reader(frame: FrameType | None, *, files: bool) -> bool:
-    """Whether user code makes a read: itself or, for files, through a library that it calls.
-
-    Imports are not counted.
-    """
+    """Whether user code makes a read, directly or, for files, through a library. Imports do not count."""
     below, nearest = "", True
     while frame is not None and frame.f_code is not list_readings.__code__:
         name = frame.f_globals.get("__name__", "")

@@ -1,4 +1,4 @@
-"""Checks what an attack needs from a model, before anything runs."""
+"""Checks whether a model provides what an attack needs, before anything is computed."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ def check_requirements(
 
     Args:
         row: the implementation.
-        classifier: the model that it queries. Whether it has gradients is tested once, if not known.
+        classifier: the model under attack. If it is not known whether it has gradients, this is tested once.
         inputs: images in [0, 1], shape (N, C, H, W). The first image is queried if necessary.
         norm: norm for which other attacks are suggested.
         aimed: whether target classes are given.
@@ -37,13 +37,13 @@ def check_requirements(
 def check_any_access(
     rows: Sequence[Implementation], classifier: Classifier, inputs: Tensor, *, norm: str = "", aimed: bool = False
 ) -> None:
-    """Raise Unsupported, for the first of several attacks, if the model supports no attack."""
+    """Raise Unsupported, with the reason for the first attack, if the model supports none of several attacks."""
     if all(missing_requirement(row, classifier, inputs, aimed=aimed) for row in rows):
         check_requirements(rows[0], classifier, inputs, norm=norm, aimed=aimed)
 
 
 def missing_requirement(row: Implementation, classifier: Classifier, inputs: Tensor, *, aimed: bool = False) -> str:
-    """Return why an attack cannot run on a model, phrased to follow the attack's name; "" if it can."""
+    """Return why an attack cannot run on a model, as a text that follows the attack's name. "" if it can run."""
     knowledge = canonical_attack(row).knowledge
     detect_output_format(classifier, inputs)
     if knowledge == "white-box" and not has_gradients(classifier, inputs):
@@ -60,7 +60,10 @@ def missing_requirement(row: Implementation, classifier: Classifier, inputs: Ten
 
 
 def why_no_layers(row: Implementation, classifier: Classifier) -> str:
-    """Return why an attack cannot read the model's layers, phrased to follow its name; "" if it can or need not."""
+    """Return why an attack cannot read the model's layers, as a text that follows the attack's name.
+
+    "" if it can read them, or does not need them.
+    """
     return _ELSEWHERE if row.reads_layers and runs_in_process(classifier) else ""
 
 
@@ -71,7 +74,7 @@ def detect_output_format(classifier: Classifier, inputs: Tensor) -> None:
 
 
 def has_gradients(classifier: Classifier, inputs: Tensor) -> bool:
-    """Whether the output for an image can be differentiated with respect to it. Tested once per classifier.
+    """Whether the output for an image can be differentiated with respect to the image. Tested once per classifier.
 
     Args:
         classifier: the model.
@@ -96,7 +99,7 @@ def has_gradients(classifier: Classifier, inputs: Tensor) -> bool:
 
 
 def suggest_attacks(classifier: Classifier, norm: str) -> str:
-    """Return a suggestion of attacks that the model supports."""
+    """Return a sentence that suggests attacks that the model supports."""
     only_labels = classifier.outputs == "labels"
     names: dict[str, str] = {}
     for row in IMPLEMENTATIONS.values():

@@ -41,7 +41,7 @@ _PROBES = 32  # images of each kind used to detect a changed model
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Options of a run other than its five main arguments and the attack's parameters; see `run_attack`."""
+    """Options of a run, apart from its five main arguments and the attack's parameters. See `run_attack`."""
 
     targets: Tensor | None = None
     seed: int = 0
@@ -63,7 +63,7 @@ class RunOptions:
             raise type_error("logits as a tensor of shape (N, K)", self.logits)
 
     def note(self, call: LibraryOutput) -> None:
-        """Report a finished library call to the callbacks."""
+        """Pass a finished library call to the callbacks."""
         if self.watch is not None:
             self.watch(call)
         if self.progress is not None:
@@ -71,7 +71,7 @@ class RunOptions:
 
     @property
     def asked(self) -> Callable[[int], object] | None:
-        """Callback for the number of queries after each model call; None if not given."""
+        """Callback for the number of queries after each model call, or None if there is none."""
         return getattr(self.progress, "asked", None)
 
 
@@ -101,33 +101,32 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
 ) -> AttackResult:
     """Attack the images that the classifier classifies correctly, and judge the result independently of the library.
 
-    Only the given parameters are passed to the library; the others keep the library's defaults. Equal seeds give equal
-    results, in any process.
+    Only the given parameters are passed to the library. All others keep the library's defaults. Equal seeds give equal
+    results in any process.
 
     Args:
         implementation: an implementation, its name ("foolbox:pgd", "art:square@fixed", "my_attack.py:MyAttack"), or
             a user's attack itself (`as_implementation`).
         classifier: the model under attack.
-        inputs: clean images in [0, 1], shape (N, C, H, W); attacked in float32.
-        labels: ground truth, int64, shape (N,).
+        inputs: clean images in [0, 1], shape (N, C, H, W). They are attacked in float32.
+        labels: true classes, int64, shape (N,).
         threat_model: norm, epsilon, targeted.
         targets: target classes, shape (N,), for a targeted threat model.
-        seed: fixes every random choice; 0 <= seed < 2**32.
-        first: index of the first image in the whole data set or, if the images are not consecutive, of every image,
-            shape (N,). The seed of a call depends on it, so that different parts of a data set use different random
-            numbers.
-        spent: queries that each image has already used, int64, shape (N,); they count against `max_queries`, not in the
-            result. An image without remaining queries is not queried and stays unchanged.
+        seed: random seed of the whole run, 0 <= seed < 2**32.
+        first: index of the first image in the whole data set or, if the images are not consecutive, index of every
+            image, shape (N,). The seed of a call depends on it, so that different parts of a data set use different
+            random numbers.
+        spent: queries that each image has already used, int64, shape (N,). They count against `max_queries` but are not
+            included in the result. An image without remaining queries is not queried and stays unchanged.
         radii: a radius per image instead of one for all, shape (N,), 0 < radius <= epsilon, if the implementation
-            supports it (`supports_per_image_radii`). The `step_size` may then also be a tensor with one value per
-            image.
-        logits: logits of the clean images, shape (N, K), if known; the classifier is then not queried for them.
-        attacked: which images are attacked, shape (N,) bool, or None for those that are classified correctly. A
-            misclassified image counts as fooled if the returned image differs from it and is also misclassified.
+            supports it (`supports_per_image_radii`). `step_size` may then also be a tensor with one value per image.
+        logits: logits of the clean images, shape (N, K), if known. The clean images are then not queried.
+        attacked: which images are attacked, shape (N,), bool, or None for those that are classified correctly. A
+            misclassified image counts as fooled if the returned image is different and is also misclassified.
         fitted: the result of `fit_attack` for this implementation, with its parameters. It is applied without queries,
-            unless the implementation queries with its fitted tensors (`Implementation.learned`).
-        progress: called with the number of images done after each library call; its method `asked`, if it has one, with
-            the number of queries after each model call.
+            unless the implementation queries the model with its fitted tensors (`Implementation.learned`).
+        progress: called with the number of finished images after each library call. If it has a method `asked`, that is
+            called with the number of queries after each model call.
         watch: called with the output of each library call, before it is judged.
         trace: records the nearest example of each image among all queries, even if the attack does not return it. It
             must be made for these images in this order. The queries in `spent` are included in its counts.
@@ -141,15 +140,15 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
 
     Returns:
         One entry per image, see `AttackResult`. `success` is determined after clipping to the ball and to [0, 1], with
-        new logits in one fixed batch size; for a minimum-norm attack with an epsilon it means success within epsilon.
+        new logits in one fixed batch size. For a minimum-norm attack with an epsilon, it means success within epsilon.
 
     Raises:
         InvalidInput: if an argument has a wrong value, shape or range.
         UnknownName: if no such implementation or parameter exists.
         Unsupported: if the implementation does not support the request, or the model lacks something that the
-            implementation needs. It is raised before anything is computed.
+            implementation needs. This error is raised before anything is computed.
         MissingLibrary: if the library is not installed.
-        AttackFailed: if the library crashed on every batch; its error is the cause (`__cause__`).
+        AttackFailed: if the library crashed on every batch. The library's error is the cause (`__cause__`).
     """
     options = RunOptions(
         targets=targets,
@@ -184,7 +183,6 @@ def _run(
     options: RunOptions,
     parameters: Mapping[str, Any],
 ) -> AttackResult:
-    """Run an attack on images that `run_attack` has not checked yet."""
     inputs, labels, targets = images
     fitted = options.fitted
     if fitted is not None:
@@ -250,7 +248,10 @@ def _run(
 def _conclude(
     classifier: Classifier, evidence: AttackState, attacked: Tensor, logits: Tensor, *, steady: bool
 ) -> tuple[tuple[Tensor, Tensor, Tensor], bool]:
-    """Return the result of `AttackState.finish`, and whether the model is still deterministic. If not, finish again."""
+    """Return the result of `AttackState.finish`, and whether the model is still deterministic.
+
+    If the model turns out not to be, the examples are judged again.
+    """
     seed = evidence.seed
     if not steady:  # it changes by itself: that is not the library's doing
         evidence.mark_invalid("unstable", evidence.tainted & attacked)
@@ -317,11 +318,11 @@ def _attack_all(
 
 
 class _ModelStateGuard:
-    """Restores the model after library calls. Images attacked while it was changed are invalid.
+    """Restores the model after library calls. Images that were attacked while it was changed become invalid.
 
-    At the end, the model is queried on probe images once more to detect any change: after users' attacks, and after
-    other attacks if this is a small part of their queries. A change that cannot be undone is recorded on the classifier
-    (`changed_by`). `known` are the logits of the clean images, shape (N, K).
+    At the end, the model is queried on probe images once more, in order to detect any change. This is done after users'
+    attacks, and after other attacks if it costs little in comparison. A change that cannot be undone is recorded on the
+    classifier (`changed_by`). `known` has the logits of the clean images, shape (N, K).
     """
 
     def __init__(self, classifier: Classifier, evidence: AttackState, known: Tensor):
@@ -334,7 +335,7 @@ class _ModelStateGuard:
         """Start guarding."""
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Restore the model. It is not queried if the calls ended with an error or an interrupt."""
+        """Restore the model. If the block ended with an error or an interrupt, the model is not queried."""
         if kind is not None:
             self.guard.restore_silently()
             return
@@ -344,9 +345,10 @@ class _ModelStateGuard:
             self.classifier.changed_by = self.before
 
     def note(self, rows: Tensor, error: BaseException | None) -> None:
-        """Check the model after a call, if this is cheap or there was an error.
+        """Check the model after a library call, if this is cheap or there was an error.
 
-        Raises Unsupported if the model has no gradients.
+        Raises:
+            Unsupported: if the model has no gradients.
         """
         self.unchecked.append(rows)
         self.attacked.append(rows)
@@ -356,7 +358,6 @@ class _ModelStateGuard:
             raise Unsupported(f"{name} needs gradients, but the model's outputs are detached from its inputs")
 
     def look(self) -> bool:
-        """Restore the model, and return whether it had been changed."""
         changed = bool(self.unchecked) and self.guard.restore(self._ask_widely)
         if changed:
             self.evidence.tainted[torch.cat(self.unchecked)] = True
@@ -365,7 +366,7 @@ class _ModelStateGuard:
 
     @property
     def _is_worth_a_pass(self) -> bool:
-        """Whether the model is local and deterministic, and the attack is a user's or had many queries."""
+        """Whether the model is local and deterministic, and the attack is a user's or made many queries."""
         passes, one = self.evidence.forwards + self.evidence.backwards, self.classifier
         worth = self.evidence.row.is_user_attack or int(passes.sum()) >= _LONG
         return bool(self.attacked and worth and one.steady and one.stated_identity is None)
@@ -381,7 +382,7 @@ class _ModelStateGuard:
 
 
 def _batches(row: Implementation, rows: Tensor, evidence: AttackState, batch_size: int) -> Iterator[Tensor]:
-    """Yield the images of each call: single ones if the implementation couples images or a batch would mix them up."""
+    """Yield the images of each call: single images if the implementation, or counting its queries, requires this."""
     for batch in rows.split(1 if row.alone else batch_size):
         if (
             row.order == "content"

@@ -1,4 +1,4 @@
-"""Logits on which images are judged: in full float32, and on many samples if the model is random."""
+"""Logits on which images are judged, in full float32 and on many samples if the model is random."""
 
 import math
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _CLEAN, _BETWEEN, _FINAL = 1, 2, 3  # separate random numbers, so that selection
 class SampledOutputs(NamedTuple):
     """Logits, (N, K), and for a random model the proportion of its samples that are fooled, (N,), float64.
 
-    The logits of a random model are those of the sample with the median margin, which is fooled if and only if at least
+    The logits of a random model are those of the sample with the median margin, which is fooled exactly if at least
     half of the samples are. If a sample is not finite, the logits are those of that sample, and the image is invalid.
     """
 
@@ -32,7 +32,7 @@ class SampledOutputs(NamedTuple):
 
 @contextmanager
 def sampling_context(classifier: Classifier, *, draws: int | None = None, eot: int | None = None) -> Iterator[None]:
-    """Set the numbers of samples for the judge and for attacks inside the block; None for no change.
+    """Set the numbers of samples for the judge and for attacks inside the block. None keeps a number.
 
     Raises:
         InvalidInput: if a number is out of range.
@@ -52,16 +52,18 @@ def sampling_context(classifier: Classifier, *, draws: int | None = None, eot: i
 
 @full_float32()
 def clean_logits(classifier: Classifier, inputs: Tensor, labels: Tensor, logits: Tensor | None = None) -> Tensor:
-    """Return the logits from `Classifier.check`; for a random model those of the median sample, equal at each call.
+    """Check clean images and return the logits on which they are judged, see `Classifier.check`.
+
+    For a random model, they are those of the median sample, which is the same at each call.
 
     Args:
         classifier: the model.
         inputs: images in [0, 1], shape (N, C, H, W).
-        labels: shape (N,).
-        logits: their logits, if known; the model is then not queried.
+        labels: labels of the images, shape (N,).
+        logits: logits of the images, if known. The model is then not queried.
 
     Raises:
-        InvalidInput: as `Classifier.check`.
+        InvalidInput: as for `Classifier.check`.
     """
     if logits is not None or not classifier.random:
         return classifier.check(inputs, labels, logits=logits)
@@ -70,10 +72,10 @@ def clean_logits(classifier: Classifier, inputs: Tensor, labels: Tensor, logits:
 
 @full_float32()
 def clean_draws(classifier: Classifier, inputs: Tensor, labels: Tensor) -> SampledOutputs:
-    """Return a model's validated outputs for clean images, always with the default number of samples.
+    """Check clean images and return the model's outputs, always with the default number of samples.
 
     Raises:
-        InvalidInput: as `Classifier.check`, and if a sample is not finite.
+        InvalidInput: as for `Classifier.check`, or if a sample is not finite.
     """
     if not classifier.random:
         return SampledOutputs(classifier.check(inputs, labels))
@@ -92,7 +94,7 @@ def clean_draws(classifier: Classifier, inputs: Tensor, labels: Tensor) -> Sampl
 def judge_outputs(
     classifier: Classifier, images: Tensor, labels: Tensor, targets: Tensor | None, seed: int = 0, *, final: bool = True
 ) -> SampledOutputs:
-    """Return the logits on which images are judged; for a random model also the proportion of samples fooled.
+    """Return the logits on which images are judged and, for a random model, the proportion of samples fooled.
 
     Args:
         classifier: the model.
@@ -101,8 +103,8 @@ def judge_outputs(
         targets: shape (N,), or None.
         seed: random seed of the samples. All runs are judged with the same seed, independently of their own, because
             otherwise the worst case over several runs would select the most favourable samples.
-        final: whether this is the final result, which uses random numbers different from those for the choice between
-            examples.
+        final: whether this is the final result, for which the random numbers are different from those used to choose
+            between examples.
     """
     if not classifier.random:
         return SampledOutputs(classifier.predict_logits(images))

@@ -1,4 +1,4 @@
-"""Random state around a library call: seeded inside, restored afterwards."""
+"""Seeds the global random generators for a library call, and restores them afterwards."""
 
 import random
 import sys
@@ -14,8 +14,8 @@ import torch
 def seeded(seed: int) -> Iterator[None]:
     """Seed Python, NumPy and torch (CPU and every GPU) with `seed`, and restore their states on exit.
 
-    GPUs that this process does not use yet are skipped. Reading their generators would initialise them in every worker,
-    and then no child process could use them.
+    GPUs that this process does not use yet are skipped. Reading their generators would initialise the GPUs in every
+    worker, and no child process could use them afterwards.
     """
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
@@ -38,7 +38,7 @@ def _seed_torch(seed: int) -> None:
 
 
 class NotedSeedings:
-    """Records which of Python's and NumPy's global generators are seeded or set by code other than `seeded`.
+    """Records which global generators of Python and NumPy are seeded or set by code other than `seeded`.
 
     A generator that is reset to its earlier state, or to the seed from `seeded`, counts as unchanged.
     """
@@ -48,7 +48,7 @@ class NotedSeedings:
         self._seeded: list[str] = []
 
     def take(self) -> list[str]:
-        """Return the generators noted since the last call."""
+        """Return the generators recorded since the last call."""
         names, self._seeded = self._seeded, []
         return [f"the seed of {name} random generator" for name in names]
 
@@ -83,7 +83,6 @@ class NotedSeedings:
 
 
 def _state(name: str) -> Any:
-    """Return the state of a global generator, in a comparable form."""
     if name == "Python's":
         return random.getstate()
     state: Any = np.random.get_state()  # noqa: NPY002 - the generator that libraries seed
@@ -91,10 +90,10 @@ def _state(name: str) -> Any:
 
 
 def call_seed(seed: int, first_image: int, restart: int) -> int:
-    """Return the seed of a library call: `seed` for the first batch of the first run, otherwise a mix with its index.
+    """Return the seed of a library call, which is `seed` for the first batch of the first run.
 
-    The index is that of the call's first image in the data set. An attack that takes one image at a time thus does not
-    give every image the same noise.
+    For other calls, it is `seed` mixed with the run's number and with the index of the call's first image in the data
+    set. An attack that takes one image at a time thus does not give every image the same noise.
     """
     if first_image == 0 and restart == 0:
         return seed

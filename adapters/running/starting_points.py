@@ -1,4 +1,4 @@
-"""Starting points of decision-based attacks: equal for every library, and determined by the seed."""
+"""Starting points for decision-based attacks, which are the same for every library and determined by the seed."""
 
 import torch
 from torch import Tensor
@@ -22,13 +22,13 @@ def find_starting_points(
     Args:
         counter: the model.
         inputs: clean images, shape (N, C, H, W).
-        labels: their labels, shape (N,).
+        labels: labels of the images, shape (N,).
         targets: target classes, shape (N,), or None.
-        seed: random seed of the noise; each image has a separate stream.
+        seed: random seed of the noise. Each image has its own random stream.
 
     Returns:
-        The starting points, shape (N, C, H, W) (the clean image if none was found), and whether one was found,
-        shape (N,) bool.
+        The starting points, shape (N, C, H, W), with the clean image if none was found, and whether one was found,
+        shape (N,), bool.
     """
     starts = inputs.clone()
     has_start = torch.zeros(len(inputs), dtype=torch.bool, device=inputs.device)

@@ -1,4 +1,4 @@
-"""Attacks made on a surrogate and judged on a target model, which they never query."""
+"""Makes examples on a surrogate and judges them on a target model, which the attack never queries."""
 
 from dataclasses import replace
 from typing import Any
@@ -33,30 +33,31 @@ def run_transfer(  # noqa: PLR0913 - as run_attack
     judge_samples: int | None = None,
     **more: Any,
 ) -> AttackResult:
-    """Attack a surrogate on the images that the classifier gets right, and judge the examples on the classifier.
+    """Attack a surrogate, and judge the examples on the target model.
 
-    The attack has full access to the surrogate and none to the classifier: restarts, budgets and smallest changes refer
-        to the surrogate. An image that the surrogate misclassifies is attacked like the others.
+    The images that the target model classifies correctly are attacked. The attack has full access to the surrogate and
+    none to the target model. Restarts, budgets and smallest changes refer to the surrogate. An image that the surrogate
+    misclassifies is attacked like the others.
 
     Args:
         implementation: an implementation or its name.
         classifier: the target model, on which the examples are judged.
         surrogate: the source model, on which the examples are made.
         inputs: clean images in [0, 1], shape (N, C, H, W).
-        labels: ground truth, shape (N,).
+        labels: true classes, shape (N,).
         threat_model: norm, epsilon, targeted.
-        logits: logits of the classifier on the clean images, shape (N, K), if known.
+        logits: logits of the target model for the clean images, shape (N, K), if known.
         seed: random seed.
         judge_samples: number of samples on which each example is judged, if the classifier is random, as for
             `run_attack`.
         **more: options as for `run_attack`; `max_queries` counts queries of the surrogate.
 
     Returns:
-        The result on the classifier: `knowledge` is "transfer", `forwards` and `backwards` are zero, and the queries of
-        the surrogate are given separately. Errors of the library on the surrogate remain invalid results.
+        The result on the target model. `knowledge` is "transfer", `forwards` and `backwards` are zero, and the queries
+        of the surrogate are given separately. Library errors on the surrogate remain invalid results.
 
     Raises:
-        DavylampError: as `run_attack`; `InvalidInput` if the surrogate has a different number of classes.
+        DavylampError: as for `run_attack`, or `InvalidInput` if the surrogate has a different number of classes.
     """
     inputs = inputs.detach().float()
     with classifier.frozen(), sampling_context(classifier, draws=judge_samples):
@@ -80,7 +81,6 @@ def check_surrogate(classifier: Classifier, surrogate: Classifier, inputs: Tenso
 def _judge(
     made: AttackResult, classifier: Classifier, surrogate: Classifier, inputs: Tensor, logits: Tensor
 ) -> AttackResult:
-    """Judge the surrogate's examples on the classifier."""
     examples = Images(made.adv_inputs, made.labels, made.targets)
     adv_logits, share = judge_outputs(classifier, made.adv_inputs, made.labels, made.targets)
     inside = made.distance <= radius_with_tolerance(made.threat_model)
@@ -122,10 +122,11 @@ def _judge(
 
 
 def _kept(made: AttackResult, hit: Tensor) -> list[tuple[str, ...]]:
-    """Return, by image, the reasons for invalid results on the surrogate that also apply to the classifier.
+    """Return, for each image, the reasons for invalid results on the surrogate that also apply to the target model.
 
     It does not matter whether the surrogate's outputs vary or are not finite. If the surrogate misclassifies an image,
-    the clean image is a valid example. An example that fools the classifier is valid, whatever the surrogate returned.
+    the clean image is a valid example. An example that fools the target model is valid, whatever the surrogate
+    returned.
     """
     wrong = is_fooled(made.logits, made.labels, made.targets).tolist()
     kept = []

@@ -12,12 +12,12 @@ from ..threat_model import ThreatModel
 
 
 def class_of(rule: str) -> int | None:
-    """Return the class number of a rule; None if the rule is not a number."""
+    """Return the class number that a rule consists of. None if the rule is not a number."""
     return int(rule) if rule.isascii() and rule.isdecimal() and len(rule) <= 9 else None
 
 
 def check_target(rule: str) -> str:
-    """Return the rule if it is valid.
+    """Return the target rule if it is valid.
 
     Raises:
         InvalidInput: if it is neither a known rule nor a class number.
@@ -28,21 +28,21 @@ def check_target(rule: str) -> str:
 
 
 def class_logits(classifier: Classifier, logits: Tensor) -> Tensor:
-    """Return the logits of the possible target classes, without an extra class for "detected" or "any other"."""
+    """Return the logits of the possible target classes, without those of an extra class such as "detected"."""
     return logits[:, :-1] if classifier.detects or classifier.answers.has_other_class else logits
 
 
 def target_rule_error(classifier: Classifier, rule: str) -> str:
-    """Return why a rule cannot choose targets from the model's outputs; "" if it can."""
+    """Return why a rule cannot choose targets from the model's outputs. "" if it can."""
     if classifier.outputs == "labels" and rule.endswith("-likely"):
         return f"the target {rule} needs scores, and {classifier.name} returns labels only; use random or a class"
     return ""
 
 
 def why_no_class(classifier: Classifier, rule: str, image: Tensor) -> str:
-    """Return why the model has no class of a rule's number, for one image, (1, C, H, W); "" if it has.
+    """Return why the model lacks the class that a rule names. "" if it has the class, or the rule is not a number.
 
-    The model is queried only if the rule is a class number.
+    `image` is one image, (1, C, H, W), which is queried only if the rule is a class number.
     """
     aim = class_of(rule)
     if aim is None:
@@ -52,7 +52,7 @@ def why_no_class(classifier: Classifier, rule: str, image: Tensor) -> str:
 
 
 def check_targeted_required(classifier: Classifier, threat_model: ThreatModel) -> None:
-    """Raise Unsupported for an untargeted attack on a model with a detector: detection would count as success."""
+    """Raise Unsupported for an untargeted attack on a model with a detector, since detection would count as success."""
     if classifier.detects and not threat_model.targeted:
         raise Unsupported(
             f"{classifier.name} includes a detector, so attacks on it must be targeted (otherwise a detected "
@@ -61,7 +61,7 @@ def check_targeted_required(classifier: Classifier, threat_model: ThreatModel) -
 
 
 def targets_for(classifier: Classifier, logits: Tensor, labels: Tensor, rule: str, seed: int) -> Tensor:
-    """Return target classes from a classifier's outputs for the clean images, shape (N,), like `choose_targets`.
+    """Choose target classes, shape (N,), from a classifier's outputs for the clean images, see `choose_targets`.
 
     Raises:
         Unsupported: if the rule needs scores, and the classifier returns labels only.
@@ -73,10 +73,10 @@ def targets_for(classifier: Classifier, logits: Tensor, labels: Tensor, rule: st
 
 
 def moved_target_note(rules: Iterable[str], labels: Tensor) -> list[str]:
-    """Return a note for each target class that is the label of some images, which get the next class.
+    """Return a note for each target class that is the label of some images. Their target is the next class.
 
     Args:
-        rules: "random", "3".
+        rules: target rules, such as "random" or "3".
         labels: labels of all images, shape (N,).
     """
     lines = []
@@ -91,12 +91,13 @@ def moved_target_note(rules: Iterable[str], labels: Tensor) -> list[str]:
 
 
 def choose_targets(logits: Tensor, labels: Tensor, rule: str, seed: int) -> Tensor:
-    """Choose target classes, shape (N,), never equal to the label.
+    """Choose target classes, shape (N,), which are never equal to the label.
 
     Args:
         logits: logits of the clean images, shape (N, K).
-        labels: shape (N,).
-        rule: "second-likely", "least-likely", "random" or a class number; an image of that class gets the next class.
+        labels: labels of the images, shape (N,).
+        rule: "second-likely", "least-likely", "random" or a class number. For an image of that class, the target is the
+            next class.
         seed: random seed of the random targets.
 
     Raises:

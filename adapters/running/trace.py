@@ -1,4 +1,4 @@
-"""Nearest example of each image among all queries of an attack, against the number of queries."""
+"""Records the distance of the nearest example of each image as a function of the number of queries."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from .judge import UNCHANGED, perturbation_norm, within_threat_model
 
 
 class CurvePoint(NamedTuple):
-    """After `passes` queries, the nearest example of an image is at `distance`."""
+    """The distance of an image's nearest example so far, after a number of queries (`passes`)."""
 
     passes: int
     distance: float
@@ -22,17 +22,17 @@ class Trace:
     """Nearest example so far of each image, over any number of library calls.
 
     A queried point counts if it fools the model, is finite, lies in [0, 1] and differs from the clean image by more
-    than rounding. The prediction is that of its batch, so an example must be judged before it is used.
+    than rounding. The prediction is that of the attack's own batch, so an example must be judged before it is used.
 
-    `nearest` are the examples, (N, C, H, W), and `distance` their distances, (N,) float64, inf if there is none;
-    `curves` have a point for each decrease of an image's distance.
+    `nearest` has the examples, (N, C, H, W). `distance` has their distances, (N,), float64, inf if there is none.
+    `curves` has a point for each decrease of an image's distance.
 
     Args:
         inputs: clean images, shape (N, C, H, W).
-        labels: shape (N,).
+        labels: labels of the images, shape (N,).
         targets: target classes, shape (N,), or None.
-        norm: norm of the distances; "unrestricted" is measured in l2.
-        below: only examples nearer than this are recorded, shape (N,) float64, or None for all.
+        norm: norm of the distances. "unrestricted" is measured in l2.
+        below: only examples nearer than this are recorded, shape (N,), float64. None to record all.
     """
 
     def __init__(
@@ -49,10 +49,10 @@ class Trace:
         """Record query results.
 
         Args:
-            asked: the queried images, shape (rows, C, H, W); copies of a different size are ignored.
+            asked: the queried images, shape (rows, C, H, W). Images of a different size are ignored.
             logits: the model's outputs, shape (rows, K).
             images: index of the image to which each row belongs, shape (rows,).
-            passes: queries used by that image, this one included, shape (rows,).
+            passes: number of queries that this image has used, including this one, shape (rows,).
         """
         if asked.shape[1:] != self._inputs.shape[1:]:
             return
@@ -76,28 +76,31 @@ class Trace:
 
         Args:
             images: indices of the images, shape (n,).
-            spent: queries that each has used before the call, shape (n,).
+            spent: queries that each image used before the call, shape (n,).
         """
         return CallTrace(self, images, spent)
 
 
 class CallTrace:
-    """A trace for one library call, whose image i is image `images[i]` of the trace."""
+    """The part of a trace for one library call. Image i of the call is image `images[i]` of the trace."""
 
     def __init__(self, trace: Trace, images: Tensor, spent: Tensor):
         self._trace, self._images, self._spent = trace, images, spent
 
     def note(self, asked: Tensor, logits: Tensor, owners: Tensor, passes: Tensor) -> None:
-        """Record query results for the images `owners`; `passes` for each image of the call, shape (n,)."""
+        """Record query results for the images `owners`.
+
+        `passes` has the queries of each image of the call, shape (n,).
+        """
         owners = owners.to(self._images.device)
         so_far = (self._spent + passes.to(self._spent.device))[owners]
         self._trace.note(asked, logits, self._images[owners], so_far)
 
 
 def curves_of(trace: Trace, result: AttackResult) -> tuple[tuple[CurvePoint, ...], ...]:
-    """Return the curves of the images of a run; empty for invalid results.
+    """Return the curves of the images of a run. Curves are empty for invalid results.
 
-    The last point is the returned example, if this is nearer than all queried points.
+    If the returned example is nearer than all queried points, it becomes the last point.
     """
     costs, distances = (result.forwards + result.backwards).tolist(), result.distance.tolist()
     curves = []

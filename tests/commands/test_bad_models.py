@@ -84,7 +84,7 @@ WRONG = {
     "hard_exit": "the model bad.py:hard_exit called os._exit(0)",
     "interrupts": "the model bad.py:interrupts raised KeyboardInterrupt",
     "raises": "the model bad.py:raises raised RuntimeError: boom (line",
-    "one": "on images of shape (3, 3, 16, 16); it takes one image at a time; make it take batches",
+    "one": "on images of shape (3, 3, 16, 16); it accepts only one image at a time; make it accept batches",
     "grey": "it works on images of 1 x 16 x 16, got 3 x 16 x 16",
     "factory_exits": "bad.py:factory_exits called sys.exit(0) (line",
     "factory_hard_exit": "bad.py:factory_hard_exit called os._exit(0) (line",

@@ -1,1 +1,1 @@
-"""Common corruptions of images: generated, read from disk, and as sequences of frames."""
+"""Common corruptions of images: generated, read from disk, or as sequences of frames."""

@@ -1,4 +1,4 @@
-"""Corrupted data sets on disk, and the names of corrupted images."""
+"""Reads corrupted data sets from disk, and parses names of corrupted data."""
 
 import re
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ _NAME = re.compile(r"(?P<base>[^+]*:.*)\+(?P<corruption>[A-Za-z][\w-]*)(?::(?P<s
 
 
 class CorruptionSpec(NamedTuple):
-    """Images named `base` with a corruption. `on_disk`: whether they are read instead of generated."""
+    """A parsed name of corrupted data. `on_disk` says whether the images are read from disk instead of generated."""
 
     base: str
     corruption: str
@@ -26,7 +26,7 @@ class CorruptionSpec(NamedTuple):
 
 
 def split_corruption(name: str) -> CorruptionSpec | None:
-    """Split "DATA+CORRUPTION:severity". Returns None for a name without a corruption, or of an existing path.
+    """Parse "DATA+CORRUPTION:severity". Returns None if the name has no corruption, or is an existing path.
 
     Raises:
         UnknownName: if there is no such corruption.
@@ -50,8 +50,8 @@ def corruption_folder(root: Path, corruption: str, severity: int) -> Path:
     """Return the folder of a corruption in ImageNet-C's layout, ROOT/[GROUP/]CORRUPTION/SEVERITY.
 
     Raises:
-        Unavailable: if there is no such folder.
-        UnknownName: if there is no folder of this corruption.
+        Unavailable: if `root` does not exist or lacks the severity.
+        UnknownName: if `root` has no folder for the corruption.
     """
     if not root.is_dir():
         raise Unavailable(f"no such folder: {root} (expected corruptions as ROOT/CORRUPTION/SEVERITY/CLASS)")
@@ -64,17 +64,20 @@ def corruption_folder(root: Path, corruption: str, severity: int) -> Path:
 
 
 def list_corruption_folders(root: Path) -> dict[str, Path]:
-    """Return, by corruption, the folders below a root that have some severity, directly or in a group ("noise")."""
+    """List the corruption folders below `root`, by corruption name.
+
+    A corruption folder contains a folder for at least one severity. It is in `root` or in a group such as "noise".
+    """
     levels = [str(severity) for severity in SEVERITIES]
     folders = [path for pattern in ("*", "*/*") for path in sorted(root.glob(pattern)) if path.is_dir()]
     return {path.name: path for path in folders if any((path / level).is_dir() for level in levels)}
 
 
 def list_sets(data: str) -> tuple[str, ...]:
-    """List the corruptions of a set on disk, "imagenet-c:PATH" or "cifar-10-c:PATH"; empty for other data.
+    """List the corruptions in a set on disk, "imagenet-c:PATH" or "cifar-10-c:PATH". Empty for other data.
 
     Raises:
-        Unavailable: if there is no such folder, or no corruption in it.
+        Unavailable: if there is no such folder, or the folder contains no corruption.
     """
     source, _, path = data.partition(":")
     if source not in ON_DISK:
@@ -88,10 +91,10 @@ def list_sets(data: str) -> tuple[str, ...]:
 
 
 def check_set(data: str, corruptions: Iterable[str], severities: Iterable[int]) -> None:
-    """Raise an error if a set on disk lacks a corruption or severity, before anything is measured.
+    """Raise an error if a set on disk lacks a corruption or severity, before anything is computed.
 
     Raises:
-        DavylampError: as `corruption_folder`; UnknownName if there is no array of a corruption.
+        DavylampError: as for `corruption_folder`, or UnknownName if there is no array for a corruption.
     """
     source, _, path = data.partition(":")
     root, levels = expand_path(path), tuple(severities)
@@ -109,12 +112,14 @@ def _list_arrays(root: Path) -> dict[str, Path]:
 def read_corruption_arrays(
     root: Path, corruption: str, severity: int, limit: int | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Read images, uint8, (N, 32, 32, 3), and labels, (N,), in CIFAR-10-C's layout: five consecutive severities.
+    """Load images, uint8, (N, 32, 32, 3), and labels, (N,), from CIFAR-10-C's layout.
+
+    Each file contains the images of all five severities in sequence.
 
     Raises:
         Unavailable: if there are no such files, or they cannot be read.
-        UnknownName: if there is no array of this corruption.
-        InvalidInput: if they have invalid contents.
+        UnknownName: if there is no array for this corruption.
+        InvalidInput: if the arrays have invalid contents.
     """
     if not root.is_dir():
         raise Unavailable(f"no such folder: {root} (expected CORRUPTION.npy and labels.npy in it)")

@@ -1,4 +1,4 @@
-"""Generates corrupted images: with the library's code, and for small images with the authors' parameters."""
+"""Generates corrupted images with imagecorruptions, and for small images with the authors' parameters."""
 
 import hashlib
 import warnings
@@ -23,9 +23,9 @@ _SEEDED = ("glass_blur", "impulse_noise")  # they use separate generators, which
 
 
 def severity_scale_for(height: int, width: int) -> Sized:
-    """Return the scale of severities for images of this size.
+    """Return the severity scale for images of this size: "cifar", "tiny-imagenet" or "imagenet".
 
-    A blur for 224 pixels would erase an image of 32 pixels.
+    A blur that suits 224 x 224 pixels would erase an image of 32 x 32.
     """
     longer = max(height, width)
     return "cifar" if longer <= 32 else "tiny-imagenet" if longer <= 64 else "imagenet"
@@ -34,25 +34,28 @@ def severity_scale_for(height: int, width: int) -> Sized:
 def corrupt_images(inputs: Tensor, corruption: str, severity: int, *, seed: int = 0) -> Tensor:
     """Apply one of the 19 corruptions of Hendrycks and Dietterich (2019) to images.
 
-    Images are first rounded to 8 bits. Randomness depends on an image's pixels, the corruption, the severity and the
-    seed alone, not on the other images. Grey images are corrupted as three equal channels, and the first channel is
-    returned. Up to 32 pixels a side the severities are CIFAR-10-C's, up to 64 Tiny ImageNet-C's, else ImageNet-C's. The
-    published sets are stored as JPEG, which makes them a little harder. Motion blur and snow are the library's, while
-    the authors used ImageMagick. The library's elastic transformation has no affine part.
+    Images are first rounded to 8 bits. The random numbers depend only on the image's pixels, the corruption, the
+    severity and the seed, and not on the other images. Grey images are corrupted as three equal channels, and the first
+    channel is returned.
+
+    The severities are those of CIFAR-10-C for images of up to 32 pixels a side, those of Tiny ImageNet-C up to 64, and
+    those of ImageNet-C above. The results differ from the published sets in three ways. Those are stored as JPEG, which
+    makes them a little harder. They use ImageMagick's motion blur and snow, instead of the library's. The library's
+    elastic transformation has no affine part.
 
     Args:
         inputs: images in [0, 1], shape (N, C, H, W), with 1 or 3 channels.
-        corruption: name, "fog".
+        corruption: name, such as "fog".
         severity: 1 to 5.
         seed: random seed.
 
     Returns:
-        As `inputs`, float32, rounded to 8 bits.
+        The corrupted images, float32, rounded to 8 bits, with the shape of `inputs`.
 
     Raises:
         UnknownName: if there is no such corruption.
         InvalidInput: if the severity or the images are invalid.
-        Unsupported: if grey images cannot have this corruption.
+        Unsupported: if the corruption cannot be applied to grey images.
         MissingLibrary: if imagecorruptions is not installed.
     """
     row = find_corruption(corruption)
@@ -67,11 +70,11 @@ def corrupt_images(inputs: Tensor, corruption: str, severity: int, *, seed: int 
 
 
 def check_images_for(row: Corruption, inputs: Tensor) -> None:
-    """Raise an error unless images of this shape can have the corruption.
+    """Raise an error unless the corruption can be applied to images of this shape.
 
     Raises:
-        InvalidInput: if they are too small or not images.
-        Unsupported: if they are grey and the corruption adds colour.
+        InvalidInput: if `inputs` are too small or are not images.
+        Unsupported: if the images are grey and the corruption adds colour.
     """
     if inputs.ndim != 4 or inputs.shape[1] not in (1, 3):
         raise InvalidInput(f"expected images of shape (N, 1 or 3, H, W) to corrupt, got {tuple(inputs.shape)}")
@@ -94,7 +97,7 @@ def library_version() -> str:
     """Return the installed version of imagecorruptions.
 
     Raises:
-        MissingLibrary: if it is not installed.
+        MissingLibrary: if imagecorruptions is not installed.
     """
     from importlib.metadata import version
 
@@ -106,7 +109,7 @@ def load_library() -> Any:
     """Import and return the module imagecorruptions.
 
     Raises:
-        MissingLibrary: if it cannot be imported.
+        MissingLibrary: if imagecorruptions cannot be imported.
     """
     try:
         with warnings.catch_warnings():
@@ -119,7 +122,7 @@ def load_library() -> Any:
 
 @contextmanager
 def seeded_numpy(seed: int) -> Iterator[None]:
-    """Seed NumPy's global generator inside the block, because the library uses it, and restore it afterwards."""
+    """Seed NumPy's global generator, which imagecorruptions uses, and restore its state on exit."""
     before = np.random.get_state()  # noqa: NPY002
     np.random.seed(seed)  # noqa: NPY002
     try:

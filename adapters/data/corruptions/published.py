@@ -12,12 +12,12 @@ class Corruption(NamedTuple):
     """A kind of corruption.
 
     Args:
-        name: the authors' name, also that of a folder of ImageNet-C.
-        title: for display.
-        kind: the authors' group.
-        alexnet: top-1 error of AlexNet on ImageNet-C, the mean over the five severities. None for the four corruptions
-            that are intended for tuning and are not part of the benchmark's mean.
-        coloured: whether it adds colour, which a grey image cannot have.
+        name: the authors' name, which is also that of the folder in ImageNet-C.
+        title: name for display.
+        kind: group to which the authors assign the corruption, such as "noise".
+        alexnet: top-1 error of AlexNet on ImageNet-C, as the mean over the five severities. None for the four
+            corruptions that are intended for tuning and are not part of the benchmark's mean.
+        coloured: whether the corruption adds colour, so that it cannot be applied to grey images.
     """
 
     name: str
@@ -65,10 +65,10 @@ def find_corruption(name: str) -> Corruption:
 
 
 def check_severity(severity: object, name: str) -> int:
-    """Convert to a severity, 1 to 5.
+    """Convert to a severity, an integer from 1 to 5.
 
     Raises:
-        InvalidInput: if it is not one.
+        InvalidInput: if the value is not a severity.
     """
     number = int(severity) if isinstance(severity, str) and severity.isdecimal() and len(severity) < 9 else severity
     if isinstance(number, bool) or number not in SEVERITIES:
@@ -78,7 +78,7 @@ def check_severity(severity: object, name: str) -> int:
 
 
 def alexnet_errors(names: list[str] | tuple[str, ...]) -> list[float]:
-    """Return AlexNet's published error on ImageNet-C under each corruption, a mean over the severities.
+    """Return AlexNet's published error on ImageNet-C under each corruption, as the mean over the severities.
 
     Raises:
         InvalidInput: if a corruption is not part of the benchmark.

@@ -18,17 +18,17 @@ _ENGINE = "the library's motion blur in place of ImageMagick's"
 
 
 class Sequence(NamedTuple):
-    """A perturbation sequence: frames made from one image.
+    """A perturbation sequence: frames that are made from one image.
 
     Args:
         name: the authors' name.
-        frames: number of frames, the first included.
-        noise: whether the frames are noise samples of one image instead of steps: each is compared with the first, the
-            clean image.
-        frame: returns one frame for a clean image (float64, H x W x 3, in [0, 1]), its number and the result of
-            `prepare`.
-        prepare: computes what all frames of an image share, or None for nothing.
-        finding: difference from ImageNet-P's sequence. In addition, the published frames are compressed as video.
+        frames: number of frames, including the first.
+        noise: whether the frames are independent noise samples, each compared with the clean first frame. If false,
+            each frame continues the previous one and is compared with it.
+        frame: returns one frame, given the clean image (float64, H x W x 3, in [0, 1]), the frame number and the result
+            of `prepare`.
+        prepare: computes the values that all frames of an image share, or None if there are none.
+        finding: difference from ImageNet-P's sequence, whose published frames are also compressed as video.
     """
 
     name: str
@@ -58,15 +58,16 @@ def find_sequence(name: str, size: str = "imagenet") -> Sequence:
 def frames_of(image: Tensor, sequence: str, *, seed: int = 0) -> Tensor:
     """Compute the 8-bit frames of one image at the authors' first difficulty.
 
-    The steps are ImageNet-P's for more than 64 pixels a side, CIFAR-10-P's for at most 32.
+    Images of more than 64 pixels a side use ImageNet-P's steps, and images of at most 32 use CIFAR-10-P's.
 
     Args:
-        image: in [0, 1], shape (3, H, W), not of 33 to 64 pixels: Tiny ImageNet-P's steps are not here.
-        sequence: name, "translate".
-        seed: random seed; the frames depend on it and on the image alone.
+        image: image in [0, 1], shape (3, H, W). Sides of 33 to 64 pixels are not supported, because the steps of Tiny
+            ImageNet-P are not implemented.
+        sequence: name, such as "translate".
+        seed: random seed. The frames depend only on the seed and the image.
 
     Returns:
-        Shape (frames, 3, H, W), in [0, 1], float32.
+        The frames in [0, 1], float32, shape (frames, 3, H, W).
 
     Raises:
         UnknownName: if there is no such sequence.
@@ -166,7 +167,7 @@ def _affine(clean: np.ndarray, *, angle: float = 0, shift: int = 0, scale: float
 
 
 def _tilted(clean: np.ndarray, place: int, _: Any, *, step: float = 1) -> np.ndarray:
-    """Rotate around both axes in space and project from the distance of the diagonal."""
+    """Rotate an image in space around both image axes, and project it from a distance equal to its diagonal."""
     import cv2
 
     height, width = clean.shape[:2]

@@ -1,8 +1,8 @@
-"""Corruptions for images of up to 64 pixels a side, which the library does not have, with the authors' severities.
+"""Corruptions for images of up to 64 pixels a side, with the authors' severities. imagecorruptions has none of them.
 
-The code follows the authors' programs, with three helpers of the library (disk, fog's height map, and motion blur
-instead of ImageMagick's). Random numbers come from NumPy's global generator, which fog's height map uses and `generate`
-seeds.
+The code follows the authors' programs, but uses three functions of imagecorruptions: the disk kernel, the height map
+of fog, and motion blur, for which the authors used ImageMagick. Random numbers come from NumPy's global generator,
+because the height map uses it. The caller in `generate` seeds it.
 """
 
 import io
@@ -69,7 +69,10 @@ def _blurred(image: Image, sigma: float) -> Image:
 
 
 def _glass(image: Image, chosen: tuple[float, int, int], seed: int) -> Image:
-    """Blur, exchange neighbouring pixels, blur. Overlapping exchanges duplicate a pixel, as in the authors' code."""
+    """Blur, exchange neighbouring pixels, and blur again.
+
+    Overlapping exchanges duplicate a pixel, as in the authors' code.
+    """
     sigma, reach, rounds = chosen
     height, width = image.shape[:2]
     shuffled, draw = (_blurred(image, sigma) * 255).astype(np.uint8), np.random.RandomState(seed)

@@ -1,6 +1,6 @@
-"""The authors' severities for CIFAR-10-C and Tiny ImageNet-C, with images of 32 and 64 pixels a side.
+"""Severities of CIFAR-10-C and Tiny ImageNet-C, for images of 32 and 64 pixels a side.
 
-Hendrycks and Dietterich 2019; github hendrycks/robustness, Apache-2.0.
+Source: Hendrycks and Dietterich 2019; github hendrycks/robustness, Apache-2.0.
 """
 
 from collections.abc import Mapping

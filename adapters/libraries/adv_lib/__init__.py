@@ -1,4 +1,4 @@
-"""adversarial-library (adv-lib)."""
+"""Library definition of adversarial-library (adv-lib)."""
 
 from ..library import Library
 from .attacks import ROWS

@@ -1,7 +1,7 @@
-"""Implementations of adversarial-library: functions, canonical parameters and known issues.
+"""Implementations from adversarial-library: functions, canonical parameters and known issues.
 
-Its attacks on segmentation (ASMA, ALMA prox, DAG and the segmentation PDGD) do not apply here. ALMA with LPIPS
-is omitted because it downloads AlexNet.
+The library's attacks on segmentation (ASMA, ALMA prox, DAG and the segmentation PDGD) do not apply to classifiers
+and are omitted. ALMA with LPIPS is omitted because it downloads AlexNet.
 """
 
 from collections.abc import Mapping
@@ -27,13 +27,13 @@ _PGD = {"steps": "steps", "step_size": "absolute_step_size", "random_start": "ra
 _FOLDED = {"steps": "max_iter", "trials": "n_samples"}
 _TRUST = {"steps": "iter", "step_size": "eps"}
 
-_ONE_BY_ONE = "one image per call: it stops when the loss of the whole batch stops falling"
-_FEW_STEPS = "below 10 steps without its early stop, which divides by steps // 10"
-_SURE_RETRAIN = "if no example was found, its last stage starts from the clean image instead of crashing"
+_ONE_BY_ONE = "gets one image per call, because it stops when the loss of the whole batch stops falling"
+_FEW_STEPS = "runs without early stopping below 10 steps, because early stopping divides by steps // 10"
+_SURE_RETRAIN = "starts its last stage from the clean image if no example was found, instead of crashing"
 
 
 def _row(attack: str, functions: Mapping[str, str], params: Mapping[str, str], **more: Any) -> Implementation:
-    """Build an implementation from functions of the library, or (with a leading dot) of `patches`."""
+    """Build an implementation from functions of the library or, with a leading dot, of the module `patches`."""
     paths = {
         norm: f".patches:{name[1:]}" if name.startswith(".") else f".functions:{name}"
         for norm, name in functions.items()
@@ -200,7 +200,7 @@ _MINIMUM_NORM = (
         **_TARGETED,
         alone=True,
         within=".patches:percentile_of_empty_array",
-        repairs=("one image per call: its last stage takes one threshold for the batch", _SURE_RETRAIN),
+        repairs=("gets one image per call, because its last stage uses one threshold for the batch", _SURE_RETRAIN),
         findings=("long-last-stage",),
     ),
     _row(

@@ -1,4 +1,4 @@
-"""Driver of adversarial-library."""
+"""Driver that calls the attack functions of adversarial-library."""
 
 import inspect
 import math
@@ -28,12 +28,12 @@ def run(
 
     Args:
         attack_function: function of `adv_lib.attacks`, or a patched version.
-        model: maps images to logits and has `num_classes`.
+        model: maps images to logits and has the attribute `num_classes`.
         inputs: clean images in [0, 1], shape (n, C, H, W).
-        labels: ground truth, shape (n,).
-        threat_model: its norm is passed to functions that accept one, its radii to those with a fixed budget.
+        labels: true classes, shape (n,).
+        threat_model: passes its norm to functions that accept one, and its radii to fixed-budget functions.
         targets: target classes, shape (n,), if targeted.
-        **kwargs: arguments under adv-lib's names; `candidates` is the number of target classes plus one for the label.
+        **kwargs: arguments under adv-lib's names. `candidates` is the number of target classes plus one for the label.
 
     Returns:
         The images that adv-lib returns, shape (n, C, H, W).
@@ -55,7 +55,7 @@ def run(
 
 
 def _words_of_rules(name: str, threat_model: ThreatModel, inputs: Tensor) -> dict[str, Any]:
-    """Return norm and radius under all names that adv-lib uses for them. Each function accepts some of these."""
+    """Return the norm and radius under all names that adv-lib uses for them. Each function accepts some of these."""
     components = inputs[0].numel()
     words: dict[str, Any] = {"norm": _NORMS.get(threat_model.norm), "p": _NORMS.get(threat_model.norm)}
     if threat_model.norm in ("l2", "l1"):
@@ -69,23 +69,23 @@ def _words_of_rules(name: str, threat_model: ThreatModel, inputs: Tensor) -> dic
 
 
 def refuses(row: Implementation, setting: RunSetting) -> str:
-    """Return why a function cannot run in this setting, see `Library.refuses`."""
+    """Return why a function cannot run in this setting, see `Library.refuses`. "" if it can run."""
     distance, targeted_ratio = row.fixed.get("distance"), row.attack.startswith(("alma", "apgd-dlr"))
     if (row.attack == "perc-al" or distance == "ciede2000") and setting.shape[0] != 3:
-        return f"needs images with 3 channels, for a difference of colours, got {setting.shape[0]}"
+        return f"needs images with 3 channels, because it measures colour differences, got {setting.shape[0]}"
     if distance == "ssim" and min(setting.shape[1:]) < 11:
-        return f"needs images of at least 11 x 11 pixels, for SSIM, got {setting.shape[1]} x {setting.shape[2]}"
+        return f"needs images of at least 11 x 11 pixels to compute SSIM, got {setting.shape[1]} x {setting.shape[2]}"
     if row.attack in ("pdgd", "pdpgd") and setting.parameters.get("steps", 2) < 2:
-        return "needs at least 2 steps, as it divides by steps - 1, got 1"
+        return "needs at least 2 steps, because it divides by steps - 1, got 1"
     if targeted_ratio and setting.threat_model.targeted and setting.classes < 4:
         return f"needs at least 4 classes to be targeted, got {setting.classes}"
     if row.attack == "cw" and setting.threat_model.norm == "linf" and setting.parameters.get("confidence"):
-        return f"needs confidence 0 in linf, which has none, got {setting.parameters['confidence']}"
+        return f"does not support a confidence in linf; expected 0, got {setting.parameters['confidence']}"
     return ""
 
 
 def _step_of_each(words: dict[str, Any]) -> dict[str, Any]:
-    """Convert step sizes per image to proportions of the radius, because an absolute step size must be one number."""
+    """Express step sizes per image relative to the radius, because an absolute step size must be one number."""
     step = words.get("absolute_step_size")
     if not isinstance(step, Tensor):
         return words
@@ -94,12 +94,12 @@ def _step_of_each(words: dict[str, Any]) -> dict[str, Any]:
 
 
 def _patience(words: dict[str, Any]) -> dict[str, Any]:
-    """Disable C&W's early stopping below 10 steps, because it checks the loss every `steps // 10` steps."""
+    """Disable early stopping of C&W below 10 steps, because it divides by `steps // 10`."""
     return words | ({"abort_early": False} if words.get("max_iterations", 10) < 10 else {})
 
 
 def _rounds(words: dict[str, Any]) -> dict[str, Any]:
-    """Convert the number of rounds to the largest constant. C&W in linf doubles the constant from `initial_const`."""
+    """Convert the number of rounds to the largest constant, because C&W in linf doubles the constant in each round."""
     rest = {word: value for word, value in words.items() if word not in ("confidence", "binary_search_steps")}
     if "binary_search_steps" not in words:
         return rest
@@ -107,7 +107,7 @@ def _rounds(words: dict[str, Any]) -> dict[str, Any]:
 
 
 def _at_the_start(words: dict[str, Any]) -> dict[str, Any]:
-    """Start FMN exactly at its starting points, without bisecting between these and the clean image."""
+    """Start FMN exactly at its starting points, without a bisection between them and the clean images."""
     return {"binary_search_steps": 0, **words} if "starting_points" in words else words
 
 

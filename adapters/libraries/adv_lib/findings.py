@@ -6,14 +6,14 @@ from ..library import KnownIssue
 
 FINDINGS: Mapping[str, KnownIssue] = {
     "rounds-to-8-bit": KnownIssue(
-        "rounds every iterate to 256 levels by default, so it ends farther from the image than unrounded versions"
+        "rounds every iterate to 256 levels by default, so its examples are farther from the image than unrounded ones"
     ),
     "projection-stretches": KnownIssue(
         "its l2 projection also stretches perturbations inside the ball, so every iterate lies on the sphere", ("l2",)
     ),
-    "last-component": KnownIssue("crashes if one component is enough for every image of the call", ("l0",)),
+    "last-component": KnownIssue("crashes if changing one component is enough for every image of the call", ("l0",)),
     "tolerance-turned": KnownIssue(
-        "its tolerance has the wrong sign for targeted attacks: images short of the target are accepted"
+        "its tolerance has the wrong sign for targeted attacks, so images that miss the target are accepted"
     ),
     "nan-on-flat": KnownIssue("a zero gradient turns its perturbation into NaN, so the image never moves again"),
     "halved-anyway": KnownIssue(
@@ -21,7 +21,7 @@ FINDINGS: Mapping[str, KnownIssue] = {
         ("linf", "l2"),
     ),
     "target-against-best": KnownIssue(
-        "its targeted ratio compares the target with the best other class, where the paper compares it with the label"
+        "its targeted loss compares the target with the best other class, whereas the paper compares it with the label"
     ),
     "whole-pixels": KnownIssue(
         "l0: by default keeps or drops whole pixels, so it changes several times as many components as its "

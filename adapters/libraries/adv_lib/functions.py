@@ -1,6 +1,6 @@
 """The attacks of adversarial-library, imported without its dependency visdom, whose installation often fails.
 
-Imported only when an implementation runs, so that listing the catalogue loads no library.
+This module is imported only when an attack runs, so that listing the catalogue loads no library.
 """
 
 import importlib.util
@@ -13,7 +13,7 @@ from types import ModuleType
 
 @contextmanager
 def _without_visdom() -> Iterator[None]:
-    """Replace visdom by an empty module during the import if it is missing, and suppress warnings about distutils."""
+    """Import with an empty module in place of visdom if it is missing, and without warnings about distutils."""
     missing = "visdom" not in sys.modules and importlib.util.find_spec("visdom") is None
     if missing:
         sys.modules["visdom"] = ModuleType("visdom")

@@ -1,6 +1,6 @@
-"""Patches of adversarial-library: functions and context managers that fix issues in a few lines.
+"""Patches of adversarial-library: functions and context managers that each fix one issue.
 
-Imported only when an implementation that needs it runs, so that listing the catalogue loads no library.
+This module is imported only when a patched attack runs, so that listing the catalogue loads no library.
 """
 
 import inspect
@@ -21,23 +21,24 @@ _BEYOND = 1.001  # times the radius
 
 @wraps(functions.pgd_linf)
 def pgd_linf(*args: Any, steps: int = 40, **words: Any) -> Tensor:
-    """PGD with one query more than steps, to evaluate the last iterate (last-step-unseen)."""
+    """PGD with one query more than steps, which evaluates the last iterate (known issue last-step-unseen)."""
     return functions.pgd_linf(*args, steps=steps + 1, **words)
 
 
 @wraps(functions.alma)
 def alma(*args: Any, targeted: bool = False, logit_tolerance: float = 1e-4, **words: Any) -> Tensor:
-    """ALMA that negates its tolerance for targeted attacks (tolerance-turned)."""
+    """ALMA with the sign of its tolerance reversed for targeted attacks (known issue tolerance-turned)."""
     tolerance = -logit_tolerance if targeted else logit_tolerance
     return functions.alma(*args, targeted=targeted, logit_tolerance=tolerance, **words)
 
 
 @contextmanager
 def crossing_projections() -> Iterator[None]:
-    """Let FMN project onto a ball that is larger by a thousandth, and by the paper's formula.
+    """Let FMN use the paper's projection, onto a ball whose radius is larger by 0.1 %.
 
-    It then crosses a boundary where it may otherwise stall (short-of-the-boundary). In l2, perturbations inside the
-    ball are unchanged (projection-stretches); in l0, at least one component remains (last-component).
+    The larger ball lets FMN cross the boundary, where it otherwise may stall (known issue short-of-the-boundary). In
+    l2, perturbations inside the ball stay unchanged (known issue projection-stretches). In l0, at least one component
+    may change (known issue last-component).
     """
     shipped = {name: getattr(_FMN, name) for name in (f"l{norm}_projection_" for norm in ("inf", 2, 1, 0))}
 
@@ -66,11 +67,9 @@ def crossing_projections() -> Iterator[None]:
 
 @contextmanager
 def percentile_of_empty_array() -> Iterator[None]:
-    """Let StrAttack use a threshold of zero for an empty change, whose percentile NumPy does not define."""
+    """Let StrAttack use a threshold of 0 if nothing changed, because NumPy defines no percentile of an empty array."""
 
     class Numbers:
-        """NumPy with a percentile for empty arrays."""
-
         def __getattr__(self, name: str) -> Any:
             return getattr(np, name)
 

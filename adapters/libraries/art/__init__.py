@@ -1,4 +1,4 @@
-"""The Adversarial Robustness Toolbox (ART)."""
+"""Library definition of the Adversarial Robustness Toolbox (ART)."""
 
 from ..library import Library
 from .black_box import BLACK_BOX

@@ -1,4 +1,4 @@
-"""ART's score-based and decision-based attacks. Loads nothing of ART."""
+"""ART's score-based and decision-based attacks. This module does not import ART."""
 
 from ...attack import Implementation
 from .white_box import CARLINI, CAST, GIVEN_START, PROBABILITIES, REPAIRED, SERIAL, classes
@@ -16,7 +16,7 @@ _HOPSKIPJUMP = {
     "max_evaluations": "max_eval",
     "starting_points": "x_adv_init",
 }
-_EIGHT_BITS = "rounding to 8-bit levels and back is undone in components that it did not change"
+_EIGHT_BITS = "keeps the original values of components that it does not change, instead of rounding them to 8 bits"
 
 BLACK_BOX: tuple[Implementation, ...] = (
     Implementation(
@@ -49,7 +49,7 @@ BLACK_BOX: tuple[Implementation, ...] = (
         alone=True,
         probabilities=True,
         failure="input",
-        repairs=(PROBABILITIES, "given one-hot labels"),
+        repairs=(PROBABILITIES, "gets one-hot labels"),
     ),
     Implementation(
         "zoo",
@@ -86,7 +86,10 @@ BLACK_BOX: tuple[Implementation, ...] = (
         random=("numpy",),
         alone=True,
         failure="input",
-        repairs=("differential evolution: its default needs the package cma and cannot be seeded", _EIGHT_BITS),
+        repairs=(
+            "uses differential evolution, because its default optimiser needs the package cma and cannot be seeded",
+            _EIGHT_BITS,
+        ),
         findings=("truncates-levels",),
     ),
     Implementation(
@@ -139,9 +142,9 @@ BLACK_BOX: tuple[Implementation, ...] = (
         alone=True,
         within=REPAIRED + "geoda_on_numpy_2",
         repairs=(
-            "np.mat, removed in NumPy 2, is provided to its module",
-            "it keeps in memory what it would write to the working folder",
-            "its search for a first adversarial image ends after 1000 samples",
+            "its module gets a replacement for np.mat, which NumPy 2 removed",
+            "keeps data in memory instead of writing files to the working folder",
+            "ends its search for a first adversarial image after 1000 samples",
         ),
         findings=("norm-1-is-2",),
     ),
@@ -167,7 +170,7 @@ BLACK_BOX: tuple[Implementation, ...] = (
         _SPATIAL,
         alone=True,
         failure="input",
-        repairs=(SERIAL + ": it applies one transform to the whole batch",),
+        repairs=(SERIAL + ", because it applies one transform to the whole batch",),
         findings=("one-transform",),
     ),
     Implementation(

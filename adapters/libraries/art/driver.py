@@ -1,4 +1,4 @@
-"""Driver of the Adversarial Robustness Toolbox (ART)."""
+"""Driver that calls the attack classes of the Adversarial Robustness Toolbox (ART)."""
 
 import copy
 import inspect
@@ -33,13 +33,13 @@ def run(
 
     Args:
         attack_class: a subclass of `art.attacks.EvasionAttack`, or an instance, which is copied.
-        model: maps images to logits (or probabilities) and has `num_classes`.
+        model: maps images to logits (or probabilities) and has the attribute `num_classes`.
         inputs: clean images in [0, 1], shape (n, C, H, W).
-        labels: ground truth, shape (n,).
-        threat_model: norm, epsilon and mode, passed if the class accepts them.
+        labels: true classes, shape (n,).
+        threat_model: its norm, epsilon and `targeted` are passed if the class accepts them.
         targets: target classes, shape (n,), if targeted.
         **kwargs: arguments under ART's names, in the units of the canonical parameters. Starting points are passed to
-            `generate`.
+            the method `generate`.
 
     Returns:
         The images that ART returns, as a CPU tensor of shape (n, C, H, W).
@@ -69,7 +69,7 @@ def run(
 
 
 def refuses(row: Implementation, setting: RunSetting) -> str:
-    """Return why a class cannot run in this setting, see `Library.refuses`."""
+    """Return why a class cannot run in this setting, see `Library.refuses`. "" if it can run."""
     channels, epsilon = setting.shape[0], setting.threat_model.epsilon or 0
     shift = setting.parameters.get("max_translation", 0)
     size = math.prod(setting.shape)
@@ -79,7 +79,7 @@ def refuses(row: Implementation, setting: RunSetting) -> str:
             epsilon < channels,
             f"needs epsilon >= {channels}, because it changes all channels of a pixel, got {epsilon:g}",
         ),
-        ("jsma", epsilon < 2, f"needs epsilon >= 2, as it changes components in pairs, got {epsilon:g}"),
+        ("jsma", epsilon < 2, f"needs epsilon >= 2, because it changes components in pairs, got {epsilon:g}"),
         ("sign-opt", setting.classes == 2, "needs three classes or more"),
         ("threshold", size > _MOST_GENES, f"needs images of at most {_MOST_GENES} components, got {size}"),
         ("threshold", epsilon * 255 <= 1, f"needs epsilon above 1/255, got {epsilon:.4g}"),
@@ -101,7 +101,7 @@ def fit_universal(
     targets: Tensor | None = None,
     **kwargs: Any,
 ) -> Mapping[str, Tensor]:
-    """Fit a universal attack of ART on images, and return its perturbation (C, H, W) as "perturbation"."""
+    """Fit a universal attack of ART on images. Returns its perturbation (C, H, W) under the name "perturbation"."""
     wanted = (labels if targets is None else targets).cpu().numpy()
     words = _UNITS[attack_class.__name__](kwargs, inputs, threat_model)
     with torch.cuda.device(inputs.device) if inputs.is_cuda else nullcontext():
@@ -115,9 +115,10 @@ def fit_universal(
 def _build(
     attack_class: Any, model: nn.Module, inputs: Tensor, threat_model: ThreatModel, words: dict[str, Any]
 ) -> Any:
-    """Build the attack on a new estimator, with threat model, batch size and verbosity if the class accepts them.
+    """Build the attack on a new estimator, and pass the threat model if the class accepts it.
 
-    Raises a ValueError for an argument that the class does not have.
+    Raises:
+        ValueError: if the class does not accept an argument.
     """
     from art.estimators.classification import PyTorchClassifier
 
@@ -161,7 +162,6 @@ def _build(
 
 
 def _rebind(instance: Any, estimator: Any) -> Any:
-    """Copy an attack, and the attacks inside it, to a new estimator; the original is unchanged."""
     attack = copy.copy(instance)
     attack._estimator = estimator  # ART has no public way to replace the estimator
     if isinstance(inner := getattr(attack, "attacks", None), (list, tuple)):
@@ -170,17 +170,17 @@ def _rebind(instance: Any, estimator: Any) -> Any:
 
 
 def _count_of_starts(words: dict[str, Any], *_: Any) -> dict[str, Any]:
-    """Convert the number of random starts to an int: 0 or 1."""
+    """Convert the number of random starts, which may be a bool, to an int."""
     return words | {word: int(value) for word, value in words.items() if word == "num_random_init"}
 
 
 def _silently(words: dict[str, Any], *_: Any) -> dict[str, Any]:
-    """Disable the progress bar of the attack inside a universal perturbation."""
+    """Disable the progress bar of the inner attack of a universal perturbation."""
     return {"attacker_params": {"verbose": False}, **words}
 
 
 def _towards(words: dict[str, Any], _: Tensor, threat_model: ThreatModel) -> dict[str, Any]:
-    """Make the FGSM inside a targeted universal perturbation targeted, in the norm of the ball."""
+    """Set the inner FGSM of a targeted universal perturbation to targeted, with the norm of the threat model."""
     inner: dict[str, Any] = {"targeted": True, "norm": _NORMS[threat_model.norm]}
     if "eps_step" in words:
         inner["eps"] = words.pop("eps_step")
@@ -193,15 +193,12 @@ def _pixels(words: dict[str, Any], inputs: Tensor, threat_model: ThreatModel) ->
 
 
 def _levels(words: dict[str, Any], _: Tensor, threat_model: ThreatModel) -> dict[str, Any]:
-    """Convert the radius to 8-bit levels and subtract one, because truncation can move the image by one more level."""
+    """Convert the radius to 8-bit levels, minus one level that truncation may add."""
     return {"th": (threat_model.epsilon or 0) * 255 - 1, **words}
 
 
 def _share_of_features(words: dict[str, Any], inputs: Tensor, threat_model: ThreatModel) -> dict[str, Any]:
-    """Convert the radius to a proportion of the components.
-
-    JSMA continues while at most that many have changed, in pairs.
-    """
+    """Convert the radius to a proportion of components, reduced because JSMA changes components in pairs."""
     return {"gamma": (int(threat_model.epsilon or 0) - 1.5) / inputs[0].numel(), **words}
 
 
@@ -213,7 +210,7 @@ def _percent(words: dict[str, Any], inputs: Tensor, _: Any) -> dict[str, Any]:
 
 
 def _rounds(words: dict[str, Any], *_: Any) -> dict[str, Any]:
-    """Convert the number of rounds to the largest constant. C&W in linf doubles the constant from `initial_const`."""
+    """Convert the number of rounds to the largest constant, because C&W in linf doubles the constant in each round."""
     rounds = words.pop("binary_search_steps", None)
     if rounds is None:
         return words
@@ -221,7 +218,7 @@ def _rounds(words: dict[str, Any], *_: Any) -> dict[str, Any]:
 
 
 def _schedule(words: dict[str, Any], *_: Any) -> dict[str, Any]:
-    """Raise GeoDA's budget to 251, because below it plans no step and fails. davylamp's own budget still applies."""
+    """Raise GeoDA's budget to 251, because it fails with a smaller one. davylamp's own query budget still applies."""
     return words | ({"max_iter": max(251, words["max_iter"])} if "max_iter" in words else {})
 
 

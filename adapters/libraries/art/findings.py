@@ -10,33 +10,37 @@ FINDINGS: Mapping[str, KnownIssue] = {
         "image than implementations that check after it"
     ),
     "confidence-in-the-loss": KnownIssue(
-        "linf: uses the confidence in the loss but not when selecting the result: any misclassified image "
+        "linf: uses the confidence in the loss but not when selecting the result, so any misclassified image "
         "ends the search",
         ("linf",),
     ),
-    "wrong-class-lookup": KnownIssue("with fewer gradients than classes, the logits of wrong classes are used"),
-    "l2-divides": KnownIssue("the l2 update divides where the method multiplies", ("l2",)),
-    "noise-brightens": KnownIssue("its noise is clipped to [0, 1]: pixels only get brighter"),
+    "wrong-class-lookup": KnownIssue(
+        "uses the logits of wrong classes if it computes fewer gradients than there are classes"
+    ),
+    "l2-divides": KnownIssue("divides in its l2 update where the paper multiplies", ("l2",)),
+    "noise-brightens": KnownIssue("clips its noise to [0, 1], so pixels only get brighter"),
     "four-rounds": KnownIssue(
-        "l0: four rounds only, so no pixel is frozen; linf: the constant is missing in the gradient", ("l0", "linf")
+        "l0: runs only four rounds, so no pixel is frozen; linf: omits the constant from the gradient", ("l0", "linf")
     ),
     "one-transform": KnownIssue(
-        "one transform for the whole batch; the horizontal shift is computed from the number of channels"
+        "uses one transform for the whole batch, and computes the horizontal shift from the number of channels"
     ),
-    "final-iterate": KnownIssue("judges success on the last iterate only; a failure returns the random start"),
-    "doubling-constant": KnownIssue("the trade-off constant only doubles: few rounds never reach a large one", ("l2",)),
+    "final-iterate": KnownIssue("checks success on the last iterate only, and returns the random start if that fails"),
+    "doubling-constant": KnownIssue(
+        "only doubles the trade-off constant in each round, so few rounds never reach a large one", ("l2",)
+    ),
     "clip-before-project": KnownIssue(
         "clips to [0, 1] before it projects onto the ball, in the opposite order to other libraries", ("l2", "l1")
     ),
     "deepfool-for-fab": KnownIssue("uses DeepFool (10 gradients) in place of FAB"),
     "before-projection": KnownIssue(
-        "returns the point before the last projection onto the boundary, which is farther than the best one"
+        "returns the point before its last projection onto the boundary, which is farther away than its best point"
     ),
     "largest-gradients": KnownIssue("selects the two largest target gradients instead of the best pair"),
     "not-fixed-budget": KnownIssue("increases its radius during the attack"),
     "norm-1-is-2": KnownIssue("treats norm 1 as norm 2", ("l1",)),
     "stops-at-zero-loss": KnownIssue(
-        "untargeted, it stops when the loss of all images of the call is zero, even if it has not started to rise"
+        "untargeted, it stops as soon as the loss of all images of the call is zero, which it may be at the start"
     ),
     "sign-unused": KnownIssue(
         "linf: computes the sign of its direction but steps along the direction itself, so steps have almost no length",
@@ -46,9 +50,10 @@ FINDINGS: Mapping[str, KnownIssue] = {
     "untargeted-ratio": KnownIssue(
         "targeted, it still uses the ratio loss of the untargeted attack, and selects its smallest value"
     ),
-    "no-square-in-l1": KnownIssue("in l1 its Square does nothing", ("l1",)),
+    "no-square-in-l1": KnownIssue("its Square attack does nothing in l1", ("l1",)),
     "any-class-is-target": KnownIssue(
-        "linf: targeted, its test is inverted, so every class except the target counts as a success", ("linf",)
+        "linf: inverts its success test for targeted attacks, so every class except the target counts as a success",
+        ("linf",),
     ),
     "truncates-levels": KnownIssue(
         "truncates values to whole 8-bit levels, so results may be up to 1/255 beyond the radius"

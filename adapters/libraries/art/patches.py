@@ -35,7 +35,7 @@ _bases: dict[str, np.ndarray] = {}
 
 @contextmanager
 def multiprocess_alias() -> Iterator[None]:
-    """Alias `multiprocess` to the standard module if it is missing, because AutoAttack imports it unnecessarily."""
+    """Alias `multiprocess` to Python's own module if it is missing, because AutoAttack imports it needlessly."""
     if "multiprocess" in sys.modules or find_spec("multiprocess"):
         yield
         return
@@ -58,7 +58,7 @@ def no_progress_bar() -> Iterator[None]:
 
 
 class _NumpyWithMat:
-    """NumPy as GeoDA expects it: with `mat`, removed in NumPy 2, and with files kept in memory."""
+    """NumPy as GeoDA expects it: with `mat`, which NumPy 2 removed, and with files kept in memory."""
 
     mat = staticmethod(np.asmatrix)
     save = staticmethod(_bases.__setitem__)
@@ -70,7 +70,7 @@ class _NumpyWithMat:
 
 @contextmanager
 def geoda_on_numpy_2() -> Iterator[None]:
-    """Replace GeoDA's NumPy and file system during a call, and limit its endless search."""
+    """Give GeoDA a NumPy with `mat` and files in memory during a call, and limit its otherwise endless search."""
     module = importlib.import_module(_GEODA)
     is_adversarial = module.GeoDA._is_adversarial
     misses = [0]
@@ -95,7 +95,7 @@ def geoda_on_numpy_2() -> Iterator[None]:
 
 
 def _rewritten(method: Callable[..., Any], *changes: tuple[str, str]) -> Any:
-    """Return a library's method with some expressions of its source replaced. Each must occur exactly once."""
+    """Return a library's method with expressions of its source replaced. Each must occur exactly once in the source."""
 
     @functools.cache
     def rewrite() -> Callable[..., Any]:
@@ -120,7 +120,7 @@ def _rewritten(method: Callable[..., Any], *changes: tuple[str, str]) -> Any:
 
 
 class DeepFool(deepfool.DeepFool):
-    """DeepFool that looks up the logits of the classes whose gradients it computed (wrong-class-lookup)."""
+    """DeepFool that uses the logits of the classes whose gradients it computed (known issue wrong-class-lookup)."""
 
     generate = _rewritten(
         deepfool.DeepFool.generate,
@@ -132,13 +132,13 @@ class DeepFool(deepfool.DeepFool):
 
 
 class UniversalPerturbation(universal.UniversalPerturbation):
-    """Universal perturbation built on the fixed DeepFool (wrong-class-lookup)."""
+    """Universal perturbation that uses the fixed DeepFool (known issue wrong-class-lookup)."""
 
     attacks_dict = universal.UniversalPerturbation.attacks_dict | {"deepfool": f"{__name__}.DeepFool"}
 
 
 class SquareAttack(square_attack.SquareAttack):
-    """Square with the l2 update scaled up to the remaining radius, as in the paper (l2-divides)."""
+    """Square attack whose l2 update is scaled up to the remaining radius, as in the paper (known issue l2-divides)."""
 
     generate = _rewritten(
         square_attack.SquareAttack.generate,
@@ -157,19 +157,23 @@ _CONJUGATE = (
 
 
 class AutoConjugateGradient(auto_conjugate_gradient.AutoConjugateGradient):
-    """ACG that steps along the sign of its direction, and continues at zero loss (sign-unused, stops-at-zero-loss)."""
+    """ACG with two fixes.
+
+    It steps along the sign of its direction (known issue sign-unused), and continues at zero loss (known issue
+    stops-at-zero-loss).
+    """
 
     generate = _rewritten(auto_conjugate_gradient.AutoConjugateGradient.generate, *_CONJUGATE)
 
 
 class RescalingAutoConjugateGradient(rescaling_auto_conjugate_gradient.RescalingAutoConjugateGradient):
-    """Rescaled ACG with the fixes of `AutoConjugateGradient` (sign-unused, stops-at-zero-loss)."""
+    """Rescaled ACG with the fixes of `AutoConjugateGradient` (known issues sign-unused, stops-at-zero-loss)."""
 
     generate = _rewritten(rescaling_auto_conjugate_gradient.RescalingAutoConjugateGradient.generate, *_CONJUGATE)
 
 
 class SpatialTransformation(spatial_transformation.SpatialTransformation):
-    """Spatial attack that shifts along the rows and columns of channels-first images (one-transform)."""
+    """Spatial attack that shifts along the rows and columns of channels-first images (known issue one-transform)."""
 
     generate = _rewritten(
         spatial_transformation.SpatialTransformation.generate,
@@ -179,10 +183,7 @@ class SpatialTransformation(spatial_transformation.SpatialTransformation):
 
 
 class HopSkipJump(hop_skip_jump.HopSkipJump):
-    """HopSkipJump that projects its last iterate onto the boundary.
-
-    The original projects only at the start of each step.
-    """
+    """HopSkipJump that also projects its last iterate onto the boundary. The original omits the last projection."""
 
     def _attack(self, initial_sample, original_sample, target, mask, clip_min, clip_max):  # type: ignore[override]
         boundary = super()._attack(initial_sample, original_sample, target, mask, clip_min, clip_max)
@@ -190,7 +191,7 @@ class HopSkipJump(hop_skip_jump.HopSkipJump):
 
 
 class CarliniLInfMethod(carlini.CarliniLInfMethod):
-    """C&W in linf in which the constant weights the margin's gradient, and targeted success means the target class."""
+    """C&W in linf whose constant weights the gradient of the margin, and that checks the target class if targeted."""
 
     generate = _rewritten(
         carlini.CarliniLInfMethod.generate,

@@ -1,4 +1,4 @@
-"""ART's gradient attacks. Loads nothing of ART."""
+"""ART's gradient attacks. This module does not import ART."""
 
 from ...attack import Implementation
 
@@ -18,14 +18,14 @@ CARLINI = {
 _ELASTIC = {**CARLINI, "regularization": "beta"}
 _DEEPFOOL = {"steps": "max_iter", "overshoot": "epsilon", "candidates": "nb_grads"}
 
-GIVEN_START = "given a starting point: its own random start is unseeded"
-CAST = "model input cast to the model's dtype"
-PROBABILITIES = "given probabilities"
-SERIAL = "given one image at a time"
+GIVEN_START = "gets a starting point, because its own random start cannot be seeded"
+CAST = "the model's input is converted to the model's dtype"
+PROBABILITIES = "gets probabilities instead of logits"
+SERIAL = "gets one image at a time"
 
 
 def classes(name: str, *norms: str, within: str = EVASION) -> dict[str, str]:
-    """Return one class for several norms."""
+    """Map several norms to one class, for `Implementation.classes`."""
     return dict.fromkeys(norms, within + name)
 
 
@@ -143,7 +143,7 @@ GRADIENT: tuple[Implementation, ...] = (
         failure="input",
         within=REPAIRED + "multiprocess_alias",
         repairs=(
-            "multiprocess, which it imports without need, is replaced by Python's own module if it is missing",
+            "multiprocess, which it imports needlessly, is replaced by Python's own module if it is missing",
             SERIAL,
         ),
         findings=(
@@ -190,7 +190,7 @@ GRADIENT: tuple[Implementation, ...] = (
         universal=True,
         fit=".driver:fit_universal",
         failure="input",
-        repairs=("the FGSM inside it is set to targeted, with the norm: by default it moves away from the target",),
+        repairs=("its inner FGSM is set to targeted, with the norm, because by default it moves away from the target",),
         findings=("step-alone",),
     ),
     Implementation(
@@ -287,7 +287,7 @@ MINIMUM_NORM: tuple[Implementation, ...] = (
         targeted="yes",
         alone=True,
         within=REPAIRED + "no_progress_bar",
-        repairs=(GIVEN_START, CAST, SERIAL + ": it masks every label of the batch in every image"),
+        repairs=(GIVEN_START, CAST, SERIAL + ", because it masks every label of the batch in every image"),
         findings=("on-the-boundary",),
     ),
     Implementation(
@@ -298,7 +298,7 @@ MINIMUM_NORM: tuple[Implementation, ...] = (
         targeted="only",
         random=("numpy",),
         alone=True,
-        repairs=(SERIAL + ", as it demands",),
+        repairs=(SERIAL + ", as it requires",),
     ),
     Implementation(
         "jsma",

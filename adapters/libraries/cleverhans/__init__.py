@@ -1,4 +1,4 @@
-"""CleverHans."""
+"""Library definition of CleverHans."""
 
 from ..library import Library
 from .attacks import ROWS

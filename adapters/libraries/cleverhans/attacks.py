@@ -1,7 +1,7 @@
-"""Implementations of CleverHans: functions, canonical parameters and known issues.
+"""Implementations from CleverHans: functions, canonical parameters and known issues.
 
-SLIDE's random start is not a parameter here, because it is discarded if bounds are given. C&W's constants,
-HopSkipJump's starts and its threshold are set in `driver.py`.
+SLIDE's random start is not a parameter here, because CleverHans discards it if bounds are given. C&W's constants,
+and the starting points and threshold of HopSkipJump, are set in `driver.py`.
 """
 
 from collections.abc import Mapping
@@ -82,7 +82,7 @@ ROWS: tuple[Implementation, ...] = (
         targeted="yes",
         alone=True,
         failure="input",
-        repairs=("one image per call: it adds up the constants of a batch and weighs every image with the sum",),
+        repairs=("gets one image per call, because it weights every image of a batch with the sum of their constants",),
         findings=("rounds-continue",),
     ),
     _row("spsa", "spsa", ("linf", "l2"), _SPSA, **_BOTH, alone=True, findings=("twice-the-image",)),
@@ -96,9 +96,9 @@ ROWS: tuple[Implementation, ...] = (
         alone=True,
         failure="input",
         repairs=(
-            "given starting points, one batch for each image: by default it searches for them with noise only",
-            "its threshold as a tensor: in linf it computes the minimum of a tensor and a number, and crashes",
-            "a threshold that float32 can reach: on large images its binary search never ends",
+            "gets a starting point for each image, because by default it searches for one with noise only",
+            "gets its threshold as a tensor, because in linf it compares it with a tensor and crashes for a number",
+            "gets a threshold that float32 can resolve, because its binary search never ends on large images otherwise",
         ),
     ),
     _row("uniform-noise", "noise", ("linf",), {}, random=("torch",)),
@@ -108,6 +108,6 @@ ROWS: tuple[Implementation, ...] = (
         ("unrestricted",),
         {},
         within=".patches:semantic_attack_self_argument",
-        repairs=("given the `self` that the function uses but does not declare",),
+        repairs=("gets the variable `self`, which the function uses but does not define",),
     ),
 )

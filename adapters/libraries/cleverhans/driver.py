@@ -1,4 +1,4 @@
-"""Driver of CleverHans."""
+"""Driver that calls the attack functions of CleverHans."""
 
 import inspect
 import math
@@ -30,8 +30,8 @@ def run(
         attack_function: function of `cleverhans.torch.attacks`.
         model: maps images to logits.
         inputs: clean images in [0, 1], shape (n, C, H, W).
-        labels: ground truth, shape (n,).
-        threat_model: norm and epsilon, passed if the function accepts them; the bounds [0, 1] always are.
+        labels: true classes, shape (n,).
+        threat_model: its norm and epsilon are passed if the function accepts them. The bounds [0, 1] are always passed.
         targets: target classes, shape (n,), if targeted.
         **kwargs: arguments under CleverHans' names, in the units of the canonical parameters.
 
@@ -64,7 +64,10 @@ def run(
 
 
 def _required(words: Mapping[str, Any], taken: Mapping[str, Any]) -> dict[str, Any]:
-    """Return steps and step size for a function without defaults: 2.5 radii in total, at most one radius per step."""
+    """Return steps and step size for a function without default values.
+
+    The step size is 2.5 * epsilon / steps, but at most epsilon.
+    """
     steps = words.get("nb_iter", _STEPS)
     values = {"nb_iter": steps, "eps_iter": min(2.5 / steps, 1.0) * words.get("eps", 0.0)}
     return {
@@ -75,7 +78,7 @@ def _required(words: Mapping[str, Any], taken: Mapping[str, Any]) -> dict[str, A
 
 
 def refuses(row: Implementation, setting: RunSetting) -> str:
-    """Return why a function cannot run, see `Library.refuses`: PGD's step exceeds the radius, SLIDE's quantile is 0."""
+    """Return why a function cannot run in this setting, see `Library.refuses`. "" if it can run."""
     step, epsilon = setting.parameters.get("step_size"), setting.threat_model.epsilon
     if row.attack in ("pgd", "bim") and step is not None and epsilon is not None and step > epsilon:
         return f"needs step_size <= epsilon, got {step:.4g} > {epsilon:.4g}"
@@ -86,9 +89,9 @@ def refuses(row: Implementation, setting: RunSetting) -> str:
 
 
 def _searchable(words: dict[str, Any], inputs: Tensor) -> dict[str, Any]:
-    """Give HopSkipJump a threshold that float32 can resolve, and starting points that it does not mistake for a batch.
+    """Give HopSkipJump a threshold that float32 can resolve, and starting points in the shape that it expects.
 
-    Its threshold is gamma / d ** 1.5 (l2) or gamma / d ** 2 (linf) for d components. It is a tensor, because
+    The threshold is gamma / d ** 1.5 in l2, or gamma / d ** 2 in linf, for d components. It is a tensor, because
     HopSkipJump computes the minimum of a tensor and the threshold.
     """
     components = inputs[0].numel()

@@ -16,6 +16,6 @@ FINDINGS: Mapping[str, KnownIssue] = {
         "scales down a perturbation that is too large, whereas the paper projects it onto the ball"
     ),
     "twice-the-image": KnownIssue(
-        "computes its differences around twice the clean image in every step, instead of around the perturbed image"
+        "computes finite differences around twice the clean image in every step, instead of around the perturbed image"
     ),
 }

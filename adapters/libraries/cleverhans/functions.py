@@ -1,6 +1,6 @@
-"""The attacks of CleverHans on PyTorch models, each imported from the module of its name.
+"""The attacks of CleverHans on PyTorch models, each imported from its own module.
 
-Imported only when an implementation runs, so that listing the catalogue loads no library.
+This module is imported only when an attack runs, so that listing the catalogue loads no library.
 """
 
 import inspect
@@ -34,7 +34,7 @@ _slide_in_percent: Any = _slide
 
 @wraps(_slide)
 def sparse_l1_descent(*args: Any, grad_sparsity: float = 0.99, **words: Any) -> Tensor:
-    """SLIDE whose sparsity is a proportion instead of the library's percentage."""
+    """SLIDE that takes its sparsity as a proportion, whereas the library expects a percentage."""
     return _slide_in_percent(*args, grad_sparsity=100.0 * grad_sparsity, **words)
 
 

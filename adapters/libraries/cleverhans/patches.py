@@ -1,6 +1,6 @@
-"""Patches of CleverHans: context managers that fix issues in a few lines.
+"""Patches of CleverHans: context managers that each fix one issue.
 
-Imported only when an implementation that needs it runs, so that listing the catalogue loads no library.
+This module is imported only when a patched attack runs, so that listing the catalogue loads no library.
 """
 
 import inspect
@@ -32,7 +32,7 @@ def _replaced(module: Any, **others: Any) -> Iterator[None]:
 
 @contextmanager
 def semantic_attack_self_argument() -> Iterator[None]:
-    """Provide the `self` that CleverHans' function for semantic adversarial examples uses, for images in [0, 1]."""
+    """Define the variable `self` that CleverHans' semantic attack uses without defining it, for images in [0, 1]."""
     _SEMANTIC.self = SimpleNamespace(center=False, max_val=1.0)
     try:
         yield
@@ -42,7 +42,7 @@ def semantic_attack_self_argument() -> Iterator[None]:
 
 @contextmanager
 def full_length_steps() -> Iterator[None]:
-    """Make every step full length, even for small gradients. An image with zero gradient is not moved."""
+    """Make every step full length, even if the gradient is small. An image with zero gradient is not moved."""
     shipped = _GRADIENT.optimize_linear
 
     def optimize_linear(grad: Tensor, eps: float, norm: float) -> Tensor:
@@ -57,7 +57,7 @@ def full_length_steps() -> Iterator[None]:
 
 @contextmanager
 def spsa_around_current_image() -> Iterator[None]:
-    """Let SPSA compute its differences around the perturbed image instead of around twice the clean image."""
+    """Let SPSA compute finite differences around the perturbed image instead of around twice the clean image."""
     project, estimate = _SPSA._project_perturbation, _SPSA._compute_spsa_gradient
     perturbations: list[Tensor] = []
 

@@ -1,4 +1,4 @@
-"""davylamp's implementations of published attacks that no other library here has."""
+"""davylamp's implementations of published attacks that are in none of the supported libraries."""
 
 from ..library import Library
 from .attacks import ROWS

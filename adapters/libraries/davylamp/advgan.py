@@ -1,4 +1,4 @@
-"""AdvGAN: a perturbation generator, trained against a model and a discriminator, and applied without queries."""
+"""AdvGAN: trains a perturbation generator against a model and a discriminator, and applies it without queries."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -27,7 +27,7 @@ def advgan(
     epochs: int = 60,
     confidence: float = 0.0,
 ) -> Tensor:
-    """Return the images (n, C, H, W) perturbed by a generator trained on them, see `train_advgan`."""
+    """Train a generator on images (n, C, H, W), see `train_advgan`, and return these images perturbed by it."""
     learned = train_advgan(model, inputs, labels, epsilon=epsilon, epochs=epochs, confidence=confidence)
     return apply_advgan(learned, inputs, ThreatModel("linf", epsilon))
 
@@ -41,10 +41,10 @@ def fit_advgan(
 
 
 def apply_advgan(learned: Mapping[str, Tensor], inputs: Tensor, threat_model: ThreatModel) -> Tensor:
-    """Apply the generator with these weights to the images, without querying the model.
+    """Perturb images with a trained generator, without querying the model.
 
     Raises:
-        ValueError: if it was trained on images with a different number of channels.
+        ValueError: if the generator was trained on images with a different number of channels.
     """
     assert threat_model.epsilon is not None
     generator = make_generator(inputs.shape[1]).to(inputs).eval()
@@ -65,22 +65,24 @@ def train_advgan(
     """Train a generator whose perturbations fool the model and look real to a discriminator (Xiao et al. 2018).
 
     The networks are those of the paper (generator c3s1-8, d16, d32, four residual blocks of 32, u16, u8; discriminator
-    C8, C16, C32), with its least-squares GAN loss and the hinge on the logit margin. A batch
-    is one step of the discriminator and one of the generator. Differences: the perturbation is a hyperbolic tangent
-    times epsilon, so that the ball replaces the paper's hinge on its size, for which the paper
-    states neither bound nor weight; upsampling layers enlarge and convolve instead of using transposed convolutions,
-    and normalised over all channels of an image, so that images may have any size.
+    C8, C16, C32). So are the least-squares GAN loss and the hinge loss on the logit margin. Each batch is used for one
+    step of the discriminator and one of the generator.
+
+    There are three differences. The perturbation is epsilon times a hyperbolic tangent, which replaces the paper's
+    hinge loss on its size, because the paper states neither the bound nor the weight of that loss. Upsampling and
+    convolution replace transposed convolutions. Features are normalised over all channels of an image, so that images
+    may have any size.
 
     Args:
         model: maps images in [0, 1] to logits, differentiably.
         inputs: training images, shape (n, C, H, W).
-        labels: shape (n,).
+        labels: true classes, shape (n,).
         epsilon: radius of the linf ball.
-        epochs: passes over the images; each costs a forward and a backward pass per image.
+        epochs: number of epochs. Each costs a forward and a backward pass per image.
         confidence: logit margin beyond which the loss does not decrease further.
 
     Returns:
-        The generator's weights; the discriminator is discarded.
+        The generator's weights. The discriminator is discarded.
     """
     with torch.enable_grad():
         generator, judge = make_generator(inputs.shape[1]).to(inputs), make_discriminator(inputs.shape[1]).to(inputs)
@@ -120,7 +122,7 @@ def make_generator(channels: int) -> nn.Module:
 
 
 def make_discriminator(channels: int) -> nn.Module:
-    """Build an untrained discriminator; its output is the mean of its outputs for each image patch."""
+    """Build an untrained discriminator, whose output is the mean score over the patches of an image."""
     layers: list[nn.Module] = []
     for before, after in ((channels, 8), (8, 16), (16, 32)):
         layers += [nn.Conv2d(before, after, 4, 2, 2), nn.GroupNorm(1, after), nn.LeakyReLU(0.2)]
@@ -128,7 +130,6 @@ def make_discriminator(channels: int) -> nn.Module:
 
 
 def _moved(generator: nn.Module, inputs: Tensor, epsilon: float) -> Tensor:
-    """Return the images with the generator's perturbation, in the ball and in [0, 1]."""
     return (inputs + epsilon * fit_size(generator(inputs), inputs).tanh()).clamp(0, 1)
 
 

@@ -1,4 +1,4 @@
-"""davylamp's implementations: one function each, in the module of its name."""
+"""davylamp's own implementations. Each is one function in the module of the same name."""
 
 from collections.abc import Mapping
 from typing import Any

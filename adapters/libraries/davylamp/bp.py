@@ -26,16 +26,16 @@ def bp(  # noqa: PLR0913 - the parameters of the attack, by keyword
     """Boundary projection (Zhang et al. 2020), with the step size of Maho et al. 2021 (RoBIC).
 
     Stage 1 descends the gradient of the logit margin in growing steps until the image is adversarial. Stage 2 reduces
-    the distance. From an adversarial point, it moves along the tangent of the boundary to `gamma` times the point's
-    distance; from any other point, it moves down the gradient to 1 / `gamma` times the distance. The factor rises from
-    `gamma` to 1 over the steps.
+    the distance. From an adversarial point at distance d, it moves along the tangent of the boundary to a distance of
+    `gamma` d. From any other point, it moves down the gradient to a distance of d / `gamma`. `gamma` rises linearly to
+    1 over the steps.
 
     Args:
         model: maps images in [0, 1] to logits, differentiably.
         inputs: clean images in [0, 1], shape (n, C, H, W).
-        labels: their labels, shape (n,).
+        labels: true classes, shape (n,).
         targets: target classes, shape (n,), for a targeted attack.
-        steps: forward passes; the last one needs no gradient.
+        steps: number of forward passes. The last one needs no gradient.
         step_size: l2 step size of stage 1, or None for RoBIC's, which fools a linear model in a third of the steps.
         gamma: the first factor.
         quantise: query 8-bit images only, and choose the steps of stage 2 so that they survive rounding. Rounding
@@ -43,7 +43,7 @@ def bp(  # noqa: PLR0913 - the parameters of the attack, by keyword
         quantise_after: round the result by `round_across`, as RoBIC does.
 
     Returns:
-        The nearest adversarial image found for each image, shape (n, C, H, W); the clean image if none was found.
+        The nearest adversarial image found for each image, shape (n, C, H, W), or the clean image if none was found.
     """
     rise = [gamma + (1 - gamma) * step / (steps + 1) for step in range(steps)]
     point, best = inputs, inputs.clone()
@@ -103,7 +103,7 @@ def round_across(model: Model, inputs: Tensor, labels: Tensor, points: Tensor, t
 
 
 def _first_length(margin: Tensor, gradient: Tensor, rise: list[float], step_size: float | None) -> Tensor:
-    """Return the step size of stage 1 for each image, by RoBIC's equation 7 unless it is given."""
+    """Return the step size of stage 1 for each image. If it is not given, it follows from RoBIC's equation 7."""
     if step_size is not None:
         return torch.full_like(margin, step_size)
     size = gradient.nan_to_num(0, 0, 0).flatten(1).norm(dim=1).clamp(min=1e-12)
@@ -130,7 +130,7 @@ def _stage_2(inputs: Tensor, change: Tensor, upwards: Tensor, hit: Tensor, facto
 
 
 def _share_after_rounding(inputs: Tensor, change: Tensor, side: Tensor, wanted: Tensor) -> Tensor:
-    """Return the factor of the tangential part with which the rounded change has the wanted length, by bisection."""
+    """Find, by bisection, the factor of the tangential part for which the rounded change has the wanted length."""
     low, high = torch.zeros_like(wanted), torch.ones_like(wanted)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2

@@ -1,4 +1,4 @@
-"""Driver of davylamp's implementations."""
+"""Driver that calls davylamp's own implementations."""
 
 import inspect
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from .queries import Model
 
 
 def refuses(row: Implementation, setting: RunSetting) -> str:
-    """Return why an attack cannot run in this setting, see `Library.refuses`."""
+    """Return why an attack cannot run in this setting, see `Library.refuses`. "" if it can run."""
     if row.attack == "ssah" and min(setting.shape[1:]) < 2:
         return f"needs images of at least 2 x 2 pixels, got {setting.shape[1]} x {setting.shape[2]}"
     if row.attack == "gd-uap" and not any(isinstance(part, (Conv2d, Linear)) for part in setting.model.modules()):
@@ -36,13 +36,13 @@ def run(
         attack: a function (model, inputs, labels, *, ...) -> images.
         model: maps images to logits.
         inputs: clean images in [0, 1], shape (n, C, H, W).
-        labels: ground truth, shape (n,).
+        labels: true classes, shape (n,).
         threat_model: its radius is passed to the functions that accept `epsilon`.
         targets: target classes, shape (n,), if targeted.
         **kwargs: arguments under the function's names.
 
     Returns:
-        The images that it returns, shape (n, C, H, W).
+        The images that the attack returns, shape (n, C, H, W).
     """
     radius = threat_model.radius if threat_model.per_image_step_radius is None else threat_model.per_image_step_radius
     words = {"epsilon": radius, "targets": targets}

@@ -1,4 +1,4 @@
-"""Features of queried points: the input of a model's last layer."""
+"""Features of images: the input of a model's last layer."""
 
 from types import TracebackType
 
@@ -11,12 +11,12 @@ _WEIGHTED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 class Features:
-    """Reads features from a model: the input of the last linear layer or convolution that it calls.
+    """Reads features from a model: the input of the last linear layer or convolution that the model calls.
 
-    Features are averaged over image positions. For a residual network, the result is the output of its global average
-    pooling. A model without such a layer (or whose layers torch cannot hook) has its logits as features.
+    Features are averaged over image positions. For a residual network, this is the output of the global average
+    pooling. If a model has no such layer, or torch cannot hook its layers, the features are its logits.
 
-    Used as a context manager, which leaves the model unchanged on exit.
+    This is a context manager, which leaves the model unchanged on exit.
     """
 
     def __init__(self, model: Model):
@@ -49,11 +49,12 @@ class Features:
             self._given[place:] = [_averaged(given[0], isinstance(layer, nn.Linear))]
 
     def of(self, points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the features of points (m, C, H, W), versions of images `rows`, and which were computed.
+        """Compute the features of points (m, C, H, W), where point i is a version of image rows[i].
 
         Returns:
-            Features, shape (m, f), differentiable if the points are, and shape (m,) bool: a model that counts
-            queries computes no more for an image without queries left, whose features are zero.
+            The features, shape (m, f), differentiable if the points are, and a mask of the points that the model
+            computed, shape (m,), bool. A model that counts queries does not compute a point if its image has no queries
+            left. The features are then zero.
         """
         self._asked, self._given = [], []
         logits = query_logits(self.model, points, rows)
@@ -74,6 +75,9 @@ class Features:
 
 
 def _averaged(given: Tensor, linear: bool) -> Tensor:
-    """Average the input of a layer, shape (m, f, ...) or, if linear, (m, ..., f), over its positions: (m, f)."""
+    """Average the input of a layer over its positions, to shape (m, f).
+
+    The input has shape (m, f, ...) or, if `linear`, (m, ..., f).
+    """
     places = tuple(range(1, given.ndim - 1)) if linear else tuple(range(2, given.ndim))
     return given.float().mean(places) if places else given.float()

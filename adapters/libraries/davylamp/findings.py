@@ -1,4 +1,4 @@
-"""Known issues of davylamp's attacks: properties of the published methods, which are preserved."""
+"""Known issues of davylamp's attacks: properties of the published methods that are reproduced as they are."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ FINDINGS: Mapping[str, KnownIssue] = {
         "first, by default on the evaluation images"
     ),
     "negatives-of-the-batch": KnownIssue(
-        "uses the other images of the batch as negatives, as in its paper: the result for an image depends on its "
+        "uses the other images of the batch as negatives, as in its paper, so the result for an image depends on its "
         "batch, and a single image is its own negative"
     ),
 }

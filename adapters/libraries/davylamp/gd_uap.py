@@ -1,4 +1,4 @@
-"""GD-UAP: one perturbation for all images, computed from the model alone."""
+"""GD-UAP: computes one perturbation for all images from the model alone."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ def gd_uap(
     learning_rate: float | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Add the perturbation from `learn_perturbation` to images (n, C, H, W) in [0, 1]."""
+    """Add the perturbation that `learn_perturbation` computes to images (n, C, H, W) in [0, 1]."""
     words = {"epsilon": epsilon, "steps": steps, "learning_rate": learning_rate, "generator": generator}
     return (inputs + learn_perturbation(model, inputs[:1], **words)).clamp(0, 1)
 
@@ -36,7 +36,7 @@ def fit_gd_uap(
     threat_model: ThreatModel,
     **words: Any,
 ) -> Mapping[str, Tensor]:
-    """Fit the perturbation and return it by name; only the shape of the inputs is used."""
+    """Fit the perturbation and return it under the name "perturbation". Only the shape of the inputs is used."""
     assert threat_model.epsilon is not None
     return {"perturbation": learn_perturbation(model, inputs[:1], epsilon=threat_model.epsilon, **words)}
 
@@ -50,20 +50,24 @@ def learn_perturbation(
     learning_rate: float | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Optimise the data-free objective (Mopuri et al. 2018): maximise the activation of every convolution.
+    """Compute one perturbation for all images without data, by maximising the activation of every convolution.
 
-    Adam maximises the sum over the convolutions of log(|output|^2 / 2), for the perturbation added to a grey image. The
-    perturbation is clipped to the ball after each step. It is halved when more than half of its components are
-    saturated and that proportion has settled (their section III-C). Differences: the paper selects the perturbation
-    that fools most images of a second data set, this implementation the one with the largest objective. Without
-    convolutions, the linear layers are used.
+    This is the objective of Mopuri et al. 2018. Adam maximises the sum over the convolutions of log(|output|^2 / 2),
+    for the perturbation added to a grey image. The perturbation is clipped to the ball after each step. It is halved
+    when more than half of its components are saturated and this proportion no longer changes (section III-C of the
+    paper).
+
+    There are two differences. The paper returns the perturbation that fools most images of a second data set, whereas
+    this function returns the one with the largest objective. If the model has no convolutions, its linear layers are
+    used.
 
     Args:
         model: maps images in [0, 1] to logits, differentiably, and has its layers among its modules.
-        like: an image, shape (1, C, H, W); only its shape, dtype and device are used.
+        like: an image, shape (1, C, H, W). Only its shape, dtype and device are used.
         epsilon: radius of the linf ball.
-        steps: number of steps of Adam, each one forward and one backward pass of one image.
-        learning_rate: None for epsilon / 100, the authors' 0.1 on images of 0 to 255 with a radius of 10.
+        steps: number of steps of Adam. Each costs one forward and one backward pass of one image.
+        learning_rate: learning rate of Adam. If None, epsilon / 100, which is the authors' 0.1 for images in [0, 255]
+            and a radius of 10.
         generator: random generator of the uniform start.
 
     Returns:

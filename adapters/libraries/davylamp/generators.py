@@ -1,4 +1,4 @@
-"""Networks that generate perturbations, as trained by fitted attacks, and their weights by name."""
+"""Perturbation generators of fitted attacks: their building blocks, and their weights by name."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
@@ -11,7 +11,7 @@ Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # of the images and labels
 
 
 class Resized(nn.Module):
-    """Enlarges features to the size of a later image, which allows images of any size."""
+    """Upsampling layer, which enlarges features by a factor."""
 
     def __init__(self, factor: int = 2):
         super().__init__()
@@ -23,25 +23,25 @@ class Resized(nn.Module):
 
 
 class Sum(nn.Module):
-    """Residual block, whose input is added to its output."""
+    """Residual block that adds its input to its output."""
 
     def __init__(self, *layers: nn.Module):
         super().__init__()
         self.layers = nn.Sequential(*layers)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Return the sum, in the shape of the input."""
+        """Return the input plus the output of the layers, in the shape of the input."""
         return features + self.layers(features)
 
 
 def fit_size(change: Tensor, inputs: Tensor) -> Tensor:
-    """Crop or enlarge a perturbation to the size of its images."""
+    """Resize a perturbation to the size of the images."""
     size = inputs.shape[-2:]
     return change if change.shape[-2:] == size else functional.interpolate(change, size=size)
 
 
 def weights_of(**networks: nn.Module) -> dict[str, Tensor]:
-    """Return the weights of several networks, by "NETWORK.NAME", without the batch counters, which have no effect."""
+    """Return the weights of several networks by the name "NETWORK.NAME", without the batch counters."""
     return {
         f"{title}.{name}": value.detach().clone()
         for title, network in networks.items()
@@ -54,8 +54,7 @@ def load_weights(learned: Mapping[str, Tensor], **networks: nn.Module) -> None:
     """Load weights from `weights_of` into networks of the same kind.
 
     Raises:
-        ValueError: if they belong to different networks, for example to networks for images with different channels or
-            sizes.
+        ValueError: if the weights have different shapes, for example because they are for other image sizes.
     """
     for title, network in networks.items():
         known = {name: value for name, value in network.state_dict().items() if value.is_floating_point()}
@@ -67,6 +66,6 @@ def load_weights(learned: Mapping[str, Tensor], **networks: nn.Module) -> None:
 
 
 def batches(images: int, epochs: int, size: int, generator: torch.Generator | None = None) -> Iterator[Tensor]:
-    """Yield the batch indices of a training, shuffled in each epoch."""
+    """Yield the image indices of each training batch, shuffled in each epoch."""
     for _ in range(epochs):
         yield from torch.randperm(images, generator=generator).split(size)

@@ -1,4 +1,4 @@
-"""L-BFGS: the smallest change that makes a class sufficiently likely, by a quasi-Newton method inside [0, 1]."""
+"""L-BFGS: minimises the distance and the cross-entropy of a target class, by a quasi-Newton method inside [0, 1]."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -28,26 +28,29 @@ def lbfgs(
     binary_search_steps: int = 10,
     initial_const: float = 1.0,
 ) -> Tensor:
-    """Minimise |r|^2 + c CE(x + r, target) with x + r in [0, 1] for the least c (Szegedy et al. 2014).
+    """Minimise |r|^2 + c CE(x + r, target) with x + r in [0, 1], for the smallest sufficient c (Szegedy et al. 2014).
 
-    Each image has a separate constant c, which grows tenfold until the minimiser is adversarial (or shrinks until it
-    is not) and is then bisected on a logarithmic scale. Each round starts at the image. The minimiser is a projected
-    quasi-Newton method with limited memory (Kim, Sra and Dhillon 2010): L-BFGS on the pixels that are not held at 0 or
-    1 by the gradient, with each move cut to the box and shortened until the objective falls. A round ends for an image
-    when no pixel moves any more. The image is then not queried until the next round.
+    Each image has its own constant c. It grows tenfold per round until the minimiser is adversarial (or shrinks until
+    it is not) and is then bisected on a logarithmic scale. Each round starts at the image.
+
+    The minimiser is a projected quasi-Newton method with limited memory (Kim, Sra and Dhillon 2010). It is L-BFGS on
+    the pixels that the gradient does not hold at 0 or 1. Each move is cut to the box and shortened until the objective
+    falls. A round ends for an image when no pixel moves any more, and the image is not queried again until the next
+    round.
 
     Args:
         model: maps images in [0, 1] to logits, differentiably.
         inputs: clean images in [0, 1], shape (n, C, H, W).
-        labels: their labels, shape (n,).
-        targets: target classes, shape (n,). If None, the likeliest class other than the label, found with one query,
-            and every image not classified as the label counts.
+        labels: true classes, shape (n,).
+        targets: target classes, shape (n,). If None, the target is the likeliest class other than the label, which
+            costs one query, and any misclassified image is adversarial.
         steps: largest number of steps per round, each with a forward and a backward pass.
-        binary_search_steps: rounds.
-        initial_const: c of the first round.
+        binary_search_steps: number of rounds.
+        initial_const: value of c in the first round.
 
     Returns:
-        The nearest adversarial image found for each image, in l2, shape (n, C, H, W); the clean image if there is none.
+        The adversarial image found nearest to each image in l2, shape (n, C, H, W), or the clean image if none was
+        found.
     """
     flat, best = inputs.flatten(1), inputs.flatten(1).clone()
     nearest = flat.new_full((len(flat),), torch.inf)
@@ -86,13 +89,13 @@ def minimise(objective: _Objective, start: Tensor, steps: int) -> Tensor:
     """Minimise a function of each image within [0, 1] by a projected quasi-Newton method.
 
     Args:
-        objective: maps points (m, d) of images `rows` (m,) to values, gradients (m, d) and whether they are
-            adversarial.
+        objective: called with points (m, d) and the indices (m,) of their images. It returns values, gradients (m, d)
+            and whether the points are adversarial.
         start: starting points, shape (n, d).
         steps: largest number of calls of the objective. One call covers all images that still move.
 
     Returns:
-        Whether each image ends at an adversarial point, shape (n,) bool.
+        Whether each image ends at an adversarial point, shape (n,), bool.
     """
     rows = torch.arange(len(start), device=start.device)
     point = start.clone()
@@ -121,9 +124,9 @@ def minimise(objective: _Objective, start: Tensor, steps: int) -> Tensor:
 
 
 class _Memory:
-    """Last moves of each image and the changes of the gradient along them, from which L-BFGS estimates the curvature.
+    """The last moves of each image, and how they changed the gradient, from which L-BFGS estimates the curvature.
 
-    Without stored moves, the curvature is that of the squared distance, 2.
+    Without stored moves, the curvature is 2, that of the squared distance.
     """
 
     def __init__(self, start: Tensor):
@@ -131,12 +134,12 @@ class _Memory:
         self.turns = torch.zeros_like(self.moves)
 
     def keep(self, rows: Tensor, moves: Tensor, turns: Tensor) -> None:
-        """Store moves (m, d) of images `rows` and the changes of the gradient, replacing the oldest."""
+        """Store the moves (m, d) of images `rows` and the resulting changes of the gradient, in place of the oldest."""
         self.moves[rows] = torch.cat([self.moves[rows, 1:], moves[:, None]], 1)
         self.turns[rows] = torch.cat([self.turns[rows, 1:], turns[:, None]], 1)
 
     def direction(self, rows: Tensor, point: Tensor, gradient: Tensor) -> Tensor:
-        """Return minus the inverse curvature times the gradient, restricted to the free pixels, shape (m, d)."""
+        """Return minus the inverse curvature times the gradient, restricted to pixels that can move, shape (m, d)."""
         free = ~((point <= 0) & (gradient > 0) | (point >= 1) & (gradient < 0))
         moves, turns = self.moves[rows] * free[:, None], self.turns[rows] * free[:, None]
         bend = (moves * turns).sum(2)  # a pair along which the gradient falls, or that is empty, is skipped

@@ -28,25 +28,25 @@ def lsa(  # noqa: PLR0913 - the parameters of the attack, by keyword
 ) -> Tensor:
     """Run the local search of Narodytska and Kasiviswanathan 2017 (LocSearchAdv).
 
-    Pixels are numbers in [-1/2, 1/2] here. In each round up to 128 pixels are tried, one at a time: all of their
-    channels become `probe` times their sign. The `pixels` pixels with the lowest resulting probability of the label are
-    multiplied by `factor`; a channel that leaves the range wraps around to its other end. The next round tries the
+    Pixel values are shifted to [-1/2, 1/2]. In each round, up to 128 pixels are tried, one at a time, by setting all
+    their channels to `probe` times their sign. The `pixels` pixels that lower the probability of the label most are
+    multiplied by `factor`. A channel that leaves the range wraps around to the other end. The next round tries the
     squares around these pixels. The first round tries a random tenth of the image.
 
     Args:
-        model: maps images in [0, 1] to logits; no gradient is used.
+        model: maps images in [0, 1] to logits. No gradient is used.
         inputs: clean images in [0, 1], shape (n, C, H, W).
-        labels: their labels, shape (n,).
-        targets: target classes, shape (n,); the probability of the target is then maximised.
-        steps: number of rounds; a round that tries k pixels costs k + 1 forward passes.
+        labels: true classes, shape (n,).
+        targets: target classes, shape (n,). If given, the probability of the target is maximised instead.
+        steps: number of rounds. A round that tries k pixels costs k + 1 forward passes.
         pixels: number of pixels changed in each round, t in the paper.
         side: half of the side of the squares, d in the paper.
-        probe: value that a tried pixel gets, p in the paper.
-        factor: factor of the change, r in the paper, in [0, 2].
+        probe: factor for a pixel that is tried, p in the paper.
+        factor: factor for a pixel that is changed, r in the paper, in [0, 2].
         generator: random generator for the choice of pixels, or None for torch's default one.
 
     Returns:
-        The adversarial image of each image, shape (n, C, H, W); the clean image if none was found.
+        The adversarial image found for each image, shape (n, C, H, W), or the clean image if none was found.
     """
     count, _, height, width = inputs.shape
     image, best = inputs.flatten(2) - 0.5, inputs.clone()
@@ -78,18 +78,17 @@ def lsa(  # noqa: PLR0913 - the parameters of the attack, by keyword
 
 
 def _choose(near: Tensor, most: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-    """Choose up to `most` random allowed pixels, shape (m, most), with a mask of the valid entries."""
+    """Choose up to `most` random allowed pixels per image, shape (m, most), with a mask of the valid entries."""
     keys = torch.rand(near.shape, generator=generator, device=near.device).masked_fill(~near, -1)
     highest = keys.topk(min(most, near.shape[1]), dim=1)
     return highest.indices, highest.values >= 0
 
 
 def _probe(image: Tensor, pixel: Tensor, probe: float) -> Tensor:
-    """Return images (m, C, H W) in [0, 1], each with one of its pixels replaced."""
+    """Return images (m, C, H W) in [0, 1], with one pixel replaced in each."""
     where = pixel[:, None, None].expand(-1, image.shape[1], 1)
     return image.scatter(2, where, probe * image.gather(2, where).sign()) + 0.5
 
 
 def _cycle(values: Tensor) -> Tensor:
-    """Wrap values outside [-1/2, 1/2] around to the other end."""
     return values + (values < -0.5).to(values) - (values > 0.5).to(values)

@@ -1,4 +1,4 @@
-"""NATTACK: a distribution of adversarial images, fitted to scores by an evolution strategy."""
+"""NATTACK: fits a distribution of adversarial images to the model's scores with an evolution strategy."""
 
 import torch
 from torch import Tensor
@@ -25,26 +25,25 @@ def nattack(  # noqa: PLR0913 - the parameters of the attack, by keyword
     learning_rate: float = 0.02,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """NATTACK (Li et al. 2019) in linf: moves the mean of a Gaussian, whose samples become images, to adversarial ones.
+    """NATTACK (Li et al. 2019) in linf: moves the mean of a Gaussian until its image is adversarial.
 
     A variable becomes an image by tanh and clipping to the ball around the clean image. In each step, `samples`
-    variables are drawn around the mean. The mean moves along their noise, weighted by the standardised rewards (minus
-    the margin, if it is positive). An image is finished when the image of its mean is adversarial, which is tested in
-    every step.
+    variables are drawn around the mean. The mean moves along their noise, weighted by the standardised rewards (the
+    negative margin, at most 0). An image is finished as soon as the image of its mean is adversarial.
 
     Args:
-        model: maps images in [0, 1] to logits; no gradient is used.
+        model: maps images in [0, 1] to logits. No gradient is used.
         inputs: clean images in [0, 1], shape (n, C, H, W).
-        labels: their labels, shape (n,).
+        labels: true classes, shape (n,).
         epsilon: radius of the linf ball, or one per image, shape (n, 1, 1, 1).
         targets: target classes, shape (n,), for a targeted attack.
-        steps: largest number of steps; each costs samples + 1 forward passes.
-        samples: images drawn in each step.
+        steps: largest number of steps. Each costs samples + 1 forward passes.
+        samples: number of images drawn in each step.
         learning_rate: learning rate of the mean.
         generator: random generator of the noise, or None for torch's default one.
 
     Returns:
-        The image of the mean, shape (n, C, H, W): the first adversarial one, or that of the last step.
+        The first adversarial image of the mean, or that of the last step, shape (n, C, H, W).
     """
     radius = torch.as_tensor(epsilon).to(inputs).expand(len(inputs), 1, 1, 1)
     centre = ((2 * inputs - 1) * _INSIDE).atanh()
@@ -76,20 +75,20 @@ def nattack(  # noqa: PLR0913 - the parameters of the attack, by keyword
 
 
 def _portions(samples: int, images: int) -> list[int]:
-    """Split the samples of a step so that no model call has many more than `_POINTS` images."""
+    """Split the samples of a step so that a model call has about `_POINTS` images at most."""
     most = max(1, _POINTS // images)
     return [min(most, samples - first) for first in range(0, samples, most)]
 
 
 class _WeightedNoise:
-    """The sum of a step's noise weighted by its standardised rewards, computed part by part."""
+    """Sum of a step's noise weighted by the standardised rewards, computed in parts."""
 
     def __init__(self, like: Tensor):
         self.noise, self.weighted = torch.zeros_like(like), torch.zeros_like(like)
         self.rewards: list[Tensor] = []
 
     def add(self, reward: Tensor, noise: Tensor) -> None:
-        """Add rewards (samples, m) of noise (samples, m, C, H, W)."""
+        """Add rewards (samples, m) and noise (samples, m, C, H, W)."""
         reward = reward.nan_to_num(0, 0, 0)
         self.rewards.append(reward)
         self.noise += noise.sum(0)

@@ -37,28 +37,28 @@ def qeba(  # noqa: PLR0913 - the parameters of the attack, by keyword
 ) -> Tensor:
     """QEBA (Li et al. 2020), in its variants S (space) and F (frequency): a decision-based attack in l2.
 
-    At a point of the boundary, random directions of the subspace are queried. The normal is estimated by their weighted
-    average; the weight of a direction is 1 or 0, for adversarial or not, minus the mean over the directions. A step
-    along the normal has the length of the distance divided by the root of the number of steps. It is halved until the
-    point is adversarial, and ends with a binary search towards the image. All images take their steps together. The
-    last few queries, too few for one more step, are not used.
+    At a boundary point, random directions of the subspace are queried. The normal is estimated by their weighted mean.
+    The weight of a direction is 1 if adversarial and otherwise 0, minus the mean weight over the directions. A step
+    along the normal is as long as the distance divided by the square root of the step's number. It is halved until the
+    point is adversarial. A binary search towards the image follows. All images take their steps together. The last few
+    queries are not used if they are too few for one more step.
 
     Args:
-        model: maps images in [0, 1] to logits; only the most likely class is used.
+        model: maps images in [0, 1] to logits. Only the most likely class is used.
         inputs: clean images in [0, 1], shape (n, C, H, W).
-        labels: their labels, shape (n,).
+        labels: true classes, shape (n,).
         targets: target classes, shape (n,), for a targeted attack.
-        starting_points: adversarial images, shape (n, C, H, W); None for the image with Gaussian noise of 0.5, drawn up
-            to 100 times.
+        starting_points: adversarial images, shape (n, C, H, W). If None, Gaussian noise with standard deviation 0.5 is
+            added to the image up to 100 times.
         max_queries: largest number of queries for each image.
         basis: basis of the subspace: "resize" (QEBA-S), small images enlarged bilinearly; "dct" (QEBA-F), low
             frequencies of the cosine transform; "px", all directions, which is HopSkipJump.
-        subspace: side of the small images, or of the block of frequencies, or None for half of the image's side, or a
+        subspace: side of the small images, or of the block of frequencies. If None, half of the image's side, or a
             quarter if the side is at least 64 pixels.
         generator: random generator of the directions, or None for torch's default one.
 
     Returns:
-        The nearest adversarial image found for each image, shape (n, C, H, W); the clean image if none was found.
+        The nearest adversarial image found for each image, shape (n, C, H, W), or the clean image if none was found.
     """
     walk = _AtBoundary(model, inputs, labels, targets, max_queries)
     directions = Subspace(inputs, basis, subspace, generator)
@@ -75,7 +75,7 @@ def qeba(  # noqa: PLR0913 - the parameters of the attack, by keyword
 
 
 class _AtBoundary:
-    """Boundary point of every image, its nearest adversarial image, and its remaining queries."""
+    """Boundary point of every image, the nearest adversarial image found, and the remaining queries."""
 
     def __init__(self, model: Model, inputs: Tensor, labels: Tensor, targets: Tensor | None, most: int):
         self.model, self.inputs, self.labels, self.targets = model, inputs, labels, targets
@@ -86,7 +86,7 @@ class _AtBoundary:
         self.reserve = self.halvings + _SHORTENINGS  # what the end of a step may cost
 
     def query(self, points: Tensor, rows: Tensor) -> Tensor:
-        """Return whether points (m, C, H, W) of images `rows` are adversarial, and store the nearest."""
+        """Return whether points (m, C, H, W) of images `rows` are adversarial, and store the nearest ones."""
         hit = torch.cat([self._hits(*part) for part in zip(points.split(_POINTS), rows.split(_POINTS), strict=True)])
         self.left.index_add_(0, rows, -torch.ones_like(rows))
         distance = (points - self.inputs[rows]).flatten(1).norm(dim=1).where(hit, torch.inf)
@@ -104,10 +104,10 @@ class _AtBoundary:
         return is_fooled(query_logits(self.model, points, rows), self.labels[rows], wanted)
 
     def start(self, points: Tensor | None, generator: torch.Generator | None) -> Tensor:
-        """Move the given points to the boundary, or adversarial noisy copies of the images if none are given.
+        """Move the starting points to the boundary. If none are given, use noisy copies of the images.
 
         Returns:
-            The indices of the images that have such a point.
+            The indices of the images that have an adversarial point.
         """
         rows = torch.arange(len(self.inputs), device=self.inputs.device)
         if points is None:
@@ -145,7 +145,7 @@ class _AtBoundary:
 
 
 def _estimate(walk: _AtBoundary, directions: "Subspace", rows: Tensor, near: Tensor, few: Tensor) -> Tensor:
-    """Estimate the unit normal of the boundary at the points of images `rows`, from `few` (m,) queries for each."""
+    """Estimate the unit normal of the boundary at the points of images `rows`, with `few` (m,) queries for each."""
     noise = torch.zeros_like(walk.point[rows])
     weighted, total = noise.clone(), torch.zeros_like(near)
     most, size = int(few.max()), max(1, _POINTS // len(rows))
@@ -166,7 +166,7 @@ def _estimate(walk: _AtBoundary, directions: "Subspace", rows: Tensor, near: Ten
 
 
 class Subspace:
-    """Random unit directions of the subspace."""
+    """Source of random unit directions in the subspace."""
 
     def __init__(self, inputs: Tensor, basis: str, subspace: int | None, generator: torch.Generator | None):
         self.shape, self.basis, self.generator, self.like = inputs.shape[1:], basis, generator, inputs

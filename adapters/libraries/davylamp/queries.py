@@ -1,4 +1,4 @@
-"""Model calls of davylamp's attacks, on points that are versions of images in the batch."""
+"""Model calls of davylamp's attacks, for points that are versions of images in the batch."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -9,9 +9,9 @@ Model: TypeAlias = Callable[[Tensor], Tensor]
 
 
 def query_logits(model: Model, points: Tensor, rows: Tensor) -> Tensor:
-    """Return the logits of `points` (m, C, H, W), where point i is a version of image rows[i], shape (m, K).
+    """Return the logits, shape (m, K), of `points` (m, C, H, W), where point i is a version of image rows[i].
 
-    A model that counts queries per image (has `query_rows`) also receives `rows`; any other model is called normally.
+    A model that counts queries per image (it has the attribute `query_rows`) also receives `rows`.
     """
     counted = getattr(model, "query_rows", None)
     return model(points) if counted is None else counted(points, rows)

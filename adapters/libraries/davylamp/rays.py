@@ -1,4 +1,4 @@
-"""RayS: a decision-based search over sign directions, block by block, for the nearest boundary."""
+"""RayS: a decision-based search, block by block, for the sign direction in which the boundary is nearest."""
 
 import math
 from dataclasses import dataclass, fields
@@ -20,26 +20,25 @@ def rays(
     max_queries: int = 10_000,
     tolerance: float = 1e-3,
 ) -> Tensor:
-    """RayS (Chen and Gu 2020): the direction in {-1, 1}^d along which the decision boundary is nearest.
+    """RayS (Chen and Gu 2020): finds the direction in {-1, 1}^d along which the decision boundary is nearest.
 
-    The signs of one block after the other are flipped, and the blocks are halved once all were tried. A flip is
-    accepted if the image is fooled at the best distance so far (one query). A binary search then finds the smaller
-    distance.
+    The signs of one block after another are flipped. The blocks are halved once all were tried. A flip is accepted if
+    the image is fooled at the best distance so far (one query). A binary search then finds the smaller distance.
 
-    Every image has a separate state in the search, so that each call of the model covers all images that are
-    not done. An image is also done when no single component improves the result, because for a deterministic model
-    every further query would be a repetition.
+    Every image has its own state in the search, and each call of the model covers all unfinished images. An image is
+    also finished if no flip of a single component helps, because every further query of a deterministic model would be
+    a repetition.
 
     Args:
-        model: maps images in [0, 1] to logits; only the most likely class is used.
+        model: maps images in [0, 1] to logits. Only the most likely class is used.
         inputs: clean images in [0, 1], shape (n, C, H, W).
-        labels: their labels, shape (n,).
+        labels: true classes, shape (n,).
         targets: target classes, shape (n,), for a targeted attack.
         max_queries: largest number of queries for each image.
         tolerance: tolerance of the binary search, an l2 distance.
 
     Returns:
-        The nearest adversarial image found for each image, shape (n, C, H, W); the clean image if none was found.
+        The nearest adversarial image found for each image, shape (n, C, H, W), or the clean image if none was found.
     """
     flat, best = inputs.flatten(1), inputs.flatten(1).clone()
     search = _RaysState.start(flat)
@@ -56,7 +55,7 @@ def rays(
 
 @dataclass
 class _RaysState:
-    """State of the search, with one entry in every field for each image that is not done."""
+    """State of the search, with one entry in every field for each unfinished image."""
 
     rows: Tensor  # which image of the batch
     direction: Tensor  # the best one so far, of length 1 and with components of one size, shape (m, d)
@@ -92,11 +91,11 @@ class _RaysState:
         return (self._size + blocks - 1) // blocks
 
     def lengths(self) -> Tensor:
-        """Return the distance at which the model is queried; infinite before an adversarial point is known."""
+        """Return the distances at which the model is queried. They are infinite until an adversarial point is known."""
         return torch.where(self.searching, (self.low + self.high) / 2, self.radius)
 
     def learn(self, hit: Tensor, tolerance: float, max_queries: int) -> Tensor:
-        """Update the search with the results for the queried points; return which images improved."""
+        """Update the search with the results of the queried points, and return which images improved."""
         self.queries = self.queries + 1
         middle, began = (self.low + self.high) / 2, ~self.searching & hit
         low, high = middle.where(self.searching & ~hit, self.low), middle.where(self.searching & hit, self.high)
@@ -114,7 +113,7 @@ class _RaysState:
         return nearer
 
     def _advance(self, ended: Tensor) -> None:
-        """Move to the next block; after the last one, to blocks of half the size."""
+        """Move to the next block or, after the last one, halve the blocks."""
         last = (self.block + 1) * self._widths() >= self._size
         smaller = (self.level + 1).where(self._widths() > 1, self.level)
         self.level = smaller.where(ended & last, self.level)
@@ -126,5 +125,5 @@ class _RaysState:
         self.attempt[images] = torch.where((place >= 0) & (place < width), -best, best)
 
     def is_done(self, max_queries: int) -> Tensor:
-        """Return which images have no queries left or no component whose flip helps."""
+        """Return which images have no queries left, or no component whose flip helps."""
         return (self.queries >= max_queries) | (self.failures >= self._size)

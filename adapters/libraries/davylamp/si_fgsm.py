@@ -26,13 +26,13 @@ def si_fgsm(  # noqa: PLR0913 - the parameters of the attack, by keyword
     Args:
         model: maps images in [0, 1] to logits, differentiably.
         inputs: clean images in [0, 1], shape (n, C, H, W).
-        labels: their labels, shape (n,).
+        labels: true classes, shape (n,).
         epsilon: radius of the linf ball, or one per image, shape (n, 1, 1, 1).
         targets: target classes, shape (n,), for a targeted attack.
         steps: number of steps.
         step_size: linf length of a step, or None for epsilon / steps, as in the paper.
         decay: weight of the accumulated gradient.
-        scales: number of copies, and thus of forward and backward passes per step.
+        scales: number of downscaled copies. Each costs a forward and a backward pass per step.
 
     Returns:
         The last point of each image, shape (n, C, H, W), in the ball and in [0, 1].

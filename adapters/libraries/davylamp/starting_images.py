@@ -12,16 +12,17 @@ _DEVIATION = 0.5  # of the noise
 def noisy_starts(
     query: Callable[[Tensor, Tensor], Tensor], inputs: Tensor, most: int, generator: torch.Generator | None
 ) -> tuple[Tensor, Tensor]:
-    """Add Gaussian noise to the images until they are adversarial.
+    """Add Gaussian noise to images until they are adversarial.
 
     Args:
-        query: maps points (m, C, H, W) of images `rows` (m,) to whether they are adversarial, shape (m,) bool.
+        query: called with points (m, C, H, W) and the indices (m,) of their images. It returns whether the points are
+            adversarial, shape (m,), bool.
         inputs: clean images, shape (n, C, H, W).
-        most: largest number of queries for each image; at most 100 are used.
+        most: largest number of queries for each image, of which at most 100 are used.
         generator: random generator of the noise, or None for torch's default one.
 
     Returns:
-        The points, shape (n, C, H, W), and the indices of images without such a point, shape (m,).
+        The points, shape (n, C, H, W), and the indices of the images for which none was found, shape (m,).
     """
     points, missing = inputs.clone(), torch.arange(len(inputs), device=inputs.device)
     for _ in range(min(_DRAWS, most)):

@@ -35,30 +35,31 @@ def surfree(  # noqa: PLR0913 - the parameters of the attack, by keyword
 ) -> Tensor:
     """SurFree (Maho et al. 2021): a decision-based attack in l2 that estimates no gradient.
 
-    With u the direction to the best point so far, at distance d, and v a random direction orthogonal to it, the points
-    x + d cos(t) (cos(t) u + sin(t) v) lie on a circle through x and that point, and all are nearer to x. Angles of both
-    signs are tried, the largest first; if one is adversarial, a binary search widens it and the point moves there. The
-    largest angle grows by 2 % after a plane with an adversarial point, and shrinks after one without.
+    Let d be the distance of the best point so far, u its direction from the image x, and v a random direction
+    orthogonal to u. The points x + d cos(t) (cos(t) u + sin(t) v) lie on a circle through x and the best point, and all
+    are nearer to x. Angles t of both signs are tried, the largest first. If a point is adversarial, a binary search
+    increases its angle, and the point becomes the best one. The largest angle grows by 2 % after a plane with an
+    adversarial point, and shrinks after a plane without one.
 
     v has the low frequencies of the image itself (the lower half of its cosine transform, with random signs) and is
     orthogonal to the last 100 directions. The last queries are used for a binary search towards the image. Every image
-    has a separate state, so that each call of the model covers all images that have queries left.
+    has its own state, and each call of the model covers all images that have queries left.
 
     Args:
-        model: maps images in [0, 1] to logits; only the most likely class is used.
+        model: maps images in [0, 1] to logits. Only the most likely class is used.
         inputs: clean images in [0, 1], shape (n, C, H, W).
-        labels: their labels, shape (n,).
+        labels: true classes, shape (n,).
         targets: target classes, shape (n,), for a targeted attack.
-        starting_points: adversarial images, shape (n, C, H, W); None for the image with Gaussian noise of 0.5, drawn up
-            to 100 times.
+        starting_points: adversarial images, shape (n, C, H, W). If None, Gaussian noise with standard deviation 0.5 is
+            added to the image up to 100 times.
         max_queries: largest number of queries for each image.
         angle: largest angle of the first plane, in degrees.
         trials: number of angles tried for each sign.
-        quantise: query 8-bit images only.
+        quantise: whether to query 8-bit images only.
         generator: random generator of the directions, or None for torch's default one.
 
     Returns:
-        The nearest adversarial image found for each image, shape (n, C, H, W); the clean image if none was found.
+        The nearest adversarial image found for each image, shape (n, C, H, W), or the clean image if none was found.
     """
     walk = _Walk(inputs, math.radians(angle), trials, max_queries, generator)
 
@@ -76,7 +77,7 @@ def surfree(  # noqa: PLR0913 - the parameters of the attack, by keyword
 
 @dataclass
 class _Plan:
-    """Search state in the plane of each image: the bounds of a binary search, and its progress."""
+    """State of the search in the current plane of each image: the bounds of a binary search, and its progress."""
 
     low: Tensor
     high: Tensor
@@ -84,7 +85,7 @@ class _Plan:
 
 
 class _Walk:
-    """Boundary point of every image, and its next query."""
+    """Boundary point of every image, and the image's next query."""
 
     def __init__(self, inputs: Tensor, angle: float, trials: int, most: int, generator: torch.Generator | None):
         count = len(inputs)
@@ -110,7 +111,7 @@ class _Walk:
     def start(self, query: Callable[[Tensor, Tensor], Tensor], points: Tensor | None) -> None:
         """Start at the given points, or at noisy copies of the images.
 
-        An image without an adversarial point is done.
+        An image without an adversarial point is finished.
         """
         if points is not None:
             self.point = points.clone()
@@ -120,7 +121,6 @@ class _Walk:
         self.phase[self.queries >= self.most] = _DONE
 
     def points(self, rows: Tensor) -> Tensor:
-        """Return the next query of each of these images."""
         phase, plan = self.phase[rows], self.plan
         middle = (plan.low + plan.high)[rows] / 2
         change = self.point[rows] - self.inputs[rows]
@@ -136,7 +136,6 @@ class _Walk:
         return (self.inputs[rows] + by_image(angle.cos()) * (by_image(angle.cos()) * change + sideways)).clamp(0, 1)
 
     def learn(self, rows: Tensor, hit: Tensor) -> None:
-        """Update the search with the results for the queried points."""
         plan, phase = self.plan, self.phase[rows]
         straight, trying = (phase == _TO_BOUNDARY) | (phase == _LAST), phase == _SIGN
         middle = (plan.low + plan.high)[rows] / 2
@@ -155,7 +154,7 @@ class _Walk:
         self._move(rows, failed)
 
     def _move(self, rows: Tensor, failed: Tensor) -> None:
-        """Finish completed searches: move to the adversarial bound and start the next search."""
+        """Complete finished binary searches: move to the adversarial bound and start the next search."""
         plan, phase, left = self.plan, self.phase[rows], (self.most - self.queries)[rows]
         ended = (plan.count[rows] >= _HALVINGS) | (left <= 0)
         fine = (plan.high[rows].cos() - plan.low[rows].cos()).abs() <= _FINE
@@ -177,7 +176,7 @@ class _Walk:
 
 
 class _Directions:
-    """Random directions with the low frequencies of each image, orthogonal to the image's most recent directions."""
+    """Source of random directions with the low frequencies of each image, orthogonal to its most recent directions."""
 
     def __init__(self, inputs: Tensor, generator: torch.Generator | None):
         self.generator = generator

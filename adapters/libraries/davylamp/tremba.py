@@ -1,4 +1,4 @@
-"""TREMBA: a score-based search in the embedding of an encoder-decoder trained to fool a source model."""
+"""TREMBA: a score-based search in the embedding of an encoder-decoder that was trained to fool a source model."""
 
 from collections.abc import Callable, Mapping
 
@@ -37,19 +37,20 @@ def tremba(  # noqa: PLR0913 - the parameters of the attack, by keyword
 ) -> Tensor:
     """TREMBA (Huang and Zhang 2020) in linf: natural evolution strategies in the embedding of a trained decoder.
 
-    A point of the embedding, initially the encoder's output for the image, becomes a perturbation: the decoder's output
-    times epsilon. In each step the point is queried, then `samples` points around it, in antithetic pairs. It moves
-    along the mean of their noise, weighted by the hinge of their margins. The learning rate is halved if the loss has
-    not fallen over 20 steps. An image is done once its point fools the model.
+    The search starts at the encoder's output for the image. A point of the embedding becomes a perturbation, which is
+    epsilon times the decoder's output. In each step, the point is queried, then `samples` points around it, in
+    antithetic pairs. The point moves along the mean of their noise, weighted by the hinge loss on their margins. The
+    learning rate is halved if the loss has not fallen over 20 steps. An image is finished once its point fools the
+    model.
 
     Args:
-        model: maps images in [0, 1] to logits; no gradient is used.
+        model: maps images in [0, 1] to logits. No gradient is used.
         inputs: clean images in [0, 1], shape (n, C, H, W).
-        labels: shape (n,).
+        labels: true classes, shape (n,).
         epsilon: radius of the linf ball.
-        steps: largest number of steps; each costs samples + 1 forward passes, the last one a single pass.
-        samples: number of points queried around each image's point; an odd number is rounded up, because they come in
-            pairs.
+        steps: largest number of steps. Each costs samples + 1 forward passes, except the last, which costs one.
+        samples: number of points queried around each image's point. An odd number is rounded up, because the points
+            come in pairs.
         learning_rate: learning rate of the search in the embedding.
         epochs: number of epochs of the training (`fit_tremba`).
         learned: weights of encoder and decoder, or None for untrained ones.
@@ -104,15 +105,15 @@ def fit_tremba(
 ) -> Mapping[str, Tensor]:
     """Train an encoder and a decoder whose perturbations fool a white-box source model.
 
-    The loss is the hinge of the margin, without the paper's bound of 200. The learning rate is reduced ten times, each
-    time by a quarter. A batch costs a forward and a backward pass per image.
+    The loss is the hinge loss on the margin, without the paper's bound of 200. The learning rate is reduced ten times,
+    each time by a quarter. Each epoch costs a forward and a backward pass per image.
 
     Args:
         model: the source model, which maps images in [0, 1] to logits, differentiably.
         inputs: training images, shape (n, C, H, W).
-        labels: shape (n,).
-        threat_model: linf, with a radius.
-        epochs: passes over the images.
+        labels: true classes, shape (n,).
+        threat_model: a threat model in linf with a radius.
+        epochs: number of epochs.
 
     Returns:
         The weights of encoder and decoder.
@@ -138,7 +139,7 @@ def fit_tremba(
 
 
 def apply_tremba(learned: Mapping[str, Tensor], inputs: Tensor, threat_model: ThreatModel) -> Tensor:
-    """Return a search's starting images, decoded from the encoder's output for each image. The model is not queried.
+    """Return the images at which the search starts: those decoded from the encoder's output. The model is not queried.
 
     Raises:
         ValueError: if the weights belong to different networks.
@@ -153,8 +154,9 @@ def apply_tremba(learned: Mapping[str, Tensor], inputs: Tensor, threat_model: Th
 def make_networks(inputs: Tensor) -> tuple[nn.Module, nn.Module]:
     """Build an untrained encoder and decoder for images of this shape, with the widths of the paper.
 
-    From a side of 64 pixels, they are the paper's networks for ImageNet, whose embedding has a 16th of the side and 3
-    channels; below, those for CIFAR-10, with a quarter of the side and 8 channels.
+    For images of at least 64 pixels a side, they are the paper's networks for ImageNet, whose embedding has 3 channels
+    and a 16th of the side. For smaller images, they are the networks for CIFAR-10, with 8 channels and a quarter of the
+    side.
     """
     channels = inputs.shape[1]
     if min(inputs.shape[-2:]) >= _LARGE:
@@ -178,7 +180,7 @@ def _block(before: int, between: int, after: int, stride: int = 1) -> list[nn.Mo
 
 
 def _portions(pairs: int, images: int) -> list[int]:
-    """Split the pairs of a step so that no model call has many more than `_POINTS` images."""
+    """Split the pairs of a step so that a model call has about `_POINTS` images at most."""
     most = max(1, _POINTS // (2 * images))
     return [min(most, pairs - first) for first in range(0, pairs, most)]
 
@@ -192,11 +194,13 @@ class _Rates:
         self.seen = torch.zeros(images, dtype=torch.long, device=like.device)
 
     def of(self, rows: Tensor) -> Tensor:
-        """Return the rates of some images, shape (m,)."""
         return self.rates[rows]
 
     def note(self, rows: Tensor, losses: Tensor) -> None:
-        """Add a loss for each of some images, (m,). A plateau of 20 losses reduces the rate and resets the history."""
+        """Add a loss for each of the images `rows`.
+
+        If the last 20 losses have not fallen, the learning rate is reduced, and the history is reset.
+        """
         self.losses[rows] = torch.cat([self.losses[rows, 1:], losses[:, None]], 1)
         self.seen[rows] += 1
         oldest = self.losses[rows, 0]

@@ -1,4 +1,4 @@
-"""Foolbox."""
+"""Library definition of Foolbox."""
 
 from ..library import Library
 from .attacks import ROWS

@@ -1,4 +1,4 @@
-"""Implementations of Foolbox: classes, canonical parameters and known issues."""
+"""Implementations from Foolbox: classes, canonical parameters and known issues."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -34,14 +34,14 @@ _SPATIAL = {
     "rotations": "num_rotations",
 }
 
-_ABORTS = "one image per call: it aborts when the summed loss of the batch stalls"
-_WAITS = "one image per call: it runs until every image of the batch is done"
-_GIVEN = "given a starting point: its own random search may fail, which ends the call"
+_ABORTS = "gets one image per call, because it stops when the summed loss of the batch stalls"
+_WAITS = "gets one image per call, because it runs until every image of the batch is done"
+_GIVEN = "gets a starting point, because its own random search may fail, which ends the call"
 _SEEDED: dict[str, Any] = {"targeted": "yes", "random": ("torch",)}
 
 
 def _row(attack: str, classes: Mapping[str, str], params: Mapping[str, str], **more: Any) -> Implementation:
-    """Build an implementation from classes of `foolbox.attacks`, or (with a leading dot) of `patches`."""
+    """Build an implementation from classes of `foolbox.attacks` or, with a leading dot, of the module `patches`."""
     paths = {
         norm: f".patches:{name[1:]}" if name.startswith(".") else f"foolbox.attacks:{name}"
         for norm, name in classes.items()
@@ -50,7 +50,7 @@ def _row(attack: str, classes: Mapping[str, str], params: Mapping[str, str], **m
 
 
 def _in_every_norm(name: str) -> dict[str, str]:
-    """Return a class under every norm, for a search along a line, whose result is smallest in all norms."""
+    """List a class under every norm, for a search along a line, whose result is the smallest in all norms."""
     return dict.fromkeys(("l2", "linf", "l1"), name)
 
 
@@ -100,7 +100,7 @@ _GRADIENT = (
         {"l2": "VirtualAdversarialAttack"},
         {"steps": "steps", "finite_difference": "xi"},
         random=("torch",),
-        repairs=("10 steps by default: the class has no default",),
+        repairs=("runs 10 steps by default, because the class has no default",),
         findings=("small-difference",),
     ),
 )
@@ -176,7 +176,7 @@ _MINIMUM = (
         _FMN,
         targeted="yes",
         failure="input",
-        repairs=("l0: its radius stays below the number of components, at which it crashes",),
+        repairs=("l0: its radius is kept below the number of components, because it crashes otherwise",),
         findings=("projection-void", "one-too-many", "short-of-the-boundary"),
     ),
     _row(
@@ -198,7 +198,7 @@ _MINIMUM = (
         _BETHGE,
         targeted="yes",
         alone=True,
-        repairs=("one image per call: its trust region grows with the batch", _GIVEN),
+        repairs=("gets one image per call, because its trust region grows with the batch", _GIVEN),
         findings=("on-the-boundary",),
     ),
 )
@@ -220,7 +220,7 @@ _BLACK_BOX = (
         _BOUNDARY,
         **_SEEDED,
         alone=True,
-        repairs=("one image per call: the images of a batch share their random directions", _GIVEN),
+        repairs=("gets one image per call, because the images of a batch share their random directions", _GIVEN),
     ),
     _row(
         "hopskipjump",
@@ -228,7 +228,7 @@ _BLACK_BOX = (
         _HOPSKIPJUMP,
         **_SEEDED,
         alone=True,
-        repairs=("one image per call: it normalises the gradient over the batch", _GIVEN),
+        repairs=("gets one image per call, because it normalises the gradient over the batch", _GIVEN),
     ),
     _row(
         "pointwise",

@@ -1,4 +1,4 @@
-"""Driver of Foolbox."""
+"""Driver that calls the attack classes of Foolbox."""
 
 # pyright: reportPrivateImportUsage=false
 
@@ -29,13 +29,13 @@ def run(
         attack_class: a subclass of `foolbox.attacks.base.Attack`, or an instance, which is copied.
         model: maps images to logits.
         inputs: clean images in [0, 1], shape (n, C, H, W).
-        labels: ground truth, shape (n,).
-        threat_model: its epsilon is passed to fixed-budget attacks; the others search for the smallest change.
+        labels: true classes, shape (n,).
+        threat_model: its epsilon is passed to fixed-budget attacks. Minimum-norm attacks do not use it.
         targets: target classes, shape (n,), if targeted.
         **kwargs: arguments under Foolbox's names. Those that the constructor does not accept are passed to the call.
 
     Returns:
-        The images that Foolbox returns, shape (n, C, H, W); for a fixed budget, clipped to the ball by Foolbox.
+        The images that Foolbox returns, shape (n, C, H, W). Foolbox clips those of fixed-budget attacks to the ball.
     """
     from foolbox.attacks.base import FixedEpsilonAttack, MinimizationAttack
     from foolbox.criteria import Misclassification, TargetedMisclassification
@@ -64,7 +64,6 @@ def run(
 
 
 def _set_up(instance: Any, words: dict[str, Any]) -> Any:
-    """Return a copy of an attack with some attributes changed."""
     attack = copy.copy(instance)
     for word, value in words.items():
         setattr(attack, word, value)
@@ -72,7 +71,7 @@ def _set_up(instance: Any, words: dict[str, Any]) -> Any:
 
 
 def _by_norm(attack_class: Any, threat_model: ThreatModel, inputs: Tensor, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of constructor and call, with those that the norm determines or the class requires."""
+    """Add the arguments that the norm determines or the class requires to those of the constructor and the call."""
     taken = inspect.signature(attack_class.__init__).parameters
     words = dict(kwargs)
     if "constraint" in taken:
@@ -87,7 +86,7 @@ def _by_norm(attack_class: Any, threat_model: ThreatModel, inputs: Tensor, kwarg
 
 
 def _moves_components(attack_class: Any) -> bool:
-    """Whether Foolbox's step size is the change of each component, although the norm is l2 or l1 (as with Adam)."""
+    """Whether Foolbox applies the step size to each component although the norm is l2 or l1, as with Adam."""
     from foolbox import attacks
 
     from .patches import L1AdamIterative, L2AdamIterative

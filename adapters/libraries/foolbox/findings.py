@@ -5,13 +5,17 @@ from collections.abc import Mapping
 from ..library import KnownIssue
 
 FINDINGS: Mapping[str, KnownIssue] = {
-    "adam-unused": KnownIssue("Adam is never used: the steps are plain gradient steps", ("l2", "l1")),
+    "adam-unused": KnownIssue("never uses Adam, so its steps are plain gradient steps", ("l2", "l1")),
     "sign-accumulated": KnownIssue("accumulates the sign of the gradient instead of the gradient", ("linf",)),
     "black-on-failure": KnownIssue("returns a black image on failure and reports it as a success"),
-    "nan-power": KnownIssue("a wrong power of the gradient norm gives NaN images, counted as successes"),
-    "projection-void": KnownIssue("the projection divides the norms by themselves and thus does nothing", ("l2",)),
+    "nan-power": KnownIssue(
+        "uses a wrong power of the gradient norm, which gives NaN images that it counts as successes"
+    ),
+    "projection-void": KnownIssue(
+        "divides the norms by themselves in the projection, which thus does nothing", ("l2",)
+    ),
     "step-per-component": KnownIssue(
-        "l2 and l1: its Adam moves every component by the step size, so the first step already leaves the ball",
+        "l2 and l1: moves every component by the step size with Adam, so the first step already leaves the ball",
         ("l2", "l1"),
     ),
     "targeted-mask": KnownIssue(
@@ -22,6 +26,6 @@ FINDINGS: Mapping[str, KnownIssue] = {
     ),
     "fitness-logit": KnownIssue("its fitness subtracts a logit instead of the exponential of the logit"),
     "signed-maximum": KnownIssue(
-        "linf: scales by the largest signed value; larger negative values are clipped afterwards", ("linf",)
+        "linf: scales by the largest signed value, so larger negative values are clipped afterwards", ("linf",)
     ),
 }

@@ -13,7 +13,7 @@ _BEYOND = 1.001  # times the radius
 
 
 class L2AdamIterative(attacks.L2AdamBasicIterativeAttack):
-    """L2 Adam iteration that uses the Adam optimiser. Its base class creates the optimiser but ignores it."""
+    """L2 Adam iteration that uses the Adam optimiser, which the base class creates but ignores."""
 
     def get_optimizer(self, x: ep.Tensor, stepsize: float) -> AdamOptimizer:
         """Return Adam with the parameters given to the constructor."""
@@ -21,7 +21,7 @@ class L2AdamIterative(attacks.L2AdamBasicIterativeAttack):
 
 
 class L1AdamIterative(attacks.L1AdamBasicIterativeAttack):
-    """L1 Adam iteration that uses the Adam optimiser. Its base class creates the optimiser but ignores it."""
+    """L1 Adam iteration that uses the Adam optimiser, which the base class creates but ignores."""
 
     def get_optimizer(self, x: ep.Tensor, stepsize: float) -> AdamOptimizer:
         """Return Adam with the parameters given to the constructor."""
@@ -31,7 +31,7 @@ class L1AdamIterative(attacks.L1AdamBasicIterativeAttack):
 class LinfMomentumIterative(attacks.LinfMomentumIterativeFastGradientMethod):
     """Momentum iteration that accumulates the gradient divided by its l1 norm, as in the paper.
 
-    Only the step is a sign.
+    The base class accumulates signs, whereas the sign should only be taken for the step.
     """
 
     def normalize(self, gradients: ep.Tensor, **_: Any) -> ep.Tensor:
@@ -45,7 +45,7 @@ class SparseL1Descent(attacks.SparseL1DescentAttack):
     _sign = 1.0
 
     def run(self, model: Any, inputs: Any, criterion: Any, **kwargs: Any) -> Any:
-        """Run the attack; if targeted, descend the gradient."""
+        """Run the attack. A targeted attack descends the gradient."""
         self._sign = -1.0 if hasattr(criterion, "target_classes") else 1.0
         return super().run(model, inputs, criterion, **kwargs)
 
@@ -55,7 +55,7 @@ class SparseL1Descent(attacks.SparseL1DescentAttack):
 
 
 class L2FMN(attacks.L2FMNAttack):
-    """FMN with projection onto an l2 ball larger by a thousandth, see `L1FMN`."""
+    """FMN in l2 that projects onto a ball with a radius larger by 0.1 %, see `L1FMN`."""
 
     def project(self, x: ep.Tensor, x0: ep.Tensor, epsilon: ep.Tensor) -> ep.Tensor:
         """Return the point of the ball nearest to `x`."""
@@ -65,7 +65,10 @@ class L2FMN(attacks.L2FMNAttack):
 
 
 class L1FMN(attacks.L1FMNAttack):
-    """FMN with projection onto a ball larger by a thousandth, because rounding may stop FMN short of the boundary."""
+    """FMN in l1 that projects onto a ball with a radius larger by 0.1 %.
+
+    With the exact ball, rounding may stop FMN just before the boundary.
+    """
 
     def project(self, x: ep.Tensor, x0: ep.Tensor, epsilon: ep.Tensor) -> ep.Tensor:
         """Return the point of the larger ball nearest to `x`."""
@@ -73,15 +76,18 @@ class L1FMN(attacks.L1FMNAttack):
 
 
 class L0FMNInRange(attacks.L0FMNAttack):
-    """FMN with an l0 radius below the number of components. The base class indexes one component more than exist."""
+    """FMN in l0 whose radius stays below the number of components.
+
+    The base class indexes one component more than its radius, and fails if there is none.
+    """
 
     def project(self, x: ep.Tensor, x0: ep.Tensor, epsilon: ep.Tensor) -> ep.Tensor:
-        """Project to one component more than the radius, as shipped."""
+        """Project as the base class does, which changes one component more than the radius."""
         return super().project(x, x0, ep.minimum(epsilon, flatten(x).shape[1] - 1))
 
 
 class L0FMN(attacks.L0FMNAttack):
-    """FMN that changes as many components as its radius. The base class changes one more."""
+    """FMN in l0 that changes as many components as its radius. The base class changes one more."""
 
     def project(self, x: ep.Tensor, x0: ep.Tensor, epsilon: ep.Tensor) -> ep.Tensor:
         """Keep only as many of the largest changes as the radius allows."""
@@ -112,10 +118,7 @@ class ElasticNet(attacks.EADAttack):
 
 
 class Pointwise(attacks.PointwiseAttack):
-    """Pointwise attack that returns the clean image if its start fails.
-
-    The base class asserts that this never happens.
-    """
+    """Pointwise attack that returns the clean image if its start fails, where the base class raises AssertionError."""
 
     def run(self, model: Any, inputs: Any, criterion: Any, **kwargs: Any) -> Any:
         """Run the attack on one image."""

@@ -1,4 +1,4 @@
-"""pyautoattack: the authors' AutoAttack, as a package."""
+"""Library definition of pyautoattack, a package of the authors' AutoAttack."""
 
 from ..library import Library
 from .attacks import ROWS

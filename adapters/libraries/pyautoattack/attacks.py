@@ -1,7 +1,7 @@
-"""Implementations of pyautoattack: classes, canonical parameters and known issues.
+"""Implementations from pyautoattack: classes, canonical parameters and known issues.
 
-APGD, FAB and Square are the authors' code (fra31/auto-attack, last changed in 2023), line by line except for imports,
-so they serve as the reference for other libraries' versions. Only the standard version of the ensemble is listed,
+APGD, FAB and Square are the authors' code (fra31/auto-attack, last changed in 2023), unchanged except for imports,
+so they serve as the reference for other libraries' versions. Of the ensemble, only the standard version is listed,
 because the other versions are different lists of the same attacks.
 """
 
@@ -11,9 +11,9 @@ from typing import Any
 from ...attack import Implementation
 
 _BALLS = ("linf", "l2", "l1")
-_GENERATOR = "torch's generator is restored: it resets the global seed"
-_TARGETS = "no more target classes than the model has: it crashes beyond them"
-_TRACE = "a debugger's or a coverage tool's trace is restored: it ends every trace of the process"
+_GENERATOR = "torch's random generator is restored after each call, because the library resets the global seed"
+_TARGETS = "the number of target classes is limited to those of the model, because it crashes otherwise"
+_TRACE = "the trace function of a debugger or coverage tool is restored, because the library removes it"
 _DRAWN: Mapping[str, Any] = {"random": ("torch",), "failure": "input"}
 _AUTO = {"steps": "n_iter", "seed": "seed"}
 _AIMED = {**_AUTO, "candidates": "candidates"}  # a name of the driver: the library's count excludes the label
@@ -42,7 +42,7 @@ ROWS: tuple[Implementation, ...] = (
         _AUTO,
         fixed={"loss": "dlr"},  # which is the margin there
         **_DRAWN,
-        repairs=(_GENERATOR, "the loss, which the library does not let the user choose"),
+        repairs=(_GENERATOR, "uses the given loss, which the library itself does not let the user choose"),
     ),
     _row(
         "apgd-t",
@@ -98,7 +98,7 @@ ROWS: tuple[Implementation, ...] = (
         order="content",
         min_classes=4,
         repairs=(
-            "given a seed: by default it uses the clock",
+            "gets a seed, because by default it uses the clock",
             _GENERATOR,
             _TARGETS,
             _TRACE,
@@ -110,6 +110,6 @@ ROWS: tuple[Implementation, ...] = (
         _AUTO,
         **_DRAWN,
         order="content",
-        repairs=("given a seed: by default it uses the clock", _GENERATOR, _TRACE),
+        repairs=("gets a seed, because by default it uses the clock", _GENERATOR, _TRACE),
     ),
 )

@@ -1,4 +1,4 @@
-"""Driver of pyautoattack."""
+"""Driver that calls AutoAttack and its attacks in pyautoattack."""
 
 import inspect
 import math
@@ -27,12 +27,12 @@ def run(
 
     Args:
         attack_class: class of pyautoattack, which is constructed with a model and has a method `perturb`.
-        model: maps images to logits and has `num_classes`.
+        model: maps images to logits and has the attribute `num_classes`.
         inputs: clean images in [0, 1], shape (n, C, H, W).
-        labels: ground truth, shape (n,).
-        threat_model: norm and epsilon. Without epsilon, the radius is that of a ball that contains [0, 1].
+        labels: true classes, shape (n,).
+        threat_model: norm and epsilon. Without an epsilon, the radius is that of a ball that contains [0, 1].
         targets: target classes, shape (n,), if targeted.
-        **kwargs: arguments under pyautoattack's names; `candidates` is the number of target classes plus one for the
+        **kwargs: arguments under pyautoattack's names. `candidates` is the number of target classes plus one for the
             label.
 
     Returns:
@@ -58,7 +58,7 @@ def run(
 
 
 def refuses(row: Implementation, setting: RunSetting) -> str:
-    """Return why a class cannot run in this setting, see `Library.refuses`."""
+    """Return why a class cannot run in this setting, see `Library.refuses`. "" if it can run."""
     norm, steps = setting.threat_model.norm, setting.parameters.get("steps", _FEWEST_STEPS)
     if row.attack == "square" and norm != "linf" and setting.shape[1] < 5:
         return f"needs images of at least 5 rows in {norm}, got {setting.shape[1]}"

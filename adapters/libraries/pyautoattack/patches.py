@@ -1,6 +1,6 @@
-"""Patches of pyautoattack: subclasses that fix issues in a few lines.
+"""Patches of pyautoattack: subclasses that each fix one issue.
 
-Imported only when an implementation that needs it runs, so that listing the catalogue loads no library.
+This module is imported only when a patched attack runs, so that listing the catalogue loads no library.
 """
 
 import logging
@@ -20,10 +20,10 @@ _OF_STEPS = ("n_iter", "n_iter_orig", "n_iter_2", "n_iter_min", "size_decr")  # 
 
 
 class NearestClassFAB(FABAttack_PT):
-    """FAB-T that tries every class for every image, and returns the nearest example (first-class-taken)."""
+    """FAB-T that tries every class for every image, and returns the nearest example (known issue first-class-taken)."""
 
     def perturb(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the nearest example of each image, at any distance; the image itself if there is none."""
+        """Return the nearest example of each image at any distance, or the image itself if there is no example."""
         nearest, least = x.clone(), torch.full((len(x),), torch.inf, device=x.device)
         for place in range(2, self.n_target_classes + 2):
             self.target_class = place
@@ -36,7 +36,7 @@ class NearestClassFAB(FABAttack_PT):
 
 
 class APGDOnMargin(APGDAttack):
-    """APGD on the plain logit margin, which unlike DLR is also defined for two classes."""
+    """APGD on the plain logit margin, which unlike the DLR loss is also defined for two classes."""
 
     def dlr_loss(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the margin of the largest other logit over that of the label, shape (n,)."""
@@ -45,7 +45,7 @@ class APGDOnMargin(APGDAttack):
 
 
 class Standard(AutoAttack):
-    """The standard version, with a number of steps and at most as many target classes as exist."""
+    """AutoAttack's standard version, with a chosen number of steps and no more target classes than the model has."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Standard(AutoAttack):
 
 
 class OnMargin(Standard):
-    """APGD on the cross-entropy and the plain margin, FAB towards every class, and Square; for any classes."""
+    """APGD on the cross-entropy, APGD on the plain margin, FAB-T and Square, for any number of classes."""
 
     def perturb(self, x: Tensor, y: Tensor) -> Tensor:
         """Evaluate one batch, with the logit margin in place of the logit-difference ratio."""

@@ -1,4 +1,4 @@
-"""SecML-Torch."""
+"""Library definition of SecML-Torch."""
 
 from ..library import Library
 from .attacks import ROWS

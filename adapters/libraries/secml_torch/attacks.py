@@ -1,7 +1,7 @@
-"""Implementations of SecML-Torch: classes, canonical parameters and known issues.
+"""Implementations from SecML-Torch: classes, canonical parameters and known issues.
 
-Only its own attacks are listed; the others are wrappers of Foolbox and adversarial-library, which are listed
-themselves.
+Only its own attacks are listed. Its other attacks are wrappers of Foolbox and adversarial-library, which davylamp
+runs directly.
 """
 
 from collections.abc import Mapping
@@ -14,8 +14,8 @@ _PGD = {"steps": "num_steps", "step_size": "step_size", "random_start": "random_
 _FMN = {"steps": "num_steps", "learning_rate": "max_step_size", "gamma": "gamma"}
 _DDN = {"steps": "num_steps", "initial_epsilon": "eps_init"}
 
-_ON_THE_CPU = "images stay on the CPU, and only the model works on a GPU: it mixes tensors of both and crashes"
-_EACH_IMAGE = "l1: the steepest component is looked for in each image, not among those of all images together"
+_ON_THE_CPU = "gets images on the CPU even if the model is on a GPU, because it mixes tensors of both and crashes"
+_EACH_IMAGE = "l1: selects the steepest component in each image, instead of among all images together"
 
 ROWS: tuple[Implementation, ...] = (
     Implementation(

@@ -1,4 +1,4 @@
-"""Driver of SecML-Torch."""
+"""Driver that calls the attacks that SecML-Torch implements itself."""
 
 import inspect
 from collections.abc import Mapping
@@ -28,8 +28,8 @@ def run(
         attack_class: `PGDNative`, `FMNNative` or `DDNNative`, or a subclass.
         model: maps images to logits.
         inputs: clean images in [0, 1], shape (n, C, H, W).
-        labels: ground truth, shape (n,).
-        threat_model: norm and epsilon, passed if the class accepts them.
+        labels: true classes, shape (n,).
+        threat_model: its norm and epsilon are passed if the class accepts them.
         targets: target classes, shape (n,), if targeted.
         **kwargs: arguments under SecML-Torch's names.
 

@@ -1,6 +1,6 @@
 """The attacks that SecML-Torch implements itself, imported without the libraries that it wraps.
 
-Imported only when an implementation runs, so that listing the catalogue loads no library.
+This module is imported only when an attack runs, so that listing the catalogue loads no library.
 """
 
 import importlib.util
@@ -15,10 +15,7 @@ _WRAPPED = ("adv_lib", "foolbox")
 
 @contextmanager
 def _without_wrappers() -> Iterator[None]:
-    """Hide the libraries that SecML-Torch wraps.
-
-    Otherwise it would import those that are installed, and fake visdom.
-    """
+    """Hide the libraries that SecML-Torch wraps, because it would import the installed ones and replace visdom."""
     find = importlib.util.find_spec
 
     def find_others(name: str, package: str | None = None) -> ModuleSpec | None:
@@ -41,7 +38,7 @@ __all__ = ["DDNNative", "DeviceBridgingClassifier", "FMNNative", "PGDNative"]
 
 
 class DeviceBridgingClassifier(BasePyTorchClassifier):
-    """A model that computes on its own device and returns outputs on the images' device."""
+    """A model that computes on its own device and returns its outputs on the device of the images."""
 
     def _decision_function(self, x: Tensor) -> Tensor:
         return self._model(x.to(self._get_device())).to(x.device)

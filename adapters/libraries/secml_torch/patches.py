@@ -1,6 +1,6 @@
-"""Patches of SecML-Torch: subclasses that fix issues in a few lines.
+"""Patches of SecML-Torch: subclasses that each fix one issue.
 
-Imported only when an implementation that needs it runs, so that listing the catalogue loads no library.
+This module is imported only when a patched attack runs, so that listing the catalogue loads no library.
 """
 
 from functools import wraps
@@ -17,10 +17,7 @@ _ORDERS = {"l2": 2, "l1": 1}
 
 
 class PerImagePGD(PGDNative):
-    """PGD that selects the steepest component of each image.
-
-    In l1, the library moves only the steepest of the batch.
-    """
+    """PGD that moves, in l1, the steepest component of each image. The library moves only one of the whole batch."""
 
     @wraps(PGDNative.__init__)
     def __init__(self, **words: Any):
@@ -30,7 +27,7 @@ class PerImagePGD(PGDNative):
 
 
 class PGD(PerImagePGD):
-    """PGD that also evaluates its last iterate and starts uniformly in the ball around the image."""
+    """PGD that also evaluates its last iterate, and starts uniformly in the ball around the image."""
 
     @wraps(PGDNative.__init__)
     def __init__(self, **words: Any):
@@ -40,7 +37,7 @@ class PGD(PerImagePGD):
 
 
 class _Noise(Initializer):
-    """Uniform noise in the ball of a norm (Barthe et al. 2005), not added to an image."""
+    """Uniform noise in the ball of a norm (Barthe et al. 2005). The library adds the image to it."""
 
     def __init__(self, norm: str, epsilon: float):
         self.norm, self.epsilon = norm, epsilon

@@ -1,4 +1,4 @@
-"""torchattack (not torchattacks)."""
+"""Library definition of torchattack, which is not torchattacks."""
 
 from ..library import Library
 from .attacks import ROWS

@@ -1,8 +1,8 @@
-"""Implementations of torchattack: classes, canonical parameters and known issues.
+"""Implementations from torchattack: classes, canonical parameters and known issues.
 
 CDA, LTP, BIA and GAMA are not listed because they download a generator's weights, nor is SSP, which downloads a VGG-16.
-The attacks on vision transformers also know DeiT, PiT, CaiT and Visformer from timm. Here they support only timm's ViT,
-on which they are tested.
+The attacks on vision transformers are limited to timm's ViT, on which they are tested, although torchattack's code
+also handles DeiT, PiT, CaiT and Visformer.
 """
 
 from collections.abc import Mapping
@@ -25,13 +25,13 @@ _DIVERSE = {**_MOMENTUM, "diversity_probability": "diversity_prob", "resize_rate
 def _row(
     attack: str, classes: Mapping[str, str], params: Mapping[str, str] | None = None, **more: Any
 ) -> Implementation:
-    """Build an implementation from classes of the library, or (with a leading dot) of `patches`."""
+    """Build an implementation from classes of the library or, with a leading dot, of the module `patches`."""
     paths = {norm: _path(name) for norm, name in classes.items()}
     return Implementation(attack, "torchattack", paths, params or {}, **more)
 
 
 def _path(name: str) -> str:
-    """Return the path of a class: in the library, in `patches` (leading dot), or in a module named before a colon."""
+    """Return the path of a class in the library, in `patches` (leading dot), or in a module named before a colon."""
     if ":" in name:
         return name
     return f".patches:{name[1:]}" if name.startswith(".") else f"torchattack:{name}"
@@ -40,7 +40,7 @@ def _path(name: str) -> str:
 def _both(
     attack: str, name: str, params: Mapping[str, str], *mended: str, left: tuple[str, ...] = (), **more: Any
 ) -> tuple[Implementation, ...]:
-    """Return an implementation as shipped, and its variant in which `patches` fixes all known issues except `left`."""
+    """Return an implementation as shipped, and the variant in which `patches` fixes all known issues except `left`."""
     return (
         _row(attack, {"linf": name}, params, findings=(*mended, *left), **more),
         _row(attack, {"linf": f".{name}"}, params, variant="fixed", findings=left, **more),
@@ -98,7 +98,7 @@ _TRANSFORMED = (
         {**_MOMENTUM, "samples": "num_spectrum", "spread": "rho"},
         **_BOTH,
         per_image_radii=True,
-        repairs=("noise of the images' shape: it has that of 3 x 224 x 224 whatever they are",),
+        repairs=("draws noise in the shape of the images, because the library's always has 3 x 224 x 224",),
         findings=("momentum-dropped",),
     ),
     _row(
@@ -160,20 +160,22 @@ _TRANSFORMED = (
         **_TARGETED,
         random=("python", "numpy", "torch"),
         within=".patches:transforms_of_any_size",
-        repairs=("transforms with the images' size and device: two of its transforms make 224 pixels, one on a GPU",),
+        repairs=(
+            "uses the size and device of the images, because two of its transforms return 224 pixels, one on a GPU",
+        ),
         findings=(_NAN,),
     ),
 )
 
-_ALONE = "one image per call: images that run out of queries at different times would leave holes in a layer's outputs"
-_COUNTED = "its gradients of features also pass through the logits, times zero, so that they count as backward passes"
-_FROZEN = "its altered images require gradients: with frozen weights it crashes"
+_ALONE = "gets one image per call, because a layer's outputs would lack the images that have no queries left"
+_COUNTED = "adds zero times the logits to the features, so that gradients of features count as backward passes"
+_FROZEN = "its altered images require gradients, because it crashes with frozen weights otherwise"
 _LAYER = {**_MOMENTUM, "layer": "feature_layer_cfg"}
 _ENSEMBLE = {**_LAYER, "samples": "num_ens"}
 
 
 def _feature_row(attack: str, name: str, params: Mapping[str, str], *repairs: str, **more: Any) -> Implementation:
-    """Build an implementation of an attack on a layer's outputs; see `features.tapped` for the layer."""
+    """Build an implementation of an attack on a layer's outputs. `features.tapped` selects the layer."""
     return _row(attack, {"linf": name}, params, alone=True, reads_layers=True, repairs=(_ALONE, *repairs), **more)
 
 
@@ -202,13 +204,13 @@ _FEATURES = (
     _feature_row("fda", ".features:FDA", {**_MOMENTUM, "random_start": "random_start"}, _COUNTED, **_DRAWN),
 )
 
-_TOGETHER = "one image per call: it uses one deviation, or one largest token, for the batch"
-_RESTORED = "hooks and parts that it leaves in the network are removed: later attacks would run on a different model"
-_STEPWISE = "timm's attention runs step by step during the attack: fused, it never calls the hooks on attention"
+_TOGETHER = "gets one image per call, because it uses one deviation, or one largest token, for the batch"
+_RESTORED = "the hooks and parts that it leaves in the network are removed, because they would affect later attacks"
+_STEPWISE = "timm's attention is not fused during the attack, because fused attention does not call its hooks"
 
 
 def _structure_row(attack: str, name: str, *repairs: str, **more: Any) -> Implementation:
-    """Build an implementation of an attack on parts of one kind of network; see `structures` for the kinds."""
+    """Build an implementation of an attack on parts of one kind of network. `structures` defines the kinds."""
     words = {"alone": True, "reads_layers": True, "repairs": (_TOGETHER, _RESTORED, *repairs), "findings": (_NAN,)}
     return _row(attack, {"linf": name}, _MOMENTUM, **_TARGETED, **words, **more)
 
@@ -221,7 +223,7 @@ _STRUCTURES = (
         "pna-patchout",
         ".structures:PNAPatchOut",
         _STEPWISE,
-        "torch's generator is restored: it seeds that with 0, 1, 2...",
+        "torch's random generator is restored after each call, because the library seeds it with 0, 1, 2, ...",
     ),
     _structure_row("vdc", "VDC", _STEPWISE),
     _structure_row("att", "ATT", _STEPWISE, _FROZEN, **_DRAWN),
@@ -235,9 +237,9 @@ _MINIMUM = (
         **_DRAWN,
         alone=True,
         repairs=(
-            "its cosine basis is computed directly and kept in memory: the library takes hours and writes a file",
-            "a few more queries if it has no plan for that number",
-            "its search for a first adversarial image ends after 1000 samples",
+            "computes its cosine basis directly in memory, because the library needs hours and writes a file",
+            "gets a few more queries if it cannot distribute the requested number over its iterations",
+            "ends its search for a first adversarial image after 1000 samples",
         ),
     ),
     _row("deepfool", {"linf": "DeepFool"}, {"steps": "steps", "overshoot": "overshoot", "candidates": "num_classes"}),

@@ -1,4 +1,4 @@
-"""Driver of torchattack."""
+"""Driver that calls the attack classes of torchattack."""
 
 import inspect
 from typing import Any
@@ -31,7 +31,7 @@ def run(
         attack_class: a subclass of `torchattack.Attack`.
         model: maps images to logits.
         inputs: clean images in [0, 1], shape (n, C, H, W).
-        labels: ground truth, shape (n,).
+        labels: true classes, shape (n,).
         threat_model: its radius is passed to the classes that accept one.
         targets: target classes, shape (n,), if targeted.
         **kwargs: arguments under torchattack's names.
@@ -66,7 +66,7 @@ def run(
 
 
 def refuses(row: Implementation, setting: RunSetting) -> str:
-    """Return why a class cannot run in this setting, see `Library.refuses`."""
+    """Return why a class cannot run in this setting, see `Library.refuses`. "" if it can run."""
     channels, *sides = setting.shape
     shape = f"{sides[0]} x {sides[1]}"
     blocks = 2 * setting.parameters.get("blocks", 3)
@@ -86,7 +86,7 @@ def refuses(row: Implementation, setting: RunSetting) -> str:
 
 
 def _refuses_model(row: Implementation, setting: RunSetting) -> str:
-    """Return why a class that reads layers does not support a model."""
+    """Return why a class that reads layers does not support a model. "" if it does."""
     kind, layer = row.classes["linf"].rpartition(":")[2], setting.parameters.get("layer")
     if kind in _STRUCTURES:
         from .structures import why_not_on

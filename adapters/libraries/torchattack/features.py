@@ -1,6 +1,6 @@
-"""torchattack's attacks on the outputs of a layer, changed so that the layer can be reached and queries are counted.
+"""torchattack's attacks on a layer's outputs, changed so that they work on any layer and their queries are counted.
 
-Imported only when an implementation that needs it runs, so that listing the catalogue loads no library.
+This module is imported only when such an attack runs, so that listing the catalogue loads no library.
 """
 
 import inspect
@@ -16,11 +16,11 @@ _LIBRARY: Any = torchattack
 
 
 class LayerTap(nn.Module):
-    """The model as seen by an attack on a layer: the layer's outputs pass through the submodule `tap`.
+    """The model as seen by an attack on a layer. The layer's outputs pass through the submodule `tap`.
 
     Args:
         model: maps images to logits and counts every query.
-        images: whether the tapped layer is the images themselves.
+        images: whether the attacked layer is the input image itself.
     """
 
     def __init__(self, model: nn.Module, images: bool):
@@ -29,17 +29,17 @@ class LayerTap(nn.Module):
         self.logits = torch.zeros(())
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return the logits, which are stored until the next query."""
+        """Return the logits, and keep them until the next query."""
         self.logits = self.asked(self.tap(inputs).clone() if self._images else inputs)
         return self.logits
 
 
 @contextmanager
 def tapped(model: nn.Module, network: nn.Module, name: str) -> Iterator[LayerTap]:
-    """Tap the named layer of a network inside the block; "" for the default one.
+    """Route the outputs of the named layer through a `LayerTap` inside the block. "" selects the default layer.
 
     The default is the middle convolution in the order of the network's modules: number (n + 1) // 2 of n, which is
-    conv3_3 of VGG-16, as in FIA's paper. In a network without convolutions it is the images.
+    conv3_3 of VGG-16, as in FIA's paper. In a network without convolutions, it is the input image.
 
     Raises:
         ValueError: if the network has no layer of that name.
@@ -60,13 +60,13 @@ def tapped(model: nn.Module, network: nn.Module, name: str) -> Iterator[LayerTap
 def run_on_layer(
     attack_class: Any, model: nn.Module, layer: str, words: dict[str, Any], inputs: Tensor, goal: Tensor
 ) -> Tensor:
-    """Run an attack on a layer, by the layer's name ("" for the default one), and leave no hook on the model.
+    """Run an attack on the named layer ("" for the default one), and leave no hook on the model.
 
     Args:
-        attack_class: a class defined here, or a different one that reads features.
+        attack_class: an attack class of this module or of the library.
         model: maps images to logits, counts every query, and wraps the network (`classifier.model`).
         layer: dotted name of a module of the network.
-        words: arguments under torchattack's names, without the layer, which is set here.
+        words: arguments under torchattack's names, without the layer, which this function sets.
         inputs: clean images, shape (n, C, H, W).
         goal: labels or, if targeted, targets, shape (n,).
 
@@ -86,7 +86,10 @@ def run_on_layer(
 
 
 def requires_grad(inputs: Tensor) -> Tensor:
-    """Return the images with `requires_grad`, if gradients are enabled. Frozen weights alone give no gradient."""
+    """Return the images with `requires_grad`, if gradients are enabled.
+
+    If the weights are frozen, there would be no gradient otherwise.
+    """
     return inputs.clone().requires_grad_() if torch.is_grad_enabled() and not inputs.requires_grad else inputs
 
 
@@ -104,7 +107,7 @@ def _middle(model: nn.Module) -> nn.Module | None:
 
 
 def _counted(word: str) -> property:
-    """Return a property for features plus the logits times zero, so that their gradient counts as a backward pass."""
+    """Return a property that adds zero times the logits to features, so that gradients count as backward passes."""
     kept = f"kept_{word}"
 
     def read(self: Any) -> Tensor:
@@ -120,35 +123,35 @@ def _counted(word: str) -> property:
 
 
 class FIA(_LIBRARY.FIA):
-    """FIA whose gradient passes count."""
+    """FIA whose backward passes are counted."""
 
     raw = False
     mid_output = _counted("mid_output")
 
 
 class NAA(_LIBRARY.NAA):
-    """NAA whose gradient passes count."""
+    """NAA whose backward passes are counted."""
 
     raw = False
     mid_output = _counted("mid_output")
 
 
 class DANAA(_LIBRARY.DANAA):
-    """DANAA whose gradient passes count."""
+    """DANAA whose backward passes are counted."""
 
     raw = False
     mid_output = _counted("mid_output")
 
 
 class DR(_LIBRARY.DR):
-    """DR whose gradient passes count."""
+    """DR whose backward passes are counted."""
 
     raw = False
     features = _counted("features")
 
 
 class BFA(_LIBRARY.BFA):
-    """BFA whose gradient passes count."""
+    """BFA whose backward passes are counted."""
 
     raw = False
     feature_maps = _counted("feature_maps")
@@ -162,7 +165,7 @@ class BFA(_LIBRARY.BFA):
 
 
 class FDA(_LIBRARY.FDA):
-    """FDA whose gradient passes count."""
+    """FDA whose backward passes are counted."""
 
     def _get_fda_loss(self, batch_size: int) -> Tensor:
         loss = super()._get_fda_loss(batch_size)

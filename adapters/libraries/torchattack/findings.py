@@ -12,19 +12,20 @@ FINDINGS: Mapping[str, KnownIssue] = {
         "sums gradients that are already accumulated, so the first of m copies counts m times and the last once"
     ),
     "tuning-counted": KnownIssue(
-        "gradients through the untuned warps, which only tune the warps, count like those through the tuned ones"
+        "also adds the gradients that only serve to tune the warps, as if they belonged to the tuned warps"
     ),
-    "one-warp": KnownIssue("tunes one warp for all images of a call, by their mean loss: each depends on the others"),
-    "wider-kernel": KnownIssue("smooths with the root of the paper's kernel, which is wider by a factor of 1.4"),
+    "one-warp": KnownIssue(
+        "tunes one warp for all images of a call, by their mean loss, so the result for an image depends on the others"
+    ),
+    "wider-kernel": KnownIssue("smooths with the square root of the paper's kernel, which is wider by a factor of 1.4"),
     "climbs-the-label": KnownIssue(
         "ascends the probability that the paper descends: untargeted, it makes the model more confident; "
         "targeted, it moves away from the target"
     ),
     "every-step-shrinks": KnownIssue(
-        "compares the values of two gradients where the paper compares signs, so every step is shorter "
-        "than the previous one"
+        "compares the values of two gradients instead of their signs, so every step is shorter than the previous one"
     ),
-    "neighbours-flee": KnownIssue("targeted, the gradients of the neighbours lead away from the target"),
+    "neighbours-flee": KnownIssue("follows gradients away from the target at neighbouring points, if targeted"),
     "mixed-with-itself": KnownIssue(
         "mixes in images of the same call, as in the paper, so a single image is mixed with itself"
     ),

@@ -1,6 +1,6 @@
-"""Patched GeoDA of torchattack: for images of any size, without files, with a plan for any budget and a bounded search.
+"""torchattack's GeoDA, patched for images of any size and any query budget, without files or an endless search.
 
-Imported only when its implementation runs, so that listing the catalogue loads no library.
+This module is imported only when the attack runs, so that listing the catalogue loads no library.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ DRAWS = 1000  # random images that may be tried before the call is given up
 
 
 class GeoDA(_GeoDA):
-    """GeoDA with its cosine basis in memory. The original computes it pixel by pixel and writes it next to its code."""
+    """GeoDA that computes its cosine basis in memory. The original computes it pixel by pixel and writes a file."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class GeoDA(_GeoDA):
         """Whether the model is fooled.
 
         Raises:
-            NoStart: after `DRAWS` consecutive misses, because the search for a first example would not end.
+            NoStart: after `DRAWS` consecutive failures, because the search for a first example would not end.
         """
         hit = super().is_adv(x_adv, y)
         self.misses = 0 if hit.all() else self.misses + 1
@@ -48,7 +48,7 @@ class GeoDA(_GeoDA):
         return hit
 
     def _has_plan(self) -> bool:
-        """Whether the original can distribute its queries over iterations. It does so twice, from the same start."""
+        """Whether the original can distribute its queries over iterations, which it does twice."""
         start = planned = round(self.max_queries / 500)
         try:
             for _ in range(2):

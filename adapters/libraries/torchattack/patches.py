@@ -1,6 +1,6 @@
-"""Patches of torchattack: subclasses and a context manager that fix issues in a few lines.
+"""Patches of torchattack: subclasses and a context manager that each fix one issue.
 
-Imported only when an implementation that needs it runs, so that listing the catalogue loads no library.
+This module is imported only when a patched attack runs, so that listing the catalogue loads no library.
 """
 
 import inspect
@@ -21,13 +21,12 @@ _Attack: Any = torchattack.Attack if TYPE_CHECKING else object
 
 
 class _Accumulating(_Attack):
-    """MI-FGSM's update with a subclass's gradient.
+    """MI-FGSM's update for the gradient of a subclass.
 
-    Past gradients count (momentum-dropped), and zero gradients stay zero.
+    Past gradients are accumulated (known issue momentum-dropped), and zero gradients stay zero.
     """
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the images after all steps."""
         delta, momentum = torch.zeros_like(x), torch.zeros_like(x)
         step = self.eps / self.steps if self.alpha is None else self.alpha
         for _ in range(self.steps):
@@ -58,7 +57,7 @@ class NIFGSM(_Accumulating, _LIBRARY.NIFGSM):
 
 
 class SINIFGSM(_Accumulating, _LIBRARY.SINIFGSM):
-    """SI-NI-FGSM in which the momentum is accumulated and each copy is counted once (copies-counted-again)."""
+    """SI-NI-FGSM that accumulates the momentum, and counts each copy once (known issue copies-counted-again)."""
 
     def gradient(self, x: Tensor, delta: Tensor, ahead: Tensor, y: Tensor) -> Tensor:
         """Return the mean gradient over scaled copies of the point to which the momentum leads."""
@@ -77,16 +76,16 @@ class TIFGSM(_Accumulating, _LIBRARY.TIFGSM):
 
     @staticmethod
     def gkern(kern_len: int = 15, n_sig: int = 3) -> np.ndarray:
-        """Return a Gaussian kernel of `n_sig` standard deviations to each side, as in the authors' code."""
+        """Return a Gaussian kernel that extends `n_sig` standard deviations to each side, as in the authors' code."""
         line = stats.norm.pdf(np.linspace(-n_sig, n_sig, kern_len))
         return np.outer(line, line) / line.sum() ** 2
 
 
 class SizedSSA(_LIBRARY.SSA):
-    """SSA with noise in the shape of the images, whatever their size."""
+    """SSA whose noise has the shape of the images."""
 
     def transform(self, x: Tensor) -> Tensor:
-        """Add noise, and scale every frequency by a random factor; at 224 pixels with the original's random numbers."""
+        """Add noise, and scale every frequency randomly. At 224 pixels, the random numbers equal the original's."""
         noise = torch.randn(x.shape, dtype=x.dtype, device=x.device) * self.eps
         spectrum = self._dct_2d(x + noise)
         return self._idct_2d(spectrum * (torch.rand_like(x) * 2 * self.rho + 1 - self.rho))
@@ -96,14 +95,14 @@ class SSA(_Accumulating, SizedSSA):
     """SSA in which the momentum is accumulated."""
 
     def gradient(self, x: Tensor, delta: Tensor, ahead: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002
-        """Return the mean gradient over the changed spectra."""
+        """Return the mean gradient over the images with changed spectra."""
         point = (x + delta).requires_grad_()
         slopes = [self.slope(self.transform(point), y, point) for _ in range(self.num_spectrum)]
         return torch.stack(slopes).mean(0)
 
 
 class DeCoWA(_Accumulating, _LIBRARY.DeCoWA):
-    """DeCoWA in which the momentum is accumulated, without the gradients that only tune a warp (tuning-counted)."""
+    """DeCoWA that accumulates the momentum, and omits gradients that only tune a warp (known issue tuning-counted)."""
 
     def gradient(self, x: Tensor, delta: Tensor, ahead: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002
         """Return the mean gradient over the warps."""
@@ -111,7 +110,7 @@ class DeCoWA(_Accumulating, _LIBRARY.DeCoWA):
         return torch.stack([self._slope_of_a_warp(point, y) for _ in range(self.num_warping)]).mean(0)
 
     def _slope_of_a_warp(self, point: Tensor, y: Tensor) -> Tensor:
-        """Return the gradient through a random warp, which is tuned by a step that lowers the loss.
+        """Return the gradient through a random warp that one step was tuned to lower the loss.
 
         The warp stays within the sampled range, because a step along a huge gradient would destroy the image.
         """
@@ -123,7 +122,11 @@ class DeCoWA(_Accumulating, _LIBRARY.DeCoWA):
 
 
 class GRA(_LIBRARY.GRA):
-    """GRA that compares signs (every-step-shrinks), with neighbours that pursue the same goal (neighbours-flee)."""
+    """GRA with two fixes.
+
+    It compares signs (known issue every-step-shrinks), and its neighbours lead towards the target (known issue
+    neighbours-flee).
+    """
 
     def _get_decay_indicator(self, m: Tensor, delta: Tensor, cur_noise: Tensor, prev_noise: Tensor) -> Tensor:
         return super()._get_decay_indicator(m, delta, cur_noise.sign(), prev_noise.sign())
@@ -134,10 +137,10 @@ class GRA(_LIBRARY.GRA):
 
 
 class MIG(_LIBRARY.MIG):
-    """MIG that descends the probability of the label and ascends that of a target (climbs-the-label)."""
+    """MIG that lowers the probability of the label and raises that of a target (known issue climbs-the-label)."""
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Run the original with the opposite goal."""
+        """Run the original attack with the opposite goal."""
         self.targeted = not self.targeted
         try:
             return super().forward(x, y)
@@ -147,7 +150,7 @@ class MIG(_LIBRARY.MIG):
 
 @contextmanager
 def transforms_of_any_size() -> Iterator[None]:
-    """Let L2T create spectra and crops of the images' size, on the images' device, and strips of positive length."""
+    """Let L2T create spectra and crops with the size and device of the images, and strips of positive length."""
     spectrum, crop, cut = _L2T.SSM.__call__, _L2T.Crop.crop, _L2T.BlockShuffle.get_length
 
     def change_spectrum(self: Any, x: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
-"""torchattack's attacks on parts of one kind of network: finds the network in a model, and restores it afterwards.
+"""torchattack's attacks on parts of one kind of network. Finds the network in a model, and restores it afterwards.
 
-Imported only when an implementation that needs it runs, so that listing the catalogue loads no library.
+This module is imported only when such an attack runs, so that listing the catalogue loads no library.
 """
 
 import sys
@@ -22,7 +22,7 @@ _BLOCKS, _SIDE, _PATCH = 12, 224, 16  # of the one vision transformer among thos
 
 
 class PNAPatchOut(_LIBRARY.PNAPatchOut):
-    """PNA-PatchOut that preserves torch's generator: it draws its patches from seeds 0, 1, 2, ..."""
+    """PNA-PatchOut that preserves the state of torch's generator, which the original seeds with 0, 1, 2, ..."""
 
     def _apply_patch_out(self, delta: Tensor, seed: int) -> Tensor:
         with torch.random.fork_rng(devices=[]):
@@ -30,7 +30,7 @@ class PNAPatchOut(_LIBRARY.PNAPatchOut):
 
 
 class _Asked(nn.Module):
-    """The network with the names of parts that an attack expects. Calls go through the model that counts them."""
+    """The network with the attributes that an attack expects. Calls go through the model that counts queries."""
 
     def __init__(self, model: nn.Module, network: nn.Module):
         super().__init__()
@@ -43,21 +43,20 @@ class _Asked(nn.Module):
             return getattr(self.network, name)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return the logits, with counting."""
         return self.model(inputs)
 
 
 def run_on_structure(
     attack_class: Any, model: nn.Module, words: dict[str, Any], inputs: Tensor, goal: Tensor
 ) -> Tensor:
-    """Run an attack on the parts of a network, and restore the network.
+    """Run an attack on parts of a network, and restore the network.
 
     Args:
         attack_class: SGM, BPA, or an attack on vision transformers.
         model: maps images to logits, counts every query, and wraps the network (`classifier.model`).
-        words: arguments under torchattack's names; the kind of network is set here.
+        words: arguments under torchattack's names, without the kind of network, which this function sets.
         inputs: clean images, shape (1, C, H, W).
-        goal: label, or target, shape (1,).
+        goal: label or, if targeted, target, shape (1,).
 
     Raises:
         ValueError: if the model contains no network of a kind that the attack supports.
@@ -72,7 +71,7 @@ def run_on_structure(
 
 
 def why_not_on(model: nn.Module, name: str) -> str:
-    """Return why an attack cannot run on a model, phrased to follow its name; "" if it can."""
+    """Return why an attack cannot run on a model, as a text that follows the attack's name. "" if it can run."""
     try:
         _network_in(model, name)
     except ValueError as error:
@@ -81,12 +80,12 @@ def why_not_on(model: nn.Module, name: str) -> str:
 
 
 def _network_in(model: nn.Module, name: str) -> tuple[nn.Module, str]:
-    """Return the network that an attack changes, and a name that identifies its kind. Raises ValueError."""
+    """Return the network that an attack changes, and the library's name for this kind of network. Raises ValueError."""
     return {"SGM": _residual, "BPA": _resnet}.get(name, _transformer)(model, name)
 
 
 def _resnet(model: nn.Module, name: str) -> tuple[nn.Module, str]:
-    """Return torchvision's ResNet in a model, and a name that tells the attack the depth of the blocks."""
+    """Return torchvision's ResNet in a model, and a name from which the attack infers the depth of the blocks."""
     network = next((part for part in model.modules() if isinstance(part, ResNet)), None)
     if network is None:
         other = ", or a DenseNet" if name == "SGM" else ""
@@ -96,13 +95,13 @@ def _resnet(model: nn.Module, name: str) -> tuple[nn.Module, str]:
 
 
 def _residual(model: nn.Module, name: str) -> tuple[nn.Module, str]:
-    """Return torchvision's ResNet or DenseNet in a model, and a name of this kind of network."""
+    """Return torchvision's ResNet or DenseNet in a model, and the library's name for this kind of network."""
     dense = next((part for part in model.modules() if isinstance(part, DenseNet)), None)
     return (dense, "densenet121") if dense is not None else _resnet(model, name)
 
 
 def _transformer(model: nn.Module, _: str) -> tuple[nn.Module, str]:
-    """Return timm's vision transformer in a model: twelve blocks, a class token, 224 pixels in patches of 16."""
+    """Return timm's vision transformer in a model, with 12 blocks, a class token, and 224 pixels in patches of 16."""
     timm = sys.modules.get("timm.models.vision_transformer")
     parts: list[Any] = (
         [] if timm is None else [part for part in model.modules() if isinstance(part, timm.VisionTransformer)]
@@ -120,9 +119,9 @@ def _transformer(model: nn.Module, _: str) -> tuple[nn.Module, str]:
 
 @contextmanager
 def _as_before(network: nn.Module) -> Iterator[None]:
-    """Compute attention without fusion inside the block. On exit, restore the hooks and parts of every module.
+    """Disable fused attention inside the block. On exit, restore the hooks and parts of every module.
 
-    timm's fused attention does not call its dropout module, so a hook of an attack on that module would never run.
+    timm's fused attention does not call its dropout module, so an attack's hook on that module would never run.
     """
     parts: list[Any] = list(network.modules())
     kept = [(part, {name: dict(getattr(part, name)) for name in _TABLES}, vars(part).copy()) for part in parts]

@@ -1,4 +1,4 @@
-"""torchattacks."""
+"""Library definition of torchattacks."""
 
 from ..library import Library
 from .attacks import ROWS

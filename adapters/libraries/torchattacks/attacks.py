@@ -1,4 +1,4 @@
-"""Implementations of torchattacks: classes, canonical parameters and known issues."""
+"""Implementations from torchattacks: classes, canonical parameters and known issues."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -12,7 +12,7 @@ _REPAIRS = ".patches:"
 def _row(
     attack: str, classes: Mapping[str, str], params: Mapping[str, str] | None = None, **rest: Any
 ) -> Implementation:
-    """Build an implementation; a class without a module is one of torchattacks."""
+    """Build an implementation. A class named without a module is in torchattacks itself."""
     paths = {norm: path if ":" in path else f"torchattacks:{path}" for norm, path in classes.items()}
     return Implementation(attack, "torchattacks", paths, params or {}, **rest)
 
@@ -44,12 +44,12 @@ _ELASTIC = {
 _CARLINI = {"steps": "steps", "initial_const": "c", "learning_rate": "lr", "confidence": "kappa"}
 _ONE_STEP = {"steps": 1, "random_start": False, "alpha": "epsilon"}
 
-_GENERATOR = "torch's generator is restored: it resets the global seed"
+_GENERATOR = "torch's random generator is restored after each call, because the library resets the global seed"
 _EAD_REPAIRS = (
-    "one image per call: it stops when the loss of the whole batch stops falling",
-    "below 10 steps without its early stop, which divides by steps // 10",
+    "gets one image per call, because it stops when the loss of the whole batch stops falling",
+    "runs without early stopping below 10 steps, because early stopping divides by steps // 10",
 )
-_L2_STEPS = "in l2 APGDT gets one image at a time: it uses the first one's step size for all"
+_L2_STEPS = "gets one image at a time for APGDT in l2, because it uses the step size of the first image for all"
 
 # Classes that accept a tensor of radii, one per image.
 _with_radii = partial(_row, per_image_radii=True)
@@ -153,7 +153,7 @@ _ENSEMBLE = (
         min_classes=4,
         failure="input",
         within=_REPAIRS + "per_image_l2_steps",
-        repairs=("given a seed: by default it uses the clock", _GENERATOR, _L2_STEPS),
+        repairs=("gets a seed, because by default it uses the clock", _GENERATOR, _L2_STEPS),
         findings=("short-steps", "first-step-size"),
     ),
     _row(
@@ -167,7 +167,7 @@ _ENSEMBLE = (
         min_classes=4,
         failure="input",
         within=_REPAIRS + "per_image_l2_steps",
-        repairs=("given a seed: by default it uses the clock", _GENERATOR, _L2_STEPS),
+        repairs=("gets a seed, because by default it uses the clock", _GENERATOR, _L2_STEPS),
         findings=("first-step-size",),
     ),
 )
@@ -179,7 +179,7 @@ _MINIMUM = (
         {"steps": "steps", "seed": "seed"},  # it draws nothing, but still seeds torch
         **_TARGETED,
         failure="input",
-        repairs=(_GENERATOR, "in l1 its inner attack is called: the loop around it crashes"),
+        repairs=(_GENERATOR, "l1: the inner attack is called directly, because the loop around it crashes"),
         findings=("l1-crashes", "target-compared", "distance-discarded", "targeted-any-class", "every-class"),
     ),
     _row(
@@ -203,7 +203,7 @@ _MINIMUM = (
         **_TARGETED,
         alone=True,
         failure="input",
-        repairs=("one image per call: it stops when the loss of the whole batch rises",),
+        repairs=("gets one image per call, because it stops when the loss of the whole batch rises",),
         findings=("margin-against-zero", "saturated-pixels", "confidence-ignored"),
     ),
     _row(
@@ -214,7 +214,7 @@ _MINIMUM = (
         **_TARGETED,
         alone=True,
         failure="input",
-        repairs=("one image per call: it stops when the loss of the whole batch rises",),
+        repairs=("gets one image per call, because it stops when the loss of the whole batch rises",),
         findings=("saturated-pixels",),
     ),
     *(
@@ -280,7 +280,7 @@ _SPARSE = (
             random=("numpy",),
             alone=True,
             within=_REPAIRS + "deterministic_pixel_writes",
-            repairs=("when several pixels are moved to one place, the same one remains, also on a GPU",),
+            repairs=("if several pixels move to one place, the same pixel remains on every device",),
             findings=findings,
         )
         for path, variant, findings in (("", "", ("swapped-axes",)), (_REPAIRS, "fixed", ()))

@@ -1,4 +1,4 @@
-"""Driver of torchattacks."""
+"""Driver that calls the attack classes of torchattacks."""
 
 import inspect
 import math
@@ -29,13 +29,13 @@ def run(
     Args:
         attack_class: a subclass of `torchattacks.Attack`, or a factory that takes a model and lists further arguments
             in `settable`.
-        model: maps images to logits and has `num_classes`.
+        model: maps images to logits and has the attribute `num_classes`.
         inputs: clean images in [0, 1], shape (n, C, H, W).
-        labels: ground truth, shape (n,).
-        threat_model: norm and epsilon, passed if the class accepts them, under its names and in its units.
+        labels: true classes, shape (n,).
+        threat_model: its norm and epsilon are passed if the class accepts them, under its names and in its units.
         targets: target classes, shape (n,), if targeted.
-        **kwargs: arguments under torchattacks' names; the value "epsilon" stands for the radius. `steps` also reaches
-            the inner attacks of AutoAttack.
+        **kwargs: arguments under torchattacks' names. The value "epsilon" stands for the radius. `steps` also applies
+            to the inner attacks of AutoAttack.
 
     Returns:
         The images that torchattacks returns, shape (n, C, H, W).
@@ -71,7 +71,7 @@ def run(
 
 
 def _words_of_budget(name: str, inputs: Tensor, threat_model: ThreatModel) -> dict[str, Any]:
-    """Return norm and radius under all names that torchattacks uses for them. Each class accepts some of these."""
+    """Return the norm and radius under all names that torchattacks uses for them. Each class accepts some of these."""
     channels, components = inputs.shape[1], inputs[0].numel()
     epsilon = threat_model.radius
     if threat_model.norm == "l0":
@@ -91,14 +91,14 @@ def _words_of_count(name: str, channels: int, components: int, epsilon: float | 
 
 
 def refuses(row: Implementation, setting: RunSetting) -> str:
-    """Return why a class cannot run in this setting, see `Library.refuses`."""
+    """Return why a class cannot run in this setting, see `Library.refuses`. "" if it can run."""
     channels, epsilon = setting.shape[0], setting.threat_model.epsilon
     if row.attack in _THREE_CHANNELS and channels != 3:
         return f"needs images with 3 channels, got {channels}"
     if row.attack == "one-pixel" and epsilon is not None and epsilon < channels:
         return f"needs epsilon >= {channels}, because it changes all channels of a pixel, got {epsilon:g}"
     if row.attack == "jsma" and epsilon is not None and epsilon < 2:
-        return f"needs epsilon >= 2, as it changes components in pairs, got {epsilon:g}"
+        return f"needs epsilon >= 2, because it changes components in pairs, got {epsilon:g}"
     if row.attack == "jsma" and math.prod(setting.shape) > _LARGEST_PAIRWISE:
         return f"needs images of at most {_LARGEST_PAIRWISE} components, got {math.prod(setting.shape)}"
     return ""

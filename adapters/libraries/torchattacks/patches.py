@@ -1,6 +1,6 @@
-"""Patches of torchattacks: subclasses and a context manager that fix issues in a few lines.
+"""Patches of torchattacks: subclasses and context managers that each fix one issue.
 
-Imported only when an implementation that needs it runs, so that listing the catalogue loads no library.
+This module is imported only when a patched attack runs, so that listing the catalogue loads no library.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _EAD = torchattacks.EADEN if TYPE_CHECKING else object
 
 @contextmanager
 def per_image_l2_steps() -> Iterator[None]:
-    """Give APGDT one image at a time in l2, because it uses the first image's step size for all (first-step-size)."""
+    """Give APGDT one image at a time in l2 (known issue first-step-size)."""
     attack_class: Any = APGDT
     whole_batch = attack_class.attack_single_run
 
@@ -36,7 +36,7 @@ def per_image_l2_steps() -> Iterator[None]:
 
 @contextmanager
 def deterministic_pixel_writes() -> Iterator[None]:
-    """Make Pixle deterministic on a GPU when it moves several pixels to one position."""
+    """Make Pixle deterministic on a GPU if it moves several pixels to one position."""
     attack_class: Any = torchattacks.Pixle
     perturb = attack_class._perturb
 
@@ -56,10 +56,10 @@ def deterministic_pixel_writes() -> Iterator[None]:
 
 
 class FABL1(torchattacks.FAB):
-    """FAB in l1 without the loop over restarts, which crashes there (l1-crashes)."""
+    """FAB in l1 without the loop over restarts, which crashes in this norm (known issue l1-crashes)."""
 
     def perturb(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the result of one run, whatever its distance."""
+        """Return the result of one run, whatever its distance from the image."""
         if not self.targeted:
             return self.attack_single_run(x, y)
         self.target_class = self.get_target_label(x, y)
@@ -67,7 +67,7 @@ class FABL1(torchattacks.FAB):
 
 
 class DeepFool(torchattacks.DeepFool):
-    """DeepFool for one image, with the authors' 1e-4 added to every step, and only the most likely classes.
+    """DeepFool for one image and its most likely classes, with the authors' constant of 1e-4 added to every step.
 
     Without the constant, the last steps are so short that rounding puts the result on the boundary.
     """
@@ -78,7 +78,7 @@ class DeepFool(torchattacks.DeepFool):
         self.classes: Tensor | None = None
 
     def forward(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Attack the image of a batch of one."""
+        """Attack a batch that contains one image."""
         self.classes = None
         with torch.no_grad():
             classes = self.get_logits(images)[0].argsort(descending=True)[: self.candidates]
@@ -88,7 +88,7 @@ class DeepFool(torchattacks.DeepFool):
         return super().forward(images, torch.zeros_like(labels))
 
     def get_logits(self, inputs: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Return the logits of the candidate classes, most likely first; before these are known, of all classes."""
+        """Return the logits of the candidate classes, most likely first. Before they are chosen, return all logits."""
         logits = super().get_logits(inputs, *args, **kwargs)
         return logits if self.classes is None else logits[:, self.classes]
 
@@ -101,7 +101,10 @@ class DeepFool(torchattacks.DeepFool):
 
 
 class CW(torchattacks.CW):
-    """C&W with a margin independent of the logits' level, an effective confidence, and no pixels that cannot move."""
+    """C&W with three fixes.
+
+    Adding a constant to all logits does not change the result. The confidence is used. Pixels that are 0 or 1 can move.
+    """
 
     def __init__(self, model: torch.nn.Module, c: float = 1, kappa: float = 0, steps: int = 50, lr: float = 0.01):
         super().__init__(model, steps=steps, lr=lr)
@@ -110,63 +113,60 @@ class CW(torchattacks.CW):
         self.wanted: Tensor | None = None
 
     def forward(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Store the class of the margin, then attack."""
+        """Store the label or the target for `get_logits`, then attack."""
         self.wanted = self.get_target_label(images, labels) if self.targeted else labels
         return super().forward(images, labels)
 
     def get_logits(self, inputs: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Add the confidence to the label's logit, or subtract it from the target's, for the loss and the selection."""
+        """Return the logits with the confidence added to that of the label, or subtracted from that of the target."""
         logits = super().get_logits(inputs, *args, **kwargs)
         handicap = torch.zeros_like(logits)
         handicap[torch.arange(len(logits)), self.wanted] = -self.confidence if self.targeted else self.confidence
         return logits + handicap
 
     def f(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """Return the margin of the logits shifted to be positive, as the original assumes."""
+        """Return the margin. The logits are first shifted to be positive, as the original assumes."""
         return super().f(_positive(outputs), labels)
 
     def inverse_tanh_space(self, x: Tensor) -> Tensor:
-        """Return the optimiser's variable, finite even for pixels that are 0 or 1."""
+        """Return the optimiser's variable, which is finite even for pixels that are 0 or 1."""
         return super().inverse_tanh_space(x.clamp(1e-6, 1 - 1e-6))
 
 
 class _FixedReference(_EAD):
-    """EAD that measures distances from a copy of the image, and the margin of logits shifted to be positive."""
+    """EAD that measures distances from a stored copy of the image, and shifts logits to be positive for the margin."""
 
     reference: Tensor
 
     def forward(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Store the copy, then attack."""
         self.reference = images.clone().detach().to(self.device)
         return super().forward(images, labels)
 
     def FISTA(self, images: Tensor, x_k: Tensor, y_k: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002, N802
-        """Take EAD's shrinkage step, with distances from the stored copy of the images instead of from `images`."""
+        """Make EAD's shrinkage step, with distances from the stored copy of the images instead of from `images`."""
         return super().FISTA(self.reference, x_k, y_k)
 
     def L1_loss(self, x1: Tensor, x2: Tensor) -> Tensor:  # noqa: ARG002, N802
-        """Return the l1 distance from the copy."""
         return super().L1_loss(x1, self.reference)
 
     def L2_loss(self, x1: Tensor, x2: Tensor) -> Tensor:  # noqa: ARG002, N802
-        """Return the squared l2 distance from the copy."""
         return super().L2_loss(x1, self.reference)
 
     def EAD_loss(self, output: Tensor, *rest: Any) -> Tensor:  # noqa: N802
-        """Return the loss of logits shifted to be positive, as the original assumes."""
+        """Return the loss. The logits are first shifted to be positive, as the original assumes."""
         return super().EAD_loss(_positive(output), *rest)
 
 
 class EADEN(_FixedReference, torchattacks.EADEN):
-    """EAD, elastic-net rule, with the fixes of `_FixedReference`."""
+    """EAD with the elastic-net rule and the fixes of `_FixedReference`."""
 
 
 class EADL1(_FixedReference, torchattacks.EADL1):
-    """EAD, l1 rule, with the fixes of `_FixedReference`."""
+    """EAD with the l1 rule and the fixes of `_FixedReference`."""
 
 
 class Pixle(torchattacks.Pixle):
-    """Pixle that writes pixels at (row, column), so that images need not be square."""
+    """Pixle that writes pixels at (row, column) instead of (column, row), so that images need not be square."""
 
     def _perturb(self, source: Tensor, solution: list[Any], destination: Tensor | None = None) -> Tensor:
         turned = [[y, x] for x, y in solution[4:]]
@@ -174,5 +174,5 @@ class Pixle(torchattacks.Pixle):
 
 
 def _positive(logits: Tensor) -> Tensor:
-    """Shift the logits so that the smallest is 1; their differences are unchanged."""
+    """Shift the logits so that the smallest is 1. Their differences do not change."""
     return logits - logits.amin(1, keepdim=True).detach() + 1

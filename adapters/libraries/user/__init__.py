@@ -1,4 +1,4 @@
-"""A user's attack (a function, or an instance of a library's class) as an implementation outside the catalogue."""
+"""Turns a user's attack (a function, or an instance of a library's class) into an implementation."""
 
 from ..library import Library
 

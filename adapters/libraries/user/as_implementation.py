@@ -1,4 +1,4 @@
-"""Builds an implementation from a user's attack, with detected, declared and default properties."""
+"""Builds an implementation from a user's attack, with declared, detected and default properties."""
 
 import inspect
 import math
@@ -41,22 +41,24 @@ _SAYS: Mapping[str, Sequence[Any]] = {
 def as_implementation(thing: Any, *, name: str = "", **said: Any) -> Implementation:
     """Build an implementation from a user's attack, for run_attack, compare and evaluate.
 
-    The following are detected: its norm; whether it accepts a radius, a target or a seed; and its parameters.
-        Parameters may have canonical names or those of other libraries. Any other one with a plain default becomes a
-        parameter of this implementation alone. Attributes of the function or class, or keywords here, declare
-        everything else and take precedence.
+    davylamp detects the norm, the parameters, and whether the attack accepts a radius, a target or a seed. Parameters
+    may have canonical names or those of a supported library. Any other argument with a number, string or bool as
+    default becomes a parameter of this implementation alone. Everything else is declared, by attributes of the function
+    or class or by keywords here. Declarations take precedence over detection.
 
     Args:
-        thing: a function `(model, inputs, labels, ...) -> adv_inputs` that may name `epsilon`, `norm`, `targets`,
-            `seed` and parameters; a class or object that is called like such a function; or a class or instance of
-            torchattacks' `Attack`, Foolbox's `Attack` or ART's `EvasionAttack`. An instance is copied, not changed.
-        name: name of the attack; if empty, that of the function or class.
-        **said: `norm` or `norms`, `kind` ("fixed-budget", "minimum-norm"), `knowledge` ("white-box", "score-based",
-            "decision-based"), `targeted`, `random` (sources of randomness), `failure`, `order`, `alone`, `title`,
-            `source`, `canonical` (the catalogue's attack that it implements, "pgd"); see `Implementation`.
+        thing: a function `(model, inputs, labels, ...) -> adv_inputs`, which may have the arguments `epsilon`, `norm`,
+            `targets`, `seed` and further parameters; a class or object that is called like such a function; or a class
+            or instance of torchattacks' `Attack`, Foolbox's `Attack` or ART's `EvasionAttack`. An instance is copied
+            and not changed.
+        name: name of the attack. If empty, the name of the function or class.
+        **said: declarations: `norm` or `norms`, `kind` ("fixed-budget", "minimum-norm"), `knowledge` ("white-box",
+            "score-based", "decision-based"), `targeted`, `random` (sources of randomness), `failure`, `order`, `alone`,
+            `title`, `source`, `canonical` (the canonical attack that it implements, such as "pgd"). See
+            `Implementation`.
 
     Raises:
-        InvalidInput: if it is not an attack, or a keyword is unknown or has a wrong value.
+        InvalidInput: if `thing` is not an attack, or a keyword is unknown or has a wrong value.
     """
     called = name or getattr(thing, "__name__", type(thing).__name__)
     given = as_user_attack(thing, where=f"user:{called}")
@@ -64,12 +66,12 @@ def as_implementation(thing: Any, *, name: str = "", **said: Any) -> Implementat
 
 
 def implementation_from_file(name: str) -> Implementation:
-    """Load the implementation "path/to/file.py:NAME", again only if the file or a local module it imports has changed.
+    """Load the implementation "path/to/file.py:NAME". It is reloaded only if the file or a local import has changed.
 
     Raises:
         Unavailable: if there is no such file.
         UnknownName: if the file has no such name.
-        ModelFailed: if the file fails.
+        ModelFailed: if the file raises an error.
         InvalidInput: if the object is not an attack.
     """
     path = split_file_name(name)[0].resolve()
@@ -87,17 +89,17 @@ def _from_file(name: str, path: Path, state: Any, isolation: Isolation | None) -
 
 
 def row_in_file(path: Path, name: str) -> Implementation:
-    """Load an attack from a file in this process and build its implementation; `name` is used in messages.
+    """Load an attack from a file in this process and build its implementation. Messages mention `name`.
 
     Raises:
-        DavylampError: as `implementation_from_file`.
+        DavylampError: as for `implementation_from_file`.
     """
     file, _, called = name.rpartition(":")
     return _row(load_user_attack(path, name), file, called, {})
 
 
 def declared_epsilon(row: Implementation) -> float | None:
-    """Return the radius of an attack instance; None for a class, a function, or an instance without a radius."""
+    """Return the radius of an attack instance. None for a class, a function, or an instance without a radius."""
     if isinstance(row.given, IsolatedAttack):
         return row.given.epsilon
     thing = row.given.thing if isinstance(row.given, UserAttack) else None
@@ -108,7 +110,7 @@ def declared_epsilon(row: Implementation) -> float | None:
 
 
 def declared_defaults(row: Implementation) -> dict[str, Any]:
-    """Return the defaults of a user's attack, by parameter."""
+    """Return the default values of a user's attack by parameter name."""
     if isinstance(row.given, IsolatedAttack):
         return dict(row.given.defaults)
     words = {word: each.default for word, each in {**_settings(row.given), **_call(row.given)}.items()}
@@ -160,7 +162,7 @@ def _row(given: UserAttack, library: str, name: str, said: Mapping[str, Any]) ->
 
 
 def _stated(given: UserAttack, said: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the validated declarations from keywords and attributes."""
+    """Validate and return the declarations from keywords and attributes."""
     texts = ("norm", "norms", "random", "title", "source", "canonical")
     for word in said:
         if word not in (*_SAYS, *texts):
@@ -179,7 +181,7 @@ def _stated(given: UserAttack, said: Mapping[str, Any]) -> dict[str, Any]:
         stated.pop("norm", None)
     if not isinstance(stated.get("canonical", ""), str):
         raise InvalidInput(
-            f"expected the name of an attack as `canonical` of {given.where}, got {stated['canonical']!r}"
+            f"expected the name of a canonical attack as `canonical` of {given.where}, got {stated['canonical']!r}"
         )
     if isinstance(stated.get("random"), str):
         stated["random"] = (stated["random"],)
@@ -187,7 +189,7 @@ def _stated(given: UserAttack, said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _attribute(given: UserAttack, word: str) -> Any:
-    """Return a declaration from the user's code; attributes inherited from a library's class do not count."""
+    """Return a declaration from the user's code. Attributes inherited from a library's class are ignored."""
     thing = given.thing
     if not isinstance(thing, type) and given.form == "function":
         return getattr(thing, word, None)
@@ -209,7 +211,7 @@ def _norm(value: Any, given: UserAttack) -> Norm:
 
 
 def _settings(given: UserAttack) -> dict[str, inspect.Parameter]:
-    """Return the constructor's parameters, without the images. For an instance, its values are the defaults."""
+    """Return the constructor's parameters. For an instance, the defaults are its current values."""
     thing = given.thing
     if given.form == "function" and not isinstance(thing, type):
         return dict(list(given.signature.items())[3:])
@@ -224,14 +226,14 @@ def _settings(given: UserAttack) -> dict[str, inspect.Parameter]:
 
 
 def _call(given: UserAttack) -> dict[str, inspect.Parameter]:
-    """Return the parameters of the attack call after model, images and labels."""
+    """Return the parameters of the attack call that follow model, images and labels."""
     if given.form != "function":
         return {}
     signature = list(given.call_signature.items())
     names = [name for name, _ in signature]
     misplaced = [name for place, name in enumerate(_PLACES) if name in names and names.index(name) != place]
     if len(signature) < len(_PLACES) or misplaced:
-        advice = f"; put {misplaced[0]} in its place, these arguments are positional" if misplaced else ""
+        advice = f"; move {misplaced[0]} to its place, because these arguments are positional" if misplaced else ""
         raise InvalidInput(
             f"expected {given.where} as (model, inputs, labels, epsilon, ...), got ({', '.join(names)}){advice}"
         )
@@ -239,7 +241,7 @@ def _call(given: UserAttack) -> dict[str, inspect.Parameter]:
 
 
 def _read_words(given: UserAttack, settings: Mapping[str, inspect.Parameter]) -> _Words:
-    """Return canonical parameters with the attack's names for them, and parameters that only this attack has."""
+    """Return the canonical parameters with the attack's names for them, and the attack's own parameters."""
     words = _Words({}, {})
     for word, parameter in {**settings, **_call(given)}.items():
         if word in _FILLED:
@@ -260,7 +262,7 @@ def _read_words(given: UserAttack, settings: Mapping[str, inspect.Parameter]) ->
 def _norms(
     given: UserAttack, says: Mapping[str, Any], settings: Mapping[str, inspect.Parameter]
 ) -> tuple[tuple[Norm, ...], bool]:
-    """Return the supported norms, and whether they are declared or detected, not assumed."""
+    """Return the supported norms, and whether they are known. They are known if declared or detected."""
     if "norms" in says:
         return says["norms"], True
     thing = given.thing
@@ -299,7 +301,7 @@ def _targeted(given: UserAttack, roles: set[str]) -> Literal["no", "yes"]:
 
 
 def _instance(given: UserAttack) -> Any:
-    """Return an instance of a torchattacks class, to test whether it can be targeted; None if construction fails."""
+    """Construct an instance of a torchattacks class, to test whether it can be targeted. None if construction fails."""
     from torch import nn
 
     try:

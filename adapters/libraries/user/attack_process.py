@@ -1,4 +1,4 @@
-"""Parent side of an isolated attack: sends images, answers the attack's queries, and checks everything it returns."""
+"""Parent side of an isolated attack: sends images, answers the attack's queries, and checks all its messages."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -37,11 +37,11 @@ _NAME = re.compile(r"[A-Za-z_]\w{0,60}")
 
 
 def isolated_implementation(name: str, path: Path, isolation: Isolation) -> Implementation:
-    """Return the implementation of "path/to/file.py:NAME", whose file is loaded only in a separate process.
+    """Return the implementation of "path/to/file.py:NAME". The file is loaded only in a separate process.
 
     Raises:
-        Unavailable, UnknownName, ModelFailed, InvalidInput: as `implementation_from_file`.
-        AttackDied: if that process ends or sends an invalid description.
+        Unavailable, UnknownName, ModelFailed, InvalidInput: as for `implementation_from_file`. AttackDied: if the
+        separate process ends or sends an invalid description.
     """
     if not path.is_file():
         raise errors.Unavailable(f"no such file: {path} (expected a Python file with an attack)")
@@ -63,13 +63,13 @@ def run_isolated_attack(
 
     Args:
         given: the attack.
-        model: called for every pass of the attack. It counts passes and enforces limits.
+        model: called for every forward and backward pass that the attack requests. It counts them and enforces limits.
         call: inputs (n, C, H, W), labels (n,), the threat model, and targets (n,) or None.
         words: arguments under the attack's names.
 
     Raises:
-        AttackDied: if its process ends, takes too long, or sends an invalid message.
-        AttackFailed: if it raises an error; the exception's class is named after that error.
+        AttackDied: if the process ends, takes too long, or sends an invalid message.
+        AttackFailed: if the attack raises an error. The exception's class has the name of that error.
     """
     inputs, labels, threat_model, targets = call
     if threat_model.per_image_step_radius is not None:
@@ -96,7 +96,7 @@ def run_isolated_attack(
 
 @contextmanager
 def _worker(name: str, path: Path, isolation: Isolation) -> Iterator[Worker]:
-    """Start a process for one use of an attack, and end it afterwards with all child processes."""
+    """Start a process for one use of an attack. On exit, end it and its child processes."""
     strict = isolation.isolate == "strict"
     server = forkserver_for(strict, visible_paths([path], strict=strict), guest=str(path.resolve()))
     text = path.read_bytes()
@@ -105,7 +105,7 @@ def _worker(name: str, path: Path, isolation: Isolation) -> Iterator[Worker]:
     spec = WorkerSpec(
         f"{_MODULE}:run_attack_worker", packages, memory_limit_bytes(isolation, "cpu"), _LARGEST_FILE, _PROCESSES
     )
-    too_long = f"took more than {isolation.seconds:g} seconds by itself and was killed (--time-limit)"
+    too_long = f"took more than {isolation.seconds:g} seconds, without its model queries, and was killed (--time-limit)"
     worker = Worker(name, server, spec, seconds=isolation.seconds, too_long=too_long, died=AttackDied)
     try:
         yield worker
@@ -114,13 +114,13 @@ def _worker(name: str, path: Path, isolation: Isolation) -> Iterator[Worker]:
 
 
 class _Answers:
-    """Handles an attack's model queries in this process, where they are counted and limited.
+    """Answers an attack's model queries in this process, where they are counted and limited.
 
     Args:
         model: the queried model.
         inputs: the clean images, shape (n, C, H, W).
-        worker: the querying process.
-        most_held: largest memory for outputs whose gradients may be requested, in bytes.
+        worker: the process that sends the queries.
+        most_held: largest total size of outputs kept for gradients, in bytes.
     """
 
     def __init__(self, model: nn.Module, inputs: Tensor, worker: Worker, most_held: int):
@@ -129,7 +129,6 @@ class _Answers:
         self._most_rows = max(1024, 64 * len(inputs))
 
     def answer(self, question: dict[str, Any], tensors: list[Tensor]) -> tuple[dict[str, Any], list[Tensor]]:
-        """Answer one query with logits or a gradient."""
         forget = question.get("forget")
         self._held -= sum(self._kept.forget(forget if isinstance(forget, list) else ()))
         if len(tensors) != 1 or not tensors[0].is_floating_point():
@@ -175,7 +174,7 @@ class _Answers:
 def _error_of(answer: Mapping[str, Any], *, loading: bool) -> Exception:
     """Convert an error in the worker to an exception.
 
-    An error raised by an attack never counts as the model's fault.
+    An error that the attack raises never counts as the model's fault.
     """
     name, text = str(answer.get("error")), clean_text(answer)
     if not loading:

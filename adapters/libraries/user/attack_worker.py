@@ -1,4 +1,4 @@
-"""Worker process of a user's attack: runs the attack with a model proxy that queries the parent process."""
+"""Worker process of a user's attack, which runs the attack with a proxy for the model."""
 
 import socket
 import warnings
@@ -23,18 +23,18 @@ from .isolated_attack import describe_row
 
 
 def run_attack_worker(wire: socket.socket) -> None:
-    """Run the attack worker until the parent closes the connection.
+    """Run the attack worker until the parent process closes the connection.
 
     Raises:
-        EOFError: when the other side closes.
+        EOFError: when the parent process closes the connection.
     """
     AttackWorker(wire).serve()
 
 
 class AttackWorker(WorkerBase):
-    """Worker for an attack in a separate process.
+    """Worker that runs an attack in a separate process.
 
-    It receives attack requests, and queries the model during an attack.
+    It receives requests to describe or run the attack. During the attack, it sends model queries to the parent process.
 
     Args:
         wire: socket to the parent process.
@@ -47,21 +47,21 @@ class AttackWorker(WorkerBase):
         self._forgotten: list[int] = []
 
     def ask(self, do: str, tensors: Sequence[Tensor] = (), **values: Any) -> Answer:
-        """Send a request to the parent process and return its response: values and tensors."""
+        """Send a request to the parent process and return its response, which consists of values and tensors."""
         forget, self._forgotten = self._forgotten, []
         self.channel.send({"do": do, "forget": forget, **values}, tensors)
         return self.channel.receive()
 
     def forget(self, graph: int) -> None:
-        """Tell the parent process, with the next query, to drop an output whose gradient is not needed."""
+        """Mark an output whose gradient is no longer needed, so that the parent process drops it at the next query."""
         self._forgotten.append(graph)
 
     def refuse(self, reason: str) -> RuntimeError:
-        """Build the error for an invalid reply."""
+        """Build the error for an invalid response of the parent process."""
         return RuntimeError(reason)
 
     def describe(self, error: BaseException) -> dict[str, Any]:
-        """Describe an error by the name of its class, with a mark for davylamp's own errors."""
+        """Describe an error by the name of its class, and by whether it is one of davylamp's own errors."""
         kind = type(error).__name__
         if isinstance(error, DavylampError):
             kind = next(each.__name__ for each in type(error).__mro__ if each.__module__ == DavylampError.__module__)
@@ -70,13 +70,13 @@ class AttackWorker(WorkerBase):
         return {"error": kind, "text": one_line(said.removeprefix(kind).removeprefix(": ")), "ours": False}
 
     def do_describe(self, _: list[Tensor], path: str, where: str, folder: str) -> Answer:
-        """Describe the attack in a file."""
+        """Load an attack from a file and describe it."""
         self.settle_in(folder, torch.get_num_threads())
         row = row_in_file(Path(path), where)
         return {"facts": describe_row(row, declared_epsilon(row), declared_defaults(row))}, []
 
     def do_attack(self, tensors: list[Tensor], **values: Any) -> Answer:
-        """Return the images of the attack."""
+        """Run the attack and return its images."""
         self.settle_in(values["folder"], values["threads"])
         keep_freed_memory()
         given = row_in_file(Path(values["path"]), values["where"]).given
@@ -93,7 +93,7 @@ class AttackWorker(WorkerBase):
 
 
 class ModelProxy(RemoteModuleStub):
-    """The model under attack, as a proxy: every pass is a query to the parent process, which counts it.
+    """Proxy for the attacked model, which sends every pass as a query to the parent process, where it is counted.
 
     Args:
         worker: sends the queries.
@@ -108,7 +108,7 @@ class ModelProxy(RemoteModuleStub):
         self.training = False
 
     def train(self, mode: bool = True) -> "ModelProxy":  # noqa: ARG002 - the signature is torch's
-        """Do nothing: the model stays in evaluation mode."""
+        """Do nothing, because the model stays in evaluation mode."""
         return super().train(False)
 
     def forward(self, inputs: Tensor) -> Tensor:

@@ -39,18 +39,18 @@ def run(
 
     Args:
         given: the attack.
-        model: maps images to logits and has `num_classes`.
+        model: maps images to logits and has the attribute `num_classes`.
         inputs: clean images in [0, 1], shape (n, C, H, W).
-        labels: ground truth, shape (n,).
-        threat_model: norm, epsilon and mode, passed if the attack has arguments for them.
+        labels: true classes, shape (n,).
+        threat_model: its norm, epsilon and `targeted` are passed if the attack has arguments for them.
         targets: target classes, shape (n,), if targeted.
         **kwargs: arguments under the attack's names.
 
     Returns:
-        The images that it returns, shape (n, C, H, W).
+        The images that the attack returns, shape (n, C, H, W).
 
     Raises:
-        TypeError: if it does not return images.
+        TypeError: if the attack does not return images.
     """
     if isinstance(given, IsolatedAttack):
         return given.run(model, (inputs, labels, threat_model, targets), kwargs)
@@ -86,7 +86,7 @@ def _call_function(given: UserAttack, call: _Call) -> Any:
 
 
 def _roles(threat_model: ThreatModel, targets: Tensor | None) -> dict[str, Any]:
-    """Return the threat model under every name that a function may use for it."""
+    """Return the threat model's values under every argument name that a function may use for them."""
     from .as_implementation import RADIUS
 
     words: dict[str, Any] = dict.fromkeys(RADIUS, threat_model.radius)
@@ -107,14 +107,14 @@ def _call_torchattacks(given: UserAttack, call: _Call) -> Any:
 
 
 class _Bound:
-    """A torchattacks instance as a class: it is "constructed" with a model, which gives a changed copy."""
+    """A torchattacks instance that can be called like its class: the call returns a copy bound to a model."""
 
     def __init__(self, instance: Any):
         self.instance, self.__name__ = instance, type(instance).__name__
 
     @property
     def settable(self) -> dict[str, inspect.Parameter]:
-        """Attributes that a copy can override, with their current values."""
+        """Attributes that a call can override, with their current values."""
         kind = inspect.Parameter.KEYWORD_ONLY
         return {
             word: inspect.Parameter(word, kind, default=value)
@@ -130,7 +130,6 @@ class _Bound:
 
 
 def _rebind(instance: Any, model: nn.Module) -> Any:
-    """Copy an attack, and the attacks inside it, to a different model. The original is unchanged."""
     from torchattacks.attack import Attack
 
     bound = copy.copy(instance)

@@ -1,4 +1,4 @@
-"""A user's attack that runs in a separate process, whose checked description becomes an implementation."""
+"""A user's attack that runs in a separate process, and the description from which its implementation is built."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -34,16 +34,16 @@ _MOST = 200  # entries of a list or a mapping
 
 @dataclass(frozen=True)
 class IsolatedAttack:
-    """A user's attack from a file that is loaded in a separate process only.
+    """A user's attack whose file is loaded only in a separate process.
 
     Args:
-        where: its name in messages: "my_attack.py:MyAttack".
+        where: name of the attack in messages, such as "my_attack.py:MyAttack".
         path: path of the file.
-        isolation: limits of that process.
-        form: library of its class, see `Form`.
-        identity: identity of its code and settings, as computed by that process.
-        epsilon: radius of an instance; None without one.
-        defaults: its defaults, by parameter.
+        isolation: limits of the separate process.
+        form: the library of the attack's class, see `Form`.
+        identity: identity of the attack's code and settings, as computed by the separate process.
+        epsilon: radius of an attack instance, or None without a radius.
+        defaults: default values by parameter.
     """
 
     where: str
@@ -55,14 +55,17 @@ class IsolatedAttack:
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
     def run(self, model: Any, call: tuple[Tensor, Tensor, Any, Tensor | None], words: Mapping[str, Any]) -> Tensor:
-        """Return its images for inputs, labels, a threat model and targets; errors as `run_isolated_attack`."""
+        """Return the attack's images for inputs, labels, a threat model and targets.
+
+        Raises as `run_isolated_attack`.
+        """
         from .attack_process import run_isolated_attack
 
         return run_isolated_attack(self, model, call, words)
 
 
 def describe_row(row: Implementation, epsilon: float | None, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe the implementation of a user's attack in JSON types, for a separate process."""
+    """Describe the implementation of a user's attack in JSON types, to send it to the parent process."""
     attack, given = row.described, row.given
     assert attack is not None
     more = {
@@ -93,13 +96,13 @@ def describe_row(row: Implementation, epsilon: float | None, defaults: Mapping[s
 
 
 def implementation_from_description(facts: Any, name: str, path: Path, isolation: Isolation) -> Implementation:
-    """Build an implementation from a checked description of the worker process.
+    """Build an implementation from a description sent by the worker process, after checking it.
 
     Args:
         facts: result of `describe_row`.
         name: name of the attack, "path/to/file.py:NAME".
         path: path of the file.
-        isolation: limits of its process.
+        isolation: limits of the separate process.
 
     Raises:
         ValueError: if the description is invalid.

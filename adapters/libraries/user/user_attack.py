@@ -1,4 +1,4 @@
-"""A user's attack object: its form, and how a separate process loads it."""
+"""The object that a user passes as an attack, and how it is loaded from a file."""
 
 import inspect
 from collections.abc import Mapping
@@ -27,11 +27,11 @@ class UserAttack:
 
     Args:
         thing: the function, class or instance.
-        form: library of its class; "function" for a function, or a class or object that is called like one.
-        where: its name in messages: "my_attack.py:MyAttack".
-        path: its file; None if it was passed as a Python object.
-        surroundings: context manager that is active while its code runs.
-        loaded_as: its identity when its file was loaded, because the file may be edited during the run.
+        form: the library of the attack's class. "function" for a function, or a class or object called like one.
+        where: name of the attack in messages, such as "my_attack.py:MyAttack".
+        path: the attack's file, or None if it was passed as a Python object.
+        surroundings: context manager that is active while the attack's code runs.
+        loaded_as: identity of the attack when its file was loaded, because the file may be edited during the run.
     """
 
     thing: Any
@@ -43,12 +43,12 @@ class UserAttack:
 
     @property
     def identity(self) -> ModelIdentity:
-        """Identity of its code and settings."""
+        """Identity of the attack's code and settings."""
         return identify_code(self.thing, self.path) if self.loaded_as is None else self.loaded_as
 
     @property
     def signature(self) -> Mapping[str, inspect.Parameter]:
-        """Parameters of its constructor, or of a function; empty for an instance."""
+        """Parameters of the constructor or of the function. Empty for an instance."""
         if isinstance(self.thing, type):
             return signature_of(self.thing.__init__, self.where, skip=1)
         return signature_of(self.thing, self.where) if self.form == "function" else {}
@@ -67,7 +67,7 @@ class UserAttack:
 
 
 def reload_user_attack(path: str, where: str) -> UserAttack:
-    """Load a file's attack in a separate process."""
+    """Load the attack of a file again, in a separate process."""
     given = as_user_attack(*_load(Path(path), where.rpartition(":")[2]), where=where, path=Path(path))
     return replace(given, loaded_as=given.identity)
 
@@ -77,7 +77,11 @@ def _load(path: Path, name: str) -> tuple[Any, AbstractContextManager[Any]]:
 
 
 def load_user_attack(path: Path, where: str) -> UserAttack:
-    """Load an attack from a file. Raises the errors of `load_user_object`, and InvalidInput if it is not an attack."""
+    """Load an attack from a file.
+
+    Raises:
+        DavylampError: as for `load_user_object`, or InvalidInput if the object is not an attack.
+    """
     return reload_user_attack(str(path), where)
 
 
@@ -87,7 +91,7 @@ def as_user_attack(
     """Convert an object to a user's attack.
 
     Raises:
-        InvalidInput: if it is neither a function nor an attack of a known library, or if it is an abstract class.
+        InvalidInput: if the object is neither a function nor an attack of a known library, or is an abstract class.
     """
     if isinstance(thing, str) or (not callable(thing) and not _form_of(thing)):
         raise InvalidInput(f"expected {EXPECTED} as {where}, got {one_line(repr(thing))[:80]}")

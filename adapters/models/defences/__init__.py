@@ -1,1 +1,1 @@
-"""Defences by name: input transformations in front of a model, from libraries, and changes of the model itself."""
+"""Named defences: transformations of the input, most of them from libraries, and changes of the model itself."""

@@ -1,4 +1,4 @@
-"""The named defences, and the reasons for omitting others."""
+"""The named defences, and the reasons why others are omitted."""
 
 from collections.abc import Mapping
 
@@ -7,8 +7,8 @@ from .model_change_rows import MODEL_CHANGE_ROWS
 from .random_rows import RANDOM_ROWS
 from .spec import DefenceSpec, Gradients
 
-_QUALITY = Parameter(int, 1, 100, "quality of the compression, 100 the best")
-_WINDOW = Parameter(int, 3, 31, "side of the filter's window, odd, pixels")
+_QUALITY = Parameter(int, 1, 100, "quality of the compression, at most 100")
+_WINDOW = Parameter(int, 3, 31, "side of the filter's window in pixels, an odd number")
 _XU = "Xu et al. 2018, Feature Squeezing"
 _GUO = "Guo et al. 2018, Countering Adversarial Images using Input Transformations"
 _YIN = "Yin et al. 2020, WAR: its compression without the resizing"
@@ -76,7 +76,7 @@ ROWS = (
         "torchvision",
         {
             "window": (_WINDOW, 3),
-            "sigma": (Parameter(float, 0, 100, "standard deviation of the blur, pixels", 0), 1.0),
+            "sigma": (Parameter(float, 0, 100, "standard deviation of the blur, in pixels", 0), 1.0),
         },
         _EXACT,
     ),

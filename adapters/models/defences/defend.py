@@ -17,18 +17,18 @@ _EXTRAS = {"art": "art", "kornia": "kornia"}  # extras of davylamp that install 
 
 
 def defend(classifier: Classifier, defence: str, name: str = "") -> Classifier:
-    """Put a defence in front of a classifier, which is not changed.
+    """Put a defence in front of a classifier, without changing the classifier.
 
     Args:
         classifier: the undefended model.
-        defence: "jpeg", "art:jpeg:quality=50", "jpeg:gradients=none", "ensemble:MODEL": see
-            `davylamp defences`.
-        name: name of the defended model. If empty, it is built from the model's and the defence's names.
+        defence: name of the defence, such as "jpeg", "art:jpeg:quality=50", "jpeg:gradients=none" or "ensemble:MODEL".
+            `davylamp defences` lists all names.
+        name: name of the defended model. If empty, it is built from the names of the model and the defence.
 
     Returns:
-        A classifier with the same number of classes, for images of the same size. Each query of it is one query of the
-        undefended model (for `smoothing`, as many as its draws), and for `ensemble` one of each other member. It is
-        `random` if the defence or one of these models is.
+        A classifier with the same number of classes, for images of the same size. Each query costs one query of the
+        undefended model. For `smoothing` it costs one per noise sample, and for `ensemble` also one query of each other
+        member. The result is `random` if the defence or one of the models is.
 
     Raises:
         UnknownName: if there is no such defence or parameter.
@@ -54,13 +54,13 @@ def defend(classifier: Classifier, defence: str, name: str = "") -> Classifier:
 
 
 class Defended(nn.Module):
-    """A classifier with a transformation of its input images.
+    """A classifier whose input images are transformed.
 
     Args:
         classifier: the undefended model.
         transform: maps images (N, C, H, W) in [0, 1] to images of the same shape.
         defence: name of the defence, for messages.
-        gradients: how gradients pass through the transformation.
+        gradients: how gradients pass through the transformation, see `DefenceSpec`.
     """
 
     def __init__(self, classifier: Classifier, transform: nn.Module, defence: str, gradients: Gradients):
@@ -69,7 +69,7 @@ class Defended(nn.Module):
         self.defence, self.gradients = defence, gradients
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Compute logits of the transformed images. Values outside [0, 1] are clipped first."""
+        """Compute logits of the transformed images. Input values outside [0, 1] are clipped first."""
         if self.gradients == "exact":
             return self.classifier(self._check(inputs, self.transform(clamp_with_edge_gradient(inputs.nan_to_num()))))
         with torch.no_grad():

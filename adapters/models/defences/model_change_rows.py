@@ -11,11 +11,11 @@ MODEL_CHANGE_ROWS = (
         "Guo et al. 2018, Sparse DNNs with Improved Adversarial Robustness",
         ".model_changes:prune_weights",
         "torch",
-        {"amount": (Parameter(float, 0, 0.9999, "share of the weights that become 0", 0), 0.5)},
+        {"amount": (Parameter(float, 0, 0.9999, "proportion of the weights that become 0", 0), 0.5)},
         ("exact",),
         wraps=True,
         changes_weights=True,
-        findings=("prunes a trained model once; the paper trains again after each of several steps",),
+        findings=("prunes a trained model once, whereas the paper trains again after each of several steps",),
     ),
     DefenceSpec(
         "quantise-weights",
@@ -28,7 +28,9 @@ MODEL_CHANGE_ROWS = (
         ("exact",),
         wraps=True,
         changes_weights=True,
-        findings=("computes in floating point with the rounded weights; a kernel for integers may round differently",),
+        findings=(
+            "computes in floating point with the rounded weights, so an integer kernel may give different results",
+        ),
     ),
     DefenceSpec(
         "ensemble",

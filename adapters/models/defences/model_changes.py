@@ -1,4 +1,4 @@
-"""Defences that change the model instead of its input: pruning, quantised weights, and an ensemble."""
+"""Defences that change the model instead of its input: pruning, quantised weights, and ensembles."""
 
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
@@ -14,15 +14,16 @@ from ..classifier import Classifier
 
 
 def prune_weights(classifier: Classifier, amount: float) -> Classifier:
-    """Set the smallest weights of a copy of a classifier to 0, by torch's global L1 pruning.
+    """Return a copy of a classifier whose smallest weights are set to 0, by torch's global L1 pruning.
 
     Args:
-        classifier: unchanged.
-        amount: share of the weights, in (0, 1), smallest absolute values of all layers together.
+        classifier: the classifier, which is not changed.
+        amount: proportion of the weights to prune, in (0, 1). The smallest absolute values are selected from all layers
+            together.
 
     Raises:
-        Unsupported: if the model has no weights here.
-        ModelFailed: if it cannot be copied.
+        Unsupported: if the model has no weights in this process.
+        ModelFailed: if the model cannot be copied.
     """
     changed = _copy(classifier)
     places = list(_weights(changed))
@@ -39,18 +40,19 @@ def prune_weights(classifier: Classifier, amount: float) -> Classifier:
 
 
 def quantise_weights(classifier: Classifier, bits: int) -> Classifier:
-    """Round the weights of a copy of a classifier to `bits` bits, by torch's `fake_quantize_per_channel_affine`.
+    """Return a copy of a classifier whose weights are rounded to `bits` bits.
 
-    Each output channel has its scale, the largest absolute value over 2^(bits - 1) - 1, and the zero point 0. The model
-    computes in floating point with the rounded weights, which are constants, so gradients of images are exact.
+    The rounding is torch's `fake_quantize_per_channel_affine`, with zero point 0. The scale of each output channel is
+    its largest absolute value divided by 2^(bits - 1) - 1. The model computes in floating point with the rounded
+    weights, so gradients with respect to the images are exact.
 
     Args:
-        classifier: unchanged.
-        bits: bits of a weight, 2 to 8.
+        classifier: the classifier, which is not changed.
+        bits: bits per weight, 2 to 8.
 
     Raises:
-        Unsupported: if the model has no weights here.
-        ModelFailed: if it cannot be copied.
+        Unsupported: if the model has no weights in this process.
+        ModelFailed: if the model cannot be copied.
     """
     changed, most = _copy(classifier), 2 ** (bits - 1) - 1
     with torch.no_grad():
@@ -65,7 +67,10 @@ def quantise_weights(classifier: Classifier, bits: int) -> Classifier:
 
 
 class MeanProbabilities(nn.Module):
-    """The logarithm of the mean probability of several classifiers (Strauss et al. 2017); gradients are exact."""
+    """Ensemble that returns the logarithm of the mean probability of its members (Strauss et al. 2017).
+
+    Gradients pass through all members and are exact.
+    """
 
     def __init__(self, members: Iterable[nn.Module]):
         super().__init__()
@@ -86,14 +91,16 @@ class MeanProbabilities(nn.Module):
 
 
 def join_ensemble(classifier: Classifier, member: str) -> MeanProbabilities:
-    """Build an ensemble of a classifier and a model by name; a third one joins an ensemble with equal weight.
+    """Build an ensemble of a classifier and a named model.
+
+    If the classifier is an ensemble already, the model becomes another member with equal weight.
 
     Args:
-        classifier: unchanged.
-        member: one of `model_name_patterns()` without "+".
+        classifier: the classifier, which is not changed.
+        member: a name that matches `model_name_patterns()`, without "+".
 
     Raises:
-        DavylampError: as `load_model`, for the member.
+        DavylampError: as for `load_model`, if the member cannot be loaded.
     """
     from ..zoo.load import load_model  # which imports this package
 
@@ -111,19 +118,20 @@ def _copy(classifier: Classifier) -> Classifier:
 
 
 def _weights(classifier: Classifier) -> Iterator[tuple[nn.Module, str]]:
-    """Yield layers with the names of their weights: parameters of two or more dimensions, each once.
+    """Yield each layer together with the name of its weights, which are parameters of two or more dimensions.
 
     Raises:
-        Unsupported: if there are none, as for a remote model or an ONNX file, or if they are computed from others.
+        Unsupported: if the model has no weights in this process (a remote model, an ONNX file), or computes its weights
+            from other parameters.
     """
     seen: set[int] = set()
     for layer in classifier.modules():
         if is_parametrized(layer):
-            raise Unsupported(f"expected plain weights, {classifier.name} computes some from others (weight_norm)")
+            raise Unsupported(f"expected plain weights, but {classifier.name} computes some from others (weight_norm)")
         for name, parameter in layer.named_parameters(recurse=False):
             is_weight = name.endswith("weight") and parameter.ndim > 1 and parameter.is_floating_point()
             if is_weight and id(parameter) not in seen:
                 seen.add(id(parameter))
                 yield layer, name
     if not seen:
-        raise Unsupported(f"expected a model whose layers have weights in this process, {classifier.name} has none")
+        raise Unsupported(f"expected a model whose layers have weights in this process, but {classifier.name} has none")

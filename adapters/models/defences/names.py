@@ -12,7 +12,7 @@ _SETTING = re.compile(r"[a-z_]+=[^,:+=]+")
 
 
 class NamedDefence(NamedTuple):
-    """A defence with all parameters, and how gradients pass through it."""
+    """A defence, its parameters, and how gradients pass through it."""
 
     defence: DefenceSpec
     parameters: dict[str, Any]
@@ -25,19 +25,19 @@ def known_defences() -> list[str]:
 
 
 def is_defence(text: str) -> bool:
-    """Whether a string starts with the name of a defence, with or without parameters."""
+    """Whether a text starts with the name of a defence, which parameters may follow."""
     head, _, rest = text.partition(":")
     return head in {row.name for row in ROWS} or f"{head}:{rest.partition(':')[0]}" in DEFENCES
 
 
 def member_of(part: str) -> str:
-    """Return the model that a part of a model's name adds: "ensemble:net.py:make" is net.py:make; "" if none."""
+    """Return the model in the name of an ensemble defence: "net.py:make" for "ensemble:net.py:make". "" for others."""
     row = _row_with_model(part)
     return "" if row is None else part.partition(f"{row.name}:")[2]
 
 
 def describe_gradients(model: str) -> str:
-    """Describe non-exact gradients of a model's named defences; "" if all are exact."""
+    """Describe how gradients pass through the defences in a model's name. "" if all gradients are exact."""
     notes = {
         "straight-through": "gradients pass through {} as if it were the identity (BPDA). "
         "Surviving this attack does not show robustness.",
@@ -49,13 +49,13 @@ def describe_gradients(model: str) -> str:
 
 
 def describe_sampling(model: str, *, is_random: bool, draws: int, eot: int) -> str:
-    """Describe how a random model is judged, and warn if the attack treats it as deterministic; "" for other models.
+    """Describe how a random model is judged, and warn if the attack treats it as deterministic. "" for other models.
 
     Args:
-        model: name of the model, which contains its random defences.
-        is_random: whether it draws random numbers.
-        draws: samples on which an example is judged.
-        eot: samples that the attack averages.
+        model: name of the model, which includes its random defences.
+        is_random: whether the model draws random numbers.
+        draws: number of samples on which the judge classifies an example.
+        eot: number of samples that the attack averages.
     """
     if not is_random:
         return ""
@@ -71,10 +71,10 @@ def parse_defence(text: str) -> NamedDefence:
     """Parse the name of a defence and its parameters.
 
     Args:
-        text: NAME or LIBRARY:NAME, optionally followed by ":key=value,key=value", or by ":MODEL" for an ensemble.
+        text: NAME or LIBRARY:NAME, which ":key=value,key=value" may follow, or ":MODEL" for an ensemble.
 
     Raises:
-        UnknownName: if there is no such defence, or it has no such parameter.
+        UnknownName: if there is no such defence, or the defence has no such parameter.
         InvalidInput: if a value is invalid, or the defence does not support the gradients.
     """
     if (row := _row_with_model(text)) is not None:
@@ -109,7 +109,7 @@ def parse_defence(text: str) -> NamedDefence:
 
 
 def _row_with_model(text: str) -> DefenceSpec | None:
-    """Return the defence whose name continues with a model's, if this is one."""
+    """Return the defence if its name must be followed by that of a model. None for other names."""
     heads = (text.partition(":")[0], ":".join(text.split(":")[:2]))
     return next((row for row in ROWS if row.takes_model and {row.name, row.full_name} & {*heads}), None)
 

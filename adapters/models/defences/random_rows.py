@@ -6,7 +6,7 @@ from .spec import DefenceSpec, Gradients
 _GUO = "Guo et al. 2018, Countering Adversarial Images using Input Transformations"
 _COHEN = "Cohen et al. 2019, Certified Adversarial Robustness via Randomized Smoothing"
 _EXACT: tuple[Gradients, ...] = ("exact", "straight-through", "none")
-_SIGMA = Parameter(float, 0, 100, "standard deviation of the noise, on pixels in [0, 1]", 0)
+_SIGMA = Parameter(float, 0, 100, "standard deviation of the noise, for pixels in [0, 1]", 0)
 
 RANDOM_ROWS = (
     DefenceSpec(
@@ -16,7 +16,7 @@ RANDOM_ROWS = (
         "Xie et al. 2018, Mitigating Adversarial Effects through Randomization (AISafety's RAND)",
         ".random_transforms:TorchvisionResizePad",
         "torchvision",
-        {"smallest": (Parameter(float, 0, 1, "least size of the resized image relative to the image", 0), 0.9)},
+        {"smallest": (Parameter(float, 0, 1, "smallest size of the resized image, relative to the image", 0), 0.9)},
         _EXACT,
         random=True,
         findings=(
@@ -65,7 +65,10 @@ RANDOM_ROWS = (
         "art",
         {
             "kept": (Parameter(float, 0, 1, "probability of keeping each pixel", 0), 0.3),
-            "weight": (Parameter(float, 0, 1e6, "weight of the variation against the kept pixels"), 0.5),
+            "weight": (
+                Parameter(float, 0, 1e6, "weight of the total variation relative to the error at the kept pixels"),
+                0.5,
+            ),
             "steps": (Parameter(int, 1, 10_000, "iterations of L-BFGS-B for each channel"), 10),
         },
         random=True,

@@ -1,7 +1,7 @@
 """Random image transformations from several libraries, with new random numbers in every query.
 
-Each image of a batch gets different numbers. torch's transformations use torch's global generator, ART's use NumPy's.
-The caller seeds both (`running.seeding.seeded`).
+Each image of a batch gets different numbers. torch's transformations use torch's global generator, and ART's use
+NumPy's. The caller seeds both (`running.seeding.seeded`).
 """
 
 import numpy as np
@@ -14,7 +14,10 @@ from .transforms import ArtTransform, Transform
 
 
 class TorchvisionResizePad(Transform):
-    """Random shrinking with nearest-neighbour sampling, at a random position on black of the original size."""
+    """Random shrinking with nearest-neighbour sampling.
+
+    The result is placed at random on black, in the original size.
+    """
 
     def __init__(self, smallest: float):
         super().__init__()
@@ -35,7 +38,7 @@ class TorchvisionResizePad(Transform):
 
 
 class TorchvisionCropRescale(Transform):
-    """Random crop, resized to the image's size by torchvision's bilinear resizing."""
+    """Random crop, which torchvision's bilinear interpolation enlarges to the size of the image."""
 
     def __init__(self, scale: float):
         super().__init__()
@@ -54,7 +57,7 @@ class TorchvisionCropRescale(Transform):
 
 
 class TorchvisionNoise(Transform):
-    """torchvision's Gaussian noise, clipped to [0, 1]."""
+    """torchvision's Gaussian noise, with the result clipped to [0, 1]."""
 
     def __init__(self, sigma: float):
         super().__init__()
@@ -67,7 +70,7 @@ class TorchvisionNoise(Transform):
 
 
 class ArtNoise(ArtTransform):
-    """ART's `GaussianAugmentation` in queries: Gaussian noise, clipped to [0, 1]."""
+    """ART's `GaussianAugmentation` applied in every query: Gaussian noise, with the result clipped to [0, 1]."""
 
     def __init__(self, sigma: float):
         super().__init__()
@@ -79,7 +82,7 @@ class ArtNoise(ArtTransform):
 
 
 class ArtTotalVarMin(ArtTransform):
-    """ART's `TotalVarMin`: keeps random pixels, and fills in the others so that the total variation is smallest."""
+    """ART's `TotalVarMin`: keeps random pixels, and fills in the others to minimise the total variation."""
 
     def __init__(self, kept: float, weight: float, steps: int):
         super().__init__()
@@ -93,16 +96,16 @@ class ArtTotalVarMin(ArtTransform):
 
 
 class Smoothed(nn.Module):
-    """Randomized smoothing as a model: the logarithm of the mean probabilities under Gaussian noise.
+    """Randomised smoothing as a model: the logarithm of the mean probabilities under Gaussian noise.
 
-    The noise is not clipped, as the certificate requires. The mean of probabilities (Salman et al. 2019), used instead
-    of Cohen et al.'s count of predictions, has gradients. If the model's probabilities are near 0 or 1, its argmax
-    agrees with the certificate for many samples.
+    The noise is not clipped, as the certificate requires. Cohen et al. count predictions. This model averages
+    probabilities (Salman et al. 2019), because their mean has gradients. If the probabilities are near 0 or 1, and with
+    many samples, its prediction agrees with the certificate's.
 
     Args:
         classifier: the undefended model.
-        sigma: standard deviation of the noise, on pixels in [0, 1].
-        draws: noisy images per query.
+        sigma: standard deviation of the noise, for pixels in [0, 1].
+        draws: number of noisy images per query.
     """
 
     def __init__(self, classifier: Classifier, sigma: float, draws: int):

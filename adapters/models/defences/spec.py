@@ -1,4 +1,4 @@
-"""Definition of a defence, whose name is appended to a model's."""
+"""Definition of a defence. Its name is appended to that of a model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,28 +13,29 @@ MEMBER = "member"  # parameter of a defence with `takes_model`
 
 @dataclass(frozen=True)
 class DefenceSpec:
-    """A library's input transformation, put in front of a model, or a change of the model itself.
+    """A defence: a library's transformation of the input images, or a change of the model itself.
 
     Args:
-        name: usual name of the defence, "jpeg".
-        library: library of the implementation. The defence is called "art:jpeg", and also "jpeg" if it is the first
-            with this name.
-        title: title for readers.
+        name: usual name of the defence, such as "jpeg".
+        library: library of the implementation, such as "art". The full name is then "art:jpeg". The first defence with
+            a name is also available under this name alone.
+        title: title for display.
         source: the paper.
-        build: "module:class" in this package: a module that maps images (N, C, H, W) in [0, 1] to such images.
-        module: Python module that must be installed, "art".
+        build: "module:class" in this package. The class is a module that maps images (N, C, H, W) in [0, 1] to such
+            images.
+        module: Python module that must be installed, such as "art".
         params: canonical parameters by name, with their default values.
-        gradients: possible ways for gradients to pass through; the first is the default. "exact": the transformation's
-            derivative. "straight-through": as if it were the identity (BPDA, Athalye et al. 2018). "none": zero
-            gradients, as with a library that transforms images outside the model. Gradient attacks then fail for that
-            reason alone.
-        random: whether it draws random numbers in every query. The model is then judged on several samples, and an
-            attack needs their mean (EOT, Athalye et al. 2018).
-        wraps: whether it wraps the classifier: `build` is then called with it, and returns a module from images to
-            logits, not to images.
-        changes_weights: whether it changes the model's weights, which are then loaded as they were published, without
-            batch normalisation folded into them.
-        takes_model: whether the name continues with that of a model, "ensemble:demo:digits-cnn", instead of parameters.
+        gradients: the supported ways in which gradients pass through, with the default first. "exact": the derivative
+            of the transformation. "straight-through": as if the transformation were the identity (BPDA, Athalye et al.
+            2018). "none": zero gradients, as if a library transformed the images outside the model. Gradient attacks
+            then fail for this reason alone.
+        random: whether the defence draws random numbers in every query. The model is then judged on several samples,
+            and an attack should average several samples (EOT, Athalye et al. 2018).
+        wraps: whether `build` is called with the classifier and returns a module from images to logits.
+        changes_weights: whether the defence changes the model's weights. The model is then loaded without folding batch
+            normalisation into them.
+        takes_model: whether the name is followed by that of a model, as in "ensemble:demo:digits-cnn", instead of
+            parameters.
         findings: known issues of the library's code.
     """
 
@@ -54,5 +55,5 @@ class DefenceSpec:
 
     @property
     def full_name(self) -> str:
-        """Library and name, "art:jpeg"."""
+        """Library and name, such as "art:jpeg"."""
         return f"{self.library}:{self.name}"

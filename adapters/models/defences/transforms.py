@@ -1,4 +1,4 @@
-"""Image transformations from several libraries, as modules on tensors (N, C, H, W) in [0, 1]."""
+"""Image transformations from several libraries, as modules for images (N, C, H, W) in [0, 1]."""
 
 import io
 from typing import Any
@@ -11,7 +11,7 @@ from ..clamp import clamp_with_edge_gradient
 
 
 class Transform(nn.Module):
-    """A transformation from images (N, C, H, W) in [0, 1] to images of the same kind."""
+    """A transformation of images (N, C, H, W) in [0, 1] to images of the same shape and range."""
 
     def forward(self, images: Tensor) -> Tensor:
         """Transform the images."""
@@ -22,7 +22,7 @@ class Transform(nn.Module):
 
 
 class ArtTransform(Transform):
-    """A preprocessor of ART, called with float32 arrays, channels first."""
+    """A preprocessor of ART, which is called with float32 arrays in channels-first order."""
 
     preprocessor: Any
 
@@ -33,7 +33,7 @@ class ArtTransform(Transform):
 
 
 class ArtJpeg(ArtTransform):
-    """ART's `JpegCompression`: Pillow's JPEG of each image."""
+    """ART's `JpegCompression`, which compresses each image with Pillow's JPEG."""
 
     def __init__(self, quality: int):
         super().__init__()
@@ -43,7 +43,7 @@ class ArtJpeg(ArtTransform):
 
 
 class ArtBitDepth(ArtTransform):
-    """ART's `FeatureSqueezing`: fewer bits per channel."""
+    """ART's `FeatureSqueezing`, which reduces the number of bits per channel."""
 
     def __init__(self, bits: int):
         super().__init__()
@@ -53,7 +53,7 @@ class ArtBitDepth(ArtTransform):
 
 
 class ArtMedian(ArtTransform):
-    """ART's `SpatialSmoothing`: SciPy's median filter."""
+    """ART's `SpatialSmoothing`, which applies SciPy's median filter."""
 
     def __init__(self, window: int):
         super().__init__()
@@ -111,7 +111,7 @@ class TorchvisionBlur(Transform):
 
 
 class TorchvisionRescale(Transform):
-    """Shrinking and enlarging to the original size, by torchvision's antialiased bilinear resizing."""
+    """Shrinks images and enlarges them again, with torchvision's antialiased bilinear interpolation."""
 
     def __init__(self, scale: float):
         super().__init__()
@@ -126,7 +126,7 @@ class TorchvisionRescale(Transform):
 
 
 class _OfPillow(Transform):
-    """Lossy compression of an image by Pillow, after rounding to 8 bits."""
+    """Lossy compression of images by Pillow, after rounding them to 8 bits."""
 
     kind: str
 

@@ -1,1 +1,1 @@
-"""Detectors of adversarial images for a model, by name: from libraries, or implemented from the paper."""
+"""Named detectors of adversarial images, from libraries or implemented from a paper."""

@@ -1,4 +1,4 @@
-"""ART's detectors of evasion attacks, each bound to a davylamp classifier."""
+"""ART's detectors of adversarial images, each bound to a davylamp classifier."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,12 +13,11 @@ from .scorer import ExamplePairs, Scorer
 
 
 class _BinaryNetwork(Scorer):
-    """A network with two outputs, clean and adversarial, trained by ART. The score is adversarial minus clean."""
+    """A network with two outputs, clean and adversarial, trained by ART. The score is the second minus the first."""
 
     network: nn.Module
 
     def fit(self, clean: Tensor, labels: Tensor, pairs: ExamplePairs | None) -> None:
-        """Train the network on clean and adversarial images with ART's loop."""
         del labels
         if pairs is None:
             raise ValueError("expected adversarial images, got none")
@@ -29,7 +28,6 @@ class _BinaryNetwork(Scorer):
         self.network.eval().requires_grad_(False)
 
     def detector(self) -> Any:
-        """Return ART's detector around the network."""
         raise NotImplementedError
 
     def score(self, images: Tensor) -> Tensor:
@@ -39,16 +37,13 @@ class _BinaryNetwork(Scorer):
         return outputs[:, 1] - outputs[:, 0]
 
     def score_with_gradients(self, images: Tensor) -> Tensor:
-        """Compute the adversarial output minus the clean output, with gradients."""
         outputs = self.network(self._see(images))
         return outputs[:, 1] - outputs[:, 0]
 
     def state(self) -> dict[str, Tensor]:
-        """Return the network's weights."""
         return dict(self.network.state_dict())
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restore the network."""
         self.network = self._make(self._shape_of(state)).to(self.classifier.device)
         self.network.load_state_dict(dict(state))
         self.network.eval().requires_grad_(False)
@@ -79,10 +74,10 @@ class _BinaryNetwork(Scorer):
 
 
 class BinaryInput(_BinaryNetwork):
-    """ART's `BinaryInputDetector`: a small convolutional network on the image."""
+    """ART's `BinaryInputDetector`, a small convolutional network on the image."""
 
     def detector(self) -> Any:
-        """Return ART's detector around the network."""
+        """Return ART's detector for the network."""
         from art.defences.detector.evasion import BinaryInputDetector
 
         return BinaryInputDetector(self._as_art(self.network, (self.network[0].in_channels, 1, 1)))  # type: ignore[index]
@@ -111,14 +106,14 @@ class BinaryInput(_BinaryNetwork):
 
 
 class BinaryActivation(_BinaryNetwork):
-    """ART's `BinaryActivationDetector`: a network with one hidden layer on the activations of a layer.
+    """ART's `BinaryActivationDetector`, a network with one hidden layer on the activations of a layer.
 
     davylamp reads the activations itself, because ART can only name the layers of an `nn.Sequential`. ART's detector
-    receives them as the outputs of the first layer of such a model.
+    gets them as the outputs of the first layer of a substitute model.
     """
 
     def detector(self) -> Any:
-        """Return ART's detector around the network and the activations."""
+        """Return ART's detector for the network and the activations."""
         from art.defences.detector.evasion import BinaryActivationDetector
 
         features = self.network[0].in_features  # type: ignore[index]
@@ -139,7 +134,7 @@ class BinaryActivation(_BinaryNetwork):
 
 
 class SubsetScanning(Scorer):
-    """ART's `SubsetScanningDetector`: how much a subset of the activations differs from those of clean images."""
+    """ART's `SubsetScanningDetector`, which scores how much a subset of the activations differs from clean images."""
 
     background: Tensor
 

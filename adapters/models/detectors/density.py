@@ -1,4 +1,4 @@
-"""Kernel density as a detector: the density of clean images of the predicted class, in the last hidden layer."""
+"""Kernel density detector: the density of the predicted class's clean images in the last hidden layer."""
 
 import math
 from collections.abc import Mapping
@@ -14,9 +14,9 @@ _GRID = 24  # number of bandwidths tried, from 0.1 to 10 times the median neares
 
 
 class KernelDensity(Scorer):
-    """Minus the logarithm of a Gaussian kernel density (Feinman et al. 2017, section 4.1).
+    """Detector whose score is minus the logarithm of a Gaussian kernel density (Feinman et al. 2017, section 4.1).
 
-    The density is that of the activations of clean training images of the predicted class.
+    The density is estimated from the activations of clean training images of the predicted class.
     """
 
     def fit(self, clean: Tensor, labels: Tensor, pairs: ExamplePairs | None) -> None:
@@ -39,7 +39,10 @@ class KernelDensity(Scorer):
         return torch.cat([self.score_with_gradients(part).cpu() for part in images.split(64)])
 
     def score_with_gradients(self, images: Tensor) -> Tensor:
-        """Compute scores with gradients, except through the predicted class. NaN if a logit is not finite."""
+        """Compute scores with gradients, except through the choice of the predicted class.
+
+        NaN if a logit is not finite.
+        """
         seen = activations_of(self.classifier, images, self.parameters["layer"]).double()
         logits = self.classifier(images).detach()
         predicted = logits.argmax(1)
@@ -51,16 +54,16 @@ class KernelDensity(Scorer):
         return scores.where(logits.isfinite().all(1), math.nan)
 
     def state(self) -> dict[str, Tensor]:
-        """Return activations, their classes, and the bandwidth."""
+        """Return the activations, their classes, and the bandwidth."""
         return {"points": self._points, "classes": self._classes, "bandwidth": self._bandwidth}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restore the state onto the model's device, because an attack needs scores at every step."""
+        """Restore the activations, classes and bandwidth on the model's device."""
         there = (state[word].to(self.classifier.device) for word in ("points", "classes", "bandwidth"))
         self._points, self._classes, self._bandwidth = there
 
     def _likeliest_bandwidth(self) -> float:
-        """Return the bandwidth with the highest leave-one-out likelihood of the activations, per class."""
+        """Return the bandwidth that maximises the leave-one-out likelihood of the activations within their classes."""
         squares = _squares(self._points, self._points)
         squares = squares.masked_fill(self._classes[:, None] != self._classes[None], math.inf)
         squares.fill_diagonal_(math.inf)
@@ -72,11 +75,10 @@ class KernelDensity(Scorer):
 
 
 def _squares(first: Tensor, second: Tensor) -> Tensor:
-    """Compute squared distances, shape (N, M)."""
     return torch.cdist(first, second, compute_mode="donot_use_mm_for_euclid_dist").square()
 
 
 def _log_density(squares: Tensor, bandwidth: Tensor, counts: Tensor, features: int) -> Tensor:
-    """Compute the log mean of normal densities at squared distances, (N, M); inf for points that do not count."""
+    """Compute the log mean of normal densities from squared distances (N, M), which are inf for points to ignore."""
     scale = features * (bandwidth.log() + 0.5 * math.log(2 * math.pi))
     return (-squares / (2 * bandwidth.square())).logsumexp(1) - counts.log() - scale

@@ -1,4 +1,4 @@
-"""Trained detectors as files: fitted state, digest of the model, and scores of clean images."""
+"""Files of trained detectors, with the fitted state, the model's digest, and the scores of clean images."""
 
 import json
 import math
@@ -23,15 +23,15 @@ _FORMAT = "davylamp detector 1"
 
 @dataclass(frozen=True)
 class TrainedDetector:
-    """Contents of a detector file.
+    """A trained detector, as stored in a detector file.
 
     Args:
         row: the detector in the catalogue.
-        parameters: all its parameters.
-        state: fitted state, by name.
-        calibration: scores of clean images that are used neither for fitting nor for testing the detector, (n,),
+        parameters: all parameters of the detector.
+        state: fitted tensors by name.
+        calibration: scores of clean images that were used neither for fitting nor for testing the detector, (n,),
             float64.
-        model: name of its model.
+        model: name of the model for which the detector was trained.
         model_digest: digest of that model.
         seen: digests of the images used for fitting and calibration.
         card: description of the training.
@@ -49,8 +49,8 @@ class TrainedDetector:
     def threshold(self, rate: float) -> float:
         """Return the score above which an image is flagged, for a false-positive rate of at most `rate`.
 
-        It is the score of a calibration image; at most a proportion `rate` of these scores is higher. The true rate may
-        differ.
+        The threshold is the score of a calibration image. At most a proportion `rate` of the calibration scores is
+        higher. The true false-positive rate may differ.
 
         Args:
             rate: false-positive rate, in [0, 1).
@@ -61,7 +61,7 @@ class TrainedDetector:
         return threshold_at(self.calibration, rate)
 
     def bind(self, classifier: Classifier, model_digest: str) -> Scorer:
-        """Bind the detector to its model.
+        """Build the scorer of this detector for its model.
 
         Raises:
             InvalidInput: if the detector was trained for a different model.
@@ -78,7 +78,7 @@ class TrainedDetector:
 
 
 def threshold_at(calibration: Tensor, rate: float) -> float:
-    """Return the score that is exceeded by at most a proportion `rate` of the calibration scores."""
+    """Return the score that at most a proportion `rate` of the calibration scores exceeds."""
     if not 0 <= rate < 1:
         raise InvalidInput(f"expected a false-positive rate in [0, 1), got {rate}")
     ordered = calibration.sort(descending=True).values
@@ -86,7 +86,7 @@ def threshold_at(calibration: Tensor, rate: float) -> float:
 
 
 def make_scorer(row: DetectorSpec, classifier: Classifier, parameters: Mapping[str, Any]) -> Scorer:
-    """Build an unfitted detector; MissingLibrary if its library is not installed."""
+    """Build an unfitted detector. Raises MissingLibrary if its library is not installed."""
     if find_spec(row.module) is None:
         raise MissingLibrary(row.module, row.extra, f"for {row.full_name}")
     module, _, made = row.build.partition(":")
@@ -94,7 +94,7 @@ def make_scorer(row: DetectorSpec, classifier: Classifier, parameters: Mapping[s
 
 
 def read_detector_name(name: str, given: Mapping[str, Any]) -> tuple[DetectorSpec, dict[str, Any]]:
-    """Find a detector by name, and complete its parameters.
+    """Find a detector by name, and complete its parameters with their defaults.
 
     Raises:
         UnknownName: if there is no such detector or parameter.
@@ -112,7 +112,10 @@ def read_detector_name(name: str, given: Mapping[str, Any]) -> tuple[DetectorSpe
 
 
 def _only(known: Mapping[str, Any], word: str) -> Mapping[str, Any]:
-    """Return the detector's parameters. Raises UnknownName for other names, including parameters of attacks."""
+    """Return the detector's parameters.
+
+    Raises UnknownName for other names, which may be those of an attack's parameters.
+    """
     from ....errors import UnknownName
 
     if word not in known:
@@ -129,11 +132,11 @@ def pack_detector(trained: TrainedDetector) -> dict[str, Any]:
 
 
 def read_detector(path: Path) -> TrainedDetector:
-    """Read a detector from its file, without running code from it.
+    """Read a detector from its file. No code in the file is run.
 
     Raises:
         Unavailable: if there is no such file, or it cannot be read.
-        InvalidInput: if it is not a detector.
+        InvalidInput: if the file is not a detector.
     """
     if not path.is_file():
         raise Unavailable(f"no such file: {path}; train a detector with davylamp fit")

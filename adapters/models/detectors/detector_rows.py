@@ -1,4 +1,4 @@
-"""The named detectors, and the reasons for omitting others."""
+"""The named detectors, and the reasons why others are omitted."""
 
 from collections.abc import Mapping
 
@@ -6,11 +6,11 @@ from ....errors import UnknownName
 from ...attack import Parameter
 from .scorer import DetectorSpec
 
-_EPOCHS = (Parameter(int, 1, 10**6, "training epochs of the network"), 20)
+_EPOCHS = (Parameter(int, 1, 10**6, "number of training epochs of the network"), 20)
 _RATE = (Parameter(float, 1e-12, 1e3, "learning rate of its optimiser (Adam)"), 1e-3)
 _BATCH = (Parameter(int, 1, 10**6, "batch size of its optimiser"), 64)
 _LAYER = (
-    Parameter(str, 0, 0, "module of the model whose output is read; empty for the input of its last linear layer"),
+    Parameter(str, 0, 0, "layer of the model whose output is read; empty for the input of its last linear layer"),
     "",
 )
 _NETWORK = {"epochs": _EPOCHS, "learning_rate": _RATE, "batch_size": _BATCH}
@@ -62,7 +62,7 @@ ROWS = (
         "art",
         {
             "bits": (Parameter(int, 1, 8, "bits per channel of the first squeezer"), 4),
-            "window": (Parameter(int, 3, 31, "side of the median filter's window (odd), of the second squeezer"), 3),
+            "window": (Parameter(int, 3, 31, "side of the window of the second squeezer, a median filter (odd)"), 3),
         },
     ),
     DetectorSpec(
@@ -94,8 +94,8 @@ ROWS = (
         "sklearn",
         "detectors",
         {
-            "neighbours": (Parameter(int, 2, 10**6, "nearest clean images used to estimate a dimension"), 20),
-            "reference": (Parameter(int, 3, 10**6, "clean images used as reference for distances"), 100),
+            "neighbours": (Parameter(int, 2, 10**6, "number of nearest clean images used to estimate a dimension"), 20),
+            "reference": (Parameter(int, 3, 10**6, "number of clean images used as reference for distances"), 100),
         },
         learns_examples=True,
         reads_layers=True,
@@ -110,7 +110,7 @@ LEFT_OUT: Mapping[str, str] = {
 
 
 def find_detector(name: str) -> DetectorSpec:
-    """Find a detector by name, with or without the library. Raises UnknownName."""
+    """Find a detector by name, with or without its library. Raises UnknownName."""
     row = DETECTORS.get(name) or next((row for row in ROWS if row.name == name), None)
     if row is None:
         raise UnknownName("detector", name, [*(row.name for row in ROWS), *DETECTORS])

@@ -1,4 +1,4 @@
-"""Local intrinsic dimensionality as a detector, estimated per layer from an image's nearest neighbours."""
+"""Local intrinsic dimensionality detector, which estimates a dimension per layer from an image's nearest neighbours."""
 
 from collections.abc import Mapping
 
@@ -14,15 +14,16 @@ _CHUNK = 64  # images per forward pass, in addition to the reference images
 
 
 class LocalDimensionality(Scorer):
-    """The log-odds of a logistic regression on the local dimension in every layer with weights (Ma et al. 2018).
+    """Detector whose score is the log-odds of a logistic regression on local dimensions (Ma et al. 2018).
 
-    A dimension is estimated from the distances to the nearest images of a fixed clean set (in the paper: of the same
-    batch). One class of the regression consists of clean images, and of the same images with noise of the attack's mean
-    l2 norm; the other of adversarial images.
+    The regression uses one dimension per layer with weights. The dimension is estimated from the distances to the
+    nearest images of a fixed set of clean images, whereas the paper uses the images of the same batch. The negative
+    class consists of clean images, and of these images with noise of the same mean l2 norm as the attack's
+    perturbations. The positive class consists of adversarial images.
     """
 
     def fit(self, clean: Tensor, labels: Tensor, pairs: ExamplePairs | None) -> None:
-        """Store reference images, and fit the regression on the other clean images and the adversarial ones."""
+        """Store reference images, and fit the regression on the remaining clean images and the adversarial ones."""
         from sklearn.linear_model import LogisticRegression
         from sklearn.preprocessing import StandardScaler
 
@@ -77,10 +78,10 @@ class LocalDimensionality(Scorer):
 
 
 def dimension(points: Tensor, others: Tensor, neighbours: int) -> Tensor:
-    """Maximum likelihood estimate of the local intrinsic dimensionality (Amsaleg et al. 2015).
+    """Compute the maximum likelihood estimate of the local intrinsic dimensionality (Amsaleg et al. 2015).
 
-    It is minus one over the mean logarithm of the distances to the nearest neighbours, relative to the farthest of
-    these. A neighbour at distance 0, which is the point itself, is ignored.
+    The distances to the nearest neighbours are divided by the largest of them. The estimate is minus one over the mean
+    of their logarithms. A neighbour at distance 0 is the point itself and is ignored.
 
     Args:
         points: shape (N, features).
@@ -88,7 +89,7 @@ def dimension(points: Tensor, others: Tensor, neighbours: int) -> Tensor:
         neighbours: number of neighbours.
 
     Returns:
-        Shape (N,), float64.
+        The estimates, shape (N,), float64.
     """
     distances = torch.cdist(points.double(), others.double(), compute_mode="donot_use_mm_for_euclid_dist")
     distances = distances.masked_fill(distances == 0, torch.inf)

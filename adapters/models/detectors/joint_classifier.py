@@ -1,4 +1,4 @@
-"""A model and its detector as one classifier, for attackers that know both."""
+"""A model and its detector combined into one classifier, for attacks that know both."""
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ _RATE = 0.05
 
 
 def is_detector_part(text: str) -> bool:
-    """Whether a part of a model name is a detector: "detector:FILE", optionally with ",fpr=0.01"."""
+    """Whether a part of a model name is a detector: "detector:FILE", which ",fpr=0.01" may follow."""
     return text.startswith(PREFIX)
 
 
@@ -25,14 +25,14 @@ def add_detector(classifier: Classifier, text: str, source: str, name: str) -> C
 
     Args:
         classifier: the detector's model.
-        text: "detector:FILE", or "detector:FILE,fpr=0.01" with the false-positive rate of its threshold (default 0.05).
+        text: "detector:FILE" or "detector:FILE,fpr=0.01", with the false-positive rate of the threshold (default 0.05).
         source: name by which the classifier was loaded.
         name: name of the result.
 
     Raises:
         Unsupported: if the detector has no gradients.
-        InvalidInput: if it was trained for a different model.
-        DavylampError: as in `read_detector`.
+        InvalidInput: if the detector was trained for a different model.
+        DavylampError: as for `read_detector`.
     """
     file, _, rate = text.removeprefix(PREFIX).partition(",fpr=")
     trained = read_detector(expand_path(file))
@@ -53,11 +53,11 @@ def add_detector(classifier: Classifier, text: str, source: str, name: str) -> C
 
 
 class _Joint(nn.Module):
-    """The model's logits and one more: the largest logit plus the amount by which the score exceeds the threshold.
+    """The model's logits with an additional one for "detected".
 
-    The last class is thus predicted exactly if the detector flags the image, whatever the logits are. Carlini and
-    Wagner (2017, Adversarial Examples Are Not Easily Detected) multiply instead, which requires a positive largest
-    logit.
+    The additional logit is the largest logit plus the amount by which the detector's score exceeds the threshold. It is
+    thus the largest exactly if the detector flags the image. Carlini and Wagner (2017, Adversarial Examples Are Not
+    Easily Detected) multiply instead of adding, which requires that the largest logit is positive.
     """
 
     def __init__(self, classifier: Classifier, scorer: Scorer, line: float):

@@ -20,7 +20,7 @@ def activations_of(classifier: Classifier, images: Tensor, layer: str = "") -> T
     Args:
         classifier: the model.
         images: shape (N, C, H, W), for one forward pass.
-        layer: name of the layer in the model. If empty, the input of the last linear layer.
+        layer: name of the layer in the model. If empty, the input of the last linear layer is returned.
 
     Raises:
         UnknownName: if there is no such layer.
@@ -53,9 +53,9 @@ def collect_activations(classifier: Classifier, images: Tensor, layer: str = "")
 
 
 def find_layer(model: nn.Module, layer: str) -> tuple[nn.Module, bool]:
-    """Find a module by name, and whether its input is wanted instead of its output.
+    """Find a module by name. Returns the module, and whether its input is used instead of its output.
 
-    An empty name means the input of the last linear layer or, in a model without one, the output of the model.
+    An empty name stands for the input of the last linear layer or, in a model without one, for the output of the model.
     """
     if layer:
         modules = dict(model.named_modules())
@@ -70,8 +70,8 @@ def layers_of(classifier: Classifier) -> list[nn.Module]:
     """Return the layers of a model that have weights.
 
     Raises:
-        Unsupported: if no layer is in this process, because the model is a server, an ONNX file, or in a separate
-            process.
+        Unsupported: if the model's layers are not in this process, because it is on a server, in an ONNX file, or in a
+            separate process.
     """
     layers: list[nn.Module] = [part for part in classifier.model.modules() if isinstance(part, _WITH_WEIGHTS)]
     if not layers:
@@ -83,7 +83,10 @@ def layers_of(classifier: Classifier) -> list[nn.Module]:
 
 
 def check_layers_here(classifier: Classifier, reader: str) -> None:
-    """Raise Unsupported if `reader` needs a model's layers, and these are in a different process."""
+    """Raise Unsupported if a model's layers are in a different process.
+
+    `reader` is what needs them, for the message.
+    """
     if runs_in_process(classifier):
         raise Unsupported(
             f"{reader} needs the layers of {classifier.name}, which runs in a separate process; add --isolate no"
@@ -92,7 +95,7 @@ def check_layers_here(classifier: Classifier, reader: str) -> None:
 
 @contextmanager
 def watching_layers(classifier: Classifier, note: Callable[[Tensor], object]) -> Iterator[None]:
-    """Call `note` with the flattened output of every layer with weights, in the order in which they run.
+    """Call `note` with the flattened output of every layer with weights, in the order in which the layers run.
 
     Raises:
         Unsupported: if the layers are not in this process.

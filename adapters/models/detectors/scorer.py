@@ -1,4 +1,4 @@
-"""Definition of a detector in the catalogue, and its scores of images."""
+"""Definition of a detector, and the interface that scores images."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -13,20 +13,20 @@ from ..classifier import Classifier
 
 @dataclass(frozen=True)
 class DetectorSpec:
-    """A detector of adversarial images for a model.
+    """A detector of adversarial images, as listed in the catalogue.
 
     Args:
-        name: usual name of the detector, "kernel-density".
-        library: library of the implementation. The detector is called "art:binary-input".
-        title: title for readers.
+        name: usual name of the detector, such as "kernel-density".
+        library: library of the implementation, such as "art" in "art:binary-input".
+        title: title for display.
         source: the paper.
-        build: "module:class" in this package: a `Scorer`.
+        build: "module:class" in this package. The class is a `Scorer`.
         module: Python module that must be installed.
-        extra: extra of davylamp that installs it.
+        extra: extra of davylamp that installs the module.
         params: parameters by name, with their default values.
-        learns_examples: whether it is fitted on adversarial images as well as clean ones.
-        differentiable: whether its score has gradients with respect to the image, so that an attack can evade it.
-        reads_layers: whether it reads the model's layers, which is not possible for an isolated model.
+        learns_examples: whether the detector is fitted on adversarial images as well as clean ones.
+        differentiable: whether the score has gradients with respect to the image, so that an attack can evade it.
+        reads_layers: whether the detector reads the model's layers, which is impossible for an isolated model.
         findings: known issues.
     """
 
@@ -45,7 +45,7 @@ class DetectorSpec:
 
     @property
     def full_name(self) -> str:
-        """Library and name, "art:binary-input"."""
+        """Library and name, such as "art:binary-input"."""
         return f"{self.library}:{self.name}"
 
 
@@ -57,7 +57,7 @@ class ExamplePairs(NamedTuple):
 
 
 class Scorer(ABC):
-    """A detector bound to a model. It is fitted once, and scores images; higher means more adversarial.
+    """A detector bound to a model. It is fitted once and then scores images. A higher score means more adversarial.
 
     Args:
         classifier: the model, frozen.
@@ -69,12 +69,12 @@ class Scorer(ABC):
 
     @abstractmethod
     def fit(self, clean: Tensor, labels: Tensor, pairs: ExamplePairs | None) -> None:
-        """Fit the detector. Random numbers come from the global generators, which the caller seeds.
+        """Fit the detector. It draws random numbers from the global generators, which the caller seeds.
 
         Args:
             clean: images in [0, 1], shape (N, C, H, W).
-            labels: their labels, int64, shape (N,).
-            pairs: adversarial images, if the detector is fitted on them.
+            labels: labels of the clean images, int64, shape (N,).
+            pairs: adversarial images with their originals, if the detector is fitted on them.
         """
 
     @abstractmethod
@@ -87,7 +87,7 @@ class Scorer(ABC):
 
     @abstractmethod
     def state(self) -> dict[str, Tensor]:
-        """Return the fitted state."""
+        """Return the fitted state as tensors by name."""
 
     @abstractmethod
     def load_state(self, state: Mapping[str, Tensor]) -> None:

@@ -1,4 +1,4 @@
-"""Feature squeezing as a detector: the change of the outputs when the image gets fewer bits or is smoothed."""
+"""Feature squeezing detector: how much the outputs change when the image is smoothed or gets fewer bits."""
 
 from collections.abc import Mapping
 
@@ -10,14 +10,15 @@ from .scorer import ExamplePairs, Scorer
 
 
 class Squeezing(Scorer):
-    """The largest l1 distance between the probabilities for an image and for a squeezed one (Xu et al. 2018, eq. 5).
+    """Detector that compares the probabilities for an image with those for squeezed versions (Xu et al. 2018, eq. 5).
 
-    The squeezers are ART's bit depth and median filter, as in the defences with these names. The paper's third
-    squeezer, non-local means, is not included. Scores are in [0, 2]. Only the threshold is calibrated.
+    The score is the largest l1 distance, in [0, 2]. The squeezers are ART's bit depth reduction and median filter, as
+    in the defences with these names. The paper's third squeezer, non-local means, is not included. There is nothing to
+    fit except the threshold.
     """
 
     def fit(self, clean: Tensor, labels: Tensor, pairs: ExamplePairs | None) -> None:
-        """Do nothing: the detector has no parameters to fit."""
+        """Do nothing, because the detector has no parameters to fit."""
 
     @torch.no_grad()
     def score(self, images: Tensor) -> Tensor:

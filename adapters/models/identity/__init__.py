@@ -1,1 +1,1 @@
-"""Model identity: a digest of weights, code and settings."""
+"""Model identity: a digest of a model's weights, code and settings."""

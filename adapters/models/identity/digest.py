@@ -1,4 +1,4 @@
-"""Digests of models and images, the same on every machine."""
+"""Digests of models and images, which are the same on every machine."""
 
 import hashlib
 import types
@@ -23,7 +23,7 @@ class ModelIdentity(NamedTuple):
     Args:
         digest: 20 hexadecimal digits of a hash of everything that could be read.
         reasons: reasons why the digest may be incomplete, such as a connection to a server or state in a C library.
-            Empty if it is complete.
+            Empty if the digest is complete.
     """
 
     digest: str
@@ -31,21 +31,24 @@ class ModelIdentity(NamedTuple):
 
 
 def identify_model(classifier: Classifier, source: str = "") -> ModelIdentity:
-    """Compute the identity of a model. Call it right after loading, because a forward pass may change counters in it.
+    """Compute the identity of a model. Call this right after loading, because a forward pass may change counters.
 
-    The hash covers the structure; parameters, buffers (including unsaved ones) and other tensors; every plain attribute
-    of every layer and of the objects in them; training flags, hooks and replaced methods; the code of the classes and
-    functions used: their files, the local files that these import, and the globals that they use; and the
-    preprocessing. It does not cover the device, comments, the name, the location of the files, or torch, whose version
-    is part of an attack run.
+    The hash covers:
 
-    For a model with folded layers (`fold_batch_norms`), it is the hash before folding; for one in a separate process,
-    it is computed there. The declared output format and version (`version=`, "MODEL+version:2") are included. A
-    detected format is not.
+    - the structure, parameters, buffers (including unsaved ones) and other tensors;
+    - every plain attribute of every layer, and of the objects in the attributes;
+    - training flags, hooks and replaced methods;
+    - the code of the classes and functions used: their files, the local files that these import, and the globals that
+      they use;
+    - the preprocessing, the declared output format and the declared version (`version=`, "MODEL+version:2").
+
+    It does not cover the device, comments, the model's name, the location of files, a detected output format, or torch,
+    whose version is stored with each attack run. The identity of a model with folded layers (`fold_batch_norms`) is
+    that before folding. The identity of an isolated model is computed in its own process.
 
     Args:
         classifier: a model, preferably just loaded.
-        source: name by which it was loaded. For "path/to/file.py:factory", the whole file counts.
+        source: name by which the model was loaded. For "path/to/file.py:factory", the whole file is covered.
     """
     identity = _read_identity(classifier, source) if classifier.stated_identity is None else classifier.stated_identity
     return ModelIdentity(_with(identity[0], "version", classifier.model_version), tuple(identity[1]))
@@ -75,21 +78,21 @@ def _read_identity(classifier: Classifier, source: str) -> ModelIdentity:
 
 
 def _with(digest: str, word: str, said: str) -> str:
-    """Add a declared property to a digest. Returns the digest itself if nothing was declared."""
+    """Add a declared property to a digest. If nothing was declared, the digest stays the same."""
     return hashlib.sha256(f"{digest} {word} {said}".encode()).hexdigest()[:20] if said else digest
 
 
 def digest_model(classifier: Classifier, source: str = "") -> str:
-    """Return the digest of `identify_model`."""
+    """Compute the identity of a model and return its digest, see `identify_model`."""
     return identify_model(classifier, source).digest
 
 
 def identify_code(thing: Any, file: Path | None = None) -> ModelIdentity:
-    """Hash a function, class or object as a model: its code, the code that it uses, and its state.
+    """Compute the identity of a function, class or object from its code, the code that it uses, and its state.
 
     Args:
-        thing: a user's attack or metric. A model or estimator to which it is bound is not included.
-        file: its file. The whole file counts, with the local files that it imports.
+        thing: a user's attack or metric. A model or estimator that it refers to is not covered.
+        file: the file of `thing`. The whole file is covered, with the local files that it imports.
     """
     reasons: list[str] = []
     sources = SourceFiles()
@@ -110,7 +113,7 @@ def identify_code(thing: Any, file: Path | None = None) -> ModelIdentity:
 
 
 def digest_data(inputs: Tensor, labels: Tensor) -> str:
-    """Hash pixels and labels."""
+    """Return a hash of pixels and labels."""
     digest = hashlib.sha256(str(tuple(inputs.shape)).encode())
     for tensor in (inputs, labels):
         feed(digest, tensor)
@@ -118,7 +121,7 @@ def digest_data(inputs: Tensor, labels: Tensor) -> str:
 
 
 def _add_changes(encoder: Encoder, classifier: Classifier) -> None:
-    """Add the code of a user's subclass of the classifier, and of replaced methods."""
+    """Add the code of a user's subclass of `Classifier`, and of replaced methods."""
     attributes = vars(classifier)
     if type(classifier) is not Classifier:
         encoder.put("classifier")

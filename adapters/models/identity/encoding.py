@@ -1,7 +1,8 @@
-"""Feeds any value of a model into a hash: equal on every machine, and different if the model could be different.
+"""Adds any value in a model to a hash, so that equal values have the same hash on every machine.
 
-Values that pickle cannot store either (an open file or socket, a connection to a different machine, state in a C
-library) are not determined by their visible attributes. They are recorded as reasons why the identity is unknown.
+The visible attributes of some objects do not determine their content: those that pickle cannot store either, such as
+an open file or socket, a connection to a server, or state in a C library. They are recorded as reasons why the
+identity is unknown.
 """
 
 import enum
@@ -103,12 +104,12 @@ _SKIPPED = ("_abc_impl",)  # cache of an abstract class
 
 
 class Encoder:
-    """Feeds values into a hash, and records what could not be identified.
+    """Adds values to a hash, and records which could not be identified.
 
     Args:
         sources: collects the files of the code.
-        reasons: collects reasons why the identity is unknown.
-        root: a folder whose location is irrelevant. Paths inside the folder are hashed relative to it.
+        reasons: collects the reasons why the identity is unknown.
+        root: folder whose location is irrelevant. Paths inside it are hashed relative to it.
     """
 
     def __init__(self, sources: SourceFiles, reasons: list[str], root: str = ""):
@@ -120,7 +121,7 @@ class Encoder:
         self._kept: list[Any] = []  # keeps objects alive, so that their ids are not reused
 
     def add(self, value: Any, where: str) -> None:
-        """Feed a value. `where` is its name in reasons, for example "model.session"."""
+        """Add a value to the hash. `where` is the value's name in reasons, such as "model.session"."""
         if self._add_plain(value):
             return
         if not isinstance(value, tuple):  # whether equal tuples are one object depends on the version of Python
@@ -132,7 +133,7 @@ class Encoder:
         self._add_structure(value, where)
 
     def _add_plain(self, value: Any) -> bool:
-        """Feed a value if it contains no others, and return whether this was the case."""
+        """Add a value to the hash if it contains no other values, and return whether this was the case."""
         kind = type(value)
         if value is None or kind in (bool, int, bytes, complex, range, types.EllipsisType):
             self.put(kind.__name__, value)
@@ -228,7 +229,7 @@ class Encoder:
             self.unknown(where, stated[1])
 
     def _add_layer(self, value: nn.Module, where: str) -> None:
-        """Feed a layer: its class, mode, tensors, layers, hooks, and every plain attribute."""
+        """Add a layer to the hash: its class, mode, tensors, layers, hooks, and every plain attribute."""
         kind = type(value)
         self.put("module", f"{qualified_name(kind)} {value.training}")
         stated = getattr(value, "stated_identity", None)
@@ -262,7 +263,7 @@ class Encoder:
                 self.add(hook, f"a hook of {where}")
 
     def _add_script(self, value: Any, where: str) -> None:
-        """Feed compiled TorchScript: its graph, which does not include large constants."""
+        """Add compiled TorchScript to the hash, as its graph, which does not include large constants."""
         try:
             graph = _GRAPH_NOISE.sub("", str(value.inlined_graph))
         except (RuntimeError, AttributeError):
@@ -272,7 +273,7 @@ class Encoder:
             self.unknown(where, "is TorchScript with constants that cannot be read")
 
     def _add_object(self, value: Any, where: str) -> None:
-        """Feed any other object: its class and its attributes, or the data that pickle would store."""
+        """Add any other object to the hash: its class and its attributes, or the data that pickle would store."""
         kind = type(value)
         self.put("object", qualified_name(kind))
         self.add_class(kind)
@@ -296,7 +297,7 @@ class Encoder:
             self.add(parts, where)
 
     def put(self, tag: str, value: object = "") -> None:
-        """Feed a word: its kind, its length and its text."""
+        """Add a text to the hash, with its kind and its length."""
         data = value if isinstance(value, bytes) else str(value).encode("utf-8", "backslashreplace")
         self.hash.update(f"{tag}:{len(data)}:".encode())
         self.hash.update(data)
@@ -308,7 +309,7 @@ class Encoder:
             self.reasons.append(line)
 
     def add_class(self, kind: type) -> None:
-        """Feed the code of a class and of its bases, and the attributes of local ones."""
+        """Add the code of a class and of its bases to the hash, and the attributes of classes in local files."""
         for each in kind.__mro__:
             if each in self._classes or each.__module__ == "builtins":
                 continue
@@ -323,7 +324,7 @@ class Encoder:
                     self.add(member, f"{each.__qualname__}.{name}")
 
     def add_function(self, value: types.FunctionType) -> None:
-        """Feed a function: its file, its defaults, its closure, and the values of its globals."""
+        """Add a function to the hash: its file, its defaults, its closure, and the values of its globals."""
         origin, name = self.sources.add_module(value.__module__ or ""), value.__qualname__
         self.put("function", f"{module_name(value.__module__)}.{name}")
         self.add(value.__defaults__, f"a default of {name}")
@@ -342,7 +343,10 @@ class Encoder:
             self._add_globals(value)
 
     def add_module(self, value: types.ModuleType) -> None:
-        """Feed a module that local code uses. If it is local, feed all its functions, classes and plain values."""
+        """Add a module to the hash that local code uses.
+
+        Of a local module, add all functions, classes and plain values.
+        """
         name = value.__name__
         if name.partition(".")[0] in REMOTE:
             self.unknown(name, "is used, and remote results may change")
@@ -358,7 +362,7 @@ class Encoder:
     def _add_globals(self, value: types.FunctionType) -> None:
         for name in sorted({name for code in _codes(value.__code__) for name in code.co_names}):
             if self.names_readers and name in READERS:
-                self.unknown(value.__qualname__, f"uses {name}, and the data that it reads may change")
+                self.unknown(value.__qualname__, f"uses {name}, whose data may change")
             if name.partition(".")[0] in REMOTE and not isinstance(value.__globals__.get(name), types.FunctionType):
                 self.unknown(value.__qualname__, f"uses {name}, and remote results may change")
             elif name in value.__globals__ and not isinstance(value.__globals__[name], logging.Logger):
@@ -366,7 +370,7 @@ class Encoder:
                 self.add(value.__globals__[name], f"{name}, a global in {value.__qualname__},")
 
     def _add_body(self, value: types.FunctionType) -> None:
-        """Feed code that has no file: its source, or else its compiled form."""
+        """Add code that has no file to the hash: its source or, if that is missing, its compiled form."""
         try:
             self.put("source", inspect.getsource(value))
         except (OSError, TypeError):
@@ -376,14 +380,14 @@ class Encoder:
 
 
 def feed(digest: Any, tensor: Tensor) -> None:
-    """Feed the type and the bytes of a tensor."""
+    """Add the type and the bytes of a tensor to the hash."""
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     digest.update(str(flat.dtype).encode())
     digest.update(flat.view(torch.uint8).numpy() if flat.numel() else b"")
 
 
 def _parts_of(value: Any) -> tuple[Any, ...] | None:
-    """Return the components of a callable or a reference; None for anything else."""
+    """Return the components of a callable or a reference. None for anything else."""
     if isinstance(value, _BUILTIN):
         owner = getattr(value, "__self__", None)
         return value.__qualname__, None if isinstance(owner, (types.ModuleType, type)) else owner
@@ -425,12 +429,12 @@ def qualified_name(kind: type) -> str:
 
 
 def module_name(name: str | None) -> str:
-    """Return a module's name, or "" for a local one, because its loaded name contains a hash of its location."""
+    """Return a module's name, or "" for a local module, whose name contains a hash of its location."""
     return "" if name is None or module_origin(name) in ("local", "unknown") else name
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value consists of plain data: numbers, text, arrays, tensors, and containers of these."""
+    """Whether a value consists of plain data only: numbers, text, arrays, tensors, and containers of these."""
     if isinstance(value, (list, tuple, set, frozenset)):
         return all(map(is_plain, value))
     if isinstance(value, dict):
@@ -442,7 +446,7 @@ def is_plain(value: Any) -> bool:
 def _members(kind: type) -> Iterator[tuple[str, Any]]:
     """Yield the members of a class by name.
 
-    For dunder names, only functions, because Python stores line numbers there.
+    Dunder members are skipped unless they are functions, because Python stores line numbers in some of them.
     """
     callables = (types.FunctionType, staticmethod, classmethod, property, functools.partialmethod)
     for name in sorted(vars(kind)):

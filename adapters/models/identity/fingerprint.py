@@ -18,12 +18,12 @@ _AGAIN = (3, 0)  # images queried a second time; all of them if the outputs are 
 
 
 class Fingerprint(NamedTuple):
-    """Outputs of a model for the fixed images.
+    """Outputs of a model for fixed probe images.
 
     Args:
         digest: 20 hexadecimal digits of a hash of the rounded outputs.
-        answers: float64, shape (IMAGES, K), or (OF_LABELS, 1) for labels.
-        steady: whether images queried twice had the same outputs.
+        answers: the outputs, float64, shape (IMAGES, K), or (OF_LABELS, 1) for labels.
+        steady: whether images that were queried twice had the same outputs both times.
     """
 
     digest: str
@@ -33,12 +33,13 @@ class Fingerprint(NamedTuple):
 
 @torch.no_grad()
 def fingerprint(model: Callable[[Tensor], Tensor], shape: tuple[int, int, int]) -> Fingerprint:
-    """Query a model on the fixed images, and on two images again: 6 queries. For labels: 128 images, all twice.
+    """Query a model on the fixed probe images, and on some of them again.
 
-    Noise in the outputs changes every score but few labels, so two repeated images would rarely show it.
+    A model that returns scores gets 6 queries: four images, two of them twice. A model that returns labels gets 128
+    images, all twice, because noise changes few labels, and two repeated images would rarely show it.
 
     Args:
-        model: called with images in [0, 1] of shape (N, C, H, W); returns scores (N, K), or labels (N,).
+        model: called with images in [0, 1] of shape (N, C, H, W). It returns scores (N, K), or labels (N,).
         shape: (C, H, W) of the images.
     """
     images, places = probe_images(shape), list(_AGAIN)
@@ -52,7 +53,7 @@ def fingerprint(model: Callable[[Tensor], Tensor], shape: tuple[int, int, int]) 
 
 
 def label_probe_images(shape: tuple[int, int, int]) -> Tensor:
-    """Build additional images for a model that returns labels, (OF_LABELS - IMAGES, C, H, W), always the same.
+    """Return additional probe images for a model that returns labels, (OF_LABELS - IMAGES, C, H, W), always the same.
 
     They are noise patches of many sizes, in grey, in black and white, and in the middle of a dark image. Their labels
     vary more than those of the other four images.
@@ -73,7 +74,10 @@ def label_probe_images(shape: tuple[int, int, int]) -> Tensor:
 
 
 def probe_images(shape: tuple[int, int, int]) -> Tensor:
-    """Build the probe images, (IMAGES, C, H, W), in [0, 1]: grey, noise, waves, coarse noise; always the same."""
+    """Return the probe images, (IMAGES, C, H, W), in [0, 1]: grey, noise, waves, coarse noise.
+
+    They are always the same.
+    """
     channels, height, width = shape
     rows, columns = np.mgrid[0:height, 0:width]
     planes = np.arange(channels)[:, None, None]
@@ -85,7 +89,7 @@ def probe_images(shape: tuple[int, int, int]) -> Tensor:
 
 
 def outputs_match(answers: np.ndarray, known: np.ndarray) -> bool:
-    """Whether outputs are equal, apart from rounding in a different batch or on a different machine."""
+    """Whether outputs are equal, apart from rounding that depends on the batch or the machine."""
     if answers.shape != known.shape:
         return False
     if answers.shape[1] == 1:
@@ -94,10 +98,10 @@ def outputs_match(answers: np.ndarray, known: np.ndarray) -> bool:
 
 
 def digest_answers(answers: np.ndarray) -> str:
-    """Hash 4 rounded projections of each output, with fixed signs. Floating-point rounding rarely changes them.
+    """Hash the outputs so that floating-point rounding rarely changes the hash.
 
-    The hash changes with a probability of about 1e-4 if outputs differ by 1e-6 of their spread. If outputs are stored,
-    `outputs_match` decides instead.
+    The hash covers 4 rounded projections of each output, with fixed signs. It changes with a probability of about 1e-4
+    if outputs differ by 1e-6 of their spread. If outputs are stored, `outputs_match` is used instead.
     """
     classes = answers.shape[1]
     if classes == 1:

@@ -1,4 +1,4 @@
-"""Source code of a model: in Python, torch or an installed package, or in the user's files."""
+"""Finds and hashes the source code of a model, in the user's files and in installed packages."""
 
 import ast
 import base64
@@ -17,11 +17,12 @@ _MOST_FILES = 2000
 
 
 class SourceFiles:
-    """The user's files that contain a model's code, with the local files that they import.
+    """The files and packages that contain a model's code.
 
-    Python and torch are identified by their versions; an installed package by the first two numbers of its version (so
-    that a patch release does not repeat a week of work) and by the files that define the model's classes. For a local
-    file, the code counts, without comments and layout.
+    Of the user's files, the code counts, without comments and layout, and with the local files that they import. An
+    installed package is identified by the files that define the model's classes, and by the first two numbers of its
+    version, so that a patch release does not invalidate stored results. Python and torch are identified by their
+    versions elsewhere.
     """
 
     def __init__(self) -> None:
@@ -29,7 +30,7 @@ class SourceFiles:
         self._packages: dict[str, str] = {}
 
     def add_file(self, path: Path) -> None:
-        """Add a local file and the local files that it imports, even if they are not loaded yet."""
+        """Add a local file and the local files that it imports, even if these are not loaded yet."""
         waiting = [_resolved(path)]
         while waiting and len(self._files) < _MOST_FILES:
             file = waiting.pop()
@@ -38,7 +39,7 @@ class SourceFiles:
                 waiting += _imported_files(file)
 
     def add_module(self, name: str) -> Origin:
-        """Add the module of a class or function, and return its origin."""
+        """Add the module of a class or function, and return its origin: local, installed, Python or torch."""
         origin = module_origin(name)
         if origin == "local":
             self.add_file(_file_of(name))
@@ -53,7 +54,7 @@ class SourceFiles:
 
 
 def code_state(path: Path) -> tuple[str, ...]:
-    """Return digests of the code in a file and the local files that it imports; () if there is no such file."""
+    """Return digests of the code in a file and in the local files that it imports. () if there is no such file."""
     sources = SourceFiles()
     if path.is_file():
         sources.add_file(path)
@@ -62,7 +63,7 @@ def code_state(path: Path) -> tuple[str, ...]:
 
 @cache
 def module_origin(name: str) -> Origin:
-    """Return the origin of a module."""
+    """Return whether a module is local, installed, part of torch or Python, or unknown."""
     top = name.partition(".")[0]
     # The judge's rules, in davylamp itself, have a separate version.
     if (top in sys.stdlib_module_names and top != "__main__") or name.startswith((f"{_OURS}.adapters", f"{_OURS}.err")):
@@ -104,8 +105,8 @@ def _installed_roots() -> tuple[Path, ...]:
 def is_installed(path: Path) -> bool:
     """Whether a file is in a folder of installed packages. Files of an editable package are not.
 
-    These are Python's folder for packages, and others on its path (`pip install --target`, a cluster's modules) in
-    which an installer has recorded the file, if it is unchanged.
+    These folders are Python's package folders, and other folders on Python's path (`pip install --target`, a cluster's
+    modules) if an installer has recorded the file there and the file is unchanged.
     """
     path = _resolved(path)
     if not {"site-packages", "dist-packages"}.isdisjoint(path.parts):
@@ -119,12 +120,12 @@ def is_installed(path: Path) -> bool:
 
 @lru_cache(8)
 def _places(here: Path, entries: tuple[str, ...]) -> frozenset[Path]:
-    """Return the folders on Python's path; "" is the working directory."""
+    """Return the folders on Python's path. The entry "" is the working directory."""
     return frozenset(_resolved(here / entry) for entry in entries)
 
 
 def _is_as_noted(path: Path, root: Path) -> bool:
-    """Whether an installer has recorded a file in a folder, and the file has not changed since."""
+    """Whether an installer has recorded a file in a folder, and the file has not changed since then."""
     noted = _noted_in(root).get(path.relative_to(root).as_posix())
     if noted is None:
         return False
@@ -147,7 +148,7 @@ def _noted_in(root: Path) -> Mapping[str, str]:
 
 @cache
 def _short_version(package: str) -> str:
-    """Return the first two numbers of a package's version, without those of bug-fix releases."""
+    """Return the first two numbers of a package's version."""
     try:
         number = version(package)
     except PackageNotFoundError:
@@ -202,7 +203,7 @@ def _imported_files(path: Path) -> list[Path]:
 
 @lru_cache(_MOST_FILES)
 def _imports_in(text: bytes) -> tuple[tuple[str, int], ...]:
-    """Return the names that a source text imports anywhere, with the level of relative imports."""
+    """Return the names that a source text imports anywhere, each with the level of a relative import."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -218,7 +219,7 @@ def _imports_in(text: bytes) -> tuple[tuple[str, int], ...]:
 
 
 def _locate(name: str, importer: Path, level: int) -> list[Path]:
-    """Find the files of a module and its packages, next to the importer and on Python's path."""
+    """Find the files of a module and of its parent packages, next to the importer and on Python's path."""
     parts = [part for part in name.split(".") if part]
     if level:
         roots = [importer.parents[min(level, len(importer.parents)) - 1]]

@@ -1,1 +1,1 @@
-"""Models behind a server, queried by the Open Inference Protocol or as plain JSON, with an answer cache."""
+"""Models on a server, queried by the Open Inference Protocol or with plain JSON, with an answer cache."""

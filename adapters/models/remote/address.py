@@ -1,4 +1,4 @@
-"""Parses the name of a remote model: a URL without secrets, with the encoding of images."""
+"""Parses the name of a remote model, a URL that contains the encoding of images and no secrets."""
 
 import re
 from dataclasses import dataclass, field, fields
@@ -21,17 +21,17 @@ _EXAMPLE = "http://HOST:PORT/v2/models/NAME"
 
 @dataclass(frozen=True)
 class RequestEncoding:
-    """Request encoding given after "?" in a model name. Empty fields are taken from the server's metadata.
+    """Encoding of requests, as given after "?" in a model name. Empty fields are completed from the server's metadata.
 
     Args:
-        layout: pixel layout of an image: channels first or last.
+        layout: pixel layout of an image, with channels first or last.
         datatype: type of a pixel component.
-        scale: factor for pixels in [0, 1]; always 255 for UINT8.
+        scale: factor for pixels in [0, 1]. Always 255 for UINT8.
         input: name of the server's input, if it has several.
         output: name of the server's output, if it has several.
         outputs: output format of the server.
         classes: number of classes.
-        writing: format of images in the JSON form.
+        writing: format of images in plain JSON requests.
         random: whether the server draws random numbers in every query by design.
     """
 
@@ -52,14 +52,14 @@ class Address:
 
     Args:
         name: the whole name.
-        form: "v2", the Open Inference Protocol, or "json", see docs/remote-protocol.md.
+        form: "v2" for the Open Inference Protocol, "json" for plain JSON, see docs/remote-protocol.md.
         scheme: "http" or "https".
-        host: without brackets.
-        port: None for the scheme's default.
+        host: host name or address, without brackets.
+        port: port, or None for the scheme's default.
         path: path of the model in requests.
         base: path of the server, before "/v2".
-        model: name of the model on the server; "" in the JSON form.
-        version: "" for the server's choice.
+        model: name of the model on the server. "" for plain JSON.
+        version: version of the model on the server. "" for the server's choice.
         encoding: encoding of requests and responses.
     """
 
@@ -82,17 +82,17 @@ class Address:
 
     @property
     def is_private(self) -> bool:
-        """Whether the connection cannot be read by others: encrypted, or on this machine."""
+        """Whether the connection cannot be read by third parties, because it is encrypted or stays on this machine."""
         return self.scheme == "https" or self.host in _LOOPBACK
 
 
 def is_address(name: str) -> bool:
-    """Whether this is the name of a remote model."""
+    """Whether a name is that of a remote model."""
     return _START.match(name) is not None
 
 
 def host_of(name: str) -> str:
-    """Return the host of a remote model, which may have defences; "" if the name cannot be parsed."""
+    """Return the host of a remote model, whose name may include defences. "" if the name cannot be parsed."""
     try:
         return urlsplit(name[name.lower().startswith("json+") * 5 :]).hostname or ""
     except ValueError:
@@ -103,7 +103,7 @@ def read_address(name: str) -> Address:
     """Parse the address in a model's name.
 
     Raises:
-        InvalidInput: if it is not such a name, or contains a password.
+        InvalidInput: if the name is not that of a remote model, or contains a password.
         UnknownName: if a setting after "?" is unknown.
     """
     form: Form = "json" if name.lower().startswith("json+") else "v2"
@@ -114,7 +114,7 @@ def read_address(name: str) -> Address:
         raise InvalidInput(f"expected a remote model as {_EXAMPLE}, got an invalid URL ({error})") from None
     if parts.username is not None or parts.password is not None:
         raise InvalidInput(
-            f"a model name with a user or password (host {host}) would be stored in results: put a token into an "
+            f"a model name with a user or password (host {host}) would be stored in results; put a token into an "
             "environment variable and name it with --token VARIABLE"
         )
     if not host or parts.fragment or not name.isprintable() or " " in name:

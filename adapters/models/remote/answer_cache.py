@@ -1,6 +1,6 @@
-"""Cache of servers' outputs in a file, by model and image. Each image is billed once, even if the process is killed.
+"""Cache of servers' outputs in a file, by model and image, so that each image is billed only once.
 
-When several files are merged, outputs that differ between them are dropped and requested again.
+Outputs that differ between merged files are dropped and requested again.
 """
 
 import sqlite3
@@ -26,15 +26,16 @@ _TABLES = (
 
 
 class AnswerCache:
-    """File of servers' outputs, which are written as they arrive, so that a killed process loses none.
+    """File with servers' outputs. Each output is written as it arrives, so a killed process loses none.
 
-    Several processes on one machine may share it. SQLite is not safe on a file system shared between machines.
+    Several processes on one machine may share the file. SQLite is not safe on a file system shared between machines.
 
     Args:
-        path: created with its folder if missing. An entry needs 4 bytes per class and about 70 more.
+        path: path of the file, which is created with its folder if it is missing. An entry needs 4 bytes per class and
+            about 70 more.
 
     Raises:
-        Unavailable: if it cannot be opened, or is not an answer cache.
+        Unavailable: if the file cannot be opened, or is not an answer cache.
     """
 
     def __init__(self, path: str | Path):
@@ -44,7 +45,10 @@ class AnswerCache:
             pass
 
     def look_up(self, model: str, images: Sequence[bytes]) -> dict[bytes, np.ndarray]:
-        """Return the stored outputs for images (given by their hashes): float32 of shape (K,), or int64 of shape ()."""
+        """Return the stored outputs for images, which are given by their hashes.
+
+        An output is float32 of shape (K,) for scores, or int64 of shape () for a label.
+        """
         answers: dict[bytes, np.ndarray] = {}
         with self._open() as database:
             for start in range(0, len(images), _AT_ONCE):
@@ -55,13 +59,16 @@ class AnswerCache:
         return answers
 
     def store(self, model: str, answers: Mapping[bytes, np.ndarray]) -> None:
-        """Store outputs by the hash of their image. The write has been passed to the disk when this returns."""
+        """Store outputs by the hash of their image. On return, they have been written to the file."""
         rows = [(model, image, _pack(answer)) for image, answer in answers.items()]
         with self._open() as database, database:
             database.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", rows)
 
     def fingerprints(self, model: str) -> dict[str, np.ndarray]:
-        """Return a model's earlier fingerprints by digest: each its outputs for the P probe images, (P, K) float64."""
+        """Return a model's earlier fingerprints by digest.
+
+        Each consists of the model's outputs for the P probe images, float64, shape (P, K).
+        """
         with self._open() as database:
             rows = database.execute("SELECT digest, answers, classes FROM fingerprints WHERE model = ?", (model,))
             return {digest: np.frombuffer(blob, np.float64).reshape(-1, classes) for digest, blob, classes in rows}
@@ -73,13 +80,13 @@ class AnswerCache:
             database.execute("INSERT OR REPLACE INTO fingerprints VALUES (?, ?, ?, ?)", row)
 
     def add_usage(self, model: str, paid: int, cost: float) -> None:
-        """Add billed images and their price to a model's total. This does not depend on whether outputs are stored."""
+        """Add billed images and their price to a model's total. Outputs that are not stored are included."""
         more = "UPDATE SET paid = paid + excluded.paid, cost = cost + excluded.cost"
         with self._open() as database, database:
             database.execute(f"INSERT INTO spent VALUES (?, ?, ?) ON CONFLICT (model) DO {more}", (model, paid, cost))
 
     def usage(self) -> dict[str, tuple[int, float]]:
-        """Return images billed since the file was created, and their price, by model. Killed runs are included."""
+        """Return the images billed since the file was created, and their price, by model. Killed runs are included."""
         with self._open() as database:
             return {model: (paid, cost) for model, paid, cost in database.execute("SELECT * FROM spent ORDER BY model")}
 
@@ -90,7 +97,7 @@ class AnswerCache:
             self._database = None
 
     def __del__(self) -> None:
-        """Close the file, because Python 3.13 warns about a database left open."""
+        """Close the file, because Python 3.13 warns about a database that stays open."""
         try:  # __init__ may have failed, or the interpreter is ending and only built-in names are left
             self.close()
         except Exception:
@@ -132,7 +139,7 @@ def _unpack(content: bytes) -> np.ndarray:
 
 
 def format_usage(folder: Path) -> list[str]:
-    """Describe the total billed by each server for a results folder, including killed runs; [] without a cache."""
+    """Describe how much each server has billed for a results folder, including killed runs. [] without a cache."""
     path = folder / FILE
     if not path.is_file():
         return []
@@ -149,15 +156,15 @@ def merge_answers(files: Sequence[Path], out: Path) -> list[str]:
     """Merge several answer caches into a new file.
 
     Args:
-        files: answer caches, opened read-only.
+        files: answer caches, which are opened read-only.
         out: path of the new file. An existing file is replaced.
 
     Returns:
-        For each server a sentence with the sum of billed images, and sentences on outputs that differ.
+        A sentence with the number of billed images for each server, and sentences on outputs that differ.
 
     Raises:
         InvalidInput: if a file is not an answer cache.
-        Unavailable: if the new one cannot be written.
+        Unavailable: if the new file cannot be written.
     """
     for name in (out.name, f"{out.name}-wal", f"{out.name}-shm"):
         out.with_name(name).unlink(missing_ok=True)

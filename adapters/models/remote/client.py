@@ -1,4 +1,4 @@
-"""HTTP client of one server: keeps a connection open, retries failed requests, and limits the rate."""
+"""HTTP client for one server, which keeps a connection open, retries failed requests, and limits the rate."""
 
 import http.client
 import json
@@ -40,21 +40,21 @@ class Reply(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Content type: "application/json"."""
+        """Content type, such as "application/json"."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 class ConnectionFailed(Exception):
-    """Raised if the server could not be reached, and has thus processed nothing."""
+    """Raised if the server could not be reached and has therefore processed nothing."""
 
 
 class Connection:
-    """A connection that is opened when first used, and again after it was closed.
+    """A connection that opens on its first request, and reopens after it was closed.
 
     Args:
-        address: address of the server. TLS certificates are checked against the system's.
+        address: address of the server. TLS certificates are verified with the system's certificates.
         timeout: seconds within which the complete response must arrive.
-        headers: headers of every request.
+        headers: headers for every request.
     """
 
     def __init__(self, address: Address, timeout: float, headers: Mapping[str, str]):
@@ -65,7 +65,7 @@ class Connection:
         """Send one request and return the response.
 
         Raises:
-            ConnectionFailed: if the server cannot be reached; its error is the cause.
+            ConnectionFailed: if the server cannot be reached. The network error is the cause.
             OSError, http.client.HTTPException: if the connection breaks, or takes too long.
             OverflowError: if the response is too large.
         """
@@ -112,7 +112,7 @@ class Connection:
 
 
 def _early_answer(connection: http.client.HTTPConnection, broken: OSError) -> http.client.HTTPResponse:
-    """Return the response of a server that closed the connection before it read the whole request."""
+    """Return the response of a server that closed the connection before it had read the whole request."""
     try:
         return connection.getresponse()
     except (OSError, http.client.HTTPException):
@@ -120,7 +120,7 @@ def _early_answer(connection: http.client.HTTPConnection, broken: OSError) -> ht
 
 
 def _read(reply: http.client.HTTPResponse, deadline: float) -> bytes:
-    """Read the body until the deadline, however slowly it arrives."""
+    """Read the body, but only until the deadline, even if data keeps arriving."""
     parts, size = [], 0
     while part := reply.read1(_CHUNK):
         parts.append(part)
@@ -136,13 +136,13 @@ def _read(reply: http.client.HTTPResponse, deadline: float) -> bytes:
 
 
 class RateLimiter:
-    """Limits images or requests per second."""
+    """Limits the number of images or requests per second."""
 
     def __init__(self, rate: float | None, unit: str, sleep: Callable[[float], Any] = time.sleep):
         self.rate, self.unit, self._sleep, self._next = rate, unit, sleep, 0.0
 
     def wait(self, images: int) -> None:
-        """Wait until the rate allows `images` more."""
+        """Wait until the rate limit allows `images` more images."""
         if self.rate is None:
             return
         now = time.monotonic()
@@ -152,23 +152,23 @@ class RateLimiter:
 
 
 class _RequestFailure(NamedTuple):
-    """Reason of a failed request, and the server's Retry-After in seconds, or None."""
+    """Reason of a failed request, and the seconds in the server's Retry-After header, or None."""
 
     why: str
     wait: float | None = None
 
 
 class RetryingClient:
-    """Sends requests to one server, with retries as long as a retry can succeed.
+    """Sends requests to one server, and retries as long as a retry can succeed.
 
-    After a final failure, only one attempt is made per request until the server responds again. Otherwise an attack on
-    a thousand images would wait a minute for each image.
+    If all attempts of a request have failed, later requests get only one attempt until the server responds again.
+    Otherwise, an attack on a thousand images would wait a minute for each image.
 
     Args:
         address: address of the server.
         transport: rate, retries, timeout and token.
         traffic: counts images that the server may have processed twice.
-        sleep: function that waits, to be replaced in tests.
+        sleep: function that waits, which tests can replace.
     """
 
     def __init__(
@@ -191,17 +191,17 @@ class RetryingClient:
         *,
         images: int = 0,
     ) -> Reply:
-        """Send a request with retries, and return the response once a retry would not change its status.
+        """Send a request, retry if that can help, and return the response.
 
         Args:
             method: method of the request.
             path: path of the request.
             body: body of the request.
             headers: headers of the request.
-            images: number of images in it.
+            images: number of images in the request.
 
         Raises:
-            ModelFailed: if the server cannot be reached or fails every time.
+            ModelFailed: if the server cannot be reached or every attempt fails.
         """
         tries = 1 if self._is_down else self.transport.tries
         trouble = _RequestFailure("")
@@ -224,7 +224,7 @@ class RetryingClient:
     def _try(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], images: int
     ) -> "Reply | _RequestFailure":
-        """Send a request once, and return the response, or the reason of a failure that may be temporary."""
+        """Send a request once. Return the response, or the reason of a failure that may be temporary."""
         try:
             reply = self.connection.request(method, path, body, headers)
         except ConnectionFailed as error:
@@ -247,7 +247,7 @@ class RetryingClient:
         return _RequestFailure(why)
 
     def describe(self, reply: Reply) -> str:
-        """Describe a response in one line: its status and the server's message, without the token."""
+        """Describe a response in one line, with its status and the server's message, and without the token."""
         message = error_of(reply)
         advice = f"; {_ADVICE[reply.status]}" if reply.status in _ADVICE else ""
         return self._hidden(f"{reply.status}{': ' * bool(message)}{message}{advice}")
@@ -265,7 +265,7 @@ class RetryingClient:
 
 
 def error_of(reply: Reply) -> str:
-    """Return the error message in a response: the `error` in JSON, or the start of a page."""
+    """Return the error message in a response, which is `error` in its JSON or the start of a page."""
     text = reply.body[:4096].decode("utf-8", "replace")
     if reply.kind == "application/json" or text[:1] == "{":
         try:
@@ -279,7 +279,7 @@ def error_of(reply: Reply) -> str:
 
 
 def _retry_after(reply: Reply) -> float | None:
-    """Return the seconds in a Retry-After header, given as a number or a date; None if missing or unreadable."""
+    """Return the seconds in a Retry-After header (a number or a date). None if it is missing or unreadable."""
     text = reply.headers.get("retry-after", "").strip()
     if text.isdecimal():
         return float(text[:9])

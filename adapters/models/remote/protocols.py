@@ -1,8 +1,8 @@
-"""Requests to servers and their responses, in two forms.
+"""Requests to servers and their responses, in two formats.
 
 The first is the Open Inference Protocol, version 2 over HTTP, used by KServe, Triton, MLServer and OpenVINO (source:
-https://github.com/open-inference/open-inference-protocol, with Triton's binary tensor data extension). The second is a
-small JSON form for any server, described in docs/remote-protocol.md with an example in Go.
+https://github.com/open-inference/open-inference-protocol, with Triton's binary tensor data extension). The second is
+plain JSON for any server, described in docs/remote-protocol.md with an example in Go.
 """
 
 import base64
@@ -39,7 +39,7 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """An input or output in a server's metadata. -1 in its shape stands for any number."""
+    """An input or output in a server's metadata. A size of -1 in its shape stands for any number."""
 
     name: str
     datatype: str
@@ -47,13 +47,13 @@ class TensorSpec:
 
     @property
     def text(self) -> str:
-        """Name, datatype and shape, as text for messages."""
+        """Name, datatype and shape, as a text for messages."""
         return f"{self.name} {self.datatype} {list(self.shape)}"
 
 
 @dataclass(frozen=True)
 class Metadata:
-    """A server's metadata of a model."""
+    """Metadata of a model, as reported by its server."""
 
     name: str
     platform: str
@@ -63,16 +63,16 @@ class Metadata:
 
 
 class OpenInference:
-    """A model on a server of this protocol: its metadata, requests and responses.
+    """A model on a server that uses the Open Inference Protocol.
 
     Args:
         address: address of the model.
-        client: client of the server.
+        client: client for the server.
 
     Raises:
         ModelFailed: if the server cannot be reached.
         Unavailable: if there is no such model, or its metadata are invalid.
-        Unsupported: if it does not take images, or has several inputs.
+        Unsupported: if the model does not take images, or has several inputs.
     """
 
     def __init__(self, address: Address, client: RetryingClient):
@@ -86,7 +86,7 @@ class OpenInference:
 
     @property
     def image_shape(self) -> tuple[int, int, int] | None:
-        """Shape of images (C, H, W), if the metadata fix it completely."""
+        """Shape of images (C, H, W), if the metadata determine it completely."""
         sizes = self.input.shape[1:]
         if len(sizes) != 3 or min(sizes) < 1:
             return None
@@ -95,7 +95,7 @@ class OpenInference:
 
     @property
     def channels(self) -> int | None:
-        """Number of image channels, if the metadata fix it."""
+        """Number of image channels, if the metadata determine it."""
         sizes = self.input.shape[1:]
         if len(sizes) != 3:
             return None
@@ -104,24 +104,24 @@ class OpenInference:
 
     @property
     def rows(self) -> int | None:
-        """Number of images per request, if the metadata fix it."""
+        """Number of images per request, if the metadata require a fixed number."""
         return self.input.shape[0] if self.input.shape[0] > 0 else None
 
     @property
     def classes(self) -> int | None:
-        """Number of classes of the output, if the metadata fix it."""
+        """Number of classes of the output, if the metadata determine it."""
         shape = () if self.output is None else self.output.shape
         return shape[-1] if len(shape) == 2 and shape[-1] > 1 else None
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The metadata as JSON types, which are part of the model identity."""
+        """The metadata as JSON types, for the model identity."""
         parts = {"inputs": self.metadata.inputs, "outputs": self.metadata.outputs}
         tensors = {name: [[each.name, each.datatype, list(each.shape)] for each in of] for name, of in parts.items()}
         return {"platform": self.metadata.platform, "versions": list(self.metadata.versions), **tensors}
 
     def write(self, rows: np.ndarray) -> Request:
-        """Build a request for images, one per row."""
+        """Build a request for images, given as one row per image."""
         rows = rows.reshape(len(rows), -1) if len(self.input.shape) == 2 else rows
         name, kind = self.input.name, self.encoding.datatype
         tensor: dict[str, Any] = {"name": name, "shape": list(rows.shape), "datatype": kind}
@@ -132,10 +132,10 @@ class OpenInference:
         return Request(f"{self.address.path}/infer", *pack_tensor(content, tensor, rows, binary=self.is_binary))
 
     def read(self, reply: Reply) -> np.ndarray:
-        """Read the output from a response: float32 or int64, in its original shape.
+        """Read the output from a response, as float32 or int64 in its original shape.
 
         Raises:
-            ValueError: if there is no output. The message completes "got ...".
+            ValueError: if the response has no output. The error text completes "got ...".
         """
         length = reply.headers.get(JSON_BYTES.lower(), "")
         self.is_binary = self.is_binary or bool(length)  # it sends binary data, whether or not it lists the extension
@@ -158,7 +158,7 @@ class OpenInference:
         raise ValueError(f"outputs {', '.join(one_line(each.get('name')) for each in outputs)[:120]}")
 
     def _complete(self, encoding: RequestEncoding) -> RequestEncoding:
-        """Complete the encoding from the metadata. Settings in the name take precedence."""
+        """Complete the encoding with the metadata. Settings in the model name take precedence."""
         kind, shape = encoding.datatype or self.input.datatype, self.input.shape
         if kind not in TYPES:
             raise Unsupported(f"{self.address.name} takes {self.input.text}; images are sent as {', '.join(TYPES)}")
@@ -173,7 +173,7 @@ def read_json(reply: Reply, body: bytes) -> Any:
     """Parse the JSON in a response.
 
     Raises:
-        ValueError: if it is not JSON. The message completes "got ...".
+        ValueError: if the body is not JSON. The error text completes "got ...".
     """
     try:
         return json.loads(body)
@@ -184,7 +184,7 @@ def read_json(reply: Reply, body: bytes) -> Any:
 
 
 def describe_json(content: Any) -> str:
-    """Describe some JSON in a few words."""
+    """Describe a JSON value in a few words."""
     if isinstance(content, dict):
         return f"an object with {', '.join(map(one_line, list(content)[:5]))[:100] or 'nothing'}"
     return {list: "a list", str: "a string", type(None): "null"}.get(type(content), "a number")
@@ -238,7 +238,7 @@ def _pick(tensors: tuple[TensorSpec, ...], name: str, what: str, address: Addres
 
 
 def _pick_output(tensors: tuple[TensorSpec, ...], name: str, address: Address) -> TensorSpec | None:
-    """Select the output to read. None stands for the first output, if the server lists none."""
+    """Select the output to read. None stands for the first output, if the server lists no outputs."""
     if name or not tensors:
         return _pick(tensors, name, "output", address) if tensors else None
     usable = [each for each in tensors if each.datatype in OUTPUT_TYPES]
@@ -276,7 +276,7 @@ def check_components(shape: tuple[int, ...], spec: TensorSpec, encoding: Request
 
 
 class JsonForm:
-    """A model behind a URL that accepts POST requests, without metadata.
+    """A model at a URL that accepts POST requests with plain JSON and has no metadata.
 
     Args:
         address: address of the model.
@@ -299,11 +299,11 @@ class JsonForm:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Empty, because without metadata only its outputs identify a model."""
+        """Empty, because without metadata a model is identified by its outputs only."""
         return {}
 
     def write(self, rows: np.ndarray) -> Request:
-        """Build a request for images, one per row."""
+        """Build a request for images, given as one row per image."""
         if self.encoding.writing == "lists":
             images: Any = rows.tolist()
         else:
@@ -312,10 +312,10 @@ class JsonForm:
         return Request(self.address.path, json.dumps(content).encode(), {"Content-Type": "application/json"})
 
     def read(self, reply: Reply) -> np.ndarray:
-        """Read the output from a response: float32 of shape (N, K), or int64 of shape (N,) for labels.
+        """Read the output from a response: scores, float32, shape (N, K), or labels, int64, shape (N,).
 
         Raises:
-            ValueError: if it contains no output. The message completes "got ...".
+            ValueError: if the response contains no output. The error text completes "got ...".
         """
         content = read_json(reply, reply.body)
         if not isinstance(content, dict):
@@ -332,25 +332,25 @@ class JsonForm:
             if not (np.isfinite(values).all() and (values == values.round()).all()):
                 raise ValueError("labels that are not integers")
             if values.ndim > 1 and values[0].size != 1:
-                raise ValueError(f"labels of shape {values.shape}, several per image: return one, or scores")
+                raise ValueError(f"several labels per image, shape {values.shape}; return one label each, or scores")
             return values.astype(np.int64)
         return values.astype(np.float32)
 
 
 def check_answer(given: np.ndarray, count: int, width: int | None, classes: int | None) -> tuple[np.ndarray, int]:
-    """Check a server's output for `count` images. Return it with its number of classes K, 0 for labels.
+    """Check a server's output for `count` images.
 
     Args:
         given: output as received.
         count: number of images in the request.
-        width: number of classes in earlier outputs; None if there were none.
+        width: number of classes in earlier outputs, or None if there were none.
         classes: number of classes in the server's metadata.
 
     Returns:
-        float32 of shape (count, K), or int64 of shape (count,); and K.
+        The output, float32 of shape (count, K) or int64 of shape (count,), and K, which is 0 for labels.
 
     Raises:
-        ValueError: if it has a different form, or differs in form from earlier outputs.
+        ValueError: if the output has an invalid shape, or is different in form from earlier outputs.
     """
     if given.shape in ((count, 1), (count, 1, 1)) and given.dtype == np.int64:
         given = given.reshape(count)
@@ -368,7 +368,7 @@ def check_answer(given: np.ndarray, count: int, width: int | None, classes: int 
 
 
 def batch_limit_from_error(reply: Reply, count: int) -> int:
-    """Return a server's batch limit from its refusal of `count` images; 0 if the reason is a different one."""
+    """Return a server's batch limit from its error for `count` images. 0 if the error has a different reason."""
     if reply.status == 413:
         return count // 2
     match = _LARGEST_BATCH.search(error_of(reply)) if reply.status == 400 else None

@@ -1,4 +1,4 @@
-"""A model behind a server, as a classifier: its module queries the server in the forward pass."""
+"""A model on a server, as a classifier whose module queries the server in the forward pass."""
 
 import hashlib
 import json
@@ -31,15 +31,15 @@ _NO_SHAPE = "its image size is unknown, so its outputs could not be checked"
 class RemoteModel(nn.Module):
     """A module that returns a server's scores or labels for images, without gradients.
 
-    It can be sent to a different process, where it opens a separate connection. The metadata are requested when it is
-    created, and the fingerprint when it is first queried.
+    It can be sent to a different process, where it opens a connection of its own. The metadata are requested when the
+    object is created, and the fingerprint is computed at the first query.
 
     Args:
         address: address of the model.
-        transport: settings of requests.
+        transport: settings for requests.
 
     Raises:
-        DavylampError: if the server cannot be reached, has no such model, or the model does not take images.
+        DavylampError: if the server cannot be reached, does not have the model, or the model does not take images.
     """
 
     gradients = False
@@ -68,7 +68,7 @@ class RemoteModel(nn.Module):
     def stated_identity(self) -> tuple[Any, str]:
         """The identity as JSON types, and the reason why it is incomplete ("" if it is complete).
 
-        The server is queried once on the fixed images of `identity.fingerprint`.
+        Reading this property for the first time queries the server on the fixed images of `identity.fingerprint`.
         """
         known = self._fingerprint()
         if known is None:
@@ -79,13 +79,13 @@ class RemoteModel(nn.Module):
 
     @property
     def is_nondeterministic(self) -> bool:
-        """Whether repeated queries on fixed images gave different outputs, for models declared random as well."""
+        """Whether repeated queries on the same images gave different outputs. This includes models declared random."""
         known = self._fingerprint()
         return known is not None and not known.steady
 
     @contextmanager
     def bypass_cache(self) -> Iterator[None]:
-        """Bypass the answer cache inside the block."""
+        """Send all queries inside the block to the server, without the answer cache."""
         before, self._is_fresh = self._is_fresh, True
         try:
             yield
@@ -93,7 +93,7 @@ class RemoteModel(nn.Module):
             self._is_fresh = before
 
     def has_changed(self) -> bool:
-        """Whether the outputs of a deterministic server have changed since its first query. This makes new queries."""
+        """Query the server again. Return whether a deterministic model's outputs have changed."""
         known = self._known
         if known is None or not known.steady or self.image_shape is None:
             return False
@@ -102,11 +102,11 @@ class RemoteModel(nn.Module):
         return now.steady and not outputs_match(now.answers, known.answers)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return the server's outputs: float32 scores of shape (N, K), or int64 labels of shape (N,).
+        """Return the server's outputs: scores, float32, shape (N, K), or labels, int64, shape (N,).
 
         Raises:
-            ModelFailed: if it does not respond, or its response is invalid.
-            InvalidInput: if it takes images of a different size.
+            ModelFailed: if the server does not respond, or its response is invalid.
+            InvalidInput: if the server takes images of a different size.
         """
         shape = tuple(inputs.shape[1:])
         if isinstance(self.form, OpenInference):
@@ -137,7 +137,7 @@ class RemoteModel(nn.Module):
         return JsonForm(self.address) if self.address.form == "json" else OpenInference(self.address, self._client)
 
     def _fingerprint(self) -> Fingerprint | None:
-        """Compute the fingerprint. If it matches a stored one up to rounding, it gets the digest of the stored one."""
+        """Compute the fingerprint. If it matches a stored one up to rounding, it gets the stored digest."""
         if self._known is None and self.image_shape is not None:
             with self.bypass_cache():
                 known = fingerprint(self, self.image_shape)
@@ -153,7 +153,7 @@ class RemoteModel(nn.Module):
         return self._known
 
     def _keeper(self) -> tuple[AnswerCache, str] | None:
-        """Return the answer cache and the model's key in it; None without a cache, or if outputs vary."""
+        """Return the answer cache and the model's key in it. None without a cache, or if the outputs vary."""
         if self._answers is None or self.encoding.random:
             return None
         known = self._fingerprint()
@@ -162,7 +162,7 @@ class RemoteModel(nn.Module):
         return self._answers, _digest([self._about, known.digest])
 
     def _recall(self, rows: np.ndarray) -> list[np.ndarray]:
-        """Return outputs for images from the cache, and query each missing image once."""
+        """Return the outputs for images from the cache, after querying each missing image once."""
         keeper = self._keeper()
         assert keeper is not None
         store, name = keeper
@@ -182,9 +182,9 @@ class RemoteModel(nn.Module):
         return [answers[image] for image in hashes]
 
     def _ask(self, rows: np.ndarray, keep: Callable[[int, np.ndarray], object] | None = None) -> list[np.ndarray]:
-        """Query the server, request by request.
+        """Query the server in as many requests as necessary.
 
-        `keep` is called with the first position and the outputs of each request.
+        After each request, `keep` is called with the position of its first image and with its outputs.
         """
         answers: list[np.ndarray] = []
         while len(answers) < len(rows):
@@ -199,7 +199,7 @@ class RemoteModel(nn.Module):
         return answers
 
     def _exchange(self, rows: np.ndarray) -> np.ndarray | None:
-        """Send one request. If the server's batch limit is smaller, store the limit and return None."""
+        """Send one request. If the server's batch limit turns out to be smaller, store the limit and return None."""
         count, fixed = len(rows), self.form.rows
         if fixed is not None and count < fixed:
             rows = np.concatenate([rows, np.repeat(rows[-1:], fixed - count, 0)])
@@ -266,21 +266,21 @@ def _check_kind(model: RemoteModel) -> None:
 
 
 def load_remote(name: str, device: str = "cpu", transport: Transport | None = None) -> Classifier:
-    """Load a server's model. Its inputs and outputs follow from its metadata and from settings in the name.
+    """Load a model on a server. Its inputs and outputs follow from the metadata and from settings in the name.
 
-    If the metadata fix a square size, photos are resized to 256/224 of that size and cropped, as is customary. For
-    small images (CIFAR), they are resized to that size itself, so that images of that size do not change.
+    If the metadata require square images of a certain size, photos are resized to 256/224 of this size and cropped, as
+    is usual. For small sizes (CIFAR), they are resized to exactly this size, so that images of this size do not change.
 
     Args:
-        name: "http://HOST:PORT/v2/models/NAME", "json+http://HOST:PORT/PATH", optionally followed by `?KEY=VALUE`, see
+        name: "http://HOST:PORT/v2/models/NAME" or "json+http://HOST:PORT/PATH", which `?KEY=VALUE` may follow, see
             `RequestEncoding`.
         device: device on which the attack computes.
-        transport: settings of requests.
+        transport: settings for requests.
 
     Raises:
         InvalidInput: if the name is not valid.
         Unavailable: if there is no such model.
-        Unsupported: if it does not take images.
+        Unsupported: if the model does not take images.
         ModelFailed: if the server cannot be reached.
     """
     model = RemoteModel(read_address(name), transport or Transport())

@@ -1,4 +1,4 @@
-"""Serves one classifier by the Open Inference Protocol, version 2. Contains no network code."""
+"""Answers requests of the Open Inference Protocol, version 2, for one classifier. This module has no network code."""
 
 import json
 import re
@@ -23,13 +23,13 @@ _NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 class ServedModel:
-    """A classifier served by the protocol, with one input "images" and one output.
+    """A classifier that is served with the Open Inference Protocol. It has one input "images" and one output.
 
     Args:
         classifier: takes images in [0, 1].
-        name: name of the model. If None, the classifier's, with hyphens for characters that a URL must escape.
+        name: name of the model. If None, the classifier's name, with hyphens for characters that a URL must escape.
         outputs: "logits" or "probabilities" (FP32, (N, K)), or "labels" (INT64, (N,)).
-        datatype: "FP32", or "UINT8": images are bytes from 0 to 255.
+        datatype: type of the pixels: "FP32", or "UINT8" for bytes from 0 to 255.
 
     Raises:
         InvalidInput: if an argument has an invalid value.
@@ -62,7 +62,7 @@ class ServedModel:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The model metadata of the protocol, as JSON types."""
+        """The protocol's metadata for the model, as JSON types."""
         shape = [-1] if self.outputs == "labels" else [-1, self.classifier.num_classes or -1]
         kind = "INT64" if self.outputs == "labels" else "FP32"
         return {
@@ -79,7 +79,7 @@ class ServedModel:
         Args:
             method: method of the request.
             path: path without a query.
-            headers: by name in lower case.
+            headers: headers by name in lower case.
             body: body of the request.
         """
         match = self._path.fullmatch(path)
@@ -102,7 +102,7 @@ class ServedModel:
     def _infer(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
         length = headers.get(JSON_BYTES.lower())
         if length is not None and not (length.isdecimal() and int(length) <= len(body)):
-            raise ValueError(f"expected {JSON_BYTES} as the bytes of the JSON, got {length[:20]!r}")
+            raise ValueError(f"expected {JSON_BYTES} as the number of bytes of the JSON, got {length[:20]!r}")
         head = len(body) if length is None else int(length)
         try:
             content = json.loads(body[:head])
@@ -136,7 +136,7 @@ class ServedModel:
 
 
 def _read_images(content: Any, tail: bytes, datatype: str) -> np.ndarray:
-    """Read the images of a request, float32 of shape (N, C, H, W), scaled to [0, 1] if the model takes bytes."""
+    """Read the images of a request, float32, shape (N, C, H, W). Bytes are scaled to [0, 1]."""
     inputs = content.get("inputs") if isinstance(content, dict) else None
     if not isinstance(inputs, list) or len(inputs) != 1 or not isinstance(inputs[0], dict):
         raise ValueError(f"expected one input {INPUT!r}, got {len(inputs) if isinstance(inputs, list) else 'none'}")

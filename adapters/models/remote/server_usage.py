@@ -1,4 +1,4 @@
-"""Usage of servers: images requested, answered, billed and sent again."""
+"""Usage of servers: numbers of images queried, billed and resent."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -13,12 +13,12 @@ class ServerUsage:
     """Usage of servers. All fields are numbers of images, except `requests` and `cost`.
 
     Args:
-        asked: images queried by attacks, judge and probes.
-        paid: images that the server processed and billed. The others were in the answer cache, or duplicates in a
+        asked: images queried by attacks, the judge and probes.
+        paid: images that the server processed and billed. The others were in the answer cache, or were duplicates in a
             batch.
-        probes: billed images of queries that bypass the answer cache.
-        retried: images resent after failed requests, which the server may have processed as well.
-        requests: requests with a response.
+        probes: billed images of queries that bypassed the answer cache.
+        retried: images resent after failed requests, which the server may have processed twice.
+        requests: requests that got a response.
         cost: total price of the billed images.
     """
 
@@ -45,7 +45,10 @@ class ServerUsage:
 
     @property
     def line(self) -> str:
-        """The counts in one line, "" if all are zero: "1200 queries, 900 sent to the server and billed"."""
+        """The counts as a text of one line, such as "1200 queries, 900 sent to the server and billed".
+
+        "" if all are zero.
+        """
         if not self:
             return ""
         parts = [f"{self.asked} queries, {self.paid} sent to the server and billed"]
@@ -57,7 +60,7 @@ class ServerUsage:
 
 
 def read_traffic(spec: Any) -> ServerUsage:
-    """Read the result of `ServerUsage.spec`; zero counts for anything else."""
+    """Convert `ServerUsage.spec` back to a `ServerUsage`. Invalid values give zero counts."""
     if not isinstance(spec, dict):
         return ServerUsage()
     known = {each.name: spec.get(each.name, 0) for each in fields(ServerUsage)}
@@ -71,7 +74,7 @@ def remote_models_in(model: nn.Module | None) -> list[Any]:
 
 
 def pop_usage(*models: nn.Module | None) -> ServerUsage:
-    """Return the usage of some models' servers since the last call."""
+    """Return the usage of these models' servers since the last call."""
     total = ServerUsage()
     for part in {id(part): part for model in models for part in remote_models_in(model)}.values():
         total += part.traffic - part.taken
@@ -80,20 +83,20 @@ def pop_usage(*models: nn.Module | None) -> ServerUsage:
 
 
 def total_usage(*models: nn.Module | None) -> ServerUsage:
-    """Return the total usage of some models' servers."""
+    """Return the total usage of these models' servers."""
     parts = {id(part): part for model in models for part in remote_models_in(model)}
     return sum((part.traffic for part in parts.values()), ServerUsage())
 
 
 def note_shape(model: nn.Module, shape: Sequence[int]) -> None:
-    """Set the shape of images, (N, C, H, W), for remote models whose metadata lack it."""
+    """Set the shape of images, (N, C, H, W), of remote models whose metadata do not contain it."""
     for part in remote_models_in(model):
         part.image_shape = part.image_shape or (shape[1], shape[2], shape[3])
 
 
 @contextmanager
 def bypass_cache(model: nn.Module) -> Iterator[None]:
-    """Bypass the answer cache inside the block, so that a change of the server's outputs is noticed."""
+    """Send all queries inside the block to the server, so that changes of its outputs are noticed."""
     with ExitStack() as stack:
         for part in remote_models_in(model):
             stack.enter_context(part.bypass_cache())

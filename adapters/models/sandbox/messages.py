@@ -1,6 +1,6 @@
-"""Length-prefixed JSON messages of limited size between this process and a worker, with tensors in shared memory.
+"""JSON messages of limited size between this process and a worker, with tensors in shared memory.
 
-Nothing is unpickled. Open files (of shared memory) are passed to a worker, and never accepted from one.
+Nothing is unpickled. Open files (for the shared memory) are passed to a worker, and never accepted from one.
 """
 
 import json
@@ -21,7 +21,7 @@ _MOST_FILES = 4
 
 
 def send_message(wire: socket.socket, message: Mapping[str, Any], files: Sequence[int] = ()) -> None:
-    """Send a message, with open files.
+    """Send a message together with open files.
 
     Raises:
         OSError: if the connection is closed.
@@ -33,16 +33,16 @@ def send_message(wire: socket.socket, message: Mapping[str, Any], files: Sequenc
 
 
 def receive_message(wire: socket.socket, deadline: float | None = None) -> dict[str, Any]:
-    """Receive the next message of an untrusted worker. Files sent with it are not accepted.
+    """Receive the next message of an untrusted worker, and reject files sent with it.
 
     Args:
         wire: the socket.
-        deadline: value of `time.monotonic()`. None to wait without limit.
+        deadline: latest arrival, as a value of `time.monotonic()`. None to wait without limit.
 
     Raises:
-        TimeoutError: if it does not arrive in time.
+        TimeoutError: if no message arrives in time.
         EOFError: if the other side has closed the connection.
-        ValueError: if it is not a valid message.
+        ValueError: if the message is not valid.
     """
     return _read(_receive(wire, _HEAD.size, deadline), wire, deadline)
 
@@ -51,7 +51,7 @@ def receive_with_files(wire: socket.socket) -> tuple[dict[str, Any], list[int]]:
     """Receive the next message in a worker, with the files sent with it.
 
     Raises:
-        EOFError, ValueError: as in `receive_message`.
+        EOFError, ValueError: as for `receive_message`.
     """
     head, files, _, _ = socket.recv_fds(wire, _HEAD.size, _MOST_FILES)
     if not head:
@@ -87,12 +87,12 @@ def _receive(wire: socket.socket, length: int, deadline: float | None) -> bytes:
 
 
 class Channel:
-    """One end of the connection between this process and a worker: messages, and tensors in shared memory.
+    """One end of the connection between this process and a worker, for messages and for tensors in shared memory.
 
-    Only the parent process allocates that memory and passes it to the worker. From a worker, it accepts only bytes.
+    Only the parent process allocates shared memory, and passes it to the worker. It accepts only bytes from a worker.
 
     Args:
-        wire: the socket, which the channel will own and close.
+        wire: the socket, which the channel owns and closes.
     """
 
     def __init__(self, wire: socket.socket):
@@ -100,7 +100,7 @@ class Channel:
         self._memory: dict[str, SharedBytes] = {}  # "inward": tensors to the worker; "outward": from it
 
     def close(self) -> None:
-        """Close the socket and the memory. A worker ends when its socket is closed."""
+        """Close the socket and release the memory. A worker ends when its socket is closed."""
         self.wire.close()
         while self._memory:
             self._memory.popitem()[1].close()
@@ -115,7 +115,7 @@ class Channel:
 
 
 class OurChannel(Channel):
-    """The parent's end of a channel. It checks everything that it receives."""
+    """The parent process's end of a channel. It checks everything that it receives."""
 
     def send(
         self, message: Mapping[str, Any], tensors: Sequence[Tensor] = (), *, outward: int = 0, seconds: float
@@ -123,7 +123,7 @@ class OurChannel(Channel):
         """Send a message, and reserve `outward` bytes of shared memory for tensors in the reply.
 
         Raises:
-            TypeError: if a tensor has a type that cannot be sent. Nothing is sent then.
+            TypeError: if a tensor has a dtype that cannot be sent. Nothing is sent then.
             TimeoutError, OSError: if the worker no longer reads.
         """
         sizes = {"inward": bytes_of(tensors), "outward": outward}
@@ -137,12 +137,16 @@ class OurChannel(Channel):
         send_message(self.wire, whole, [each.file for each in made.values()])
 
     def receive(self, deadline: float, most: int) -> tuple[dict[str, Any], list[Tensor]]:
-        """Receive the next message with copies of its tensors, of at most `most` bytes.
+        """Receive the next message with copies of its tensors.
+
+        Args:
+            deadline: latest arrival, as a value of `time.monotonic()`.
+            most: largest total size of the tensors, in bytes.
 
         Raises:
-            TimeoutError: if it does not arrive by `deadline`, a value of `time.monotonic()`.
+            TimeoutError: if no message arrives in time.
             EOFError, OSError: if the other side has closed the connection.
-            ValueError, TypeError, RuntimeError: if it is not a valid message.
+            ValueError, TypeError, RuntimeError: if the message is not valid.
         """
         while (message := receive_message(self.wire, deadline)).get("do") == "needs":
             size = message.get("bytes")
@@ -160,7 +164,7 @@ class WorkerChannel(Channel):
     """The worker's end of a channel. It trusts the parent process."""
 
     def send(self, message: Mapping[str, Any], tensors: Sequence[Tensor] = ()) -> None:
-        """Send a message. If its tensors need more shared memory, request it first."""
+        """Send a message. If its tensors need more shared memory, request it from the parent process first."""
         if (needed := bytes_of(tensors)) > self._size("outward"):
             send_message(self.wire, {"do": "needs", "bytes": needed})
             self.receive()

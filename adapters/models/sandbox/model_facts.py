@@ -1,4 +1,4 @@
-"""Model metadata that a worker sends after loading, and their validation in the parent process."""
+"""Metadata of a model, which a worker sends after loading it and the parent process validates."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -29,7 +29,7 @@ _DTYPES = ("float32", "float64", "float16", "bfloat16")
 
 
 def describe_model(classifier: Classifier, identity: ModelIdentity) -> dict[str, Any]:
-    """Describe a model as JSON types (except `in_torch`, which the parent process knows)."""
+    """Describe a model in JSON types. The field `in_torch` is omitted, because the parent process knows it."""
     facts = {name: getattr(classifier, name) for name in _OF_CLASSIFIER}
     facts |= {"class_names": list(classifier.class_names), "loading_notes": list(classifier.loading_notes)}
     facts |= {"digest": identity.digest, "reasons": list(identity.reasons)}
@@ -41,7 +41,7 @@ def parse_model_metadata(facts: Any) -> dict[str, Any]:
     """Validate the types and sizes of the metadata sent by a worker.
 
     Raises:
-        ValueError: if they are wrong.
+        ValueError: if the metadata are invalid.
     """
     right = isinstance(facts, dict) and facts.keys() == _FACTS.keys()
     right = right and all(type(facts[name]) in kinds for name, kinds in _FACTS.items())
@@ -54,21 +54,21 @@ def parse_model_metadata(facts: Any) -> dict[str, Any]:
 
 
 def is_digest(text: str) -> bool:
-    """Whether a string is a digest of `ModelIdentity`."""
+    """Whether a text has the format of a digest in a `ModelIdentity`."""
     return len(text) == 20 and all(c in "0123456789abcdef" for c in text)
 
 
 def describe_answers(answers: OutputFormat) -> dict[str, Any]:
-    """Describe a model's output format as JSON types, as far as it is known."""
+    """Describe a model's output format in JSON types, as far as it is known."""
     flags = {"gradients": answers.gradients, "has_other_class": answers.has_other_class}
     return {"kind": answers.kind, "outputs": answers.outputs, "stated": answers.stated, **flags}
 
 
 def check_answers(described: Any) -> dict[str, Any]:
-    """Validate the result of `describe_answers`.
+    """Validate the output format sent by a worker, see `describe_answers`.
 
     Raises:
-        ValueError: if it is invalid.
+        ValueError: if the description is invalid.
     """
     words, flags = ("kind", "outputs", "stated"), ("gradients", "has_other_class")
     right = isinstance(described, dict) and described.keys() == {*words, *flags}
@@ -91,17 +91,17 @@ class RemoteOutputFormat(OutputFormat):
         self.update_from(described)
 
     def update_from(self, described: Mapping[str, Any]) -> None:
-        """Update from the worker's current description."""
+        """Update the format from the worker's current description."""
         self.kind, self.outputs, self.stated = (described[word] for word in ("kind", "outputs", "stated"))
         self._spare = described["has_other_class"]
         self._differentiable = self._differentiable and described["gradients"]
 
     @property
     def has_other_class(self) -> bool:
-        """Whether the worker's last class stands for all other labels."""
+        """Whether the last class of the worker's model stands for all labels that are not among the known classes."""
         return self._spare
 
     @property
     def expected_classes(self) -> int:
-        """Minimum number of classes, which is sent to the worker; 0 if not known yet."""
+        """Minimum number of classes, which is sent to the worker. 0 if it is not known yet."""
         return self._least

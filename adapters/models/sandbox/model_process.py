@@ -1,4 +1,4 @@
-"""Models and file reading in a worker process, with the same random numbers as in this process."""
+"""Runs models, and reads files, in a worker process. Random numbers are the same as in this process."""
 
 import json
 import threading
@@ -27,8 +27,8 @@ _SERVE = f"{__package__}.model_worker:run_model_worker"
 class ModelProcess:
     """A model in a separate process.
 
-    If its process has ended, it is not restarted until `renew`. A model that hangs thus costs its time limit once per
-    attack.
+    A process that has ended is not restarted until `renew` is called. A model that hangs therefore costs its time limit
+    only once per attack.
 
     Args:
         name: name of the model.
@@ -62,7 +62,7 @@ class ModelProcess:
         """Start the process if necessary, and return the model's metadata.
 
         Raises:
-            DavylampError: as in `load_model`; `ModelDied` if the process ends.
+            DavylampError: as for `load_model`, or `ModelDied` if the process ends.
         """
         with self._lock:
             if self._worker is None:
@@ -71,7 +71,9 @@ class ModelProcess:
             return self.facts
 
     def ask(self, do: str, tensors: Sequence[Tensor] = (), **given: Any) -> tuple[dict[str, Any], list[Tensor]]:
-        """Send a request; return values, and tensors on the CPU. Their shapes and contents are not checked.
+        """Send a request, and return the reply's values and its tensors, on the CPU.
+
+        The shapes and contents of the tensors are not checked.
 
         Raises:
             ModelDied: if the process ends, does not reply in time, or sends an invalid reply.
@@ -87,14 +89,14 @@ class ModelProcess:
             return self._ask_of_random(do, tensors, given)
 
     def forget(self, graph: int) -> None:
-        """Drop an output whose gradient is not needed. The worker learns this with the next request."""
+        """Mark an output whose gradient is no longer needed. The worker drops it at the next request."""
         self._forgotten.append(graph)  # called by a finaliser, perhaps during a request
 
     def renew(self) -> None:
         """Prepare for a new attack: allow a restart if the process has ended, and restore the model's state.
 
         Raises:
-            DavylampError: as in `load`.
+            DavylampError: as for `load`.
         """
         with self._lock:
             self.died = ""
@@ -118,9 +120,8 @@ class ModelProcess:
     ) -> tuple[dict[str, Any], list[Tensor]]:
         """Query a model that draws random numbers.
 
-        It uses copies of this process's generators, whose new states are read back.
-
-        An untrusted model (`strict`) gets a seed drawn from them instead, because it could return arbitrary states.
+        The model continues from the states of this process's generators, which are set to their new states afterwards.
+        An untrusted model (`strict`) gets only a seed drawn from them, because it could return arbitrary states.
         """
         if self.isolation.isolate == "strict":
             return self._ask(do, tensors, given, seed=int(torch.randint(1 << 62, (1,), device="cpu")))
@@ -175,7 +176,7 @@ class ModelProcess:
 
     @contextmanager
     def _checked(self) -> Iterator[None]:
-        """End the process if the block raises a ValueError or TypeError, because its reply was then invalid."""
+        """End the process if the block raises a ValueError or TypeError, because the reply was then invalid."""
         try:
             yield
         except DavylampError:
@@ -201,7 +202,7 @@ def forkserver_of(name: str, isolation: Isolation) -> ForkServer:
 def _start_worker(
     name: str, server: ForkServer, device: str, isolation: Isolation, packages: Sequence[str] = ()
 ) -> Worker:
-    """Start a worker for a model. The number of processes is limited if the model is untrusted."""
+    """Start a worker for a model. If the model is untrusted, the number of processes is limited."""
     processes = _PROCESSES if isolation.isolate == "strict" else 0
     spec = WorkerSpec(_SERVE, tuple(packages), memory_limit_bytes(isolation, device), processes=processes)
     too_long = f"did not respond within {isolation.seconds:g} s (--time-limit) and was stopped"
@@ -214,9 +215,9 @@ def read_apart(
     """Call one of davylamp's functions on JSON values and files, in a strict sandbox that shows only these files.
 
     Args:
-        function: returns a tensor for each of the types.
+        function: returns as many tensors as there are `types`.
         given: arguments of the function.
-        paths: files and folders.
+        paths: files and folders that the sandbox shows.
         how: limits of the process.
         *types: dtypes of the tensors. The caller checks shapes and values.
 

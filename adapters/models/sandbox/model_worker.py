@@ -1,4 +1,4 @@
-"""The worker of a model: runs the model, and davylamp's code that needs its layers."""
+"""The worker process of a model, which runs the model and those of davylamp's functions that need its layers."""
 
 import importlib
 import json
@@ -25,7 +25,7 @@ from .worker_base import Answer, KeptGraphs, WorkerBase
 
 
 class ModelWorker(WorkerBase):
-    """A model in a separate process.
+    """Worker that runs a model in a separate process.
 
     Args:
         wire: see `WorkerBase`.
@@ -36,9 +36,9 @@ class ModelWorker(WorkerBase):
         self._kept = KeptGraphs()
 
     def answer(self, question: dict[str, Any], tensors: list[Tensor]) -> Answer:
-        """Serve a request like `WorkerBase`, with the random states or the seed of the request.
+        """Handle a request with the random states or the seed that it contains.
 
-        If a request has neither and the model draws random numbers, the reply only reports this.
+        If the model draws random numbers and the request contains neither, the reply only reports this.
         """
         self._kept.forget(question.get("forget", ()))
         states, before = question.get("states"), None
@@ -73,7 +73,7 @@ class ModelWorker(WorkerBase):
         return {"facts": {**facts, "in_torch": is_float32_in_torch(self.classifier)}}, []
 
     def do_forward(self, tensors: list[Tensor], gradients: bool, expected: int, precision: str | None) -> Answer:
-        """Return the logits, and a number for requests of their gradient if there is one."""
+        """Compute logits. If they have gradients, also return a number by which the gradient can be requested."""
         self.classifier.answers.expect_classes(expected)
         inputs = tensors[0].to(self.classifier.device)
         asked = model_autocast(precision, self.classifier.device)
@@ -105,7 +105,7 @@ class ModelWorker(WorkerBase):
     def do_read(self, tensors: list[Tensor], function: str, folder: str) -> Answer:
         """Call one of davylamp's functions on JSON values and files, without loading a model.
 
-        The values are in a tensor.
+        The JSON values are encoded in a tensor.
         """
         with suppress(OSError):
             os.chdir(folder)
@@ -118,11 +118,10 @@ class ModelWorker(WorkerBase):
 
 
 def run_model_worker(wire: socket.socket) -> None:
-    """Run the model worker until the parent closes the connection."""
+    """Run the model worker until the parent process closes the connection."""
     ModelWorker(wire).serve()
 
 
 def _function(where: str) -> Any:
-    """Return one of davylamp's functions by "module:name"."""
     module, _, name = where.partition(":")
     return getattr(importlib.import_module(module), name)

@@ -1,7 +1,7 @@
-"""Hard limit on the processes and threads of a sandbox: a control group, if this user may create one.
+"""Hard limit on the processes and threads of a sandbox, by a control group if this user may create one.
 
-`RLIMIT_NPROC` does not apply to root. Counting the processes from outside is too slow on a busy machine, which a
-program that forks endlessly would occupy first.
+`RLIMIT_NPROC` does not apply to root. Counting the processes from outside is too slow, because a program that forks
+endlessly keeps the machine busy.
 """
 
 import os
@@ -19,7 +19,7 @@ _numbers = count()
 
 
 class TaskLimit:
-    """Control group for one command. `is_hard` tells whether it exists.
+    """Control group that limits the processes and threads of one command.
 
     Args:
         most: limit on processes and threads together.
@@ -43,24 +43,27 @@ class TaskLimit:
 
     @property
     def is_hard(self) -> bool:
-        """Whether the system enforces the limit. If not, the caller must check."""
+        """Whether the system enforces the limit. If not, the caller must count the processes."""
         return self._place is not None
 
     def limited(self, command: Sequence[str]) -> list[str]:
-        """Return the command line that runs a command in the group."""
+        """Return the command line that runs a command in the control group."""
         if self._place is None:
             return [*command]
         return ["/bin/sh", "-c", _ENTER, str(self._place / "cgroup.procs"), *command]
 
     def remove(self) -> None:
-        """Remove the group when its processes have ended."""
+        """Remove the control group when its processes have ended."""
         if self._place is not None:
             with suppress(OSError):
                 self._place.rmdir()
 
 
 def _parents() -> list[Path]:
-    """Return the folders in which a group may be created: below this process's group (v1 and v2), and at the top."""
+    """Return the folders in which a control group may be created.
+
+    They are below this process's control group (v1 and v2), and at the top of the hierarchy.
+    """
     places = []
     with suppress(OSError):
         for line in _GROUPS.read_text().splitlines():
@@ -74,7 +77,7 @@ def _parents() -> list[Path]:
 
 
 def _sweep(parent: Path) -> None:
-    """Remove groups of processes that were killed. Groups that still contain processes stay."""
+    """Remove control groups whose processes were killed. Groups that still contain processes stay."""
     for place in parent.glob(f"{_NAME}-*-*"):
         process = place.name.split("-")[1]
         if process.isdigit() and not Path("/proc", process).exists():

@@ -1,4 +1,4 @@
-"""Serialises plain values and the states of random generators as JSON types, for messages between processes."""
+"""Converts plain values and the states of random generators to JSON types, for messages between processes."""
 
 import base64
 import random
@@ -18,7 +18,7 @@ def to_plain(value: Any, tensors: list[Tensor]) -> Any:
     """Convert a value to JSON types. Its tensors are appended to `tensors` and replaced by their index.
 
     Raises:
-        TypeError: if it contains a value of any other type.
+        TypeError: if the value contains an object of any other type.
     """
     if isinstance(value, Tensor):
         tensors.append(value)
@@ -33,10 +33,10 @@ def to_plain(value: Any, tensors: list[Tensor]) -> Any:
 
 
 def from_plain(value: Any, tensors: list[Tensor]) -> Any:
-    """Convert a value back from JSON types, with its strings truncated and cleaned. Tuples become lists.
+    """Convert a value back from JSON types. Its strings are truncated and cleaned, and tuples become lists.
 
     Raises:
-        ValueError: if it does not have the format of `to_plain`.
+        ValueError: if the value does not have the format of `to_plain`.
     """
     if value is None or isinstance(value, (bool, int, float)):
         return value
@@ -102,13 +102,16 @@ def set_states(states: Any) -> None:
 
 
 def state_bytes() -> tuple[Any, ...]:
-    """Return a snapshot that changes when a generator is used. This takes about 20 microseconds."""
+    """Return a snapshot of the generators' states that changes when a generator is used.
+
+    It takes about 20 microseconds.
+    """
     state: Any = np.random.get_state()  # noqa: NPY002
     return random.getstate(), state[1].tobytes(), state[2:], torch.get_rng_state().numpy().tobytes()
 
 
 def seed_all(seed: int) -> None:
-    """Seed every generator with an integer >= 0."""
+    """Seed Python's, NumPy's and torch's global generators with an integer >= 0."""
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002
     torch.manual_seed(seed)

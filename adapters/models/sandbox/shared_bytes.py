@@ -1,6 +1,6 @@
-"""Shared memory between two processes, and tensors in it, whose descriptions are checked before they are read.
+"""Memory shared by two processes, and the tensors in it, whose descriptions are validated before they are read.
 
-The memory has no name, so it disappears when its processes end or are killed. On Linux it is sealed, so that it cannot
+The memory has no name, so it is freed when both processes end or are killed. On Linux it is sealed, so that it cannot
 be shortened while it is read.
 """
 
@@ -24,10 +24,10 @@ _DTYPES = {
 
 
 class SharedBytes:
-    """Memory behind an open file.
+    """Shared memory with a file descriptor.
 
     Args:
-        file: file descriptor, which this object will own and close.
+        file: file descriptor, which this object owns and closes.
         size: size of the memory in bytes.
     """
 
@@ -62,11 +62,11 @@ class SharedBytes:
     def put(self, tensors: Sequence[Tensor]) -> list[dict[str, Any]]:
         """Write tensors one after the other, and return a description of each.
 
-        The description includes the strides (those of a clone), because the order of summation in kernels depends on
+        A description includes the strides of the tensor's clone, because the order of summation in kernels depends on
         them.
 
         Raises:
-            TypeError: if a tensor has an unsupported type.
+            TypeError: if a tensor has an unsupported dtype.
         """
         described, offset = [], 0
         for tensor in tensors:
@@ -82,9 +82,10 @@ class SharedBytes:
         return described
 
     def take(self, described: Any) -> list[Tensor]:
-        """Return copies of the tensors that descriptions from `put` locate.
+        """Return copies of the tensors to which descriptions from `put` refer.
 
-        Raises ValueError if a description is invalid.
+        Raises:
+            ValueError: if a description is invalid.
         """
         if not isinstance(described, list) or len(described) > 1 << 14:
             raise ValueError("expected a list of tensors")
@@ -102,7 +103,7 @@ class SharedBytes:
 
 
 def bytes_of(tensors: Sequence[Tensor]) -> int:
-    """Return the memory that tensors take, in bytes."""
+    """Return the size of tensors in bytes."""
     return sum(_aligned(tensor.numel() * tensor.element_size()) for tensor in tensors)
 
 
@@ -111,7 +112,7 @@ def _aligned(size: int) -> int:
 
 
 def _checked(described: Any, size: int) -> tuple[torch.dtype, tuple[int, ...], tuple[int, ...], int]:
-    """Validate type, shape, strides and offset of a tensor, which must be inside `size` bytes."""
+    """Validate and return dtype, shape, strides and offset of a tensor, which must be inside `size` bytes."""
     if not isinstance(described, dict) or described.get("dtype") not in [*_DTYPES]:
         raise ValueError("expected a tensor of a known type")
     dtype = _DTYPES[described["dtype"]]

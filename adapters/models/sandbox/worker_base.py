@@ -1,4 +1,4 @@
-"""Base class of workers, which serve one request after the other in a separate process."""
+"""Base class of workers, which handle one request after another in a separate process."""
 
 import os
 import socket
@@ -18,7 +18,7 @@ Answer = tuple[dict[str, Any], list[Tensor]]
 
 
 class WorkerBase:
-    """A worker. Its requests are its methods `do_...`.
+    """Base class of workers. The method `do_NAME` handles requests of that name.
 
     Args:
         wire: socket to the parent process.
@@ -48,15 +48,15 @@ class WorkerBase:
             self.channel.send({"do": "done", **self.describe(error)})
 
     def answer(self, question: dict[str, Any], tensors: list[Tensor]) -> Answer:
-        """Return values and tensors for a request."""
+        """Handle a request, and return values and tensors."""
         return getattr(self, f"do_{question['do']}")(tensors, **question["values"])
 
     def describe(self, error: BaseException) -> dict[str, Any]:
-        """Describe an error as JSON types: the name of its class as "error", and "text"."""
+        """Describe an error in JSON types: the name of its class as "error", and its text as "text"."""
         return {"error": type(error).__name__, "text": one_line(error)}
 
     def settle_in(self, folder: str, threads: int) -> None:
-        """Set the number of threads, and the working directory of the parent process."""
+        """Set the number of threads, and change to the working directory of the parent process."""
         torch.set_num_threads(threads)
         with suppress(OSError):
             os.chdir(folder)
@@ -68,7 +68,7 @@ class WorkerBase:
 
 
 class KeptGraphs:
-    """Outputs of a model by number. Their gradients may still be requested."""
+    """Outputs of a model whose gradients may still be requested, by number."""
 
     def __init__(self) -> None:
         self._numbers = count(1)
@@ -78,7 +78,7 @@ class KeptGraphs:
         return len(self._kept)
 
     def keep(self, inputs: Tensor, logits: Tensor, more: Any = None) -> int:
-        """Store an output with additional data `more`, and return the output's number."""
+        """Store an output with additional data `more`, and return the number of the output."""
         number = next(self._numbers)
         self._kept[number] = inputs, logits, more
         return number
@@ -88,15 +88,15 @@ class KeptGraphs:
         return self._kept[number][2]
 
     def shape_of(self, number: Any) -> torch.Size | None:
-        """Return the shape of the logits, or None if there is no such output."""
+        """Return the shape of the logits, or None if there is no output of this number."""
         return self._kept[number][1].shape if type(number) is int and number in self._kept else None
 
     def forget(self, numbers: Iterable[Any]) -> list[Any]:
-        """Drop the outputs with these numbers, if they exist, and return their additional data."""
+        """Drop the outputs with these numbers, and return their additional data. Unknown numbers are ignored."""
         return [self._kept.pop(each)[2] for each in numbers if type(each) is int and each in self._kept]
 
     def gradient(self, number: int, of_logits: Tensor) -> list[Tensor]:
-        """Return the gradient with respect to the images, on the CPU; empty if the logits do not depend on them."""
+        """Return the gradient with respect to the images, on the CPU. Empty if the logits do not depend on them."""
         inputs, logits, _ = self._kept[number]
         (gradient,) = torch.autograd.grad(logits, inputs, of_logits.to(logits), retain_graph=True, allow_unused=True)
         return [] if gradient is None else [gradient.cpu()]

@@ -1,6 +1,6 @@
 """Parent side of workers: fork servers, and single workers with time limits.
 
-Workers are not trusted: their messages are checked, and never unpickled.
+Workers are not trusted, so their messages are checked and never unpickled.
 """
 
 import json
@@ -48,14 +48,14 @@ Answering = Callable[[dict[str, Any], list[Tensor]], tuple[dict[str, Any], list[
 
 
 class WorkerSpec(NamedTuple):
-    """Code that runs in a worker, and its limits; 0 for no limit, or the default.
+    """The code that runs in a worker, and the worker's limits. A limit of 0 means no limit, or the system's default.
 
     Args:
-        serve: "module:function" in davylamp, called with the worker's socket.
-        packages: packages that are slow to import, imported once for all workers of a server.
+        serve: "module:function" in davylamp, which is called with the worker's socket.
+        packages: packages that are slow to import, which the fork server imports once for all its workers.
         bytes: memory limit in bytes.
-        file: size of the largest file that it may write, in bytes.
-        processes: limit on processes, if it has a sandbox to itself.
+        file: size of the largest file that the worker may write, in bytes.
+        processes: limit on processes, if the worker has a sandbox to itself.
     """
 
     serve: str
@@ -66,12 +66,13 @@ class WorkerSpec(NamedTuple):
 
 
 class ForkServer:
-    """The process from which workers are forked. It is started on first use, and again if it has ended.
+    """Parent side of a fork server, which starts on first use, and again if it has ended.
 
     Args:
         strict: whether its sandbox shows only Python and `visible`.
-        visible: files and folders.
-        guest: file whose attacks run in it, one at a time; "" for models. A fork server for attacks sees no GPU.
+        visible: files and folders that the sandbox shows.
+        guest: file whose attacks run in this fork server, one at a time. "" for models. A fork server for attacks sees
+            no GPU.
     """
 
     def __init__(self, strict: bool, visible: tuple[Path, ...], guest: str = ""):
@@ -84,16 +85,16 @@ class ForkServer:
         self._shown, self._last_words = 0, ""
 
     def prepare(self) -> None:
-        """Start the process in the background, if it is not running."""
+        """Start the fork server in the background, if it is not running."""
         with self._lock:
             if self._control is None:
                 self._begin()
 
     def open(self, spec: WorkerSpec) -> socket.socket:
-        """Start a worker, and return its socket. Closing the socket ends the worker and the processes that it started.
+        """Start a worker, and return its socket. Closing the socket ends the worker and its child processes.
 
         Raises:
-            Unavailable: if the process cannot be started.
+            Unavailable: if the fork server cannot be started.
             Unsupported: if a sandbox is required and not available.
         """
         with self._lock:
@@ -117,7 +118,10 @@ class ForkServer:
         raise AssertionError
 
     def settle(self) -> None:
-        """Wait until workers with closed sockets have ended. If they do not, end the process with all its workers."""
+        """Wait until workers with closed sockets have ended.
+
+        If they do not end, stop the fork server with all workers.
+        """
         with self._lock:
             if self._control is not None:
                 try:
@@ -126,18 +130,18 @@ class ForkServer:
                     self.stop()
 
     def end_if_idle(self) -> None:
-        """End the process if it has no worker. The next request starts it again."""
+        """Stop the fork server if it has no worker. The next request starts it again."""
         with self._lock:
             if all(wire.fileno() < 0 for wire in self._wires):
                 self.stop()
 
     @property
     def is_running(self) -> bool:
-        """Whether the process was started and not stopped since."""
+        """Whether the fork server was started and has not been stopped since."""
         return self._control is not None
 
     def stop(self) -> None:
-        """End the process and every worker."""
+        """Stop the fork server and every worker."""
         if self._control is not None:
             self._control.close()
             self._control = None
@@ -172,7 +176,7 @@ class ForkServer:
     def _run(
         self, command: Sequence[str], limit: TaskLimit | None, theirs: socket.socket, started: threading.Event
     ) -> None:
-        """Start the process, and print its output, truncated and cleaned, until it ends."""
+        """Run the fork server, and print its output, truncated and cleaned, until it ends."""
         try:
             process = subprocess.Popen(
                 command,
@@ -212,7 +216,7 @@ class ForkServer:
 
 
 def forkserver_for(strict: bool, visible: tuple[Path, ...], guest: str = "") -> ForkServer:
-    """Return this process's fork server of one kind, see `ForkServer`. A forked child starts a separate one."""
+    """Return this process's fork server with these properties, see `ForkServer`. A forked child starts its own."""
     process = os.getpid()
     key = process, strict, visible, guest
     with _LOCK:
@@ -229,14 +233,14 @@ _SERVERS: dict[tuple[int, bool, tuple[Path, ...], str], ForkServer] = {}
 
 
 class Worker:
-    """A worker process that serves requests until it is closed or sends an invalid message.
+    """A worker process, which handles requests until it is closed or sends an invalid message.
 
     Args:
         name: name of the model or attack, for messages.
-        server: its fork server.
-        spec: its code and limits.
-        seconds: time limit of one reply, without the time during which the worker waits for this process.
-        too_long: message if a reply takes longer.
+        server: the fork server from which the worker is forked.
+        spec: the worker's code and limits.
+        seconds: time limit for one reply, not counting the time in which the worker waits for this process.
+        too_long: error message if a reply takes longer.
         died: error class if the worker has ended.
     """
 
@@ -272,14 +276,16 @@ class Worker:
         most: int = _LARGEST_ANSWER,
         **message: Any,
     ) -> tuple[dict[str, Any], list[Tensor]]:
-        """Send a request, and return its final values and tensors on the CPU. Shapes and contents are not checked.
+        """Send a request, and return the values and tensors of the reply, on the CPU.
+
+        Shapes and contents are not checked.
 
         Args:
             do: name of the request.
-            tensors: tensors sent with it.
-            answering: function that answers requests which the worker sends before its reply. None if it may send none.
-            outward: bytes of tensors that the reply may contain without a prior request for memory.
-            most: limit on bytes of tensors in one message.
+            tensors: tensors sent with the request.
+            answering: called to answer requests that the worker sends before its reply. None if it may send none.
+            outward: size of the tensors that the reply may contain without requesting memory first, in bytes.
+            most: largest total size of the tensors in one message, in bytes.
             **message: other contents of the request, as JSON types.
 
         Raises:
@@ -316,7 +322,7 @@ class Worker:
         return self._end(f"sent an invalid message ({reason}) and was stopped")
 
     def close(self) -> None:
-        """End the worker and the processes that it started."""
+        """End the worker and its child processes."""
         if not self._open:
             return
         self.abandon()
@@ -325,7 +331,7 @@ class Worker:
             self._server.turn.release()
 
     def abandon(self) -> None:
-        """End the worker without waiting. Finalisers use this, because they may run at any time."""
+        """End the worker without waiting for it. Finalisers use this method, because they may run at any time."""
         if self._open:
             self._open = False
             self._channel.close()
@@ -344,7 +350,7 @@ class Worker:
 
 
 def error_of(answer: Mapping[str, Any]) -> Exception:
-    """Convert an error raised in a worker to the same error class, with its text truncated and cleaned."""
+    """Convert an error in a worker's reply to an exception of the same class, with its text truncated and cleaned."""
     kind = _BLAMABLE.get(str(answer["error"]), ModelFailed)
     error = kind.__new__(kind)
     Exception.__init__(error, clean_text(answer))
@@ -352,15 +358,15 @@ def error_of(answer: Mapping[str, Any]) -> Exception:
 
 
 def clean_text(answer: Mapping[str, Any]) -> str:
-    """Return the text of an error from a worker as one line."""
+    """Return the text of an error in a worker's reply as one line."""
     text = " ".join(str(answer.get("text", "")).split())
     return "".join(c if c.isprintable() else "?" for c in text)[:_LONGEST_TEXT]
 
 
 def _describe_ended(message: Mapping[str, Any]) -> str:
-    """Describe how a process ended, as reported by the fork server.
+    """Describe how a process ended, from the fork server's report.
 
-    A worker that forges this report is ended as well.
+    If a worker forges such a report, it is ended as well.
     """
     status, why = message.get("status"), message.get("why")
     if isinstance(why, str) and why:
@@ -375,7 +381,7 @@ def _describe_ended(message: Mapping[str, Any]) -> str:
 
 
 def memory_limit_bytes(isolation: Isolation, device: str) -> int:
-    """Return a worker's memory limit in bytes; 0 (no limit) on a GPU, whose driver reserves its whole address range."""
+    """Return a worker's memory limit in bytes. 0 on a GPU, whose driver reserves the whole address range."""
     if not device.startswith("cpu"):
         return 0
     if isolation.gibibytes is not None:

@@ -1,1 +1,1 @@
-"""Models by name: built-in ones, those of published collections, and those in files."""
+"""Models that are loaded by name: built-in models, models of published collections, and models in files."""

@@ -1,4 +1,4 @@
-"""Declared output format and version in a model name: "MODEL+outputs:labels+version:2"."""
+"""Output format and version that a model name declares: "MODEL+outputs:labels+version:2"."""
 
 import re
 
@@ -29,11 +29,11 @@ def read_outputs(text: str) -> Outputs:
 
 
 def read_version(text: str) -> str:
-    """Parse "version:2", or "2": a version that is part of the model identity.
+    """Parse "version:2" or "2", a version that becomes part of the model identity.
 
     Raises:
         InvalidInput: unless the version consists of letters, digits, "-", "_" and ".".
-        WrongType: if it is not a string.
+        WrongType: if the argument is not a string.
     """
     if not isinstance(text, str):
         raise WrongType(f"expected a version of the model as a string, such as '2', got {type(text).__name__}")
@@ -45,7 +45,7 @@ def read_version(text: str) -> str:
 
 
 def version_in(name: str) -> str:
-    """Return the version in a model's name; "" without one."""
+    """Return the version in a model's name, or "" without one."""
     return "+".join(read_version(part) for part in name.split("+") if part.startswith(VERSION))
 
 

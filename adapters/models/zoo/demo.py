@@ -1,4 +1,7 @@
-"""Built-in models whose weights are in packages, so that no network is needed. Licences: docs/bundled-models.md."""
+"""Built-in models, whose weights are in installed packages, so that no network is needed.
+
+docs/bundled-models.md lists their licences.
+"""
 
 import importlib
 from collections.abc import Callable, Mapping
@@ -19,11 +22,11 @@ DIGITS = Path(__file__).parent / "digits"  # weights for scikit-learn's digits
 
 
 class Embedded(NamedTuple):
-    """A model included in a package.
+    """A model whose weights are included in a package.
 
     Args:
-        data_set: data set of its classes, as in names of data: "imagenet", "mnist", "cifar10", "digits".
-        load: name -> its classifier.
+        data_set: data set with the model's classes, as in names of data: "imagenet", "mnist", "cifar10", "digits".
+        load: called with the model's name; returns the classifier.
     """
 
     data_set: str
@@ -48,7 +51,7 @@ def _efficientnet(name: str) -> Classifier:
 
 
 def _lenet(name: str, *, weights: str) -> Classifier:
-    """Build Advertorch's network for MNIST, with layer names that match its weights."""
+    """Build Advertorch's network for MNIST, with the layer names of its weights file."""
     file = _file_in("advertorch_examples", f"trained_models/{weights}", "advertorch")
     with loading(name, file), torch.random.fork_rng(devices=[]):
         model = nn.Sequential()
@@ -64,7 +67,7 @@ def _lenet(name: str, *, weights: str) -> Classifier:
 
 
 def _resnet(name: str) -> Classifier:
-    """Build the ResNet-18 from pyautoattack's example: torchvision's network, with first layers for 32 x 32 pixels."""
+    """Build the ResNet-18 of pyautoattack's example: torchvision's network with first layers for 32 x 32 pixels."""
     from torchvision.models import resnet18
 
     file = _file_in("pyautoattack", "examples/model_test.pt", "pyautoattack")
@@ -92,7 +95,7 @@ def digits_network(channels: int = 1) -> nn.Sequential:
 
 
 def _digits(name: str) -> Classifier:
-    """Build one of the two small networks whose weights davylamp includes, trained by tools/digits."""
+    """Build one of the two small networks for digits whose weights davylamp includes. tools/digits trains them."""
     file = DIGITS / f"{name.removeprefix('demo:')}.pt"
     with loading(name, file), torch.random.fork_rng(devices=[]):
         model = digits_network()
@@ -105,7 +108,7 @@ def _torchvision_key(key: str) -> str:
 
 
 def _file_in(package: str, file: str, library: str) -> Path:
-    """Find a file in an installed package, without importing it."""
+    """Find a file in an installed package, without importing the package."""
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise MissingLibrary(library, "demo")

@@ -1,4 +1,4 @@
-"""Image classifiers from Hugging Face's hub or a folder, with the preprocessing of their processor."""
+"""Image classifiers from the Hugging Face Hub or a folder, with the preprocessing of their image processor."""
 
 import json
 import sys
@@ -62,7 +62,7 @@ def _load(name: str, rest: str) -> Classifier:
 
 
 def _forget_origin(model: nn.Module) -> None:
-    """Remove attributes on where and how a model was loaded, because they are not part of its identity."""
+    """Remove attributes that describe where and how a model was loaded, because they are not part of its identity."""
     for layer in model.modules():
         vars(layer).pop("_weight_conversions", None)
         if "name_or_path" in vars(layer):
@@ -81,7 +81,6 @@ def _library() -> ModuleType:
 
 
 def _split(rest: str) -> tuple[str, str]:
-    """Split "ORG/NAME" or "ORG/NAME@REVISION" into repository and revision."""
     repository, _, revision = rest.partition("@")
     if repository.count("/") != 1 or not all(repository.split("/")):
         raise InvalidInput(f"expected hf:ORG/NAME, hf:ORG/NAME@REVISION or hf:./FOLDER, got hf:{rest}")
@@ -89,7 +88,7 @@ def _split(rest: str) -> tuple[str, str]:
 
 
 def _fetched(name: str, repository: str, revision: str) -> Path:
-    """Return the folder of a model's files in the hub's cache. Missing files are downloaded."""
+    """Return the folder of a model's files in the hub's cache, after downloading missing files."""
     from huggingface_hub import try_to_load_from_cache
 
     known = {
@@ -113,7 +112,7 @@ def _fetched(name: str, repository: str, revision: str) -> Path:
 
 
 def _fetch(name: str, repository: str, revision: str, file: str) -> Path:
-    """Download one file of a repository, after printing its size."""
+    """Print the size of a file in a repository, and download it."""
     from huggingface_hub import hf_hub_download, hf_hub_url
 
     url = hf_hub_url(repository, file, revision=revision)
@@ -141,7 +140,6 @@ def _check_architecture(config: dict[str, Any], transformers: ModuleType, name: 
 
 
 def _processor_of(folder: Path) -> dict[str, Any] | None:
-    """Read the processor's settings; None if there is no such file."""
     if (folder / _PROCESSOR).is_file():
         return _read_json(folder / _PROCESSOR)
     both = folder / "processor_config.json"

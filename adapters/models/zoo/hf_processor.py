@@ -1,4 +1,4 @@
-"""Converts an image processor of transformers to a classifier's resizing, crop and normalisation."""
+"""Converts an image processor of transformers to the resizing, crop and normalisation of a classifier."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,17 +11,17 @@ _BYTE = 255
 
 
 def read_processor(processor: Mapping[str, Any] | None, side: int | None) -> tuple[dict[str, Any], list[str]]:
-    """Return the settings of a `Classifier`, and notes on differences from the processor.
+    """Return the settings for a `Classifier`, and notes on how they differ from the processor.
 
-    If the processor squeezes images to a square, the shorter side is resized and the image cropped instead, as for
-    timm.
+    A processor may squeeze images to a square. Instead, the shorter side is resized and the image is cropped, as for
+    timm's models.
 
     Args:
-        processor: its JSON, or None if there is no such file.
+        processor: the processor's JSON, or None if there is no such file.
         side: image side in the model's configuration, or None.
 
     Raises:
-        Unsupported: if its images are not square.
+        Unsupported: if the processor makes images that are not square.
         InvalidInput: if a value is invalid.
     """
     if processor is None:
@@ -50,7 +50,7 @@ def _sizes(processor: Mapping[str, Any]) -> tuple[int | None, int | None, list[s
         return int(side / percent), side, []
     if is_shortest and not percent:
         return side, crop, []
-    note = f"squeezes images to {side} x {side}; instead, the shorter edge is resized to {side}, then a centre crop"
+    note = f"squeezes images to {side} x {side}; davylamp resizes the shorter edge to {side} and crops the centre"
     return side, crop or side, [note]
 
 

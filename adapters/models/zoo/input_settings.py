@@ -1,4 +1,4 @@
-"""Input settings in a model name: "MODEL+input:crop=224,mean=0.5/0.5/0.5"."""
+"""Input settings in a model name, as in "MODEL+input:crop=224,mean=0.5/0.5/0.5"."""
 
 import json
 import math
@@ -20,11 +20,11 @@ _LARGEST_FILE = 1 << 24
 
 
 class Preprocessing(NamedTuple):
-    """Input settings from a model name; None for "as published".
+    """Input settings from a model name. A setting of None keeps the published value.
 
     Args:
-        resize: length to which the shorter side of an image file is resized; 0 for no resizing.
-        crop: side of the square centre crop; 0 for no crop.
+        resize: length to which the shorter side of an image file is resized. 0 for no resizing.
+        crop: side of the square centre crop. 0 for no crop.
         mean: mean per channel, for pixels in [0, 1], or one number for all channels.
         std: standard deviation, in the form of `mean`.
         interpolation: interpolation of the resizing.
@@ -45,10 +45,10 @@ def is_input_part(text: str) -> bool:
 
 
 def write_input(settings: Mapping[str, str]) -> str:
-    """Format settings as a part of a name. `mean` and `std` are numbers or fractions, separated by commas.
+    """Format settings as a part of a model name. `mean` and `std` are numbers or fractions, separated by commas.
 
     Raises:
-        DavylampError: as in `parse_input_settings`.
+        DavylampError: as for `parse_input_settings`.
     """
     texts = dict(settings)
     for word in {"mean", "std"} & texts.keys():
@@ -83,10 +83,11 @@ def parse_input_settings(text: str) -> Preprocessing:
 
 
 def apply_input_settings(classifier: Classifier, said: Preprocessing, name: str) -> Classifier:
-    """Apply input settings to a classifier, in place of its published settings.
+    """Replace the published input settings of a classifier.
 
     Raises:
-        InvalidInput: if mean and std differ from the model in channels, or the number of labels differs.
+        InvalidInput: if mean and std have a different number of channels from the model, or the number of labels is
+            wrong.
     """
     classifier.name = name
     if said.mean is not None and said.std is not None:
@@ -113,7 +114,7 @@ def apply_input_settings(classifier: Classifier, said: Preprocessing, name: str)
 def read_labels(path: Path) -> tuple[str, ...]:
     """Read class names: one per line, a JSON list, or a JSON object of names by index, or of indices by name.
 
-    For ImageNet's usual object {"0": ["n01440764", "tench"]} the first element is the name.
+    In ImageNet's usual object {"0": ["n01440764", "tench"]}, the first element ("n01440764") is the name.
 
     Raises:
         Unavailable: if there is no such file.
@@ -184,7 +185,6 @@ def _number(word: str, text: str) -> float:
 
 
 def _fraction(word: str, text: str) -> float:
-    """Parse a number in an option: "0.5" or "1/255"."""
     above, _, below = text.partition("/")
     divisor = _number(word, below) if below else 1.0
     if not re.fullmatch(r"[^/]+(/[^/]+)?", text) or divisor == 0:

@@ -1,4 +1,4 @@
-"""Loads models by name: from the provider of the name's prefix or a factory in a file, optionally with a defence."""
+"""Loads models by name, from the collection given by the name's prefix or from a Python file, with any defences."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -48,21 +48,24 @@ _OF_FILES = (
 
 
 def model_name_patterns() -> list[str]:
-    """Return all fixed model names, and patterns for all other names, for help texts."""
+    """Return the fixed model names, and the patterns of all other model names, for help texts."""
     of_providers = [name for each in PROVIDERS.values() for name in each.patterns or each.list_names()]
     return [*of_providers, *_OF_FILES, *PATTERNS]
 
 
 def list_models(pattern: str) -> list[str]:
-    """Return the names that `*` may represent, of the provider in a pattern, otherwise of the built-in models."""
+    """Return the names that a pattern with `*` is compared with.
+
+    These are the models of the collection in the pattern's prefix, or the built-in models without a prefix.
+    """
     return _provider_of(pattern).list_names()
 
 
 def match_models(pattern: str, data: str) -> list[str]:
-    """Return the names that a pattern with `*` matches for some data; empty if it matches none.
+    """Return the model names that match a pattern with `*` and fit the data. Empty if no name matches.
 
-    Built-in models are selected by the classes of the data: "demo:*" differs between "demo:mnist" and "demo:imagenet".
-    If none of the matches fits the data, all are returned.
+    Built-in models are selected by the classes of the data, so "demo:*" matches different models for "demo:mnist" and
+    "demo:imagenet". If no matching model fits the data, all matching names are returned.
     """
     provider = _provider_of(pattern)
     matches = [name for name in provider.list_names() if fnmatch(name, pattern)]
@@ -83,37 +86,49 @@ def load_model(
 ) -> Classifier:
     """Load a pretrained classifier with the published preprocessing of its weights.
 
-    Loading does not change torch's random state, except for numbers drawn by a factory in a file.
+    The base of the name is one of:
+
+    - "demo:...": a built-in model;
+    - "torchvision:...", with its default or named weights, "timm:...", "hf:..." or "robustbench:...";
+    - "http://HOST:PORT/v2/models/NAME": a remote model;
+    - "onnx:FILE": an ONNX file;
+    - "path/to/file.py:factory": a function without arguments that returns a `torch.nn.Module` (for images in [0, 1])
+      or a `Classifier`;
+    - "weights.pt": the model in a file that `davylamp harden` wrote. "MODEL+weights.pt" is any model of that
+      architecture with these weights;
+    - "state.pth+ARCHITECTURE": an architecture with the weights of a plain state dict. Pretrained weights are then not
+      downloaded.
+
+    These parts may follow, and are applied from left to right:
+
+    - "+input:crop=224,mean=0.5,std=0.5", directly after the model: its input settings (`input_settings`);
+    - "+outputs:labels": its output format;
+    - "+version:2": a version, which gives the same model a different identity in results. The user changes it when the
+      model changes in a way that davylamp cannot detect;
+    - "+jpeg:quality=50": a defence (see `defend`). "+path/to/file.py:defend" is a function Classifier -> Classifier;
+    - "+detector:FILE": an additional class "detected" (`detectors.joint_classifier`).
+
+    Loading does not change torch's random state, except for random numbers that a factory in a file draws.
 
     Args:
-        name: one of `model_name_patterns()`: a built-in model (`demo:...`), a torchvision classifier with its default
-            or named weights, a timm model, an ONNX file ("onnx:FILE"), or a function without arguments in a Python file
-            that returns a `torch.nn.Module` (for images in [0, 1]) or a `Classifier`. Any of these names may be
-            followed by defences, applied from left to right: "+jpeg:quality=50" (see `defend`), or
-            "+path/to/file.py:defend", a function Classifier -> Classifier. "weights.pt" is the model in that file,
-            written by `davylamp harden`; "MODEL+weights.pt" any model of that architecture with these weights.
-            "state.pth+ARCHITECTURE" uses the weights of a plain state dict; pretrained weights are not downloaded.
-            "MODEL+input:crop=224,mean=0.5,std=0.5" sets its input (`input_settings`), directly after the model;
-            "MODEL+outputs:labels" its output format. "MODEL+version:2" is the same model with a different identity in
-            results. The user changes the version when the model changes in a way that davylamp cannot detect.
-            "MODEL+detector:FILE" has an additional class "detected" (`detectors.joint_classifier`).
+        name: name of the model, as above. `model_name_patterns()` lists all patterns.
         device: device of the model.
         fold: whether to fold batch normalisation into the preceding convolutions (`fold_batch_norm.fold_batch_norms`),
-            which changes logits by about 1e-5 and makes attacks faster. Not applied to a factory's model.
-        transport: settings of requests to a remote model, "http://HOST:PORT/v2/models/NAME". None for the defaults.
+            which changes logits by about 1e-5 and makes attacks faster. This does not apply to a factory's model.
+        transport: settings for requests to a remote model, "http://HOST:PORT/v2/models/NAME". None for the defaults.
         isolation: decides whether the model runs in a separate process. If None, it runs in this process.
 
     Returns:
-        The classifier. Its `resize`, `crop` and `interpolation` are the preprocessing of image files. timm's "squash"
-        and "border" crops are replaced by a resized shorter side and a centre crop of the same sizes. On a CPU, weights
-        are stored channels-last, which is faster there, except for a factory's model.
+        The classifier. Its `resize`, `crop` and `interpolation` are the preprocessing of image files. timm's crop modes
+        "squash" and "border" are replaced by resizing the shorter side and a centre crop of the same sizes. On a CPU,
+        weights are stored channels-last, which is faster, except for a factory's model.
 
     Raises:
         UnknownName: if no model, weights or factory has that name.
         MissingLibrary: if the package that provides the model is not installed.
         Unavailable: if weights or a file cannot be downloaded or read, or the device is not available.
         Unsupported: if the weights have no classification head.
-        ModelFailed: if a file or its factory fails.
+        ModelFailed: if a file or its factory raises an error.
         InvalidInput: if a factory needs arguments or does not return a model.
     """
     check_device(device)
@@ -127,7 +142,7 @@ def load_model(
 
 
 def _load_here(name: str, device: str, *, fold: bool, transport: Transport | None) -> Classifier:
-    """Load a model in this process, including any defences and other changes."""
+    """Load a model in this process, including any defences and other parts of the name."""
     original, _, last = name.rpartition("+")
     if any(is_detector_part(part) for part in original.split("+")):
         raise InvalidInput(f"expected a detector as the last part of a name, got {name}")
@@ -140,7 +155,7 @@ def _load_here(name: str, device: str, *, fold: bool, transport: Transport | Non
 
 
 def _load_bare(name: str, device: str, *, fold: bool) -> Classifier:
-    """Load a model without changes in this process: from a provider, a weights file, or a factory in a file."""
+    """Load a model without further parts in this process: from a collection, a weights file, or a factory in a file."""
     original, _, last = name.rpartition("+")
     if is_weights_name(name):
         return _load_trained(name, device, fold=fold)
@@ -159,7 +174,7 @@ def _load_bare(name: str, device: str, *, fold: bool) -> Classifier:
 
 
 def _meant_source(name: str) -> str:
-    """Return the name with its misspelt source corrected ("torchvison:resnet18"); "" if no source is similar."""
+    """Return the name with a misspelt prefix corrected ("torchvison:resnet18"). "" if no prefix is similar."""
     before, plus, last = name.rpartition("+")
     source, colon, rest = last.partition(":")
     if not colon and f"torchvision:{last}" in PROVIDERS["torchvision"].list_names():
@@ -171,7 +186,7 @@ def _meant_source(name: str) -> str:
 def _load_changed(
     name: str, original: str, last: str, device: str, *, fold: bool, transport: Transport | None
 ) -> Classifier | None:
-    """Load a model whose name ends with a defence, a detector or a different change; None for other names."""
+    """Load a model whose name ends with a defence, a detector or another part. None for other names."""
     if is_weights_name(original) and _is_architecture(last, original):
         return _load_state(name, last, original, device, fold=fold)
     if is_input_part(last):
@@ -199,7 +214,7 @@ def _load_changed(
 
 
 def _load_trained(name: str, device: str, *, fold: bool) -> Classifier:
-    """Load a model with the weights of a file: "weights.pt", "MODEL+weights.pt", or "ARCHITECTURE+state.pth"."""
+    """Load a model with the weights of a file: "weights.pt", "MODEL+weights.pt", or "state.pth+ARCHITECTURE"."""
     base, _, file = ("", "", name) if expand_path(name).is_file() else name.rpartition("+")
     path = expand_path(file)
     if path.is_file() and not is_trained(path):
@@ -214,14 +229,14 @@ def _load_trained(name: str, device: str, *, fold: bool) -> Classifier:
 
 
 def _is_architecture(part: str, weights: str) -> bool:
-    """Whether the part after a weights file is its architecture instead of a defence."""
+    """Whether the part after a weights file is its architecture, and not a defence."""
     if "+" in weights and not expand_path(weights).is_file():  # a model with weights
         return False
     return part.partition(":")[0] in PROVIDERS or (is_file_name(part) and not is_trained(expand_path(weights)))
 
 
 def _load_state(name: str, base: str, file: str, device: str, *, fold: bool) -> Classifier:
-    """Load an architecture, or a model, with the weights of a file: "state.pth+torchvision:resnet18"."""
+    """Load an architecture, or a model, with the weights of a plain state dict: "state.pth+torchvision:resnet18"."""
     path, (source, _, rest) = expand_path(file), base.partition(":")
     if is_trained(path):
         return _load_trained(f"{base}+{file}", device, fold=fold)
@@ -237,7 +252,6 @@ def _load_state(name: str, base: str, file: str, device: str, *, fold: bool) -> 
 def _load_with_input(
     name: str, original: str, part: str, device: str, *, fold: bool, transport: Transport | None
 ) -> Classifier:
-    """Load a model with input settings that override its published ones."""
     if _parts(original)[1]:
         raise InvalidInput(f"expected {part} directly after the model, before its defences, got {name}")
     if any(is_outputs_part(each) for each in original.split("+")):
@@ -253,7 +267,7 @@ def add_input(name: str, settings: Mapping[str, str]) -> str:
     """Add input settings from options to a model name, after the model and before its defences.
 
     Args:
-        name: one of `model_name_patterns()`. If it contains input settings, it is returned unchanged.
+        name: name of a model. If it contains input settings, it is returned unchanged.
         settings: values by setting, see `input_settings`. If empty, the name is returned unchanged.
 
     Raises:
@@ -269,8 +283,8 @@ def add_outputs(name: str, outputs: str | None) -> str:
     """Add an output format from an option to a model name, after the model and before its defences.
 
     Args:
-        name: one of `model_name_patterns()`. If it declares an output format, it is returned unchanged.
-        outputs: "logits", "probabilities", "labels". If None, the name is returned unchanged.
+        name: name of a model. If it declares an output format, it is returned unchanged.
+        outputs: "logits", "probabilities" or "labels". If None, the name is returned unchanged.
 
     Raises:
         InvalidInput: if there is no such output format.
@@ -285,11 +299,11 @@ def add_version(name: str, version: str) -> str:
     """Add a version from an option to a model name, after the model and before its defences.
 
     Args:
-        name: one of `model_name_patterns()`. If it has a version, it is returned unchanged.
+        name: name of a model. If it has a version, it is returned unchanged.
         version: letters, digits, "-", "_" and ".". If "", the name is returned unchanged.
 
     Raises:
-        InvalidInput: if it contains other characters.
+        InvalidInput: if the version contains other characters.
     """
     if version == "" or version_in(name):
         return name
@@ -298,7 +312,6 @@ def add_version(name: str, version: str) -> str:
 
 
 def _parts(name: str) -> tuple[str, list[str]]:
-    """Split a name into the model and its defences."""
     model, *rest = name.split("+")
     while rest and not is_defence(rest[0]) and not is_detector_part(rest[0]):
         if is_file_name(rest[0]) and not (is_weights_name(model) and _is_architecture(rest[0], model)):
@@ -308,7 +321,7 @@ def _parts(name: str) -> tuple[str, list[str]]:
 
 
 def _noted(defended: Classifier, classifier: Classifier) -> Classifier:
-    """Copy the choices made when the undefended model was loaded."""
+    """Copy the notes and defaults that were recorded when the undefended model was loaded."""
     if classifier.stated_channels is not None:
         defended.stated_channels = classifier.stated_channels
     if classifier.class_names:
@@ -319,9 +332,10 @@ def _noted(defended: Classifier, classifier: Classifier) -> Classifier:
 
 
 def _quickened(classifier: Classifier, device: str, *, fold: bool) -> Classifier:
-    """Fold a classifier's batch normalisation on the CPU, and move the classifier to its device (`speed_models.py`).
+    """Fold a classifier's batch normalisation on the CPU, and move the classifier to its device.
 
-    Folding is done on the CPU because other devices may round too coarsely (TF32) to compare two functions.
+    `tools/speed/models.py` measures the effect. Folding is checked on the CPU, because other devices may round too
+    coarsely (TF32) for the comparison of the two functions.
     """
     classifier.freeze()
     if torch.device(device).type == "cpu":

@@ -1,4 +1,7 @@
-"""ONNX files: differentiable if onnx2pytorch reproduces their outputs, otherwise black boxes run by onnxruntime."""
+"""Loads ONNX files, differentiably if onnx2pytorch reproduces their outputs, or else as black boxes.
+
+onnxruntime runs the black boxes.
+"""
 
 import sys
 import warnings
@@ -26,12 +29,12 @@ _SPREADS = ((0, 1), (-2, 2), (0, 255))  # input ranges of models: pixels, normal
 
 
 class _OnnxProbe(NamedTuple):
-    """Random images with onnxruntime's outputs.
+    """Random images with the outputs that onnxruntime computes for them.
 
     Args:
-        images: shape (N, C, H, W), in the file's value range, before conversion to its layout and type.
-        answers: the chosen output.
-        batch: batch size; None for any.
+        images: shape (N, C, H, W), in the value range of the file's input, before conversion to its layout and type.
+        answers: the selected output.
+        batch: batch size of the file, or None for any.
         side: side of the file's images, if only one is known to work.
     """
 
@@ -64,7 +67,7 @@ def _load(name: str, rest: str) -> Classifier:
 
 
 def _probe(file: OnnxFile, session: Session) -> _OnnxProbe:
-    """Run onnxruntime on random images of the sizes that the file may accept, until it succeeds."""
+    """Run onnxruntime on random images of the sizes that the file may accept, until one of them works."""
     channels = (file.channels,) if file.channels else (3, 1)
     open_size = file.height is None or file.width is None
     sizes = [(side, side) for side in _SIDES] if open_size else [(file.height, file.width)]
@@ -94,7 +97,7 @@ def _as_pixels(images: Tensor, file: OnnxFile) -> Tensor:
 
 
 def _choose(file: OnnxFile, session: Session, probed: _OnnxProbe) -> tuple[OnnxModel, str]:
-    """Return a differentiable module if it matches onnxruntime, otherwise a black box, with the reason."""
+    """Return a differentiable module if it matches onnxruntime, or else a black box, and a note on the reason."""
     black_box = OnnxModel(file, session, None, probed.batch)
     converted, why = _convert(file)
     if converted is None:
@@ -113,7 +116,7 @@ def _refusal(why: str) -> str:
 
 
 def _convert(file: OnnxFile) -> tuple[nn.Module | None, str]:
-    """Convert a file with onnx2pytorch, or return the reason why that is not possible."""
+    """Convert a file with onnx2pytorch. If that is not possible, return None and the reason."""
     if file.element == "uint8":
         return None, "rounding to 8 bits blocks gradients"
     try:

@@ -22,12 +22,12 @@ class OnnxFile(NamedTuple):
         input_name: name of the input for images.
         output_name: name of the output with logits, probabilities or labels.
         element: NumPy type of the images.
-        channels_last: whether it takes (N, H, W, C).
-        batch: batch size; None for any.
-        channels: number of channels; None if unspecified.
-        height: height of images; None for any, or if unspecified.
-        width: width of images; None for any, or if unspecified.
-        notes: choices made when the file was read.
+        channels_last: whether the input has the shape (N, H, W, C).
+        batch: batch size, or None for any.
+        channels: number of channels, or None if unspecified.
+        height: height of images, or None if unspecified or variable.
+        width: width of images, or None if unspecified or variable.
+        notes: notes on choices made when the file was read.
     """
 
     path: Path
@@ -45,12 +45,12 @@ class OnnxFile(NamedTuple):
 
 
 def read_onnx(path: Path) -> OnnxFile:
-    """Read a file without running it.
+    """Read a file without running the model.
 
     Raises:
         MissingLibrary: if onnx is not installed.
-        Unavailable: if there is no such file, or it or its external data cannot be read.
-        InvalidInput: if it is not a model of images.
+        Unavailable: if there is no such file, or the file or its external data cannot be read.
+        InvalidInput: if the file is not a model for images.
     """
     try:
         import onnx
@@ -88,7 +88,7 @@ def digest_again(path: Path) -> str:
     """Compute the digest of a file's current content.
 
     Raises:
-        Unavailable: if it cannot be read.
+        Unavailable: if the file cannot be read.
     """
     import onnx
     from google.protobuf.message import DecodeError
@@ -107,7 +107,6 @@ def _files_beside(proto: Any) -> list[str]:
 
 
 def _digest(path: Path, beside: list[str]) -> str:
-    """Compute the SHA-256 of a file and its external tensor files."""
     digest = hashlib.sha256()
     for file in (path, *(path.parent / name for name in beside)):
         with file.open("rb") as stream:
@@ -142,7 +141,7 @@ def _input_of(proto: Any, path: Path) -> tuple[Any, str]:
 
 
 def _output_of(proto: Any, path: Path) -> tuple[str, list[str]]:
-    """Return the output to use, and a note on the choice if there are several."""
+    """Return the name of the output to use and, if there are several, a note on the choice."""
     tensors = [each for each in proto.graph.output if each.type.HasField("tensor_type")]
     if not tensors:
         raise InvalidInput(f"no output of {path} is a tensor")

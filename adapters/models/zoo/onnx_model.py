@@ -1,4 +1,4 @@
-"""An ONNX file as a module, run by onnxruntime, or converted by onnx2pytorch."""
+"""An ONNX file as a module, which onnxruntime runs or onnx2pytorch converts."""
 
 import re
 import warnings
@@ -20,10 +20,12 @@ _PLACES = re.compile(
 
 
 class Session:
-    """onnxruntime on the CPU, with torch's number of threads. A copy in a different process opens the file again.
+    """Runs an ONNX file with onnxruntime on the CPU, with torch's number of threads.
+
+    A copy in a different process opens the file again.
 
     Args:
-        file: the file, opened on first use.
+        file: the file, which is opened at the first query.
     """
 
     def __init__(self, file: OnnxFile):
@@ -32,7 +34,7 @@ class Session:
         self._opened: Any = None
 
     def ask(self, images: np.ndarray) -> np.ndarray:
-        """Return the chosen output for images in the file's format."""
+        """Return the selected output for images in the file's format."""
         if self._opened is None:
             self._opened = self._open()
         answer = self._opened.run([self.output_name], {self.input_name: images})[0]
@@ -41,11 +43,11 @@ class Session:
         return answer
 
     def check(self) -> None:
-        """Open the file now, instead of at the first query.
+        """Open the file now instead of at the first query.
 
         Raises:
             MissingLibrary: if onnxruntime is not installed.
-            Unavailable: if it cannot run the file.
+            Unavailable: if onnxruntime cannot run the file.
         """
         self._opened = self._open()
 
@@ -77,8 +79,8 @@ class OnnxModel(nn.Module):
     Args:
         file: the file's interface.
         session: runs the file as a black box, if `converted` is None.
-        converted: onnx2pytorch's conversion of the file, which is differentiable.
-        batch: images per call; None for all.
+        converted: conversion of the file by onnx2pytorch, which is differentiable.
+        batch: number of images per call, or None for all.
     """
 
     layers_note = ""
@@ -96,14 +98,14 @@ class OnnxModel(nn.Module):
         self.stated_identity = f"{way} {file.digest} {file.input_name} {file.output_name} {file.channels_last} {batch}"
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Compute the chosen output, on the device of the images."""
+        """Compute the selected output, on the device of the images."""
         images = inputs.permute(0, 2, 3, 1) if self.channels_last else inputs
         pieces = [images] if self.batch is None else images.split(self.batch)
         answers = [self._ask(piece) for piece in pieces]
         return answers[0] if len(answers) == 1 else torch.cat(answers)
 
     def _ask(self, piece: Tensor) -> Tensor:
-        """Compute the output for one batch. A smaller batch is filled up with its last image."""
+        """Compute the output for one batch. A batch that is too small is filled up with copies of its last image."""
         count, missing = len(piece), 0 if self.batch is None else self.batch - len(piece)
         if missing and count:
             piece = torch.cat([piece, piece[-1:].expand(missing, *piece.shape[1:])])

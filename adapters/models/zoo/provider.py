@@ -1,4 +1,4 @@
-"""Definition of a model source: a prefix of model names, and a function that loads a model by the rest of its name."""
+"""Definition of a collection of models, whose names share a prefix."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -11,16 +11,18 @@ from .state_dict import Architecture
 
 @dataclass(frozen=True)
 class Provider:
-    """A source of models whose names start with a prefix.
+    """A collection of models whose names start with the same prefix.
 
     Args:
-        prefix: the part before the colon.
-        load: (whole name, part after the prefix) -> its classifier on the CPU, as published.
-        patterns: patterns of its names, for help texts. Empty if `names` lists all.
-        names: names that a `*` may represent, without the prefix.
-        fits: (name without the prefix, name of data) -> whether a `*` includes that model for that data.
-        architecture: part after the prefix -> the model without its weights. If None, its weights are loaded and
-            replaced.
+        prefix: the part of a name before the colon.
+        load: called with the whole name and the part after the prefix. It returns the classifier on the CPU, as
+            published.
+        patterns: patterns of the names, for help texts. Empty if `names` lists all.
+        names: the names with which a pattern with `*` is compared, without the prefix.
+        fits: called with a name without the prefix and the name of data. It returns whether a pattern with `*` includes
+            this model for these data.
+        architecture: called with the part after the prefix. It returns the model without its weights. If None, the
+            published weights are loaded and replaced.
     """
 
     prefix: str
@@ -31,15 +33,18 @@ class Provider:
     architecture: Callable[[str], Architecture] | None = None
 
     def matches(self, rest: str) -> bool:
-        """Whether a name after the prefix may belong to this source. Only loading shows whether it does."""
+        """Whether a name, given without its prefix, may belong to this collection.
+
+        Only loading it shows whether it does.
+        """
         return bool(self.patterns) or rest in self.names()
 
     def list_names(self) -> list[str]:
-        """Return the full names that a `*` may represent."""
+        """Return the full names with which a pattern with `*` is compared."""
         return [f"{self.prefix}:{name}" for name in self.names()]
 
 
 def unknown_among(kind: str, name: str, known: Iterable[str], hint: str) -> UnknownName:
-    """Build an UnknownName error. If no name is similar, it contains a hint instead of a thousand names."""
+    """Build an UnknownName error. If no known name is similar, the message contains `hint` instead of all names."""
     known = list(known)
     return UnknownName(kind, name, known if get_close_matches(name, known, n=1, cutoff=0.5) else [hint])

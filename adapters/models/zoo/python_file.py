@@ -1,4 +1,4 @@
-"""Models and defences from functions in a user's Python file, which may import its neighbours."""
+"""Loads models and defences from functions in a user's Python file."""
 
 import inspect
 from pathlib import Path
@@ -14,15 +14,16 @@ from ..defence_check import DefenceCheck
 
 
 def load_from_file(name: str, path: Path, factory: str, device: str) -> Classifier:
-    """Load the model returned by a function without arguments in a Python file, or the module with that name.
+    """Load the model that a function in a Python file returns, or a module that the file defines.
 
-    The file can import files in its folder, at loading and later in the model's forward pass. Other files cannot see
-    these modules. Changes to the process while loading (paths, folder, precision, warnings) are undone.
+    The function is called without arguments. The file can import other files in its folder, both now and later in the
+    model's forward pass. These modules are not visible to other files. Changes to the process during loading (paths,
+    folder, precision, warnings) are undone.
 
     Raises:
         Unavailable: if there is no such file.
         UnknownName: if the file has no such function.
-        ModelFailed: if the file or the function fails.
+        ModelFailed: if the file or the function raises an error.
         InvalidInput: if the function needs arguments or does not return a model.
     """
     with load_user_object(path, factory, "a model factory") as (function, neighbours):
@@ -41,10 +42,10 @@ def load_from_file(name: str, path: Path, factory: str, device: str) -> Classifi
 
 
 def defend_from_file(name: str, path: Path, function: str, classifier: Classifier) -> Classifier:
-    """Apply a function Classifier -> Classifier in a Python file to a classifier.
+    """Apply a defence from a Python file, a function Classifier -> Classifier, to a classifier.
 
-    The function may also return a plain module, such as `nn.Sequential(filter, classifier)`, which gets the undefended
-    model's image sizes.
+    The function may also return a plain module, such as `nn.Sequential(filter, classifier)`. The result then has the
+    undefended model's preprocessing of image files.
 
     Args:
         name: name of the defended model.
@@ -53,7 +54,7 @@ def defend_from_file(name: str, path: Path, function: str, classifier: Classifie
         classifier: the undefended model.
 
     Raises:
-        Unavailable, UnknownName, ModelFailed: as in `load_from_file`.
+        Unavailable, UnknownName, ModelFailed: as for `load_from_file`.
         InvalidInput: if the function does not return a model.
     """
     with load_user_object(path, function, "a defence") as (defend, neighbours):
@@ -87,7 +88,6 @@ def _check_arguments(function: Any, where: str) -> None:
 
 
 def _describe(made: Any) -> str:
-    """Describe a factory's return value, with advice for common mistakes."""
     if inspect.iscoroutine(made):
         made.close()
         return "a coroutine; make the factory a plain function, not async"

@@ -1,4 +1,4 @@
-"""RobustBench's models by their leaderboard names, with the data and the threat model of their training."""
+"""RobustBench's models by their leaderboard names, with the data and threat model of their training."""
 
 import importlib
 import importlib.metadata
@@ -37,13 +37,13 @@ _OF_TIMM = {"resize": 224, "crop": 224, "interpolation": "bicubic"}
 
 
 class ZooEntry(NamedTuple):
-    """A model of RobustBench's zoo.
+    """A model of RobustBench's model zoo.
 
     Args:
         dataset: "cifar10", "cifar100" or "imagenet".
         threat: "Linf", "L2" or "corruptions".
-        name: name in the zoo.
-        entry: the zoo's data on the model.
+        name: name of the model in the zoo.
+        entry: further data on the model from the zoo.
     """
 
     dataset: str
@@ -83,7 +83,7 @@ def find_listed(rest: str, zoo: list[ZooEntry]) -> ZooEntry:
 
     Raises:
         UnknownName: if there is no such model.
-        InvalidInput: if there are several.
+        InvalidInput: if several models have this name.
     """
     wanted = rest.lower()
     matches = [each for each in zoo if wanted in (each.name.lower(), each.full_name.lower())]
@@ -98,7 +98,7 @@ def find_listed(rest: str, zoo: list[ZooEntry]) -> ZooEntry:
 
 @cache
 def list_zoo() -> list[ZooEntry]:
-    """Return all models of the zoo. The import takes seconds.
+    """Return all models of the zoo. The first call imports RobustBench, which takes seconds.
 
     Raises:
         MissingLibrary: if RobustBench, or a package that it imports, is not installed.
@@ -144,7 +144,7 @@ def _path_in_package(module: str, path: str) -> str:
 
 
 def weights_folder() -> Path:
-    """Return the folder of RobustBench's weights: ./models if that has any, otherwise one next to torch's."""
+    """Return the folder of RobustBench's weights: ./models if it contains any, or else a folder next to torch's."""
     here = Path("models")
     return here if any((here / dataset).is_dir() for dataset in _CLASSES) else Path(torch.hub.get_dir()) / "robustbench"
 
@@ -166,7 +166,7 @@ def _weights_of(listed: ZooEntry, name: str) -> list[Path]:
 
 
 def _url_of(listed: ZooEntry) -> str:
-    """Return the URL of the weights of a model that timm knows after RobustBench was imported."""
+    """Return the URL of the weights of a model that timm knows only after RobustBench was imported."""
     import timm
 
     architecture = f"{listed.name.lower().replace('-', '_')}_{listed.dataset}_{listed.threat.lower()}"
@@ -177,7 +177,7 @@ def _url_of(listed: ZooEntry) -> str:
 
 
 def _fetch(identifier: str, name: str, file: Path) -> None:
-    """Download a file from Google Drive atomically. There is no hash to verify."""
+    """Download a file from Google Drive and move it into place when it is complete. There is no hash to verify."""
     url = f"https://drive.google.com/uc?id={identifier}"
     check_reachable(url, name, file)
     sys.stderr.write(f"fetching {url} (of unknown size) to {file}\n")

@@ -1,4 +1,4 @@
-"""Plain state dicts, which are read without running code and loaded into an architecture."""
+"""Reads plain state dicts without running code, and loads them into an architecture."""
 
 import warnings
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ class Architecture(NamedTuple):
 
     Args:
         make: builds the module with random weights for a number of classes.
-        settings: arguments of its `Classifier` except the number of classes, as for the published weights.
+        settings: arguments of the `Classifier`, as for the published weights, without the number of classes.
     """
 
     make: Callable[[int], nn.Module]
@@ -33,18 +33,18 @@ class Architecture(NamedTuple):
 
 
 class StateDict(NamedTuple):
-    """Weights by name, with notes on where they were found in their file."""
+    """Weights by name, and notes on their position in the file."""
 
     weights: dict[str, Tensor]
     notes: tuple[str, ...]
 
 
 def read_state(path: Path) -> StateDict:
-    """Read the weights in a file of `torch.save` or safetensors, without running code from it.
+    """Read the weights in a file of `torch.save` or safetensors. No code in the file is run.
 
     Raises:
         Unavailable: if there is no such file, or it cannot be read.
-        InvalidInput: if it contains no state dict.
+        InvalidInput: if the file contains no state dict.
         MissingLibrary: if safetensors is needed and not installed.
     """
     if not path.is_file():
@@ -65,16 +65,16 @@ def read_state(path: Path) -> StateDict:
 
 
 def load_into_architecture(name: str, path: Path, architecture: Architecture, published: str) -> Classifier:
-    """Load the weights of a file into an architecture with the same number of classes.
+    """Build an architecture with as many classes as the weights in a file, and load these weights.
 
     Args:
         name: name of the model.
         path: path of the file.
         architecture: the architecture.
-        published: name of its published weights, whose preprocessing is used.
+        published: name of the architecture's published weights, whose preprocessing is used.
 
     Raises:
-        DavylampError: as in `read_state` and `fit_state`.
+        DavylampError: as for `read_state` and `fit_state`.
     """
     state = read_state(path)
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
@@ -90,10 +90,10 @@ def load_into_architecture(name: str, path: Path, architecture: Architecture, pu
 
 
 def load_into_classifier(name: str, path: Path, classifier: Classifier) -> Classifier:
-    """Replace the weights of a loaded model by those of a file.
+    """Replace the weights of a loaded model by those in a file.
 
     Raises:
-        DavylampError: as in `read_state` and `fit_state`.
+        DavylampError: as for `read_state` and `fit_state`.
     """
     state = read_state(path)
     notes = [*state.notes, *fit_state(classifier.model, state.weights, path)]
@@ -103,14 +103,14 @@ def load_into_classifier(name: str, path: Path, classifier: Classifier) -> Class
 
 
 def fit_state(module: nn.Module, weights: Mapping[str, Tensor], path: Path) -> list[str]:
-    """Load weights into a module, and return notes on prefixes removed from their names.
+    """Load weights into a module, and return notes on prefixes removed from the weights' names.
 
-    A prefix that all names have in common ("module." of DataParallel, "_orig_mod." of compile) is removed if the
-    module's names have a different one.
+    A prefix that all weights share ("module." of DataParallel, "_orig_mod." of compile) is removed unless the
+    module's own weights have it as well.
 
     Raises:
         InvalidInput: if the weights do not fit. The message names the first three missing, unexpected and mismatched
-            keys.
+            weights.
     """
     wanted, notes = module.state_dict(), []
     while (first := _common_part(weights)) and first != _common_part(wanted) and not weights.keys() & wanted.keys():
@@ -130,7 +130,7 @@ def fit_state(module: nn.Module, weights: Mapping[str, Tensor], path: Path) -> l
 
 
 def _count_classes(architecture: Architecture, weights: Mapping[str, Tensor]) -> int | None:
-    """Return the number of classes of some weights, from sizes that depend on it; None if unknown."""
+    """Return the number of classes from the sizes of the weights that depend on it. None if unknown."""
     with torch.device("meta"):
         few, more = (architecture.make(classes).state_dict() for classes in (10, 11))
     sizes = set()
@@ -159,7 +159,7 @@ def _is_state(value: Any) -> bool:
 
 
 def _common_part(names: Mapping[str, Any]) -> str:
-    """Return the part before the first dot if all names share it, otherwise ""."""
+    """Return the part before the first dot that all names share. "" if there is none."""
     firsts = {name.partition(".")[0] if "." in name else "" for name in names}
     return firsts.pop() if len(firsts) == 1 else ""
 

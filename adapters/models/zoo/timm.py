@@ -1,4 +1,4 @@
-"""timm's classifiers of square images, with the preprocessing of their pretrained configuration."""
+"""timm's classifiers for square images, with the preprocessing of their pretrained configuration."""
 
 import math
 import sys
@@ -54,7 +54,6 @@ def _library() -> ModuleType:
 
 
 def _settings(model: nn.Module, classes: int) -> dict[str, Any]:
-    """Return the classifier settings in a model's configuration."""
     from timm.data.config import resolve_model_data_config
 
     data = resolve_model_data_config(model)
@@ -70,7 +69,7 @@ def _settings(model: nn.Module, classes: int) -> dict[str, Any]:
 
 
 def _config_of(timm: ModuleType, name: str) -> Any:
-    """Return the pretrained configuration of a timm model that classifies square images."""
+    """Return the pretrained configuration of a timm model. Raises Unsupported unless it classifies square images."""
     pretrained = timm.list_pretrained()
     if name not in pretrained and name not in timm.list_models():
         raise unknown_among("timm model", name, [*pretrained, *timm.list_models()], "see timm.list_pretrained()")
@@ -86,9 +85,10 @@ def _config_of(timm: ModuleType, name: str) -> Any:
 
 
 def _file_of(config: Any, name: str) -> Path:
-    """Return the file with the weights: in torch's checkpoints folder, in the hub's cache, or still to be downloaded.
+    """Return the path of the weights in torch's folder or the hub's cache, or that of the future download.
 
-    timm itself queries the hub first, even for cached weights, and takes most of a minute to notice a missing network.
+    timm itself queries the hub first, even for cached weights, and takes most of a minute to notice that there is no
+    network.
     """
     from huggingface_hub import hf_hub_url, try_to_load_from_cache
 

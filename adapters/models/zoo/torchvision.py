@@ -50,7 +50,7 @@ def weights_of(rest: str) -> Any:
 
 
 def preprocessing_of(weights: Any) -> dict[str, Any]:
-    """Return the classifier settings of a weights enum member. Nothing is downloaded."""
+    """Return the arguments of `Classifier` that follow from a weights enum member. Nothing is downloaded."""
     transforms = weights.transforms()
     return {
         "num_classes": len(weights.meta["categories"]),

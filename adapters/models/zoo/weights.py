@@ -1,4 +1,4 @@
-"""Downloads published weights and verifies their hashes. Files are never unpickled as code."""
+"""Downloads published weights and verifies their hashes. Code in the files is never run."""
 
 import hashlib
 import os
@@ -28,18 +28,18 @@ _ONE_AT_A_TIME = RLock()  # the switches apply to the whole process, so only one
 
 
 def checkpoint_folder() -> Path:
-    """Return the folder in which torch stores downloads."""
+    """Return the folder to which torch downloads weights."""
     return Path(torch.hub.get_dir()) / "checkpoints"
 
 
 def cached_file(url: str) -> Path:
-    """Return the path at which torch stores a download."""
+    """Return the path to which torch downloads a URL."""
     return checkpoint_folder() / Path(urlparse(url).path).name
 
 
 @contextmanager
 def loading(name: str, file: Path, *errors: type[Exception]) -> Iterator[None]:
-    """Convert errors in reading and matching weights to Unavailable, and forbid unpickling of code in the block.
+    """Convert errors from reading weights to Unavailable, and prevent unpickling of code inside the block.
 
     torch then reads only tensors and plain containers, whatever arguments a library passes.
     """
@@ -61,9 +61,12 @@ def loading(name: str, file: Path, *errors: type[Exception]) -> Iterator[None]:
 
 
 def check_reachable(url: str, name: str, file: Path) -> int | None:
-    """Return the size in bytes that the server of the weights reports, if any; Unavailable if it cannot be reached.
+    """Check that the server of the weights responds, and return the size of the file in bytes, if it states one.
 
     This is called before a model is built, so that a missing network is detected in seconds instead of minutes.
+
+    Raises:
+        Unavailable: if the server cannot be reached.
     """
     try:
         with urlopen(Request(url, method="HEAD"), timeout=_PROBE_SECONDS) as answer:
@@ -79,17 +82,17 @@ def check_reachable(url: str, name: str, file: Path) -> int | None:
 
 
 def fetch_weights(url: str, name: str, megabytes: float | None = None) -> Path:
-    """Return the file with the weights at a URL, with its hash verified.
+    """Return the path of the weights at a URL.
 
-    A missing file is downloaded to torch's folder.
+    A missing file is downloaded to torch's folder, and its hash is verified.
 
     Args:
-        url: ends in a file name with the first digits of the file's SHA-256, as in torch.hub.
+        url: URL whose file name contains the first digits of the file's SHA-256, as in torch.hub.
         name: name of the model.
-        megabytes: expected size. A larger file is not downloaded.
+        megabytes: expected size in MB. A larger file is not downloaded.
 
     Raises:
-        Unavailable: if it cannot be downloaded, or its hash differs.
+        Unavailable: if the file cannot be downloaded, or its hash is wrong.
     """
     file = cached_file(url)
     if not file.exists():
@@ -110,8 +113,8 @@ def fetch_weights(url: str, name: str, megabytes: float | None = None) -> Path:
 def check_hash(name: str, file: Path) -> None:
     """Raise Unavailable unless a file's SHA-256 starts with the digits in its name.
 
-    The name has torch.hub's form NAME-HASH.pth. In the hub's cache, where files are links, the name of the link's
-    target counts. A name without a hash is not checked.
+    The name has torch.hub's form NAME-HASH.pth. A file without a hash in its name is not checked. In the Hugging Face
+    cache, where files are links, the name of the link's target is used.
     """
     wanted = _HASH_IN_NAME.search(file.name) or _SHA256.fullmatch(file.resolve().name)
     if not file.is_file():

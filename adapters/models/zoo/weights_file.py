@@ -1,4 +1,4 @@
-"""Weights files of davylamp: a model's name, its weights and its card. Never unpickled as code."""
+"""davylamp's weights files, which contain a model's name, its weights and its card. Code in them is never run."""
 
 import hashlib
 import json
@@ -22,9 +22,9 @@ class WeightsFile(NamedTuple):
     """Contents of a weights file.
 
     Args:
-        base: name of the model to which the weights belong; "" if it had none.
-        code: SHA-256 of the base model's Python file when the weights were saved; "" if it has none.
-        weights: weights of the module, by name.
+        base: name of the model to which the weights belong. "" if it had no name.
+        code: SHA-256 of the base model's Python file when the weights were saved. "" if the model has no such file.
+        weights: weights of the module by name.
         card: description of the training.
     """
 
@@ -35,12 +35,12 @@ class WeightsFile(NamedTuple):
 
 
 def is_weights_name(name: str) -> bool:
-    """Whether a name is a weights file, or a model with weights from a file."""
+    """Whether a name is that of a weights file, or of a model with weights from a file."""
     return name.endswith(_SUFFIXES)
 
 
 def is_trained(path: Path) -> bool:
-    """Whether a file contains weights saved by davylamp. False for a plain state dict or an unreadable file."""
+    """Whether a file contains weights that davylamp saved. False for a plain state dict or an unreadable file."""
     if path.suffix != ".pt" or not path.is_file():
         return False
     try:
@@ -51,7 +51,7 @@ def is_trained(path: Path) -> bool:
 
 
 def base_model_name(name: str) -> str:
-    """Return the model that defines the architecture: the base of a weights file, or the model itself."""
+    """Return the name of the model that defines the architecture: the base of a weights file, or the model itself."""
     if not is_weights_name(name):
         return name
     path = expand_path(name)
@@ -62,7 +62,7 @@ def base_model_name(name: str) -> str:
 
 
 def pack_weights(base: str, weights: dict[str, Tensor], card: dict[str, Any]) -> dict[str, Any]:
-    """Return the data that `torch.save` writes. A base in a Python file is stored with its absolute path."""
+    """Return the data that `torch.save` writes. A base model in a Python file is stored with its absolute path."""
     code = ""
     if is_file_name(base):
         path, factory = split_file_name(base)
@@ -76,7 +76,7 @@ def read_weights(path: Path) -> WeightsFile:
 
     Raises:
         Unavailable: if there is no such file, or it cannot be read.
-        InvalidInput: if it is not a weights file.
+        InvalidInput: if the file is not a weights file.
     """
     if not path.is_file():
         raise Unavailable(f"no such file: {path}")
@@ -91,12 +91,12 @@ def load_weights(name: str, base: str, load: Callable[[str], Classifier]) -> Cla
 
     Args:
         name: name of the file.
-        base: name of the model into which they are loaded; "" for the model named in the file.
-        load: function that loads a model by its name, on the CPU, with every layer as published.
+        base: name of the model into which the weights are loaded. "" for the model named in the file.
+        load: loads a model by its name, on the CPU, with every layer as published.
 
     Raises:
         Unavailable: if the file cannot be read.
-        InvalidInput: if it is not a weights file, its base has changed, or the weights do not fit the model.
+        InvalidInput: if the file is not a weights file, its base model has changed, or the weights do not fit.
     """
     path = expand_path(name)
     stored = read_weights(path)
@@ -110,7 +110,7 @@ def load_weights(name: str, base: str, load: Callable[[str], Classifier]) -> Cla
 
 
 def _checked_base(path: Path, stored: WeightsFile) -> str:
-    """Return the model named in a file, after checking that its Python file exists and is unchanged."""
+    """Return the name of the model in a file, after checking that its Python file exists and has not changed."""
     if not stored.base:
         raise InvalidInput(f"{path} does not record the name of its model; use MODEL+{path}")
     if is_file_name(stored.base):

@@ -230,7 +230,7 @@ def test_an_attack_that_changes_the_process_is_named_and_the_process_is_put_back
 
     before = torch.get_default_dtype(), torch.get_num_threads(), np.geterr(), Path.cwd(), list(warnings.filters)
     promise = run_contract_check(as_implementation(setting, norm="linf", random=()), "linf", "restores global state")
-    assert promise[3:] == ("broken", f"it changed {name} (davylamp puts the process back)")
+    assert promise[3:] == ("broken", f"it changed {name} (davylamp restores this after each call)")
     after = torch.get_default_dtype(), torch.get_num_threads(), np.geterr(), Path.cwd(), list(warnings.filters)
     assert after == before
 

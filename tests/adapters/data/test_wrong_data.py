@@ -176,8 +176,8 @@ IMAGES = npy(np.zeros((2, 3, 4, 4), dtype=np.float32))
 @pytest.mark.parametrize(
     ("members", "words"),
     [
-        ({"x.npy": header((2**40, 3, 1, 2)), "y.npy": LABELS}, "complete array x in .*, got one of 24 TiB"),
-        ({"x.npy": header((2, 3, 4, 4)) + b"abc", "y.npy": LABELS}, "got one of 384 bytes .* in 3 bytes"),
+        ({"x.npy": header((2**40, 3, 1, 2)), "y.npy": LABELS}, "complete array x in .*, got a header for 24 TiB"),
+        ({"x.npy": header((2, 3, 4, 4)) + b"abc", "y.npy": LABELS}, "a header for 384 bytes .* with 3 bytes of data"),
         ({"x.npy": header((-2, 3, 4, 4)), "y.npy": LABELS}, "complete array x|broken header"),
         ({"x.npy": b"\x93NUMPY\x01\x00\x10\x00{'descr': '<f4'}", "y.npy": LABELS}, "as x in .*, got a broken header"),
         ({"x.npy": b"\x93NUMPY\x09\x00\x10\x00", "y.npy": LABELS}, "as x in .*, got a broken header"),

@@ -223,12 +223,12 @@ BROKEN = {
     "ends the process": ("import os; os._exit(4)", "called os._exit(4)"),
     "is interrupted": ("raise KeyboardInterrupt", "raised KeyboardInterrupt"),
     "is no record": ("LIBRARY = 3", "expected a davylamp.adapters.Library"),
-    "has a name that is taken": ("LIBRARY = make('foolbox')", "there is a library foolbox already"),
+    "has a name that is taken": ("LIBRARY = make('foolbox')", "name foolbox is already taken"),
     "names an unknown attack": ("LIBRARY = make('odd', row('odd', 'unheard-of'))", "unknown attack"),
     "names an unknown parameter": (
         "LIBRARY = make('odd', row('odd', 'pgd', params={'eps': 'e'}))", "unknown parameter eps"
     ),
-    "names an unknown finding": ("LIBRARY = make('odd', row('odd', 'pgd', findings=('f',)))", "unknown known issue f"),
+    "names an unknown finding": ("LIBRARY = make('odd', row('odd', 'pgd', findings=('f',)))", "issue is called f"),
     "gives an attack another meaning": (
         "LIBRARY = make('odd', introduces=(Attack('pgd', 'x', 'minimum-norm', 'white-box', ''),))", "already"
     ),

@@ -31,7 +31,7 @@ REFUSED = [  # attack, norm, radius, shape, classes, parameters, what the line s
     ("adv-lib:alma-ssim", "unrestricted", None, (3, 8, 12), 10, {}, "11 x 11"),
     ("adv-lib:pdgd", "l2", None, (3, 8, 8), 10, {"steps": 1}, "2 steps"),
     ("adv-lib:pdpgd", "linf", None, (3, 8, 8), 10, {"steps": 1}, "2 steps"),
-    ("adv-lib:cw", "linf", None, (3, 8, 8), 10, {"confidence": 1.0}, "confidence 0"),
+    ("adv-lib:cw", "linf", None, (3, 8, 8), 10, {"confidence": 1.0}, "confidence in linf"),
     ("cleverhans:pgd", "linf", 0.1, (3, 16, 16), 10, {"steps": 2, "step_size": 0.2}, "step_size <= epsilon"),
     ("cleverhans:sparse-l1-descent", "l1", 0.1, (3, 16, 16), 10, {"quantile": 0.001}, "quantile >= 0.0013"),
     ("pyautoattack:square", "l2", 0.1, (3, 4, 4), 4, {}, "5 rows"),

@@ -94,10 +94,13 @@ def test_logits_are_taken_out_of_what_a_model_returns(wrap, note):
     [
         (
             lambda z: (z.repeat(1, 4), z),
-            "got a tuple with 2: (3, 20), (3, 5); return the logits alone, by a wrapper with model(x)[1] or whichever "
-            "they are; or give the module the attribute num_classes",
+            "got a tuple with 2: (3, 20), (3, 5); return the logits alone, with a wrapper such as model(x)[1]"
+            "; or give the module the attribute num_classes",
         ),
-        (lambda z: [z, None, z * 2], "got a list with 2: (3, 5), (3, 5); return the logits alone, by a wrapper with"),
+        (
+            lambda z: [z, None, z * 2],
+            "got a list with 2: (3, 5), (3, 5); return the logits alone, with a wrapper such as",
+        ),
     ],
 )
 def test_of_two_tensors_that_could_be_logits_none_is_guessed(wrap, words):
@@ -110,7 +113,7 @@ def test_of_two_tensors_that_could_be_logits_none_is_guessed(wrap, words):
 @pytest.mark.parametrize("one", [lambda z: z[:, :1], lambda z: z[:, 0]])
 def test_one_logit_before_features_is_not_passed_over(one):
     """A model of two classes that gives (logit, features); with num_classes the logits behind a value are meant."""
-    with pytest.raises(ModelFailed, match=r"before \(3, 5\); return the logits alone \(declare one logit"):
+    with pytest.raises(ModelFailed, match=r"before \(3, 5\); return the logits alone \(declare outputs logit"):
         model(lambda x: (one(score(x)), score(x))).check(IMAGES)
     assert torch.equal(model(lambda x: (one(score(x)), score(x)), num_classes=5).check(IMAGES), score(IMAGES))
 
@@ -159,7 +162,7 @@ def test_other_precisions_become_float32(dtype):
         (lambda x: nn.functional.one_hot(score(x).argmax(1), 5), "one-hot labels (torch.int64)"),
         (lambda x: score(x) > 0, "bool"),
         (lambda x: score(x).to_sparse(), "torch.sparse_coo"),
-        (lambda x: score(x)[:, 0], "(3,); declare one logit for two classes as outputs logit"),
+        (lambda x: score(x)[:, 0], "(3,); declare outputs logit or outputs probability if"),
         (lambda x: score(x)[:, :, None, None], "(3, 5, 1, 1); return outputs.flatten(1)"),
         (lambda x: x, "(3, 3, 8, 8)"),
         (lambda x: score(x)[:2], "(2, 5)"),
@@ -197,7 +200,7 @@ def only(condition):
         (lambda x: x.shape[-1] == 299, "; it works on images of 3 x 299 x 299, got 3 x 8 x 8"),
         (lambda x: x.shape[1] == 1, "; it works on images of 1 x 8 x 8, got 3 x 8 x 8"),
         (lambda x: x.shape[1:] == (1, 28, 28), "; it works on images of 1 x 28 x 28, got 3 x 8 x 8"),
-        (lambda x: len(x) == 1, "; it takes one image at a time; make it take batches"),
+        (lambda x: len(x) == 1, "; it accepts only one image at a time; make it accept batches"),
         (lambda x: x[-1].sum() == x[0].sum(), "; it fails on some images only"),
         (lambda x: False, ""),
     ],
@@ -216,8 +219,8 @@ def test_a_model_that_refuses_a_single_image_is_told_that_davylamp_asks_about_on
     with pytest.raises(ModelFailed) as caught:
         classifier.predict_logits(IMAGES, batch_size=1)
     assert str(caught.value).endswith(
-        "on images of shape (1, 3, 8, 8); it does not take single images, but davylamp also queries single images: "
-        "make it take any number of images"
+        "on images of shape (1, 3, 8, 8); it does not accept a single image; make it accept any number, "
+        "because davylamp also queries single images"
     )
 
 
@@ -282,7 +285,9 @@ def test_a_forward_in_inference_mode_can_be_computed_with():
 
 def test_a_normalisation_for_other_channels_is_no_broadcast():
     classifier = model(score, mean=[0.5] * 3, std=[0.5] * 3)
-    with pytest.raises(InvalidInput, match="its `mean` and `std` have 3 values: give one of each for grey images"):
+    with pytest.raises(
+        InvalidInput, match="its `mean` and `std` have 3 values; give one value of each for grey images"
+    ):
         classifier.check(IMAGES[:, :1])
     with pytest.raises(
         InvalidInput, match=r"the model m: expected images with 3 channels, got images of shape \(3, 1, 8"

@@ -204,7 +204,7 @@ def test_misuse_is_refused_in_one_line(digits, change, error, message):
         ("l3", 0.1, "expected a norm"),
         ("linf", 0.0, "expected epsilon > 0"),
         ("linf", -1.0, "expected epsilon > 0"),
-        ("linf", 8.0, "8/255, not 8"),
+        ("linf", 8.0, "so use 8/255"),
         ("l2", float("nan"), "expected epsilon > 0"),
         ("l0", 0.5, "whole number >= 1"),
         ("l0", 2.5, "whole number >= 1"),

@@ -59,7 +59,7 @@ def test_a_requirement_is_parsed(text, expected):
         ("RA = 0.5", InvalidInput, "METRIC OP NUMBER"),
         ("RA >= 0.5 linf 0.1", InvalidInput, "METRIC OP NUMBER"),
         ("RA >= 50", InvalidInput, "as a fraction: 0.5"),
-        ("RA >= 0.5 @ linf 8", InvalidInput, "8/255, not 8"),
+        ("RA >= 0.5 @ linf 8", InvalidInput, "so use 8/255"),
         ("RA >= much", InvalidInput, "as a number"),
         ("AR >= 0.5", UnknownName, "unknown metric"),
     ],

@@ -107,7 +107,7 @@ def test_a_relative_step_becomes_a_number_with_the_library_s_own_defaults_too(di
     ).cells
     assert cell.parameters == {"max_queries": 50}  # nothing else is passed on
     choice = AttackChoice("foolbox:pgd", "linf", 0.3, parameters={"step_size": "2 epsilon / steps"}, defaults=True)
-    with pytest.raises(InvalidInput, match="a step_size of '2 epsilon / steps' needs steps"):
+    with pytest.raises(InvalidInput, match="step_size '2 epsilon / steps' needs steps"):
         make_plan(Config(attacks=(choice,)), models={"a": digits.classifier}, data=images)
     given = replace(choice, parameters={**choice.parameters, "steps": 4})
     (cell,) = make_plan(Config(attacks=(given,)), models={"a": digits.classifier}, data=images).cells

@@ -116,5 +116,5 @@ def test_small_images_of_the_models_size_stay_as_they_are(side, resize, serve, t
 
 def test_several_labels_of_each_image_are_no_scores(serve):
     server = serve(faults=['{"labels": [[3, 5, 1]]}'] * 3)
-    with pytest.raises(ModelFailed, match=r"labels of shape \(1, 3\), several per image"):
+    with pytest.raises(ModelFailed, match=r"several labels per image, shape \(1, 3\)"):
         load_model(server.json_url)(torch.rand(1, 3, 16, 16))
