@@ -1,4 +1,4 @@
-"""Attacks a new model like a baseline, on all images or the most informative ones, and places it in the ranking."""
+"""Runs a baseline's attacks on a new model, and places the model in the baseline's ranking."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -48,9 +48,9 @@ class AdaptiveSettings:
     Args:
         adaptive: whether to attack only the most informative images, in batches, until the rank interval is narrow
             enough. If not, all images are attacked.
-        width: largest difference of worst and best rank for an interval to be narrow enough.
+        width: largest difference between worst and best rank at which the interval is narrow enough.
         batch: images per batch.
-        seed: random seed of the fit and of every draw.
+        seed: random seed of the ranking's fit and of its random samples.
     """
 
     adaptive: bool = False
@@ -67,12 +67,12 @@ class AdaptiveSettings:
 
 @dataclass(frozen=True)
 class Baseline:
-    """A baseline for the placement of new models.
+    """An evaluated results folder, among whose models new models are ranked.
 
     Attributes:
-        config: config of the baseline, with which its attacks are run on new models.
-        frame: results of the baseline, as returned by `load`.
-        notes: notes for the reader.
+        config: config of the evaluation, with which new models are attacked.
+        frame: results of the evaluation, as returned by `load`.
+        notes: notes on omitted attacks.
     """
 
     config: Config
@@ -81,16 +81,16 @@ class Baseline:
 
 
 def read_baseline(folder: str | Path, *, adaptive: bool = False) -> Baseline:
-    """Read the attacks and results of a folder, for the placement of new models.
+    """Read the attacks and results of a baseline folder.
 
     Args:
         folder: results folder of an evaluation of at least two models, on one data set with one group of settings.
-        adaptive: whether images will be selected. Attacks that compute one perturbation for all images are then
-            omitted.
+        adaptive: whether the images for new models will be selected one batch at a time. Attacks that compute one
+            perturbation for all images are then omitted.
 
     Raises:
-        InvalidInput: if the folder has several data sets or settings, only one model, or no results by which images can
-            be selected.
+        InvalidInput: if the folder has several data sets or settings, only one model, or no results from which images
+            can be selected.
         Unavailable: if there is no such folder, or it is empty.
     """
     frame: Any = load_outcomes(folder)
@@ -119,13 +119,13 @@ def place_on_baseline(
     run: Callable[[Any], Any] | None = None,
     tell: Callable[[str, Step], object] = lambda *_: None,
 ) -> tuple[Placement, ...]:
-    """Evaluate each new model with the attacks of a baseline, and place it among its models.
+    """Run a baseline's attacks on each new model, and place each among the baseline's models.
 
-    An interrupted run resumes: the same images are selected again, and their results are reused.
+    An interrupted call resumes: it selects the same images again, and reuses their results.
 
     Args:
         baseline: result of `read_baseline`.
-        store: receives the new models' records.
+        store: results folder for the new models' records.
         config: config of the baseline, with the new models as its models, and possibly a different device or batch
             size.
         asking: settings for the selection of images.
@@ -139,7 +139,8 @@ def place_on_baseline(
         batch.
 
     Raises:
-        DavylampError: as `make_plan` and `evaluate`; Unavailable if a new model has no response at all.
+        DavylampError: if the evaluation fails, as for `make_plan` and `evaluate`; Unavailable if a new model has no
+            result.
     """
     names = config.models if models is None else tuple(models)
     known = sorted(set(baseline.frame["model"]) & set(names))
@@ -175,7 +176,7 @@ def place(
     tell: Callable[[str, Step], object] = lambda *_: None,
     **settings: Any,
 ) -> tuple[Placement, ...]:
-    """Attack new models with a baseline's attacks, and place each among the baseline's models (CANARY's fast test).
+    """Run a baseline's attacks on new models, and rank each among the baseline's models (CANARY's fast test).
 
     Args:
         models: as for `evaluate`, except models of the baseline.
@@ -185,27 +186,28 @@ def place(
         out: the results folder of the new models, from which an interrupted run resumes.
         adaptive: whether to attack only the most informative images for each new model, in batches, until its rank
             interval is narrow enough. If not, all images are attacked.
-        width: for `adaptive`, the largest difference of worst and best rank for an interval to be narrow enough, or
-            None for 1.
+        width: for `adaptive`, the largest difference between worst and best rank at which the interval is narrow
+            enough, or None for 1.
         batch: images per batch, for `adaptive`, or None for 8.
         names: names of the images, as in the baseline.
         executor: "local" or "ray".
         workers: processes on this machine.
         address: address of a Ray cluster; None to start one on this machine.
-        seed: random seed of the fit and of every draw of the ranking.
+        seed: random seed of the ranking's fit and of its random samples.
         retry_failed: whether to repeat failed runs.
         trust_unknown: whether to reuse results of code whose identity cannot be fully determined.
-        progress: as for `evaluate`, for each batch of images.
-        tell: called with a new model's name and its ranking after each batch of images, for `adaptive`.
+        progress: as for `evaluate`, called for each batch of images.
+        tell: for `adaptive`, called with a new model's name and its current ranking after each batch of images.
         **settings: settings of `davylamp.Config` that do not affect the results: batch_size, shard_size, device,
             keep_images, isolate and its limits, requests to servers (rate, cost, token, ...).
 
     Returns:
-        A placement for each new model. With `adaptive` its `choice` lists the images, with the placement after each
-        batch.
+        A placement for each new model. With `adaptive` its `choice` lists the selected images, with the placement after
+        each batch.
 
     Raises:
-        DavylampError: as `evaluate`; InvalidInput if the folder is not a baseline, or already contains the models.
+        DavylampError: if the evaluation fails, as for `evaluate`; InvalidInput if the folder cannot serve as a
+            baseline, or already contains the models.
     """
     if given := [name for name, value in (("width", width), ("batch", batch)) if value is not None and not adaptive]:
         raise InvalidInput(f"{' and '.join(f'`{name}`' for name in given)} cannot be used without `adaptive`")
@@ -247,8 +249,6 @@ def _runner(store: ResultsStore, executor: Executor | None = None) -> Callable[[
 
 
 class _NewModel:
-    """One new model, with its records so far and its failures."""
-
     def __init__(
         self,
         baseline: Baseline,
@@ -265,7 +265,7 @@ class _NewModel:
         self.traffic = ServerUsage()
 
     def ask(self, images: Sequence[str] = ()) -> pd.DataFrame:
-        """Run the attacks on these images (empty: all of the baseline's), and return all of the new model's records."""
+        """Run the attacks on the named images, or on all if empty, and return all records of the new model."""
         config = replace(self.config, images=tuple(images)) if images else self.config
         transport = config.transport(self.store.folder / ANSWERS)
         plan = make_plan(config, models=self.models, data=self.data, transport=transport)
@@ -285,7 +285,7 @@ class _NewModel:
         return mine
 
     def place(self, seed: int, records: pd.DataFrame | None = None, fits: dict[bytes, Any] | None = None) -> Placement:
-        """Return the placement from the model's records. If there are none yet, evaluate all images first."""
+        """Place the model by its records. If there are none yet, attack all images first."""
         records = self.ask() if records is None else records
         with as_invalid_input():
             (placed,) = place_results(self.baseline.frame, records, seed=seed, fits=fits)
@@ -329,13 +329,13 @@ def _answers(baseline: pd.DataFrame, records: pd.DataFrame, matrix: Responses) -
 
 
 def _names_of_images(frame: pd.DataFrame) -> Any:
-    """Return each image's name in the matrix and in its data."""
+    """Return pairs for all images: the name in the response matrix, and the name in the data set."""
     pairs = frame[["data", "image"]].drop_duplicates()
     return zip(pairs["data"].astype(str) + " " + pairs["image"].astype(str), pairs["image"].astype(str), strict=True)
 
 
 def _usable(cells: Sequence[AttackRun], *, adaptive: bool) -> tuple[list[AttackRun], tuple[str, ...]]:
-    """Return the runs that can place a new model, and notes on the runs that cannot."""
+    """Return the runs that can place a new model, and notes on the omitted ones."""
     models = {cell.subject.model for cell in cells}
     met: dict[tuple[Any, ...], set[str]] = {}
     setting_of = shared_settings(cells)

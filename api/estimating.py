@@ -23,7 +23,7 @@ _VERBS: tuple[Callable[..., Any], ...] = (evaluate, robust_accuracy)
 
 
 class _PlanReady(Exception):
-    """Ends a call whose plan is ready, before anything runs."""
+    """Stops a call of `evaluate` or `robust_accuracy` as soon as its plan is ready, before anything runs."""
 
     def __init__(self, plan: Plan):
         super().__init__()
@@ -33,22 +33,22 @@ class _PlanReady(Exception):
 def estimate(verb: Callable[..., Any], *arguments: Any, **keywords: Any) -> VerbResult:
     """Estimate time, memory and price of a call of `evaluate` or `robust_accuracy`, without running its attacks.
 
-    Time follows from a timed pass of each model and the passes that each attack is expected to need if no image is
-    fooled early. It contains neither the libraries' own work nor metrics. Models are loaded, and a server is queried as
-    far as its identity needs; finished runs of the results folder cost nothing.
+    The time is the duration of one pass, measured for each model, times the number of passes that each attack needs if
+    no image is fooled early. It includes neither the libraries' own computation nor the metrics. Models are loaded, and
+    a server is queried only to identify its model. Finished runs of the results folder cost nothing.
 
     Args:
         verb: `davylamp.evaluate` or `davylamp.robust_accuracy`.
-        *arguments: its arguments.
-        **keywords: its keywords.
+        *arguments: positional arguments of that call.
+        **keywords: keyword arguments of that call.
 
     Returns:
-        A row per model: unfinished `runs`, `passes` (forward and backward, all images), `seconds` (one after the
-        other), `memory` (bytes at the peak of a pass with gradients), `price`; `made` are the `ModelCost`s.
+        A row per model: unfinished `runs`, `passes` (forward and backward, all images), `seconds` (one run after the
+        other), `memory` (peak bytes of a pass with gradients), `price`; `made` are the `ModelCost`s.
 
     Raises:
-        InvalidInput: for a different verb.
-        DavylampError: as the verb.
+        InvalidInput: if `verb` is a different function.
+        DavylampError: as for the call itself.
     """
     if verb not in _VERBS:
         raise InvalidInput("expected davylamp.evaluate or davylamp.robust_accuracy as the verb, got a different one")

@@ -63,14 +63,14 @@ class Evaluation:
     """A results folder, and information on the call that filled it.
 
     Attributes:
-        folder: the folder of the records.
+        folder: the folder with the records.
         summary: summary of the call; None if the folder was only opened, or the evaluation has not started.
         notes: all notes, including `chosen`, `warnings`, `unsteady` and `hints`.
-        plan: the evaluated plan.
-        chosen: the defaults that were used, in a sentence.
+        plan: plan of the evaluation.
+        chosen: the defaults that davylamp used, in a sentence.
         warnings: warnings on attacks whose steps cannot reach their radius.
-        unsteady: messages on models that return different outputs for the same image.
-        radii: radius of each attack at saturation, with the reason.
+        unsteady: warnings on models that return different outputs for the same image.
+        radii: the radius at which each attack saturates, with the reason, for searches of that kind.
         hints: notes on how outputs were interpreted, and on models at chance accuracy.
         detections: results of the detectors; None without detectors.
     """
@@ -97,7 +97,7 @@ class Evaluation:
 
     @property
     def attempted(self) -> int:
-        """Number of runs, plus omitted models and attacks."""
+        """Number of runs and of models and attacks that were omitted before they could run."""
         if self.summary is None or self.plan is None:
             return 0
         return self.summary.cells + len(self.plan.failed)
@@ -136,7 +136,7 @@ class Evaluation:
         return "\n".join([first, *self._numbers()])
 
     def _numbers(self) -> list[str]:
-        """Return clean and robust accuracy of each model and threat model."""
+        """Return clean and robust accuracy for each model and threat model, as text."""
         if self.plan is not None and len(self.plan.cells) > _MANY:
             return []
         try:
@@ -156,7 +156,7 @@ class Evaluation:
 
 
 class _Settled(NamedTuple):
-    """A config, the names of the settings that were given, and notes on which attacks got which parameters."""
+    """Config of an evaluation, names of the settings that the user gave, and notes on attack parameters."""
 
     config: Config
     given: set[str]
@@ -171,10 +171,10 @@ def configure(
     defences: Iterable[str] = (),
     **settings: Any,
 ) -> Config:
-    """Return the config that `evaluate` uses for the same arguments.
+    """Return the config that `evaluate` builds from the same arguments.
 
     Raises:
-        DavylampError: as `evaluate`.
+        DavylampError: as for `evaluate`.
     """
     settings |= {} if models is None else {"models": name_models(models)}
     settled = _settle(config, attacks, defences, settings)
@@ -216,28 +216,28 @@ def evaluate(
     Args:
         models: a module, modules by name, or names that `load_model` knows; modules are not changed. None for the
             models in the config.
-        inputs: images in [0, 1], shape (N, C, H, W); None with `data="imagefolder:PATH"` or a different name in the
-            settings.
+        inputs: images in [0, 1], shape (N, C, H, W); None to load the images that `data` names, such as
+            `data="imagefolder:PATH"`.
         labels: ground truth, shape (N,).
         config: a `Config` or a TOML file; keywords override its settings.
         attacks: one or several of "pgd", "foolbox:pgd", "best(foolbox:pgd)", "best", "my_attack.py:MyAttack", attack
             objects, and `AttackChoice`s. None for the attacks in the config, or "pgd" without a config.
         out: the results folder.
         norm: norm of the attacks other than `AttackChoice`s, as for `run_attack`.
-        epsilon: as for `run_attack`; with several radii each attack is run with each.
+        epsilon: as for `run_attack`; with several radii, each attack is run with each radius.
         target: as for `run_attack`.
         parameters: canonical parameters for the same attacks, in addition to the matched ones; also as keywords:
             `steps=5`. Each attack gets those that it accepts.
         defaults: whether to use each library's defaults instead of the matched parameters.
-        defences: defences with which each model is evaluated in addition: "jpeg:quality=50".
+        defences: defences such as "jpeg:quality=50". Each model is also evaluated with each of them.
         names: names of the images, length N.
         executor: "local" or "ray".
         workers: processes on this machine.
         address: address of a Ray cluster; None to start one on this machine.
-        part: "3/64": only this part of the work, for a job of a job array; "" for all.
+        part: "3/64" to run only this part of the work, as one job of a job array; "" for all.
         surrogate: source model of the examples: a module, a name, or several (the mean of their logits). The
             examples are then judged on each of the models, which the attack does not query.
-        detectors: files of trained detectors to measure on the examples, which are stored for this purpose.
+        detectors: files of trained detectors to measure on the examples, which are then stored.
         retry_failed: whether to repeat failed runs.
         trust_unknown: whether to reuse results of code whose identity cannot be fully determined.
         version: version of the judged models, which is part of their identity. Change it after changes that davylamp
@@ -246,11 +246,12 @@ def evaluate(
         progress: called with the evaluation before it runs. It returns a context manager, whose value is called with
             the name of a run and the number of images done.
         **settings: settings of `davylamp.Config`: limit, fit_data (a name, or images and labels), fit_limit, seeds,
-            libraries, transfer, keep_images, max_queries, pixels, measures (groups of metrics, and "my_metrics.py:f")
-            ...; `preset` starts from a paper's settings.
+            libraries, transfer, keep_images, max_queries, pixels, measures (groups of metrics, and "my_metrics.py:f"),
+            ... `preset` takes the settings of a published evaluation as defaults.
 
     Raises:
-        DavylampError: as `davylamp.engine.make_plan` and `davylamp.engine.evaluate`.
+        DavylampError: if the evaluation cannot be planned or run, as for `davylamp.engine.make_plan` and
+            `davylamp.engine.evaluate`.
     """
     part = read_text(part, 'a part as text, such as "3/64"')
     chosen_part, workers = read_part(part) if part else None, read_int(workers, "workers from 0", 0, _MOST)
@@ -325,7 +326,7 @@ def table(folder: str | Path, by: By = "attacks", **options: Any) -> Table:
 
 
 def _of_version(config: Config, version: str) -> Config:
-    """Return a config whose model names contain a version; unchanged for ""."""
+    """Add a version to the model names of a config; "" leaves it unchanged."""
     expanded = expand_models(config) if version else config
     return replace(expanded, models=tuple(add_version(name, version) for name in expanded.models))
 
@@ -333,7 +334,7 @@ def _of_version(config: Config, version: str) -> Config:
 def _settle(
     config: Config | str | Path | None, attacks: Any, defences: Iterable[str], settings: Mapping[str, Any]
 ) -> _Settled:
-    """Return the config for the arguments of `evaluate`, which override those of a file or a preset."""
+    """Build the config from the arguments of `evaluate`, which override those of a file or a preset."""
     rest = {name: value for name, value in settings.items() if name not in _THREAT}
     rest, parameters = split_settings(rest, read_mapping(settings.get("parameters"), "parameters by name"))
     base, stated = base_config(config, rest.pop("preset", None))
@@ -364,7 +365,7 @@ def _settle(
 def _list_choices(
     attacks: Any, threat: dict[str, Any], parameters: Mapping[str, Any], where: dict[str, Any]
 ) -> tuple[tuple[AttackChoice, ...], list[str]]:
-    """Return every attack with every radius. A parameter is passed only to attacks that accept it."""
+    """Return an `AttackChoice` per attack and radius, and notes. An attack gets only the parameters that it accepts."""
     alone = isinstance(attacks, AttackChoice) or callable(attacks)
     several = [attacks] if alone else read_list(attacks, "attacks as names, functions or AttackChoices")
     radii, rest = threat["epsilon"], {name: threat[name] for name in ("norm", "target", "defaults")}
@@ -389,7 +390,7 @@ def _list_choices(
 
 
 def _plan_notes(plan: Plan, given: Mapping[str, Any] | None) -> list[str]:
-    """Return notes on a plan's preset and models: precision, isolation, gradients of defences, random models."""
+    """Return notes on the preset and the models: precision, isolation, gradients of defences, random models."""
     config, lent = plan.config, given or {}
     notes = [(name, model.precision_note) for name, model in lent.items()]
     notes += [(name, describe_gradients(name)) for name in config.models]
@@ -428,7 +429,7 @@ def no_progress(_: Evaluation) -> AbstractContextManager[Any]:
 
 
 def _folder(out: Any) -> Path:
-    """Return the path of the results folder. Raises InvalidInput if it is a file."""
+    """Convert to the path of the results folder. Raises InvalidInput if it is a file."""
     path = read_path(out, "out as a folder")
     if expand_path(path).is_file():
         raise InvalidInput(f"expected a folder for `out`, got the file {path}")

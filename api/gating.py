@@ -1,4 +1,4 @@
-"""Decides requirements on a results folder by their intervals, for `davylamp gate` and `davylamp.gate`."""
+"""Checks requirements such as "RA >= 0.5" on a results folder, for `davylamp gate` and `davylamp.gate`."""
 
 import math
 from collections import Counter
@@ -45,31 +45,31 @@ def gate(
     model: str | Iterable[str] | None = None,
     strict: bool = False,
 ) -> VerbResult:
-    """Decide requirements on every model of a results folder by their 95 % intervals.
+    """Decide for every model of a results folder whether requirements hold, by 95 % intervals.
 
-    A requirement passes if its whole interval meets it, and fails if no value of the interval does; else there are too
-    few images, or invalid results that may count either way. A run that failed or is unfinished can only lower a robust
-    accuracy, so it prevents a pass. A requirement on a rate that is not met in truth passes with a probability of
-    at most 2.5 %, and so does the gate, because every requirement has to pass; bootstrap intervals of other metrics
-    cover less with few images.
+    A requirement passes if its whole interval meets it, and fails if no value of the interval does. In between, there
+    are too few images, or invalid results that may count either way. A run that failed or is unfinished can only lower
+    a robust accuracy, so it prevents a pass. If the true rate does not meet a requirement, the requirement passes with
+    a probability of at most 2.5 %. The same bound holds for the gate, because every requirement has to pass. It does
+    not hold strictly for metrics with bootstrap intervals on few images.
 
     Args:
-        folder: made by `evaluate`, or its result.
+        folder: results folder made by `evaluate`, or the result of `evaluate`.
         require: one or several of "METRIC >= NUMBER [@ NORM RADIUS]", with >=, >, <= or <: "RA >= 0.5 @ linf 8/255".
-            Without a norm, it holds for every threat model of the folder.
-        against: a folder with the same images and attacks: the required metrics, RA or CA, must not be lower than
-            there by more than `margin`, decided by the interval of the paired difference. A model is compared with the
-            one of its name, or with the only one there.
-        margin: largest tolerated loss against the baseline, from 0 to 1.
-        model: restrict to these models.
-        strict: also fail if a failure indicator of `check` fails.
+            Without a norm, the requirement applies to every threat model of the folder.
+        against: baseline folder with the same images and attacks. The required metrics, RA or CA, must not be more than
+            `margin` below the baseline's, decided by the interval of the paired difference. A model is compared with
+            the baseline's model of the same name, or with its only model.
+        margin: largest tolerated loss compared with the baseline, from 0 to 1.
+        model: names of the models to check; empty for all.
+        strict: whether to also fail if a failure indicator of `check` fails.
 
     Returns:
-        A row per requirement, model and threat model, the worst first; `made` are the `Decision`s, `document["code"]`
-        is the command's exit code.
+        A row per requirement, model and threat model, the worst first. `made` are the `Decision`s, and
+        `document["code"]` is the exit code of the command.
 
     Raises:
-        InvalidInput: if a requirement has a wrong form, or the folder has nothing that it is about.
+        InvalidInput: if a requirement has a wrong form, or the folder has no result to which it applies.
         UnknownName: if there is no such metric or model.
         Unsupported: if a metric is not available in this folder, or has no paired outcomes for a baseline.
         Unavailable: if a folder does not exist, or has no run.
@@ -101,12 +101,14 @@ def gate(
         decisions.append(Decision("no failure indicator fails", "", "", "fail", detail=f"{listed}: see davylamp check"))
     decisions = list({(each.requirement, each.model, each.threat): each for each in decisions}.values())
     decisions.sort(key=lambda each: VERDICTS.index(each.verdict))
-    suspicious = f"{listed} may make these numbers too good: davylamp check {place}" if failing and not strict else ""
+    suspicious = (
+        f"{listed}: these numbers may be too good; see `davylamp check {place}`" if failing and not strict else ""
+    )
     return _result(decisions, str(place), requirements, tuple(filter(None, [suspicious, *outcomes.unsteady])))
 
 
 class _GateRow:
-    """A row of the table by models: its group, estimates by symbol and the number of its attacks."""
+    """Results of one model under one threat model: its runs, estimates by symbol, and number of attacks."""
 
     def __init__(self, group: TableGroup, metrics: dict[str, Estimate]):
         self.group, self.metrics, self.labels = group, metrics, group.labels
@@ -125,10 +127,10 @@ def _rows(outcomes: Results, symbols: Sequence[str]) -> list[_GateRow]:
 
 
 def _rows_about(requirement: Requirement, rows: Sequence[_GateRow], place: Path) -> list[_GateRow]:
-    """Return the rows that a requirement is about; every model has to have one.
+    """Return the rows to which a requirement applies. Every model must have at least one.
 
     Raises:
-        InvalidInput: if a model has no such row, or the metric is undefined there.
+        InvalidInput: if a model has no such row, or the metric is undefined for one.
     """
     symbol, record, at = requirement.symbol, facts_of(requirement.symbol), requirement.threat_model
     fitting = [row for row in rows if row.labels["targeted"] == ("target" in record.needs) or record.stored == "clean"]
@@ -161,7 +163,7 @@ def _is_one_of(group: TableGroup, names: Iterable[str]) -> bool:
 
 
 def _decide(requirement: Requirement, row: _GateRow, outcomes: Results) -> Decision:
-    """Decide a requirement on a row by its interval."""
+    """Decide a requirement on a row by the row's confidence interval."""
     symbol, is_clean = requirement.symbol, facts_of(requirement.symbol).stored == "clean"
     value, low, high, images = row.metrics[symbol]
     decided = requirement.decide(low, high)
@@ -185,22 +187,22 @@ def _decide(requirement: Requirement, row: _GateRow, outcomes: Results) -> Decis
     ends = (value, value + spread)  # with undecided images as 0 and as 1: more images narrow the interval towards both
     if spread and requirement.is_met(ends[0]) != requirement.is_met(ends[1]):
         count = row.labels["violations"]
-        detail = f"{counted(count, 'result')} {'is' if count == 1 else 'are'} invalid: davylamp check names the cause"
+        detail = f"{counted(count, 'result')} {'is' if count == 1 else 'are'} invalid. `davylamp check` names the cause"
         return replace(base, verdict="invalid results", detail=detail)
     nearest = min(ends, key=lambda end: abs(end - requirement.number))
     return _with_more_images(base, abs(nearest - requirement.number), _half_width(requirement, ends, low, high))
 
 
 def _half_width(requirement: Requirement, ends: tuple[float, float], low: float, high: float) -> float:
-    """Return the part of the interval on the side of the number."""
+    """Return the distance from the estimate to the interval's bound on the side of the required number."""
     return ends[0] - low if requirement.number <= ends[0] else high - ends[1]
 
 
 def _with_more_images(base: Decision, distance: float, half_width: float) -> Decision:
-    """Return the decision "too few images" with how many more are needed."""
+    """Return the decision "too few images", with the number of further images needed."""
     images, more = base.images, None
     if math.isnan(half_width) and images >= FEWEST:  # equal values, or a metric that has none
-        return replace(base, verdict="too few images", detail="it has no interval, by which a requirement is decided")
+        return replace(base, verdict="too few images", detail="it has no interval, and a requirement needs one")
     if math.isnan(half_width):
         more = FEWEST - images
     elif half_width > 0:
@@ -215,7 +217,7 @@ def _too_few(base: Decision, more: int | None) -> Decision:
 
 
 def _missing(row: _GateRow, outcomes: Results) -> str:
-    """Describe what a row lacks: failed, unfinished and omitted runs, damaged files; "" if nothing."""
+    """Describe missing results of a row: failed, unfinished and omitted runs, damaged files; "" if none."""
     keys = {each.cell.subject.key for each in row.group.outcomes} or {
         cell.subject.key for cell, _ in outcomes.failed if cell.subject.name == row.labels["model"]
     }
@@ -239,7 +241,7 @@ def _missing(row: _GateRow, outcomes: Results) -> str:
 def _decide_change(
     requirement: Requirement, row: _GateRow, outcomes: Results, baseline: Results, margin: float
 ) -> Decision:
-    """Decide whether a rate is not lower than the baseline's by more than the margin."""
+    """Decide whether a rate is at most the margin below the baseline's rate."""
     symbol, is_clean = requirement.symbol, facts_of(requirement.symbol).stored == "clean"
     at = "" if is_clean else f" @ {row.threat}"
     change = Requirement(symbol, ">=", -margin)
@@ -271,7 +273,7 @@ def _decide_change(
 
 
 def _baseline_row(row: _GateRow, baseline: Results, *, is_clean: bool) -> TableGroup:
-    """Return the row of the baseline that a row is compared with: of the model of its name, or of the only model.
+    """Return the baseline's row for the model of the same name, or for its only model, and the same threat model.
 
     Raises:
         InvalidInput: if there is no such model, or it was not attacked under this threat model.

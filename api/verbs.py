@@ -1,7 +1,7 @@
 """The functions of `davylamp` for a script or a notebook: a plain module, tensors or arrays, and keywords.
 
-No function changes the process that calls it. Call `davylamp.keep_freed_memory()` in a script that attacks on a CPU:
-without it an attack can take half as long again.
+These functions do not change settings of the calling process. Call `davylamp.keep_freed_memory()` in a script that
+attacks on a CPU: without it an attack can take 50 % longer.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -106,8 +106,8 @@ def run_attack(
         inputs: images in [0, 1], shape (N, C, H, W), a tensor or an array; attacked in float32.
         labels: ground truth, shape (N,).
         threat_model: the threat model, in place of `norm` and `epsilon`.
-        norm: "linf", "l2", "l1", "l0", "unrestricted"; None for the default of `choose_threat_model`, which the result
-            names.
+        norm: "linf", "l2", "l1", "l0", "unrestricted"; None for the default of `choose_threat_model`, which is in the
+            result's notes.
         epsilon: the radius, a number or a fraction such as "8/255", or None for the usual one, if the attack needs one.
         target: "second-likely", "least-likely", "random", a class number, or the class of each image, shape
             (N,); empty if untargeted.
@@ -123,7 +123,7 @@ def run_attack(
         whether the steps can reach the boundary of the ball.
 
     Raises:
-        DavylampError: as `davylamp.adapters.run_attack`.
+        DavylampError: as for `davylamp.adapters.run_attack`.
     """
     row, epsilon = resolve_implementation(attack), read_radius(epsilon)
     (inputs, rounded), seed = coerce_images(inputs), read_seed(parameters.get("seed", 0))
@@ -187,7 +187,7 @@ def fit_attack(
         **parameters: canonical parameters: steps, ...; also `seed`.
 
     Raises:
-        DavylampError: as `davylamp.adapters.running.fit.fit_attack`.
+        DavylampError: as for `davylamp.adapters.running.fit.fit_attack`.
     """
     row, images = resolve_implementation(attack), coerce_images(inputs)[0]
     goal = None if target is None else read_int(target, "target as a class number", 0, _MOST)
@@ -224,7 +224,7 @@ def compare(
     progress: Progress = silent,
     **parameters: Any,
 ) -> Comparison:
-    """Run an attack through every library that has it, on the same images, and compare each pair of implementations.
+    """Run an attack in every library that has it, on the same images, and compare each pair of implementations.
 
     Args:
         attack: "pgd", or one implementation or attack as for `run_attack`; "best(pgd)", "at-saturation(foolbox:pgd)".
@@ -232,33 +232,33 @@ def compare(
             knows.
         inputs: images in [0, 1], shape (N, C, H, W), a tensor or an array, or None for those of `data`.
         labels: ground truth, shape (N,).
-        threat_model: or its norm and radius by keyword, as for `run_attack`.
+        threat_model: the threat model, in place of `norm` and `epsilon`.
         data: a name that `load_data` knows, in place of `inputs`, or None for "demo:imagenet".
         limit: largest number of images.
         norm: as for `run_attack`.
         epsilon: as for `run_attack`.
         target: as for `run_attack`.
-        libraries: restrict to these; empty for all.
-        beside: attacks, implementations, searches or user attacks to compare with: "best(foolbox:pgd)".
-        repaired: include the fixed variants.
-        defaults: every library with its defaults.
+        libraries: names of the libraries to use; empty for all.
+        beside: further attacks, implementations, searches or user attacks to compare with, such as "best(foolbox:pgd)".
+        repaired: whether to include the fixed variants.
+        defaults: whether to use each library's defaults instead of the matched parameters.
         seed: random seed.
-        draws: samples on which each example is judged, for a random model, or None for 20.
-        eot: samples of such a model whose mean the attack sees, or None for 1.
+        draws: for a random model, the number of samples on which each example is judged, or None for 20.
+        eot: for a random model, the number of samples whose mean the attack sees, or None for 1.
         device: device of a model given by its name.
-        version: of the model, as in `davylamp.evaluate`.
-        loading: settings of `Config` for a model loaded by name: isolate, rate, ...; with "tell", that function is
-            called with each note as soon as it is known.
-        progress: called with the number of attacked images and the expected work of each implementation; its
-            context's value is called with progress.
-        **parameters: canonical ones, for every implementation; if not given, the attack's matched one, or with
+        version: version of the model, as in `davylamp.evaluate`.
+        loading: settings of `Config` for a model loaded by name: isolate, rate, ... It may also have "tell", a function
+            that is called with each note as soon as it is known.
+        progress: called with the number of attacked images and the expected work of each implementation. It returns a
+            context manager, whose value is called with the progress.
+        **parameters: canonical parameters, for every implementation; if not given, the attack's matched ones, or with
             `defaults` each library's.
 
     Returns:
         The comparison. It has `notes` like those of `run_attack`'s result.
 
     Raises:
-        DavylampError: as `davylamp.engine.compare`.
+        DavylampError: as for `davylamp.engine.compare`.
     """
     epsilon, target, seed, limit = read_radius(epsilon), read_target(target), read_seed(seed), read_limit(limit)
     loading = read_mapping(loading, "loading settings by name")
@@ -313,7 +313,7 @@ def compare(
 
 
 def _rows_beside(beside: Any, rules: ThreatModel, *, repaired: bool) -> list[Implementation]:
-    """Return the implementations to compare with. Raises Unsupported if one supports no attack in the norm."""
+    """Return the implementations of the additional attacks. Raises Unsupported if an attack lacks the norm."""
     rows: list[Implementation] = []
     for other in [beside] if callable(beside) else read_list(beside, "attacks to compare with"):
         others = rows_of(other, (), repaired=repaired, norm=rules.norm)
@@ -326,7 +326,7 @@ def _rows_beside(beside: Any, rules: ThreatModel, *, repaired: bool) -> list[Imp
 
 
 def _split_target(target: Any, targets: Any, count: int) -> tuple[str, Tensor | None]:
-    """Return the target rule, "" without one, and the class of each image, None if not given."""
+    """Return the target rule ("" if there is none) and the class of each image (None if not given)."""
     is_each = isinstance(target, Tensor | np.ndarray | list | tuple)
     if targets is not None and (is_each or target not in ("", None)):
         raise InvalidInput("`target` and `targets` cannot be combined: give the class of each image as `target`")
@@ -340,7 +340,7 @@ def _split_target(target: Any, targets: Any, count: int) -> tuple[str, Tensor | 
 
 
 def rows_of(attack: Any, libraries: Iterable[str], *, repaired: bool, norm: str | None = None) -> list[Implementation]:
-    """Return the requested implementations of these libraries, whose names are checked.
+    """Return the requested implementations of an attack in the given libraries.
 
     Args:
         attack: see `compare`.
@@ -349,7 +349,7 @@ def rows_of(attack: Any, libraries: Iterable[str], *, repaired: bool, norm: str 
         norm: for a search, the required norm, or None for any norm of its attack.
 
     Raises:
-        DavylampError: if there are no such implementations.
+        DavylampError: if a library is unknown, or there are no such implementations.
     """
     wanted = read_list(libraries, "libraries as names", str)
     for name in wanted:
@@ -367,14 +367,13 @@ def rows_of(attack: Any, libraries: Iterable[str], *, repaired: bool, norm: str 
 
 
 def _choice(name: str, norm: Any, *rest: Any, defaults: bool = False) -> AttackChoice:
-    """Return the attack as given by keywords. Raises WrongType or UnknownName for a wrong norm."""
     if norm is not None:
         check_norm(norm)
     return AttackChoice(name, norm, *rest, defaults=defaults)
 
 
 def _chosen(asked: AttackChoice, rows: Sequence[Implementation], rules: ThreatModel) -> dict[str, Any]:
-    """Return the defaults taken for the threat model and the parameters."""
+    """Return the defaults that were used for the threat model and the parameters."""
     only = all(row.targeted == "only" for row in rows)
     inside = attack_inside(asked.attack) if is_search(asked.attack) else rows[0].attack
     return chosen_of(asked, inside, rules, only_targeted=only)
@@ -383,13 +382,13 @@ def _chosen(asked: AttackChoice, rows: Sequence[Implementation], rules: ThreatMo
 def _rules(
     threat_model: ThreatModel | None, asked: AttackChoice, rows: Sequence[Implementation], size: int | None
 ) -> ThreatModel:
-    """Return the given threat model, or that of the keywords; both together are refused.
+    """Return the given threat model, or build one from the keywords. Raises InvalidInput if both are given.
 
     Args:
         threat_model: as given, or None.
         asked: the attack with norm and radius as given by keyword.
-        rows: its implementations.
-        size: components of an image; None if unknown.
+        rows: implementations of the attack.
+        size: number of components of an image; None if unknown.
     """
     if threat_model is None:
         return threat_model_of(asked, rows, size)
@@ -411,7 +410,7 @@ def warnings_before(
         rows: implementations to run.
         rules: threat model.
         parameters: parameters that were given; others have the library's default.
-        eot: samples of a random model whose mean the attack sees.
+        eot: number of samples of a random model whose mean the attack sees.
         model: model under attack.
     """
     is_drawn = isinstance(model, Classifier) and model.random and type(eot) is int
@@ -429,13 +428,13 @@ def hints_after(
     eot: int | None = None,
     surrogate: Classifier | None = None,
 ) -> list[str]:
-    """Return hints that depend on the model: on its outputs, gradients of defences, samples, and accuracy at chance.
+    """Return notes on a model: how outputs are read, gradients of defences, samples, accuracy at chance level.
 
     Args:
         classifier: the model under attack.
         result: result of an attack on the model; None if all attacks failed.
-        draws: samples on which an example of a random model is judged, or None for the default.
-        eot: samples whose mean the attack sees.
+        draws: number of samples on which an example of a random model is judged, or None for the default.
+        eot: number of samples whose mean the attack sees.
         surrogate: source model of the examples.
     """
     hint = None if result is None else explain_accuracy(result.logits, result.labels)
@@ -447,14 +446,14 @@ def hints_after(
 
 
 def hints_before(classifier: Classifier, inputs: Tensor, labels: Tensor) -> list[str]:
-    """Return doubts about a model before an attack: its outputs differ between calls, are probabilities, or are wrong.
+    """Return warnings about a model before an attack: varying outputs, probabilities as outputs, low accuracy.
 
     A model behind a server is not queried for this.
 
     Args:
         classifier: the model.
         inputs: clean images, shape (N, C, H, W).
-        labels: shape (N,).
+        labels: ground truth, shape (N,).
     """
     if is_address(classifier.name):
         return list(filter(None, [classifier.output_note]))

@@ -264,7 +264,7 @@ def test_the_command_measures_what_is_on_disk(run, tmp_path):
     assert out.splitlines()[0].startswith("model,data,corruption,images,E@1")
     assert len(out.splitlines()) == 3
     code, out, err = run("corrupt-table", "model.py:build", *options)
-    assert "0 records made, 5 reused" in err
+    assert "0 records written, 5 reused" in err
 
 
 def write_set(root, corruptions, classes, severities=(1, 2, 3, 4, 5)):
