@@ -47,7 +47,7 @@ def list_detectors(
 
 
 def _print_detectors(rows: list[Any], chosen: list[Any], console: Any) -> None:
-    """Print detectors. A chosen one is printed with explanations of its parameters."""
+    """Print detectors. Those in `chosen` are printed with explanations of their parameters."""
     from ..report.text.console import print_table
 
     shown = ("detector", "title", "learns", "defaults", "differentiable", "source")
@@ -172,7 +172,7 @@ def print_detections(measured: Any, console: Any = None) -> None:
     columns = ("detector", "model", "attack", "AUC", "rate", "detected", "false alarms", "fooled, not detected")
     order = ("AUC", "rate", "detected", "false alarms", "fooled, not detected")
     print_table("Detectors; value [95 % interval] (images)", columns, lines, console, keys=3, order=order, rest="stack")
-    unknowing = "these attacks did not know the detector; use MODEL+detector:FILE to attack both together"
+    unknowing = "these attacks did not target the detector; use MODEL+detector:FILE to attack both together"
     for note in (*measured.document()["notes"], unknowing):
         console.print(f"- {note}", highlight=False, markup=False)
 
@@ -191,7 +191,7 @@ def _describe(row: Any) -> dict[str, Any]:
 
 
 def _lines(row: Any) -> list[list[Any]]:
-    """Return a row for each false-positive rate."""
+    """Return one row of the printed table for each false-positive rate."""
     interval = "" if math.isnan(row.area.low) else f" [{row.area.low:.3f}, {row.area.high:.3f}]"
     area = f"{row.area.value:.3f}{interval} ({row.fooled})"
     head = [f"{row.name} ({row.detector})", row.cell.subject.name, row.cell.title, area]

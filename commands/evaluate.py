@@ -1,4 +1,4 @@
-"""Command that runs an evaluation, or places new models among those of an evaluated folder."""
+"""Command that runs an evaluation, or ranks new models among those of an evaluated folder."""
 
 import json
 import shlex
@@ -61,7 +61,7 @@ class ExecutionOptions:
 
     @property
     def given(self) -> Given:
-        """Arguments for `evaluate`."""
+        """The options as arguments of `evaluate`."""
         return {**vars(self), "part": self.part or ""}
 
 
@@ -100,7 +100,7 @@ def evaluate_models(
     estimate: EstimateOnly = False,
     as_json: Json = False,
 ) -> None:
-    """Run models x attacks x libraries on one data set into a folder; finished runs are reused."""
+    """Run every attack of every library on every model and one data set, into a folder; finished runs are reused."""
     given = {**which, **how, **threat, "config": config, "defences": defence or (), "detectors": detector or ()}
     if estimate and (against.is_given or print_config):
         raise InvalidInput(f"--estimate and {'--against' if against.is_given else '--print-config'} cannot be combined")
@@ -129,9 +129,9 @@ def evaluate_models(
 
 
 def _complete(given: Given, seen: InputOptions) -> Given:
-    """Return the arguments for `evaluate`.
+    """Complete the given values to the arguments of `evaluate`.
 
-    Metrics are added to those of the config file, and files run in separate processes.
+    Metrics are added to those of the config file, and code from files runs in separate processes.
     """
     from ..engine.plan.config_file import base_config, expand_models
 
@@ -159,7 +159,7 @@ def _print_config(given: Given) -> None:
 
 
 def _begin(evaluation: "Evaluation") -> AbstractContextManager[Any]:
-    """Print the defaults taken and notes before the run, then show progress."""
+    """Print the default values and notes before the run, then show progress."""
     from ..engine.query_estimates import expected_work
     from ..report.text.console import print_error
 
@@ -170,7 +170,7 @@ def _begin(evaluation: "Evaluation") -> AbstractContextManager[Any]:
 
 
 def _print_json(done: "Evaluation") -> None:
-    """Print the outcome as one JSON document."""
+    """Print the evaluation's summary as one JSON document."""
     summary: Any = done.summary
     plan: Any = done.plan
     document = {
@@ -187,7 +187,7 @@ def _print_json(done: "Evaluation") -> None:
 
 
 def _print(done: "Evaluation", out: Path) -> None:
-    """Print the outcome and the result."""
+    """Print the evaluation's notes, counts and robust accuracies."""
     from ..engine.store.store import ResultsStore
     from ..report.text.console import print_error
 
@@ -203,7 +203,6 @@ def _print(done: "Evaluation", out: Path) -> None:
 
 
 def _print_lines(lines: Sequence[str]) -> None:
-    """Print hints on how outputs were interpreted, or the saturation radii that were used."""
     from ..report.text.console import print_error
 
     for line in lines:
@@ -211,7 +210,7 @@ def _print_lines(lines: Sequence[str]) -> None:
 
 
 def _say_next(summary: Any, plan: Any, store: Any, out: Path) -> None:
-    """Print the result. For an unfinished part, print how to see it later."""
+    """Print robust accuracies, or for an unfinished part of a job array how to print them later."""
     from ..report.text.console import make_console
 
     if plan.part is not None and not _is_whole(plan, store):
@@ -223,7 +222,7 @@ def _say_next(summary: Any, plan: Any, store: Any, out: Path) -> None:
 
 
 def _is_whole(plan: Any, store: Any) -> bool:
-    """Whether every run of a plan is finished, in any part."""
+    """Whether every run of a plan is finished, including those of other parts of a job array."""
     return set(store.keys("cells")).issuperset(cell.key for cell in plan.cells)
 
 

@@ -32,9 +32,10 @@ class RankOptions:
         str | None,
         typer.Option(help="place new subjects among those of a folder, bundle, CSV or published:canary-table9"),
     ] = None
-    adaptive: Annotated[bool, typer.Option("--adaptive", help="--against: find how few images would have sufficed")] = (
-        False
-    )
+    adaptive: Annotated[
+        bool,
+        typer.Option("--adaptive", help="--against: use only the most informative images"),
+    ] = False
     width: Annotated[
         int | None, typer.Option(min=0, help="--adaptive: stop when the rank interval is at most this wide")
     ] = None
@@ -71,13 +72,14 @@ class RankOptions:
         typer.Option(help="one item per attack (the strongest of its libraries) or per implementation"),
     ] = "attack"
     unequal: Annotated[
-        Literal["common", "keep"], typer.Option(help="items that some subjects lack: omit, or treat as missing")
+        Literal["common", "keep"],
+        typer.Option(help="items without a result of some subject: omit them, or treat the result as missing"),
     ] = "common"
-    original: Annotated[str | None, typer.Option(help="defences: the undefended model")] = None
+    original: Annotated[str | None, typer.Option(help="for defences, the undefended model")] = None
     examples: Annotated[
         Literal["own", "original"] | None,
         typer.Option(
-            help="defences: examples made on the defended model (own) or on the original (default: own if any)"
+            help="for defences, examples made on the defended model (own) or the undefended one (default: own if any)"
         ),
     ] = None
     library: Annotated[str | None, typer.Option(help="show images on which this library differs at equal ability")] = (
@@ -94,7 +96,7 @@ class RankOptions:
     )
     curve: Annotated[
         Literal["intercept", "paper"],
-        typer.Option(help="canary: 3PL of the published program, or of the paper, with D = 1.702"),
+        typer.Option(help="canary: the 3PL curve of the published program, or that of the paper, with D = 1.702"),
     ] = "intercept"
     uncapped: Annotated[
         bool, typer.Option("--uncapped", help="canary: max-min only, without the caps of the published program")
@@ -164,7 +166,7 @@ def rank_subjects(
 
 
 def _say_defaults(context: typer.Context, options: RankOptions, folder: Path) -> None:
-    """Print the defaults taken, for the options that are relevant."""
+    """Print the default values of the options that affect this ranking."""
     of_table, of_canary = folder.suffix == ".csv", options.method == "canary"
     each = options.subjects == "implementations" or (options.subjects == "defences" and of_canary)
     unused = {"method", "per"} if of_table else {"per"} if each else set[str]()

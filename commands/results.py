@@ -48,7 +48,7 @@ def show_table(
         bool, typer.Option("--mixed", help="--by models: one row per model over all threat models")
     ] = False,
     references: Annotated[
-        bool, typer.Option("--references", help="also show imported rows and their envelope")
+        bool, typer.Option("--references", help="also show imported rows and the best of them per threat model")
     ] = False,
     published: Annotated[
         bool, typer.Option("--published", help="also show published rows, such as RobustBench's")
@@ -62,7 +62,7 @@ def show_table(
     latex_words: LatexWords = None,
     as_json: Json = False,
 ) -> None:
-    """Show a results folder as the papers' tables: any metric, with n and a 95 % interval over images."""
+    """Show a results folder as a table like those in papers: any metric, with n and a 95 % interval over images."""
     from ..report.text.latex_metrics import table_latex, usual_part
     from ..report.text.tables import FORMATS, print_results, print_transfer
 
@@ -81,7 +81,7 @@ def show_table(
         raise InvalidInput(f"{first} cannot be combined with {options}{others}")
     if published and as_latex:
         raise InvalidInput(
-            "--published and --latex cannot be combined: rows over different images have no common best value"
+            "--published and --latex cannot be combined: no best value can be marked among rows on different images"
         )
     folder = open_results_arguments(context, folders)
     if published:
