@@ -1,4 +1,4 @@
-"""Display of results: text in a script, a table in a notebook."""
+"""Display of results: text in a script, and a table in a notebook."""
 
 import html
 from collections.abc import Sequence

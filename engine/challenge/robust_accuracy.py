@@ -1,4 +1,4 @@
-"""Robust accuracy of one model under the standard ensemble, each attack on images not fooled before it."""
+"""Robust accuracy of one model under an ensemble, in which each attack gets the images not yet fooled."""
 
 import math
 import tempfile
@@ -55,13 +55,14 @@ class Ensemble(NamedTuple):
 
 
 class EnsembleStep(NamedTuple):
-    """An attack of the ensemble.
+    """Result of one attack of the ensemble.
 
     Args:
         attack: implementation, such as "pyautoattack:apgd-ce".
-        attacked: number of attacked images: those that no earlier attack fooled or, for a randomised model, those that
+        attacked: number of attacked images: those that no earlier attack fooled. For a randomised model, those that
             some sample still classified correctly.
-        fooled: number of images that its example fools; for a randomised model, in at least half of the samples.
+        fooled: number of images that the attack's examples fool. For a randomised model, in at least half of the
+            samples.
     """
 
     attack: str
@@ -80,16 +81,17 @@ class RobustAccuracy:
         model: name of the model.
         norm: norm of the threat model.
         epsilon: radius, for pixels in [0, 1].
-        ensemble: name of the ensemble, followed by "without ..." and the attacks that the model does not allow.
+        ensemble: name of the ensemble, followed by "without ..." and the attacks that cannot run on the model.
         clean: accuracy on clean images, with a 95 % interval and the number of images.
-        robust: accuracy under attack, over the same images. Invalid results count as not robust, and as robust in the
-            upper bound of the interval unless the model is at fault.
+        robust: accuracy under attack, over the same images. Invalid results count as not robust. In the upper bound of
+            the interval they count as robust, unless the model caused them.
         steps: results of each attack, in the order of the ensemble.
         queries: forward plus backward passes, mean over the attacked images; NaN if none was attacked.
-        warnings: warnings to read first, most important first.
-        folder: results folder; with `stopped`, of one results folder per block. None if the results were not stored.
-        stopped: with `until`, where the sequence of images stopped and what it decided. `robust` and `clean` then have
-            the images so far, and intervals that hold at every number of images (`engine.statistics.anytime`).
+        warnings: warnings, most important first.
+        folder: results folder; with `stopped`, it contains one results folder per block of images. None if the results
+            were not stored.
+        stopped: with `until`, after how many images the call stopped and what was decided. `robust` and `clean` then
+            refer to these images, with intervals that hold at every number of images (`engine.statistics.anytime`).
     """
 
     model: str
@@ -106,7 +108,7 @@ class RobustAccuracy:
 
     @property
     def sentence(self) -> str:
-        """Both numbers with their intervals, in one line."""
+        """Robust and clean accuracy with their intervals, in one line."""
         images = f"{self.robust.n} image{'' if self.robust.n == 1 else 's'}"
         threat = f"{self.norm} {format_radius(self.norm, self.epsilon)}"
         return (
@@ -146,7 +148,7 @@ class RobustAccuracy:
 
 
 def standard_ensemble(norm: str, epsilon: float, classes: int, *, is_random: bool = False) -> Ensemble:
-    """Return AutoAttack if defined for the model, otherwise the same attacks on the plain margin of the logits.
+    """Return AutoAttack, or the same attacks on the plain margin of the logits if there are too few classes.
 
     Args:
         norm: "linf" or "l2".
@@ -200,7 +202,8 @@ def measure_robust_accuracy(  # noqa: PLR0913 - what is attacked by position, th
         device: device of a model given by name.
         out: results folder, from which an interrupted call resumes. None to store nothing.
         loading: options for loading models by name.
-        until: draw the images in random order and stop once this is met. `out` then has a results folder per block.
+        until: rule for stopping early. Images are then attacked in random order until the rule is met, and `out`
+            contains one results folder per block of images.
         progress: context manager that yields, for a plan, the progress callback of `evaluate`.
 
     Raises:
@@ -326,7 +329,7 @@ def _measure_until(
 
     Returns:
         The results of each block, the clean and the robust accuracy so far, with intervals that hold at every number of
-        images, and a sentence on where it stopped.
+        images, and a sentence on when it stopped.
     """
     count, size = len(images.labels), config.batch_size or DEFAULT_BATCH_SIZE
     order = np.random.default_rng(config.seeds[0]).permutation(count)
@@ -350,7 +353,7 @@ def _estimate(mean: AnytimeMean) -> Estimate:
 
 
 def _stopped(rule: StoppingRule, mean: AnytimeMean, count: int) -> str:
-    """Describe where a sequence stopped, and what it decided."""
+    """Describe after how many images a call stopped, and what was decided."""
     value, interval = rule.threshold, mean.interval
     if value is not None and interval.low >= value:
         verdict = f"at least {value:.10g}"
@@ -359,13 +362,13 @@ def _stopped(rule: StoppingRule, mean: AnytimeMean, count: int) -> str:
     else:
         verdict = "precise enough" if rule.is_met(interval) else "undecided"
     return (
-        f"{verdict} after {mean.images} of {count} images in random order; the intervals are of the accuracy on all "
+        f"{verdict} after {mean.images} of {count} images in random order; the intervals are for the accuracy on all "
         f"{count} images and hold at every number of images"
     )
 
 
 def steps_of(outcome: RunResult) -> tuple[EnsembleStep, ...]:
-    """Return the attacks of a worst case, or the single attack that a model allows."""
+    """Return the results of each attack in a worst case, or of the only attack that can run on the model."""
     if "tried" not in outcome.columns:
         results, success = outcome.results, outcome.columns["success"]
         return (EnsembleStep(outcome.cell.attack, int(results.attacked.sum()), int(success.sum())),)
@@ -377,24 +380,24 @@ def steps_of(outcome: RunResult) -> tuple[EnsembleStep, ...]:
 
 
 def _left_out(attacks: Sequence[str], reasons: Iterable[str]) -> list[str]:
-    """Return a note on the attacks that the model does not allow."""
+    """Return a note on the attacks that cannot run on the model."""
     return [f"without {_attacks(attacks)}: {'; '.join(dict.fromkeys(reasons))}"] if attacks else []
 
 
 def _attacks(names: Iterable[str]) -> str:
-    """Join implementation names without their libraries, which the steps name."""
+    """Join implementation names without the names of their libraries."""
     return ", ".join(name.partition(":")[2] for name in names)
 
 
 def _doubts(outcomes: Sequence[RunResult], steps: Iterable[EnsembleStep]) -> list[str]:
-    """Return warnings on invalid results, misleading gradients and attacks that are not the authors' code."""
+    """Return warnings on invalid results, misleading gradients, and attacks that do not use the authors' code."""
     members, lines = {each.attack: each for outcome in outcomes for each in outcome.cell.members}, []
     images = sum(outcome.cell.subject.images for outcome in outcomes)
     if count := sum(int(outcome.results.violated.sum()) for outcome in outcomes):
         of_model = sum(int(outcome.results.by_model.sum()) for outcome in outcomes)
         results = "1 result is" if count == 1 else f"{count} results are"
-        fault = f" ({of_model} caused by the model, counted as not robust)" if of_model else ""
-        lines.append(f"{results} invalid{fault}: not robust in the value, robust in the upper bound of the interval")
+        fault = f" ({of_model} caused by the model, which always count as not robust)" if of_model else ""
+        lines.append(f"{results} invalid{fault}: counted as not robust, but as robust in the upper bound")
     by_gradients = [member.knowledge == "white-box" for member in members.values()]
     for step in steps:
         beyond = step.fooled > _CHANCE * images
@@ -413,7 +416,7 @@ def _doubts(outcomes: Sequence[RunResult], steps: Iterable[EnsembleStep]) -> lis
 
 
 def _add_steps(blocks: Iterable[Sequence[EnsembleStep]]) -> tuple[EnsembleStep, ...]:
-    """Add the counts of each attack over blocks of images."""
+    """Sum the counts of each attack over blocks of images."""
     total: dict[str, EnsembleStep] = {}
     for step in (step for block in blocks for step in block):
         before = total.get(step.attack, EnsembleStep(step.attack, 0, 0))
