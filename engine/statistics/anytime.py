@@ -1,4 +1,4 @@
-"""Intervals of a mean that hold at every number of images: looking early, often and stopping at will are allowed."""
+"""Intervals of a mean that hold at every number of images, so that stopping at any time is allowed."""
 
 import math
 from typing import NamedTuple
@@ -14,17 +14,17 @@ _AT_ONCE = 256  # values in one array operation
 
 
 class _LowerBound:
-    """A lower bound of the mean of values in [0, 1], by betting against every smaller mean.
+    """A lower bound of the mean of values in [0, 1], which holds at every number of values.
 
-    For each candidate mean m, a gambler's wealth starts at 1 and is multiplied with 1 + bet * (x - m) for each value x.
-    Before a value is seen, the bet is chosen from the earlier ones, never negative and never so large that the wealth
+    For each candidate mean m, a gambler's wealth starts at 1 and is multiplied by 1 + bet * (x - m) for each value x.
+    The bet is chosen from earlier values before x is seen. It is never negative, and never so large that the wealth
     could become negative. If m is the mean, the wealth is a martingale and reaches 1 / alpha with a probability of at
-    most alpha (Ville 1939); such m are excluded (Waudby-Smith and Ramdas 2024, Estimating means of bounded random
-    variables by betting). Half of the wealth is bet as if values were 0 or 1 with the mean so far, the other half by
-    the mean and variance so far, which is better for values close together.
+    most alpha (Ville 1939); candidates that reach it are excluded (Waudby-Smith and Ramdas 2024, Estimating means of
+    bounded random variables by betting). Half of the wealth is bet as if values were 0 or 1 with the mean so far. The
+    other half is bet by the mean and variance so far, which is better for values close together.
 
     Args:
-        population: number of all values, of which those seen are drawn at random without replacement, or None for
+        population: number of all values. Those seen are drawn from it at random without replacement. None for
             independent draws.
         alpha: probability that the bound is ever above the mean.
     """
@@ -35,7 +35,7 @@ class _LowerBound:
         self.log_wealth = np.zeros((2, len(_GRID)))  # of both halves
 
     def add(self, values: np.ndarray) -> None:
-        """Update the wealth against each candidate with values, (n,)."""
+        """Update the wealth for each candidate with further values, (n,)."""
         for block in np.split(values, range(_AT_ONCE, len(values), _AT_ONCE)):
             self._add(block)
 
@@ -59,20 +59,20 @@ class _LowerBound:
         self.sum, self.deviations = float(sums[-1, 0]), float(deviations[-1, 0])
 
     def _remaining_means(self, sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Return the mean of the values still to come, for each number of values seen and candidate mean of all."""
+        """Return the mean of the values not seen yet, for each number of values seen and each candidate mean of all."""
         if self.population is None:
             return np.broadcast_to(_GRID, (len(sums), len(_GRID)))
         return (self.population * _GRID - sums) / (self.population - counts)
 
     @property
     def value(self) -> float:
-        """The bound: the largest candidate below which all are excluded, or what the values so far imply."""
+        """The bound: the largest candidate below which all are excluded, or larger if the values imply it."""
         known = 0.0 if self.population is None else self.sum / self.population
         return known if self.count == self.population else float(max(self._excluded_below, known))
 
     @property
     def complement(self) -> float:
-        """1 - `value`, without its rounding: 1 - 0.9 is less than 0.1."""
+        """1 - `value`, computed without rounding errors such as 1 - 0.9 < 0.1."""
         known = 1.0 if self.population is None else (self.population - self.sum) / self.population
         return known if self.count == self.population else float(min(1 - self._excluded_below, known))
 
@@ -85,15 +85,16 @@ class _LowerBound:
 
 
 class AnytimeMean:
-    """The mean of values per image, with an interval that holds at every number of images at once.
+    """The mean of values per image, with an interval that holds at every number of images.
 
-    Values may be known only as a range, as for invalid results: the interval covers the mean of their lower ends and
-    the mean of their upper ends.
+    A value may be known only as a range, as for invalid results. The interval then covers both the mean of the lower
+    ends and the mean of the upper ends.
 
     Args:
-        population: number of all images, of which those seen are drawn at random without replacement; the interval is
-            then of the mean over these images. None for independent draws: of the mean of their distribution.
-        level: probability that the interval is right at all numbers of images together, inside (0, 1).
+        population: number of all images, from which those seen are drawn at random without replacement. The interval is
+            for the mean over all of them. None for independent draws; the interval is then for the mean of their
+            distribution.
+        level: probability that the interval covers the mean at all numbers of images, inside (0, 1).
     """
 
     def __init__(self, population: int | None = None, level: float = LEVEL):
@@ -102,14 +103,14 @@ class AnytimeMean:
         self._total = np.zeros(2)
 
     def add(self, low: ArrayLike, high: ArrayLike | None = None) -> None:
-        """Add images.
+        """Add the values of further images.
 
         Args:
             low: values in [0, 1], shape (n,), in the random order of the images.
-            high: upper ends of values known as a range, shape (n,); None for equal.
+            high: upper ends of values known as a range, shape (n,); None if the values are known exactly.
 
         Raises:
-            ValueError: if a value is outside [0, 1], or there are more than the population.
+            ValueError: if a value is outside [0, 1], or there are more values than the population.
         """
         ends = np.stack([np.asarray(low, float), np.asarray(low if high is None else high, float)])
         if not ((ends >= 0) & (ends <= 1)).all():
@@ -128,23 +129,23 @@ class AnytimeMean:
 
     @property
     def interval(self) -> Interval:
-        """The mean of the lower ends so far, and the interval; NaN and [0, 1] without images."""
+        """The mean of the lower ends so far, with the interval. Without images, NaN and [0, 1]."""
         value = float(self._total[0]) / self.images if self.images else math.nan
         return Interval(value, self._low.value, self._high.complement)
 
 
 class StoppingRule(NamedTuple):
-    """When a sequence of images is long enough.
+    """Rule for stopping before all images are evaluated.
 
     Args:
-        threshold: stop once the interval lies on one side of it; None for the width alone.
-        width: stop once the interval is no wider; None for the threshold alone.
+        threshold: stop as soon as the interval lies on one side of it; None to use only the width.
+        width: stop as soon as the interval is no wider; None to use only the threshold.
     """
 
     threshold: float | None = None
     width: float | None = None
 
     def is_met(self, interval: Interval) -> bool:
-        """Whether the question is decided."""
+        """Whether an interval allows stopping."""
         decided = self.threshold is not None and (interval.low >= self.threshold or interval.high < self.threshold)
         return decided or (self.width is not None and interval.high - interval.low <= self.width)

@@ -1,4 +1,4 @@
-"""Tables of attacks, models, or attack x model, with 95 % intervals over the images."""
+"""Tables of attacks, of models, or of pairs of both, with 95 % intervals over the images."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,11 +41,11 @@ class Table(Displayed):
     """A table of a results folder.
 
     Args:
-        by: subject of a row: "attacks", "models" or "pairs"; other tables have a name, such as "defence".
+        by: kind of the rows: "attacks", "models" or "pairs"; other tables have a name, such as "defence".
         labels: names of the labels, the same in every row.
         symbols: symbols of the metrics, in order. Every row has all metrics.
         rows: rows, in order.
-        findings: notes on failed, unfinished and damaged runs, omissions, ...
+        findings: notes on failed, unfinished and damaged runs, on omissions and others.
     """
 
     by: str
@@ -68,7 +68,7 @@ class Table(Displayed):
 
     @property
     def unit(self) -> str:
-        """The unit of n: images, or images of all runs of a row."""
+        """The unit of n: "images", or "images of all runs"."""
         return "images of all runs" if any(row.labels.get("cells", 1) > 1 for row in self.rows) else "images"
 
     def _shown(self) -> tuple[str, pd.DataFrame, Sequence[str]]:
@@ -82,7 +82,7 @@ class Table(Displayed):
         return self.frame()
 
     def frame(self) -> pd.DataFrame:
-        """Return a data frame with a row for each table row.
+        """The table as a data frame.
 
         A column for each label is followed by SYMBOL, SYMBOL low, SYMBOL high and SYMBOL n for each metric.
         """
@@ -113,27 +113,30 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
     fooled nor as robust. A row is the mean of these values, as in CANARY: over the models for an attack, over the
     attacks of one threat model for a model. Repeats with different seeds are averaged first. RA of a model is
     different: an image counts as robust if it is robust to every attack of the row in every repeat. RA_mean is the
-    mean. With `pooled` a row is the mean over the images of all its runs; metrics that are not means over images stay
-    means over runs. Intervals are 95 %: for rates from `clustered_interval`, for others expanded percentile bootstrap
-    intervals
-    over images: each replicate draws the same images for every run.
+    mean. With `pooled`, a row is the mean over the images of all its runs; metrics that are not means over images
+    remain means over runs. Intervals are 95 %: for rates from `clustered_interval`, for others expanded percentile
+    bootstrap intervals over images. Each replicate draws the same images for every run.
 
-    Rows never mix threat models, parameters or data: `setting` distinguishes rows with equal labels.
-    Labels, by attacks: `implementation`, `knowledge`, `norm`, `epsilon`, `targeted`, `setting`, `models`; by models:
-    `model`, `norm`, `epsilon`, `targeted`, `setting`, `attacks`; by pairs: `model`, `implementation`, `norm`,
-    `epsilon`, `targeted`, `setting`; then, for all, `cells` (runs) and `failed` ones, `images` attacked, `violations`.
+    Rows never mix threat models, parameters or data: `setting` distinguishes rows with equal labels. The labels are:
+
+    - by attacks: `implementation`, `knowledge`, `norm`, `epsilon`, `targeted`, `setting`, `models`;
+    - by models: `model`, `norm`, `epsilon`, `targeted`, `setting`, `attacks`;
+    - by pairs: `model`, `implementation`, `norm`, `epsilon`, `targeted`, `setting`;
+    - then, for all: the numbers of runs (`cells`), of `failed` runs, of attacked `images` and of invalid results
+      (`violations`).
 
     Args:
         folder: a results folder, or results that were read.
-        by: subject of a row.
+        by: kind of the rows.
         metrics: symbols: those of `METRICS`, "FR@10" for any K, and user metrics, "my.py:function"; None for the
             table's default ones and the user's, if the folder has them.
         pooled: whether to take means over the images of all runs, see above.
         knowledge: only attacks with this knowledge of the model: "white-box", "black-box" (all others), "score",
             "decision", "transfer"; None for all.
-        mixed: by models, whether each model has a single row over the attacks of all threat models (CANARY's Table 8).
-            Rows then have only the labels `model`, `setting` and `attacks`, and a note names attacks that a row lacks.
-        bootstrap: replicates; 0 for no intervals.
+        mixed: for `by` models, whether each model has a single row over the attacks of all threat models (CANARY's
+            Table 8). Rows then have only the labels `model`, `setting` and `attacks`, and a note names attacks that a
+            row lacks.
+        bootstrap: number of bootstrap replicates; 0 for no intervals.
         seed: random seed of the resampling.
         drawn: cache of replicates that other tables of the folder share; it replaces `bootstrap` and `seed`.
 
@@ -185,12 +188,12 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
 
 
 def is_worst(symbol: str) -> bool:
-    """Whether a metric is the worst case over the attacks on each image."""
+    """Whether a metric takes the worst case over the attacks on each image."""
     return facts_of(symbol).across == "worst"
 
 
 def _rank_times(groups: Sequence[TableGroup], rows: Sequence[tuple[dict[str, Estimate], Any]]) -> None:
-    """Compute CTC: time levels among the attacks of the table, or among those on one model."""
+    """Compute CTC, the time level of an attack among those of the table, or among those on the same model."""
     models: dict[Any, list[tuple[dict[str, Estimate], Replicates]]] = {}
     for group, row in zip(groups, rows, strict=True):
         if group.parts:
@@ -222,14 +225,14 @@ def _what_invalid_results_count_as(
 
 
 def _extrapolated(outcomes: Results) -> Iterator[Finding]:
-    """Yield a note on runs with an extrapolated half distortion."""
+    """Yield a note on runs whose half distortion is extrapolated."""
     beyond = [f"{each.cell.title} on {each.cell.subject.name}" for each in outcomes.done if is_extrapolated(each)]
     if beyond:
         yield note("extrapolated", f"{EXTRAPOLATED}: {{cells}}", cells="; ".join(dict.fromkeys(beyond)))
 
 
 def _why_empty(outcomes: Results, symbols: Sequence[str]) -> Iterator[Finding]:
-    """Yield, for each metric that was not measured in some run, the reason."""
+    """Yield a note for each metric that was not measured in some run, with the reasons."""
     for symbol in symbols:
         if reasons := {each.unmeasured[symbol] for each in outcomes.done if symbol in each.unmeasured}:
             sentence = "{symbol} was not measured everywhere: {reasons}"
@@ -237,7 +240,7 @@ def _why_empty(outcomes: Results, symbols: Sequence[str]) -> Iterator[Finding]:
 
 
 def _why_no_interval(rows: Sequence[TableRow]) -> Iterator[Finding]:
-    """Yield a note if a value has no interval."""
+    """Yield a note if a value has no interval, with the reason."""
     bare = {
         symbol
         for row in rows
