@@ -124,7 +124,7 @@ def _matched(libraries: Sequence[str], seed: int, device: str) -> Iterator[str]:
     matched = compare("pgd", model, images, labels, **rules, **SAME)
     shares = matched.to_frame()["MR"]
     ends = " to ".join(dict.fromkeys(f"{share:.2f}" for share in (shares.min(), shares.max())))
-    yield f"With {SAME['steps']} steps of {SAME['step_size']} from the image, the fooling rates are {ends}"
+    yield f"With {SAME['steps']} steps of {SAME['step_size']} from the image in each library: fooling rate {ends}"
     yield from verdict_groups(matched)
 
 

@@ -107,7 +107,7 @@ _ALL = (
     # Indicators of a run, from its record.
     FailureIndicator(
         "bounds",
-        "Examples within [0, 1] and epsilon",
+        "Bounds and epsilon respected",
         "use a different library's implementation, or the @repaired one; images outside the threat model are invalid",
         "davylamp",
     ),

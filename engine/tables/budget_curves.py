@@ -563,7 +563,7 @@ def _find_in_curves(curves: Sequence[Curve]) -> Iterator[Finding]:
     """Yield notes on the meaning of accuracy under targeted attacks, and on invalid results."""
     if any(curve.labels["targeted"] for curve in curves):
         sentence = (
-            "for targeted attacks, accuracy is the rate of images that are correct when clean and not assigned to the "
+            "for targeted attacks, accuracy is the rate of images that are correct when clean and not assigned the "
         )
         yield note("targeted-accuracy", f"{sentence}target")
     sentence = (

@@ -101,7 +101,7 @@ def test_the_user_says_whose_record_counts(disagreeing, tmp_path, prefer, winner
     *folders, key = disagreeing
     rule = prefer if prefer == "newest" else tmp_path / prefer
     merged = merge_folders(folders, tmp_path / "both", prefer=rule)
-    assert any(key in note and "used as requested" in note for note in merged.notes)
+    assert any(key in note and "as requested" in note for note in merged.notes)
     name = next((folders[winner] / "cells").iterdir()).name
     assert [path.name for path in (tmp_path / "both" / "cells").iterdir()] == [name]
 
