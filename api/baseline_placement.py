@@ -294,7 +294,6 @@ class _NewModel:
         return replace(placed, notes=notes, ranking=replace(placed.ranking, notes=notes))
 
     def choose(self, asking: AdaptiveSettings, tell: Callable[[str, Step], object]) -> Placement:
-        """Select the most informative images, and return the placement."""
         with as_invalid_input():
             matrix = build_responses(self.baseline.frame)
             fit = fit_irt(matrix.values, choose_model(matrix.values), seed=asking.seed)

@@ -334,7 +334,6 @@ def _imported(
 
 
 def _rates_of(row: Detection) -> list[dict[str, Any]]:
-    """Return one row per false-positive rate of a detector on a run."""
     head = {"detector": row.detector, "name": row.name, "model": row.cell.subject.name, "attack": row.cell.title}
     head |= {"auc": row.area.value, "fooled": row.fooled}
     shares = ("detected", "false_alarms", "missed")

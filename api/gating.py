@@ -163,7 +163,6 @@ def _is_one_of(group: TableGroup, names: Iterable[str]) -> bool:
 
 
 def _decide(requirement: Requirement, row: _GateRow, outcomes: Results) -> Decision:
-    """Decide a requirement on a row by the row's confidence interval."""
     symbol, is_clean = requirement.symbol, facts_of(requirement.symbol).stored == "clean"
     value, low, high, images = row.metrics[symbol]
     decided = requirement.decide(low, high)
@@ -241,7 +240,6 @@ def _missing(row: _GateRow, outcomes: Results) -> str:
 def _decide_change(
     requirement: Requirement, row: _GateRow, outcomes: Results, baseline: Results, margin: float
 ) -> Decision:
-    """Decide whether a rate is at most the margin below the baseline's rate."""
     symbol, is_clean = requirement.symbol, facts_of(requirement.symbol).stored == "clean"
     at = "" if is_clean else f" @ {row.threat}"
     change = Requirement(symbol, ">=", -margin)
@@ -296,7 +294,6 @@ def _baseline_row(row: _GateRow, baseline: Results, *, is_clean: bool) -> TableG
 
 
 def _are_alike(one: TableGroup, other: TableGroup) -> bool:
-    """Whether two groups have the same threat model, target rule and rounding."""
     first, second = (group.outcomes[0].cell for group in (one, other))
     return all(getattr(first, name) == getattr(second, name) for name in ("threat_model", "target", "pixels"))
 

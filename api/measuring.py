@@ -538,7 +538,6 @@ def _named_rows(rows: Mapping[str, Any], models: Any) -> dict[str, Any]:
 
 
 def _records_in(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the records of a document and of its nested documents, in order."""
     for value in document.values():
         if isinstance(value, Mapping):
             yield from _records_in(value)

@@ -299,16 +299,13 @@ class _RankRequest(NamedTuple):
         return {name: getattr(self.chosen, name) for name in ("norm", "knowledge", "per", "original", "examples")}
 
     def rank(self) -> ImageRanking:
-        """Rank by the responses to each image."""
         return rank_images(self.results, self.chosen, **self.options)
 
     def rank_layers(self, *, sensitivity: bool = False) -> list[LayerRanking]:
-        """Rank by means of metrics, for each kind of attacks."""
         more = {**self.of_layers, "sensitivity": sensitivity, "seed": self.options.get("seed", 0)}
         return rank_layers(self.results, self.chosen.subjects, self.layers, **more)
 
     def place(self) -> tuple[tuple[Placement, ...], tuple[str, ...]]:
-        """Place every subject that the baseline lacks. Return the placements, with notes."""
         if not self.of_metrics:
             return place_images(self.results, self.against, self.chosen, **self.options)
         more = {**self.of_layers, "seed": self.options.get("seed", 0)}

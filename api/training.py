@@ -210,7 +210,6 @@ def _train_attack(
     out: str | Path,
     tell: Callable[[str], object],
 ) -> VerbResult:
-    """Fit an attack on images, and store it in a results folder."""
     settings |= {"models": tuple(lent)} if lent else {}
     images, name = (data, "given") if isinstance(data, Data) else (None, data)
     config = Config(attacks=(parse_attack_choice(known),), data=name, **settings)
@@ -261,7 +260,6 @@ def _shown(
 
 
 def _parameters(given: Mapping[str, Any], attack: str) -> dict[str, Any]:
-    """Convert canonical parameters of an attack, each given as a value or as text."""
     more = parameters_of([attack])
     read = {name: parse_text if isinstance(value, str) else read_parameter for name, value in given.items()}
     return {name: read[name](name, value, more) for name, value in given.items()}

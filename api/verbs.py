@@ -373,7 +373,6 @@ def _choice(name: str, norm: Any, *rest: Any, defaults: bool = False) -> AttackC
 
 
 def _chosen(asked: AttackChoice, rows: Sequence[Implementation], rules: ThreatModel) -> dict[str, Any]:
-    """Return the defaults that were used for the threat model and the parameters."""
     only = all(row.targeted == "only" for row in rows)
     inside = attack_inside(asked.attack) if is_search(asked.attack) else rows[0].attack
     return chosen_of(asked, inside, rules, only_targeted=only)

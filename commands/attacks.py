@@ -148,7 +148,6 @@ def compare_libraries(
 
 
 def _print_in(form: str, comparison: Any, style: Any, view: TableOptions) -> None:
-    """Print a comparison in the requested format."""
     from ..report.text.comparison import comparison_csv, comparison_json, print_comparison
 
     if form == "json":

@@ -228,13 +228,11 @@ def _hints(record: type) -> dict[str, Any]:
 
 @cache
 def _options(record: type) -> dict[str, Option]:
-    """Return the options of a dataclass by field."""
     marked = {name: option_of_field(hint) for name, hint in _hints(record).items()}
     return {name: option for name, option in marked.items() if option is not None}
 
 
 def _options_of(mark: FromConfig, taken: set[str]) -> dict[str, inspect.Parameter]:
-    """Return Typer parameters for the fields named in a mark, or for all fields that are not in `taken`."""
     known, shown = _options(mark.record), {}
     for name in mark.names or [each for each in known if each not in taken]:
         option, kind = known[name], _plain_type(_hints(mark.record)[name])

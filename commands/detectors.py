@@ -191,7 +191,6 @@ def _describe(row: Any) -> dict[str, Any]:
 
 
 def _lines(row: Any) -> list[list[Any]]:
-    """Return one row of the printed table for each false-positive rate."""
     interval = "" if math.isnan(row.area.low) else f" [{row.area.low:.3f}, {row.area.high:.3f}]"
     area = f"{row.area.value:.3f}{interval} ({row.fooled})"
     head = [f"{row.name} ({row.detector})", row.cell.subject.name, row.cell.title, area]

@@ -51,7 +51,6 @@ class _PartInTurn(_Part):
 
     @property
     def _running(self) -> int:
-        """Number of remaining images of the running task."""
         return max(min(self.left, self._task - (self.done - self._before)), 0)
 
     def begin(self) -> None:
@@ -63,7 +62,6 @@ class _PartInTurn(_Part):
         self._each += passes / max(self._running, 1)
 
     def passes_left(self) -> float:
-        """Return the number of passes that the remaining images will need."""
         later = self._asked_before / self._before if self._before else self.expected
         return self._running * max(self.expected - self._each, 0.0) + (self.left - self._running) * later
 

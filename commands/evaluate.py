@@ -149,7 +149,6 @@ def _complete(given: Given, seen: InputOptions) -> Given:
 
 
 def _print_config(given: Given) -> None:
-    """Print the settings as TOML."""
     from ..api.evaluation import configure
     from ..engine.plan.config_file import write_config
 
@@ -170,7 +169,6 @@ def _begin(evaluation: "Evaluation") -> AbstractContextManager[Any]:
 
 
 def _print_json(done: "Evaluation") -> None:
-    """Print the evaluation's summary as one JSON document."""
     summary: Any = done.summary
     plan: Any = done.plan
     document = {

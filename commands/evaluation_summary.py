@@ -12,8 +12,6 @@ _ALIKE = ("model", "norm", "epsilon", "targeted")
 
 
 class _SummaryWording(NamedTuple):
-    """Wording of a summary, for untargeted or targeted attacks."""
-
     kept: str
     none: str  # formatted with the number of images
     most: str

@@ -112,7 +112,6 @@ def _print_libraries(evaluation: Any, console: Any) -> None:
 
 
 def _matched(libraries: Sequence[str], seed: int, device: str) -> Iterator[str]:
-    """Yield the lines that compare the attack with matched parameters in every library."""
     from ..adapters.data.datasets import load_data
     from ..adapters.models.zoo.load import load_model
     from ..api.verbs import compare
@@ -129,7 +128,6 @@ def _matched(libraries: Sequence[str], seed: int, device: str) -> Iterator[str]:
 
 
 def _models(evaluation: Any) -> Iterator[str]:
-    """Yield the lines on clean and robust accuracy of both models, and on whether they differ."""
     rows = {row.labels["model"]: row.metrics for row in evaluation.table("models", metrics=["CA", "RA"]).rows}
     yield "2. Which model is more robust? Robust accuracy"
     for name in (PLAIN, ROBUST):

@@ -166,7 +166,6 @@ def rank_subjects(
 
 
 def _say_defaults(context: typer.Context, options: RankOptions, folder: Path) -> None:
-    """Print the default values of the options that affect this ranking."""
     of_table, of_canary = folder.suffix == ".csv", options.method == "canary"
     each = options.subjects == "implementations" or (options.subjects == "defences" and of_canary)
     unused = {"method", "per"} if of_table else {"per"} if each else set[str]()

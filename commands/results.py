@@ -184,7 +184,6 @@ def _build(
 
 
 def _warn(notes: Sequence[str]) -> None:
-    """Print notes to standard error, for output formats that cannot contain them."""
     from ..report.text.console import print_error
 
     for line in notes:

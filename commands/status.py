@@ -60,7 +60,6 @@ def _lines_of_parts(parts: list[Any]) -> list[str]:
 
 
 def _status_row(state: Any) -> dict[str, Any]:
-    """Return a run and its state as JSON types."""
     cell = state.cell
     return {
         "cell": state.key,
@@ -77,7 +76,6 @@ def _status_row(state: Any) -> dict[str, Any]:
 
 
 def _print_cells(rows: list[dict[str, Any]], console: Any) -> None:
-    """Print the states of runs, finished ones last, and the reasons for failures."""
     from ..adapters.display_text import format_radius
     from ..report.text.console import print_notes, print_table
 

@@ -16,7 +16,6 @@ class Displayed:
         raise NotImplementedError
 
     def _shown(self) -> tuple[str, pd.DataFrame, Sequence[str]]:
-        """Return a headline, the most important columns, and notes."""
         raise NotImplementedError
 
     def __repr__(self) -> str:

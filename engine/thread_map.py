@@ -50,7 +50,6 @@ def thread_map(function: Callable[[Item], Result], items: Iterable[Item]) -> Ite
 
 
 def _usable_cores() -> int:
-    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -88,7 +88,6 @@ def _defendant(
     surrogates: Iterable[str] | Mapping[str, Classifier],
     load: Callable[[str], Classifier],
 ) -> ChallengedModel:
-    """Load all models of the challenge."""
     name = model if isinstance(model, str) else model.name
     known: dict[str, Classifier] = {}
     stand_ins: dict[str, str] = {}

@@ -327,7 +327,6 @@ class ChallengeRunner:
 
 
 def _of_attempts(outcomes: Results, attempts: Sequence[AttackOutcome]) -> Results:
-    """Restrict results to the runs of these attempts, and to models on their images."""
     keys = {attempt.outcome.cell.key for attempt in attempts if attempt.outcome is not None}
     done = tuple(each for each in outcomes.done if each.cell.key in keys)
     images = {each.cell.subject.data_digest for each in done}
@@ -337,7 +336,6 @@ def _of_attempts(outcomes: Results, attempts: Sequence[AttackOutcome]) -> Result
 
 
 def _clean_accuracy(outcomes: Results, attempts: Sequence[AttackOutcome]) -> Accuracy:
-    """Return the clean accuracy of the model on which the attempts were evaluated."""
     clean: CleanResult | None = None
     for attempt in attempts:
         if attempt.outcome is not None:

@@ -287,7 +287,6 @@ def _measure(
     folder: Path,
     progress: Callable[[Plan], AbstractContextManager[Progress | None]],
 ) -> _Measured:
-    """Run the ensemble on these images, and read the results."""
     (name,) = config.models
     plan = make_plan(config, models={name: classifier}, data=images)
     store = ResultsStore(folder)
@@ -353,7 +352,6 @@ def _estimate(mean: AnytimeMean) -> Estimate:
 
 
 def _stopped(rule: StoppingRule, mean: AnytimeMean, count: int) -> str:
-    """Describe after how many images a call stopped, and what was decided."""
     value, interval = rule.threshold, mean.interval
     if value is not None and interval.low >= value:
         verdict = f"at least {value:.10g}"
@@ -380,17 +378,14 @@ def steps_of(outcome: RunResult) -> tuple[EnsembleStep, ...]:
 
 
 def _left_out(attacks: Sequence[str], reasons: Iterable[str]) -> list[str]:
-    """Return a note on the attacks that cannot run on the model."""
     return [f"without {_attacks(attacks)}: {'; '.join(dict.fromkeys(reasons))}"] if attacks else []
 
 
 def _attacks(names: Iterable[str]) -> str:
-    """Join implementation names without the names of their libraries."""
     return ", ".join(name.partition(":")[2] for name in names)
 
 
 def _doubts(outcomes: Sequence[RunResult], steps: Iterable[EnsembleStep]) -> list[str]:
-    """Return warnings on invalid results, misleading gradients, and attacks that do not use the authors' code."""
     members, lines = {each.attack: each for outcome in outcomes for each in outcome.cell.members}, []
     images = sum(outcome.cell.subject.images for outcome in outcomes)
     if count := sum(int(outcome.results.violated.sum()) for outcome in outcomes):
@@ -416,7 +411,6 @@ def _doubts(outcomes: Sequence[RunResult], steps: Iterable[EnsembleStep]) -> lis
 
 
 def _add_steps(blocks: Iterable[Sequence[EnsembleStep]]) -> tuple[EnsembleStep, ...]:
-    """Sum the counts of each attack over blocks of images."""
     total: dict[str, EnsembleStep] = {}
     for step in (step for block in blocks for step in block):
         before = total.get(step.attack, EnsembleStep(step.attack, 0, 0))
@@ -425,7 +419,6 @@ def _add_steps(blocks: Iterable[Sequence[EnsembleStep]]) -> tuple[EnsembleStep, 
 
 
 def _failed_checks(checks: Iterable[Finding]) -> list[str]:
-    """Return a warning for each failure indicator that failed."""
     failed: dict[str, list[str]] = {}
     for check in checks:
         if check.state == "fail":

@@ -60,8 +60,6 @@ def indicators_from_probes(outcome: RunResult, probes: Mapping[str, Any] | None)
 
 
 class _Kinds:
-    """Attacked images of a run, selected by invalid reason."""
-
     def __init__(self, outcome: RunResult):
         self.attacked, self.texts = outcome.results.attacked, paired_outcomes(outcome).violations
         self.known = {kind for kinds in set(self.texts) for kind in kinds}
@@ -73,7 +71,6 @@ class _Kinds:
         return self.attacked & np.fromiter((kind in kinds for kinds in self.texts), bool, len(self.texts))
 
     def counted(self, kinds: Sequence[str]) -> dict[str, int]:
-        """Return the number of images with each of these reasons, without zeros."""
         counts = {kind: int(self(kind).sum()) for kind in kinds}
         return {kind: count for kind, count in counts.items() if count}
 

@@ -58,7 +58,6 @@ def check_folder(folder: str | Path | Results, *, models: Sequence[str] | None =
 
 
 def _of_model(outcomes: Results, key: str, subject: ModelOnData, probes: dict[str, Any]) -> Iterator[Finding]:
-    """Yield the findings about a model and its runs."""
     clean = outcomes.clean.get(key)
     stored = None if clean is None else clean.meta.get("probes")
     names = [] if clean is None else clean.columns["image"].tolist()
@@ -131,7 +130,6 @@ def describe_folder(outcomes: Results) -> dict[str, Any]:
 
 
 def _details(outcomes: Results, name: str) -> list[str]:
-    """Return the sentences of the findings with this name, without duplicates."""
     return list(dict.fromkeys(each.detail for each in outcomes.findings if each.name == name))
 
 

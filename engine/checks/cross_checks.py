@@ -107,7 +107,6 @@ def _wins(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def _growth_checks(outcomes: Results) -> Iterator[Finding]:
-    """Yield the finding "epsilon-growth" for every fixed-budget attack over its radii."""
     fixed = [outcome for outcome in outcomes.done if _has_ball(outcome.cell)]
     for cells in _grouped(fixed, lambda cell: (*_settings(cell, skip="step_size"), cell.seed)):
         group = sorted(cells, key=lambda outcome: outcome.cell.threat_model.epsilon or 0.0)
@@ -141,7 +140,6 @@ def _growth(group: Sequence[RunResult]) -> Judged:
 
 
 def _seed_checks(outcomes: Results) -> Iterator[Finding]:
-    """Yield the finding "seeds" for every attack over its seeds."""
     for group in _grouped(outcomes.done, lambda cell: (*_settings(cell), cell.threat_model.epsilon)):
         yield find_in_cell("seeds", group[0].cell, _seeds(group))
 
@@ -194,7 +192,6 @@ def _title(cell: AttackRun) -> str:
 
 
 def _disagreement(pair: PairComparison) -> Judged:
-    """Judge the two implementations that differ most."""
     state, judgement, names = _state_of(pair), pair.judgement, f"{pair.a} and {pair.b}"
     if judgement.verdict == "broken":
         detail = f"{judgement.text}, for {names}{f': {judgement.reason}' if judgement.reason else ''}"

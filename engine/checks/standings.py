@@ -329,7 +329,6 @@ def _attack(group: TableGroup) -> StandingRow:
 
 
 def _mean_change(group: TableGroup) -> float:
-    """Return the mean distance of fooled images, averaged over runs."""
     changes = [each.columns["distance"][_fooled(each)] for each in _every(group)]
     means = [float(values.mean()) for values in changes if len(values)]
     return float(np.mean(means)) if means else math.nan
@@ -457,14 +456,12 @@ def attempt_key(cell: AttackRun) -> tuple[Any, ...]:
 
 
 def _belongs(cell: AttackRun, group: TableGroup) -> bool:
-    """Whether a run without a result would belong to this group."""
     first = group.parts[0][0].cell
     alike = (cell.target, cell.pixels, cell.threat_model) == (first.target, first.pixels, first.threat_model)
     return alike and cell.subject.key == first.subject.key
 
 
 def _why_apart(groups: Sequence[TableGroup]) -> str:
-    """Explain why models without a common attack have no order."""
     met = [(group.labels["model"], [part[0].cell.title for part in group.parts]) for group in groups]
     which = "both" if len(met) == 2 else f"all {len(met)} models"
     said = [f"{model}: {listed(list(dict.fromkeys(attacks)))}" for model, attacks in met]

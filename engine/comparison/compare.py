@@ -263,7 +263,6 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
 
 
 def _implementations_of(attack: Any) -> list[Implementation]:
-    """Return the shipped implementations of a canonical, library, search or user attack."""
     if is_search(attack):
         return search_rows(attack)
     if isinstance(attack, str) and attack in ATTACKS:

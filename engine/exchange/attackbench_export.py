@@ -90,7 +90,6 @@ def _why_not(cell: AttackRun, clean: CleanResult | None) -> str:
 
 
 def _document(outcome: RunResult, name: str, hashes: list[str]) -> dict[str, Any]:
-    """Build the AttackBench JSON document for one run."""
     cell, columns, side = outcome.cell, outcome.columns, paired_outcomes(outcome)
     success, attacked = columns["success"], columns["attacked"]
     rules, subject = cell.threat_model, cell.subject

@@ -132,7 +132,6 @@ def _model_named(outcomes: Results, run: AttackBenchRun) -> str:
 
 
 def _keep(outcomes: Results, run: AttackBenchRun, sides: list[_KnownImages]) -> ImportedRun:
-    """Store an imported run for the model that it belongs to."""
     fitting, reasons = [], []
     named = _model_named(outcomes, run)
     for side in sides:

@@ -180,7 +180,6 @@ def _stays_as_loaded(bench: LoadedCache, source: ModelSource, images: DataSource
 
 
 def _places(cells: Sequence[tuple[int, AttackRun]]) -> dict[str, tuple[int, ...]]:
-    """Return the indices of the attacks in the config, by key of the run."""
     places: dict[str, tuple[int, ...]] = {}
     for place, cell in cells:
         places[cell.key] = (*places.get(cell.key, ()), place)

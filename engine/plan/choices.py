@@ -238,7 +238,6 @@ def _chosen_as(cell: AttackRun) -> tuple[str, str]:
 
 
 def _may_come_from(choice: AttackChoice, cell: AttackRun) -> bool:
-    """Whether an attack choice may have produced a run."""
     search, threat = parse_search(choice.attack), cell.threat_model
     try:
         search = search.choose_members(threat.norm, targeted=threat.targeted)

@@ -289,7 +289,6 @@ def _isolation_of(values: Mapping[str, Any]) -> "Isolation":
 
 
 def _choices_of(values: Mapping[str, Any]) -> tuple[AttackChoice, ...]:
-    """Convert the attacks of a config to `AttackChoice`s, from names or tables."""
     if all(isinstance(choice, AttackChoice) for choice in values["attacks"]):
         return tuple(values["attacks"])
     from ...adapters.models.sandbox.attack_isolation import attack_isolation_context

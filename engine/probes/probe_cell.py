@@ -66,8 +66,6 @@ def probe_cell(cell: AttackRun, classifier: Classifier, inputs: Tensor, labels: 
 
 
 class _CellProbe:
-    """Runs the probes of one run on its images."""
-
     def __init__(self, cell: AttackRun, classifier: Classifier, inputs: Tensor, labels: Tensor, places: list[int]):
         self.cell, self.classifier, self.inputs, self.labels, self.places = cell, classifier, inputs, labels, places
         self.components = inputs[0].numel()
@@ -169,7 +167,6 @@ class _CellProbe:
         return attack_shard(cell, self.classifier, self.inputs, self.labels)
 
     def outcome_of(self, result: AttackResult) -> dict[str, Any]:
-        """Return whether each image was fooled, and its distance, as JSON types."""
         hits = result.success.nonzero()[:, 0].tolist()
         distances = [float(result.distance[place]) for place in hits]
         return {"fooled": [self.places[place] for place in hits], "distances": distances}

@@ -160,7 +160,6 @@ def _is_probed(store: ResultsStore, key: str, images: int, *, apart: bool) -> bo
 
 
 def _lacks_probes(outcomes: Results, subject: ModelOnData) -> bool:
-    """Whether a model has clean predictions but no probes."""
     if subject.key not in outcomes.clean:
         return False
     stored = outcomes.clean[subject.key].meta.get("probes")

@@ -220,7 +220,6 @@ def _gives(classifier: Classifier) -> dict[str, str]:
 
 
 def _differ(first: Tensor, second: Tensor) -> dict[str, Any]:
-    """Return the largest difference between two passes on the same images, and the changed predictions."""
     difference = float((first - second).abs().max())
     return {
         "images": len(first),

@@ -128,7 +128,6 @@ def measure_corruptions(
 
 
 def _groups(models: Mapping[str, Classifier], plan: CorruptionPlan) -> list[dict[str, Classifier]]:
-    """Group models that get the same pixels."""
     groups: dict[tuple[Any, ...], dict[str, Classifier]] = {}
     for name, model in models.items():
         prepared = (model.resize, model.crop, model.interpolation, model.channels, model.class_names)

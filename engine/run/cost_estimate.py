@@ -97,7 +97,6 @@ def _cost_of(plan: Plan, subject: ModelOnData, finished: set[str]) -> ModelCost:
 
 
 def _images(plan: Plan, cell: AttackRun) -> int:
-    """Return the number of images of a run in this part."""
     return sum(len(cell.shard_slice(shard)) for shard in plan.shards(cell))
 
 
@@ -153,7 +152,6 @@ def _time_pass(classifier: Classifier, inputs: Tensor) -> _PassTime:
 
 
 def _fastest(call: Callable[[], None], device: torch.device) -> float:
-    """Return the seconds of the fastest of several calls."""
     times = []
     for _ in range(_REPEATS):
         if device.type == "cuda":

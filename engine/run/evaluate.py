@@ -332,7 +332,6 @@ def _equip(task: Task, ledger: RunIndex) -> Task:
 
 
 def _learned(cell: AttackRun, ledger: RunIndex) -> Fitted | str:
-    """Return the fitted attack of a run, or why fitting failed."""
     record = ledger.read("fits", cell.fit_key)
     if record is None:
         raise Unavailable(f"no fit of {cell.title} in fits/{cell.fit_key}; run the command again")

@@ -113,13 +113,10 @@ def _pack(task: Task) -> bytes:
 
 
 def _work(sent: bytes) -> tuple[Any, ...]:
-    """Run a task in a worker. Return its result without the task."""
     return run_task_here(pickle.loads(sent))[1:]
 
 
 class _Worker:
-    """One worker process, started when needed and restarted after its death."""
-
     def __init__(self, threads: int):
         self.threads = threads
         self.pool: ProcessPoolExecutor | None = None

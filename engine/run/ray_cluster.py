@@ -153,7 +153,6 @@ class RayCluster:
 
 
 def _work(task: Task, given: tuple[Any, Any], folder: str) -> tuple[Any, ...]:
-    """Run a task on a worker. Return its result without the task."""
     keep_freed_memory()
     protect_process()
     if Path(folder).is_dir():

@@ -165,6 +165,5 @@ class RunIndex:
         self._join(task.cell)
 
     def _join(self, cell: AttackRun) -> None:
-        """Join the shards of a run once all are finished."""
         if join_shards(self.store, cell, lambda key: self.read("parts", key)):
             self._finished.pop(cell.key, None)

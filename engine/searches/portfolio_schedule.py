@@ -306,7 +306,6 @@ class PortfolioSchedule:
         self._report()
 
     def _nouns_of(self, rows: Tensor) -> tuple[Classifier, Tensor, Tensor, ThreatModel]:
-        """Return the positional arguments of `run_attack` for some images."""
         best = self.state.best
         return self._classifier, self._inputs[rows], best.labels[rows], best.threat_model
 
@@ -317,7 +316,6 @@ class PortfolioSchedule:
         return {"targets": targets, "first": self._places[rows.to(self._places.device)], "logits": best.logits[rows]}
 
     def _report(self) -> None:
-        """Report progress in whole images."""
         if self._progress is None or not len(self._images):
             return
         share = float(self.state.queries_used[self._images].double().mean()) / self._limits.max_queries

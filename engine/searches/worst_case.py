@@ -172,7 +172,6 @@ class _Passes:
         """Ignore images that this attack has finished, because later attacks may run on them."""
 
     def report(self, images: int) -> None:
-        """Report finished images."""
         if self._progress is not None and images:
             self._progress(images)
 

@@ -192,7 +192,6 @@ def title_of(kind: str, key: str, meta: Mapping[str, Any]) -> str:
 
 
 def _join_failures(stores: Sequence[ResultsStore], damaged: list[str]) -> dict[str, str]:
-    """Return the models and implementations that failed in any of the folders, with all reasons."""
     reasons: dict[str, dict[str, None]] = {}
     for store in stores:
         records, bad = read_files(store.files("plans", "failed"), "plans/failed")

@@ -166,7 +166,6 @@ def describe_counts(counts: Mapping[str, int]) -> str:
 
 
 def _count_files(folder: Path) -> dict[str, int]:
-    """Count the record files of one folder."""
     counts = {kind: len([*(folder / kind).glob("[!.]*")]) for kind in ("cells", *KINDS, "images")}
     return {kind: count for kind, count in counts.items() if count}
 

@@ -175,7 +175,6 @@ class ImageResults:
 
     @cached_property
     def _share(self) -> np.ndarray:
-        """Rate of the predictions that are fooled, including invalid results."""
         success = np.asarray(self.columns["success"], float)
         if not self.is_random:
             return success

@@ -78,7 +78,6 @@ def _about_models(outcomes: "Results") -> Iterator[Finding]:
 
 
 def _about(cell: AttackRun, name: str, sentence: str, state: State = "note", **numbers: Any) -> Finding:
-    """Build a finding about a run."""
     return note(name, sentence, state=state, subject=f"{cell.title} on {cell.subject.name}", cell=cell.key, **numbers)
 
 
@@ -265,7 +264,6 @@ def _output_lines(metas: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _answers_change(meta: Mapping[str, Any]) -> bool:
-    """Whether a model returned different outputs for the same images and is not declared random."""
     probe = meta.get("probes", {}).get("deterministic", {})
     return bool(probe.get("changed") or probe.get("differs")) and not probe.get("random")
 

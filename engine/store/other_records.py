@@ -311,5 +311,4 @@ def _key(outcome: "RunResult", digest: str) -> str:
 
 
 def _content(store: ResultsStore, outcome: "RunResult") -> str:
-    """Return the content hash of the run's record, from its file name."""
     return store.path("cells", outcome.cell.key).name

@@ -182,7 +182,6 @@ def list_parts(store: ResultsStore) -> list[PartStatus]:
 
 
 def _shares(record: Record) -> dict[int, list[str]]:
-    """Return the shards of each part of a plan, by the number of the part."""
     shares: dict[int, list[str]] = {}
     for key, owners in zip(*(record.table[name].to_pylist() for name in ("cell", "parts")), strict=True):
         for shard, number in enumerate(owners):

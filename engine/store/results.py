@@ -319,7 +319,6 @@ def read_outcomes(
 def _keys_about(
     store: ResultsStore, models: Collection[str], clean: Mapping[str, CleanResult], transfers: Transfers
 ) -> set[str]:
-    """Return the keys of runs of the named models, and of runs whose examples were tested on these models."""
     tested = {key for key, each in clean.items() if each.subject.model in models}
     keys = {cell for cell, predictions in transfers.items() if not tested.isdisjoint(predictions)}
     headers = read_records(store, "cells", (), headers=True)

@@ -309,7 +309,6 @@ def round_budgets(top: float, *, log: bool) -> tuple[float, ...]:
 
 
 def _choose(outcomes: Results, norm: str | None, models: Sequence[str] | None) -> list[TableGroup]:
-    """Return the groups of runs with the selected norm and models, ordered by norm."""
     if norm is not None and norm not in NORMS:
         raise UnknownName("norm", norm, NORMS)
     names = {subject.name for subject in outcomes.subjects.values()}
@@ -537,7 +536,6 @@ def _step_curve(
 
 
 def _right_at(budgets: np.ndarray, lasting: Sequence[np.ndarray]) -> Proportion:
-    """Return the rate of images that remain correct within each budget."""
     if len(lasting) == 1:
         ordered, images = np.sort(lasting[0]), len(lasting[0])
         return whole_shares(images - np.searchsorted(ordered, budgets, side="right"), images)
@@ -560,7 +558,6 @@ def _labels(group: TableGroup) -> dict[str, Any]:
 
 
 def _find_in_curves(curves: Sequence[Curve]) -> Iterator[Finding]:
-    """Yield notes on the meaning of accuracy under targeted attacks, and on invalid results."""
     if any(curve.labels["targeted"] for curve in curves):
         sentence = (
             "for targeted attacks, accuracy is the rate of images that are correct when clean and not assigned the "

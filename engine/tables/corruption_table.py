@@ -272,7 +272,6 @@ class _Scores:
         return TableRow(labels, metrics)
 
     def by_corruption(self) -> list[TableRow]:
-        """Return one row for each corruption or sequence."""
         rows = []
         for name in dict.fromkeys((*self.corruptions, *self.mine.sequences)):
             labels = {"model": self.mine.model, "data": self.mine.data, "corruption": name, "images": self.n}
@@ -293,7 +292,6 @@ class _Scores:
         return self._curve("", self.levels, [self._estimate(float(drawn[0]), drawn) for drawn in means])
 
     def curves(self) -> list[ErrorCurve]:
-        """Return one curve for each corruption."""
         return [
             self._curve(name, tuple(sorted(levels)), [self._share(levels[level]) for level in sorted(levels)])
             for name, levels in self.mine.errors.items()
@@ -318,7 +316,6 @@ class _Scores:
         return self._errors(self.base, name)
 
     def _ratio(self, names: list[str]) -> Estimate:
-        """Return the mean ratio of errors to the baseline's errors."""
         if not names or not self.levels:
             return NOTHING
         mine = np.array([self.rates[self.corruptions.index(name)] for name in names])
@@ -329,7 +326,6 @@ class _Scores:
         return self._estimate(float(value), mean_of_defined([*ratios]))
 
     def _flips(self, names: list[str]) -> Estimate:
-        """Return the mean flip probability."""
         if not names:
             return NOTHING
         records = [self.mine.sequences[name] for name in names]
@@ -337,7 +333,6 @@ class _Scores:
         return self._estimate(float(np.mean([flip_probability_of(record) for record in records])), drawn)
 
     def _flip_rate(self, names: list[str]) -> Estimate:
-        """Return the mean ratio of flip probabilities to the baseline's flip probabilities."""
         base = {} if isinstance(self.base, str) else self.base.sequences
         both = [(self.mine.sequences[name], base[name]) for name in names if name in base]
         if not both:
@@ -396,7 +391,6 @@ def _why_nothing_is_right(mine: CorruptedModel) -> str:
 def _find_in_scores(
     mine: CorruptedModel, base: CorruptedModel | str, models: Sequence[CorruptedModel]
 ) -> Iterator[Finding]:
-    """Yield notes on a model's estimates."""
     made = dict.fromkeys(record.cell.source for record in mine.records if record.cell.source)
     if made:
         sentence = "like ImageNet-C, but made in memory ({by}); the published images are stored as JPEG and are harder"
@@ -426,7 +420,6 @@ def _find_in_scores(
 
 
 def _find_missing(mine: CorruptedModel, models: Sequence[CorruptedModel]) -> Iterator[Finding]:
-    """Yield notes on missing corruptions, severities and clean images."""
     lacking = [name for name in BENCHMARK if name not in mine.errors]
     if mine.errors and lacking and set(mine.errors) & set(BENCHMARK):
         sentence = "{subject}: means over {count} corruptions, without {lacking}"

@@ -164,12 +164,10 @@ def _choose(symbols: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def _read_pair(folder: str | Path, original: str, defended: str) -> Results:
-    """Read the folder, with the logits of both models."""
     return read_outcomes(folder, keep_logits=lambda each: "*" in defended or each.is_called((original, defended)))
 
 
 def _defended_names(outcomes: Results, original: str, defended: str) -> list[str]:
-    """Return the names of the models that match a name or pattern."""
     if "*" not in defended:
         return [defended]
     known = list(dict.fromkeys(each.name for key, each in outcomes.subjects.items() if key in outcomes.clean))

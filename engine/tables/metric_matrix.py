@@ -310,7 +310,6 @@ def read_matrix(path: Path, least: int = 2) -> MetricMatrix:
 
 
 def _read_cells(path: Path) -> tuple[list[str], Any]:
-    """Return headings and cells as texts."""
     if not path.is_file():
         raise InvalidInput(f"expected a CSV file, but {path} does not exist")
     try:

@@ -91,7 +91,6 @@ def optional_symbols(outcomes: Results) -> tuple[str, ...]:
 
 
 def _is_here(symbol: str, outcomes: Results) -> bool:
-    """Whether a metric that has no column is available."""
     record = facts_of(symbol)
     if "minimum norm" in record.needs:
         return any(outcome.is_minimum for outcome in outcomes.done)

@@ -207,7 +207,6 @@ def _rank_times(groups: Sequence[TableGroup], rows: Sequence[tuple[dict[str, Est
 def _what_invalid_results_count_as(
     groups: Sequence[TableGroup], symbols: Sequence[str], *, intervals: bool
 ) -> Iterator[Finding]:
-    """Yield notes on how invalid results count in the metrics."""
     if not any(group.labels["violations"] for group in groups):
         return
     results = [each.results for group in groups for each in group.outcomes]
@@ -225,14 +224,12 @@ def _what_invalid_results_count_as(
 
 
 def _extrapolated(outcomes: Results) -> Iterator[Finding]:
-    """Yield a note on runs whose half distortion is extrapolated."""
     beyond = [f"{each.cell.title} on {each.cell.subject.name}" for each in outcomes.done if is_extrapolated(each)]
     if beyond:
         yield note("extrapolated", f"{EXTRAPOLATED}: {{cells}}", cells="; ".join(dict.fromkeys(beyond)))
 
 
 def _why_empty(outcomes: Results, symbols: Sequence[str]) -> Iterator[Finding]:
-    """Yield a note for each metric that was not measured in some run, with the reasons."""
     for symbol in symbols:
         if reasons := {each.unmeasured[symbol] for each in outcomes.done if symbol in each.unmeasured}:
             sentence = "{symbol} was not measured everywhere: {reasons}"

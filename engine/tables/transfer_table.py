@@ -123,7 +123,6 @@ def build_transfer(
 def _table(
     groups: list[TableGroup], subjects: list[ModelOnData], outcomes: Results, over: Over, *, has_intervals: bool
 ) -> TransferTable:
-    """Build the table of one set of images."""
     keys = [subject.key for subject in subjects]
     models, attacks = range(len(keys)), range(len(groups))
     rates = np.full((len(groups), len(keys), len(keys)), np.nan)

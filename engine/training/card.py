@@ -89,7 +89,6 @@ def _share(right: Tensor, undecided: int = 0) -> dict[str, Any]:
 
 
 def _installed_pgd(norm: str) -> str | None:
-    """Return the first installed implementation of PGD for the norm."""
     for name in _PREFERRED:
         row = find_implementation(name)
         if norm in row.classes and find_library(row.library).is_installed:

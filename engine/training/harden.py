@@ -140,7 +140,6 @@ def _check_out(out: str | Path) -> Path:
 
 
 def _read_finished(path: Path, spec: dict[str, Any], classifier: Classifier) -> TrainingResult:
-    """Read the stored result of the same training."""
     stored = read_weights(path)
     for word, value in spec.items():
         if stored.card.get(word) != value:

@@ -57,8 +57,6 @@ def train(
 
 
 class _TrainingRun:
-    """A training in progress: its model, images, settings and current position."""
-
     def __init__(self, student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings):
         self._student, self._inputs, self._labels, self._settings = student, inputs, labels, settings
         self._row = METHODS[settings.method]
@@ -84,7 +82,6 @@ class _TrainingRun:
 
     @property
     def is_at_an_end(self) -> bool:
-        """Whether an epoch has just ended."""
         return self._order is None
 
     def batches(self) -> Iterator[tuple[str, int]]:
@@ -114,7 +111,6 @@ class _TrainingRun:
         return {**place, "random": random, "weights": weights, "optimiser": optimiser, "memory": self._memory}
 
     def restore(self, stored: dict[str, Any]) -> None:
-        """Resume from a state."""
         self._stage, self._epoch, self._batch = (stored[word] for word in ("stage", "epoch", "batch"))
         self._order = stored["order"]
         self._student.load_state_dict(stored["weights"])
