@@ -145,7 +145,7 @@ def place_on_baseline(
     names = config.models if models is None else tuple(models)
     known = sorted(set(baseline.frame["model"]) & set(names))
     if known:
-        raise InvalidInput(f"expected models that the baseline lacks, got {', '.join(known)}: rank the baseline")
+        raise InvalidInput(f"the baseline already contains {', '.join(known)}; to rank these, rank the baseline")
     placements = []
     for name in names:
         given = None if models is None else {name: models[name]}
@@ -213,7 +213,7 @@ def place(
         raise InvalidInput(f"{' and '.join(f'`{name}`' for name in given)} cannot be used without `adaptive`")
     if Path(against).suffix == ".csv" or str(against).startswith("published:"):
         raise InvalidInput(
-            f"expected a results folder for `against`, got {against}: tables are for rankings of evaluated folders"
+            f"expected a results folder for `against`, got {against}; a table can be a baseline only for `rank`"
         )
     _refuse_settings(settings)
     asking = AdaptiveSettings(adaptive, WIDTH if width is None else width, BATCH if batch is None else batch, seed)

@@ -106,7 +106,7 @@ def _plan(
     if not on_disk:
         named = tuple(find_corruption(name).name for name in named)
     if clean and not on_disk:
-        raise InvalidInput(f"expected `clean` with imagenet-c:PATH or cifar-10-c:PATH, got `data={data}`: it is clean")
+        raise InvalidInput(f"`clean` is only for imagenet-c:PATH or cifar-10-c:PATH, but `data={data}` is clean")
     limit = None if limit is None else read_int(limit, "`limit` as a whole number >= 1", 1, 2**31 - 1)
     plan = CorruptionPlan(data, tuple(dict.fromkeys(named)), tuple(dict.fromkeys(levels)), chosen, clean, limit, seed)
     plan.check()

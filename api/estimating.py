@@ -66,7 +66,7 @@ def estimate(verb: Callable[..., Any], *arguments: Any, **keywords: Any) -> Verb
         try:
             verb(*arguments, **{**keywords, "out": folder, "progress": stop})
         except _PlanReady as ready:
-            notes = () if until is None else ("all images, which is the most that `until` can need",)
+            notes = () if until is None else ("estimated for all images; with `until`, fewer may suffice",)
             return _result(ready.plan, estimate_plan(ready.plan, ResultsStore(folder)), notes)
     raise InvalidInput("the call ended before its plan was ready")
 
@@ -90,7 +90,7 @@ def _result(plan: Plan, costs: list[ModelCost], more: tuple[str, ...]) -> VerbRe
     notes += [f"omitted: {name}: {reason}" for name, reason in plan.failed.items()]
     if guessed := dict.fromkeys(cell.attack for cell in plan.runs_in_this_part if is_guess(cell)):
         notes.append(f"the queries of {', '.join(guessed)} are a rough guess: `max_queries` limits them")
-    notes.append("passes if no image is fooled early, on one worker; without the libraries' own work and the metrics")
+    notes.append("for one worker, if no image is fooled early; without the libraries' own computation and the metrics")
     rows = [each._asdict() for each in costs]
     total = {"seconds": sum(timed) if len(timed) == len(costs) else math.nan, "memory": memory, "price": price}
     document = {"runs": runs, "reused": finished, "passes": passes, **total, "models": rows, "notes": notes}

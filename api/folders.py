@@ -127,7 +127,7 @@ def check(
     if data is not None and not run:
         raise InvalidInput("`data` needs `run`: without it, only records are read, no images")
     if version and not (run and isinstance(model, Mapping)):
-        raise InvalidInput("`version` needs `run` and `model` as modules by name: a name contains its version")
+        raise InvalidInput("`version` needs `run` and `model` as modules by name: a model's name contains its version")
     outcomes = read_outcomes(folder, ["OTR"])
     notes: list[str] = []
     probed = None
@@ -194,7 +194,7 @@ def detect(
     files = [detector] if isinstance(detector, Path) else read_several(detector, "detectors as files", (str, Path))
     modules = read_mapping(model, "`model` as modules by name")
     if version and not modules:
-        raise InvalidInput("`version` needs `model` as modules by name: a name contains its version")
+        raise InvalidInput("`version` needs `model` as modules by name: a model's name contains its version")
     rates = tuple(read_numbers(false_alarms, "false_alarms") or RATES)
     detectors, outcomes = read_detectors(files, rates), as_results(folder)
     with ExitStack() as stack:
@@ -308,7 +308,7 @@ def import_results(
         boards: list[dict[str, Any]] = [
             dict(zip(("data", "norm", "models", "images"), line, strict=True)) for line in boards_of(published)
         ]
-        headline, refused = f"RobustBench, published rows in {out}", published.refused
+        headline, refused = f"published RobustBench rows imported into {out}", published.refused
         beside = (
             "published numbers without per-image results, not verified by davylamp: `davylamp table FOLDER --published`"
         )
@@ -323,7 +323,9 @@ def import_results(
     if any(each.crashed for each in done):
         notes.append("crashed: the attack failed or never queried the model: a missing result, not a success rate of 0")
     notes.append("`davylamp table FOLDER --references` compares them with davylamp's results")
-    return _imported(f"{len(done)} runs of attackbench in {out}", [vars(each) for each in done], refused, notes, done)
+    return _imported(
+        f"{len(done)} AttackBench runs imported into {out}", [vars(each) for each in done], refused, notes, done
+    )
 
 
 def _imported(

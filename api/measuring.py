@@ -301,9 +301,7 @@ def certify(
         model = add_version(model, version)
         asked, sigma = split_smoothed(model)
     if sigma is None:
-        raise InvalidInput(
-            "expected `sigma`, the standard deviation of the noise, for a module: only a name can contain it"
-        )
+        raise InvalidInput("a module needs `sigma`, the standard deviation of the noise; a name may contain it")
     if not 0 < (deviation := read_number(sigma, "sigma")) < math.inf:
         raise InvalidInput(f"expected `sigma` above 0 and finite, got {deviation:g}")
     radii = tuple(read_numbers(radius, "radius") or (deviation * step for step in range(5)))

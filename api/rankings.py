@@ -470,7 +470,7 @@ def refuse_ignored(
         line = "`per` cannot be combined with scoring='canary' and subjects='defences': libraries are averaged"
         refuse(listed("per"), line, unless=not of_defences)
     else:
-        refuse(listed("propagate"), "`propagate` needs scoring='canary', which alone has two layers")
+        refuse(listed("propagate"), "`propagate` needs scoring='canary', the only scoring with two layers")
         ignored = listed("curve", "uncapped")
         refuse(ignored, f"{ignored} cannot be used without scoring='canary', which ranks metrics")
         ignored = listed("model", "method", "items")

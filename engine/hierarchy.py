@@ -140,9 +140,9 @@ def _paths_of(text: str, file: Path) -> Iterator[tuple[str, ...]]:
         while parents.get(path[-1]):
             path.append(parents[path[-1]])
             if len(path) > len(parents) + 1:
-                raise InvalidInput(f"expected a hierarchy without circles in {file}, got one above {leaf!r}")
+                raise InvalidInput(f"expected a hierarchy without cycles in {file}, got one above {leaf!r}")
         seen.update(path)
         yield (_ROOT, *reversed(path))
     lost = next((child for child in parents if child not in seen), None)
     if lost is not None:
-        raise InvalidInput(f"expected a hierarchy without circles in {file}, got one above {lost!r}")
+        raise InvalidInput(f"expected a hierarchy without cycles in {file}, got one above {lost!r}")

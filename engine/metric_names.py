@@ -19,7 +19,7 @@ NO_GRADIENTS = "the model has no gradients"
 _CONDITIONS = {
     "target": "a targeted attack: --target",
     "transfer": "--transfer full",
-    "minimum norm": "an attack for the smallest change: best(...)",
+    "minimum norm": "a minimum-norm attack or search: best(...)",
     **{group: f"--metric {group}" for group in OPTIONAL},
     "coverage": "--metric coverage --profile DATA",
 }

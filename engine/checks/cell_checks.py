@@ -116,7 +116,7 @@ def _bounds(outcome: RunResult, kinds: _Kinds) -> Judged:
     broken, counts = np.logical_or.reduce([kinds(name) for name in names]), kinds.counted(names)
     if rules.norm != "unrestricted":
         outside = columns["success"] & ~(columns["distance"] <= radius_with_tolerance(rules))
-        counts |= {"counted as a success outside": int(outside.sum())} if outside.any() else {}
+        counts |= {"counted as a success outside the radius": int(outside.sum())} if outside.any() else {}
         broken = broken | outside
     summary = ", ".join(f"{number} {kind}" for kind, number in counts.items())
     sentence = "{broken} of {attacked} images" + (": {summary}" if summary else "")

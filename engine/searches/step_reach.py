@@ -85,7 +85,7 @@ def note_library_step(row: Implementation, threat_model: ThreatModel, parameters
         return None
     step = library_defaults(row, threat_model.norm).get("step_size")
     said = f"{step:.4g}" if isinstance(step, float) else step
-    return None if step is None else f"step_size {said}, {row.library}'s own (compare and evaluate: {matched})"
+    return None if step is None else f"step_size {said}, {row.library}'s default (compare and evaluate use {matched})"
 
 
 def with_reaching_step_size(
@@ -129,8 +129,8 @@ def warn_repeated_draws(row: Implementation, norm: str, parameters: Mapping[str,
     if not isinstance(samples, int) or samples < 2:
         return None
     return (
-        f"{row.name} itself averages {samples} outputs (samples): with `eot={eot}` each of its gradients costs "
-        f"{samples * eot} samples; the parameter samples=1 reduces them to {eot}, `eot=1` to {samples}"
+        f"{row.name} averages {samples} samples by itself: with `eot={eot}`, each of its gradients costs "
+        f"{samples * eot} samples. The parameter samples=1 reduces this to {eot}, and `eot=1` to {samples}"
     )
 
 

@@ -211,8 +211,8 @@ def _what_invalid_results_count_as(
         return
     results = [each.results for group in groups for each in group.outcomes]
     of_model, of_library = (int(sum(getattr(each, by).sum() for each in results)) for by in ("by_model", "by_library"))
-    faults = [f"{of_model} are the model's fault: not robust"] * bool(of_model)
-    faults += [f"{of_library} the library's: not fooled"] * bool(of_library)
+    faults = [f"{of_model} caused by the model count as not robust"] * bool(of_model)
+    faults += [f"{of_library} caused by the library count as not fooled"] * bool(of_library)
     if counting := [symbol for symbol in symbols if facts_of(symbol).invalid]:
         ends = f", and as 1 in the upper bounds of the intervals{', unless the cause is known' * bool(faults)}"
         ends = (ends if intervals else "") + (f" ({', '.join(faults)})" if faults else "")

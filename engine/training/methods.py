@@ -92,7 +92,7 @@ ROWS = (
         losses.logit_pairing,
         {**_STEPS, "start": "uniform", "clean_share": 0.5, "beta": 0.5},
         2.5,
-        called="HikDeep-Sec: its section 1.2",
+        called="HikDeep-Sec: section 1.2",
     ),
     TrainingMethod(
         "trades",

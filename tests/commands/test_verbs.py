@@ -144,7 +144,7 @@ def test_verbs_take_modules_and_tensors(digits, tmp_path):
             lambda net: davylamp.reproduce("canary-table4", quick=True, full=True),
             "`quick` and `full` cannot be combined",
         ),
-        (lambda net: davylamp.corrupt_table(net, clean="demo:imagenet"), "expected `clean` with imagenet-c:PATH"),
+        (lambda net: davylamp.corrupt_table(net, clean="demo:imagenet"), "`clean` is only for imagenet-c:PATH"),
         (lambda _: davylamp.evaluate(DEMO, address="x", **WITH), "`address` needs `executor=ray`"),
         (
             lambda _: davylamp.evaluate(DEMO, profile="demo:digits", **WITH),
