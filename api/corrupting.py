@@ -54,7 +54,7 @@ def corrupt_table(
         corruption: "fog", ..., or "all"; None for the 15 of the benchmark.
         severity: 1 to 5, or None for all.
         sequence: perturbation sequences for FP and mFR: "translate", ..., or "all".
-        baseline: reference model for CE and FP: one that is measured in this call, or "alexnet" for the published
+        baseline: reference model for CE and FP: a model, which is measured as well, or "alexnet" for the published
             numbers. "" for AlexNet on ImageNet, and no reference otherwise.
         limit: largest number of images.
         out: the results folder.

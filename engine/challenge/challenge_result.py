@@ -98,7 +98,7 @@ def document_of(challenge: ChallengeResult) -> dict[str, Any]:
 
 
 def lead_of(document: dict[str, Any]) -> list[str]:
-    """Return the notes to print first: outputs that vary, attacks that were replaced because of few classes."""
+    """Return notes to print first: the model's outputs vary, or attacks were replaced because there are few classes."""
     lines = [UNSTEADY] if document["sentence"].startswith(UNSTEADY) else []
     if any(each["attack"].endswith(f":{ON_MARGIN}") for each in document["attempts"]):
         lines.append(_FEW)

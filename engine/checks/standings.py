@@ -179,7 +179,7 @@ def rank_models(outcomes: Results, guessing: Collection[str]) -> list[ThreatMode
 def rank_attacks(outcomes: Results) -> list[ThreatModelRanking]:
     """Rank the attacks under each threat model with a radius.
 
-    Only attacks on the same models are compared: the largest set of models with the most attacks.
+    Only attacks that ran on the same models are compared: those on the largest set of models.
 
     An untargeted attack fools an image if the model misclassifies its example, a targeted one if it predicts the
     target.

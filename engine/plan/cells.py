@@ -243,7 +243,7 @@ def short_steps_warnings(cells: Iterable[AttackRun]) -> list[str]:
 
 
 def list_repeated_draws(cells: Iterable[AttackRun]) -> list[str]:
-    """Return a warning for each run that averages samples twice: in the attack and in the model."""
+    """Return a warning for each run whose attack averages samples that are already means of samples."""
     lines = (
         warn_repeated_draws(cell.row, cell.threat_model.norm, cell.parameters, cell.eot) for cell in _members(cells)
     )

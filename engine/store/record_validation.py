@@ -200,7 +200,7 @@ def _is_sane(cell: AttackRun) -> bool:
 
 
 def _names_its_attacks(cell: AttackRun) -> bool:
-    """Whether a worst case has parameters for exactly its attacks. True for other runs."""
+    """Whether a worst case has parameters for exactly its attacks."""
     return sorted(cell.parameters) == sorted(cell.search.members) and all(
         isinstance(each, Mapping) for each in cell.parameters.values()
     )

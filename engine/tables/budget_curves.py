@@ -414,7 +414,10 @@ def _points_of(groups: Sequence[TableGroup], *, grey: bool) -> list[_Points]:
 
 
 def _setting_but_radius(group: TableGroup, *, relative: bool) -> tuple[object, ...]:
-    """Return the settings that the points of a curve share: all except epsilon and absolute step sizes."""
+    """Return the settings that the points of a curve share, without epsilon and step size.
+
+    If `relative`, the step size in units of epsilon is one of them.
+    """
     cell = group.outcomes[0].cell
     settings, epsilon = dict(distinguishing_settings(cell)), cell.threat_model.epsilon
     step = settings.pop("step_size", "")

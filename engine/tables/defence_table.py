@@ -364,9 +364,9 @@ def _draw(symbol: str, pair: _Pair, truth: Tensor, counts: np.ndarray) -> Replic
 
 
 def _rates(symbol: str, pair: _Pair, truth: Tensor) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
-    """Return the values of a rate on the images and their upper bounds, (n,) each.
+    """Return the values of a difference of rates on the images, (n,) each: those to add, then those to subtract.
 
-    For a difference of rates, the values to subtract and their upper bounds follow. Empty for other metrics.
+    Each comes with its upper bounds. Empty if a model has no rate.
     """
     if symbol == "MRV":
         rates = [columns[_RATE].astype(float) for columns in pair.columns if _RATE in columns]
