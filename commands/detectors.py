@@ -172,7 +172,7 @@ def print_detections(measured: Any, console: Any = None) -> None:
     columns = ("detector", "model", "attack", "AUC", "rate", "detected", "false alarms", "fooled, not detected")
     order = ("AUC", "rate", "detected", "false alarms", "fooled, not detected")
     print_table("Detectors; value [95 % interval] (images)", columns, lines, console, keys=3, order=order, rest="stack")
-    unknowing = "these attacks did not target the detector; use MODEL+detector:FILE to attack both together"
+    unknowing = "these attacks did not know the detector; use MODEL+detector:FILE to attack both together"
     for note in (*measured.document()["notes"], unknowing):
         console.print(f"- {note}", highlight=False, markup=False)
 

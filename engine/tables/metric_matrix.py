@@ -299,7 +299,7 @@ def read_matrix(path: Path, least: int = 2) -> MetricMatrix:
         raise InvalidInput(f"expected a number for {head[column + 1]} of {names[row]} in {path}, got {wrong!r}")
     if len(names) < least:
         raise InvalidInput(
-            f"expected several subjects in {path} to rank, got only {names[0]}"
+            f"one subject in {path}, {names[0]}: nothing to rank it against"
             if names
             else f"expected a row for each subject in {path}, got only headings"
         )

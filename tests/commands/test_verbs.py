@@ -119,7 +119,7 @@ def test_verbs_take_modules_and_tensors(digits, tmp_path):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda net: davylamp.certify(net, torch.rand(1, 3, 16, 16), [0]), "expected `sigma`"),
+        (lambda net: davylamp.certify(net, torch.rand(1, 3, 16, 16), [0]), "a module needs `sigma`"),
         (lambda net: davylamp.certify("m+smoothing:sigma=0.1", sigma=0.2), "the noise in the name of the model or as"),
         (
             lambda net: davylamp.certify(net, torch.rand(1, 3, 16, 16), [0], sigma=0.1, data="d"),
