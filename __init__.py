@@ -6,8 +6,8 @@
     davylamp.compare("pgd", model, inputs, labels, epsilon=8 / 255)
 
 The verbs (`robust_accuracy`, `run_attack`, `fit_attack`, `compare`, `saturation`, `evaluate`, `estimate`, `challenge`,
-`certify`, `place`, `search_radius`, `search_portfolio`, `corrupt_table`; `harden`, `train`, `detect`; `load`,
-`table`, `curve`, `check`, `gate`, `rank`, `standing`, `report`, `export`, `import_results`, `reproduce`, `cite`,
+`certify`, `place`, `search_radius`, `search_portfolio`, `corrupt_table`; `harden`, `fit`, `detect`; `load`,
+`table`, `curves`, `check`, `gate`, `rank`, `standing`, `report`, `export`, `import_results`, `reproduce`, `cite`,
 `figure`) and nouns are loaded when used: importing loads nothing. The parts are `davylamp.adapters` (attacks and
 models), `davylamp.metrics` (measures, importable alone), `davylamp.engine` (comparisons and evaluations) and
 `davylamp.scoring` (rankings).
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from .api.corrupting import corrupt_table
     from .api.estimating import estimate
     from .api.evaluation import Evaluation, configure, evaluate, table
-    from .api.folders import check, curve, detect, export, import_results
+    from .api.folders import check, curves, detect, export, import_results
     from .api.gating import gate
     from .api.measuring import certify, challenge, reproduce, robust_accuracy, saturation
     from .api.placing import standing
     from .api.rankings import rank
-    from .api.training import harden, train
+    from .api.training import fit, harden
     from .api.verbs import compare, corrupt, fit_attack, load_data, load_model, run_attack
     from .engine import AttackChoice, Comparison, Config, ResultsStore, Table, load, search_portfolio, search_radius
     from .errors import DavylampError
@@ -56,8 +56,8 @@ _HOMES = {
     ".api.verbs": ("compare", "corrupt", "fit_attack", "load_data", "load_model", "run_attack"),
     ".api.measuring": ("certify", "challenge", "reproduce", "robust_accuracy", "saturation"),
     ".api.corrupting": ("corrupt_table",),
-    ".api.training": ("harden", "train"),
-    ".api.folders": ("check", "curve", "detect", "export", "import_results"),
+    ".api.training": ("fit", "harden"),
+    ".api.folders": ("check", "curves", "detect", "export", "import_results"),
     ".api.estimating": ("estimate",),
     ".api.gating": ("gate",),
     ".api.evaluation": ("Evaluation", "configure", "evaluate", "table"),
@@ -81,7 +81,7 @@ _HOMES = {
 }
 _PARTS = ("adapters", "engine", "metrics", "report", "scoring")  # `report` is also callable
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-_RENAMED = {"best_effort": "search_radius", "best_of": "search_portfolio"}
+_RENAMED = {"best_effort": "search_radius", "best_of": "search_portfolio", "curve": "curves", "train": "fit"}
 
 __all__ = [  # noqa: RUF022 - verbs first
     "certify",
@@ -92,12 +92,13 @@ __all__ = [  # noqa: RUF022 - verbs first
     "configure",
     "corrupt",
     "corrupt_table",
-    "curve",
+    "curves",
     "detect",
     "estimate",
     "evaluate",
     "export",
     "figure",
+    "fit",
     "fit_attack",
     "gate",
     "harden",
@@ -116,7 +117,6 @@ __all__ = [  # noqa: RUF022 - verbs first
     "search_radius",
     "standing",
     "table",
-    "train",
     "Attack",
     "AttackChoice",
     "AttackResult",

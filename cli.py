@@ -4,9 +4,10 @@ import atexit
 import os
 import sys
 import threading
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from . import __version__
 from .commands import (
@@ -14,7 +15,6 @@ from .commands import (
     certify,
     challenge,
     check,
-    conformance,
     contract,
     corruptions,
     defences,
@@ -40,11 +40,27 @@ from .commands import (
     status,
 )
 from .commands.config_options import Command, with_options
-from .commands.errors import close_output, explain, open_output, protected, refuse_empty
+from .commands.errors import close_output, explain, open_output, print_note, protected, refuse_empty
 from .commands.examples import epilog_of
+from .deprecation import current_command, printed
 from .memory import keep_freed_memory, skip_final_gc
 
+
+class Commands(TyperGroup):
+    """The commands, whose names are one or two words, and which accept old names."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command. Old names in its arguments and files are printed."""
+        ctx.with_resource(printed(print_note))
+        return super().invoke(ctx)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that the arguments name, and its arguments."""
+        return super().resolve_command(ctx, current_command(args, self.commands))
+
+
 app = typer.Typer(
+    cls=Commands,
     help="Adversarial robustness of image classifiers: one attack, several libraries, one meaning for every parameter.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -60,7 +76,7 @@ def _say_version(asked: bool) -> None:
 
 @app.callback()
 def take_options(
-    version: Annotated[
+    _version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_say_version)
     ] = False,
 ) -> None:
@@ -72,7 +88,7 @@ COMMANDS = {
     "metrics": metrics.list_metrics,
     "defences": defences.list_defences,
     "corruptions": corruptions.list_corruptions,
-    "corrupt-table": corruptions.tabulate_corruptions,
+    "corruptions run": corruptions.tabulate_corruptions,
     "robust-accuracy": robust_accuracy.measure_model,
     "compare": attacks.compare_libraries,
     "saturation": saturation.find_saturation,
@@ -81,12 +97,11 @@ COMMANDS = {
     "certify": certify.certify_smoothed,
     "status": status.show_status,
     "table": results.show_table,
-    "curve": results.show_curves,
+    "curves": results.show_curves,
     "check": check.check_results,
     "gate": gate.gate_results,
     "standing": standing.show_standing,
-    "contract": contract.check_promises,
-    "conformance": conformance.check_rows,
+    "test-attack": contract.check_attacks,
     "rank": rank.rank_subjects,
     "reproduce": reproduce.reproduce,
     "harden": harden.harden_model,
@@ -94,21 +109,21 @@ COMMANDS = {
     "import": import_export.import_results,
     "export": import_export.export_results,
     "detectors": detectors.list_detectors,
-    "train": detectors.train_beside,
+    "fit": detectors.fit_beside,
     "detect": detectors.detect_examples,
     "report": report.report_results,
     "figure": papers.draw_figures,
     "cite": papers.cite_sources,
     "serve": report.serve_results,
     "serve-model": serve_model.serve_model,
-    "work": server.work,
-    "users": server.change_users,
-    "backup": server.back_up,
-    "restore": server.restore,
-    "submit": server.submit,
-    "tasks": server.list_tasks,
-    "fetch": server.fetch,
-    "verify": server.verify,
+    "server worker": server.work,
+    "server users": server.change_users,
+    "server backup": server.back_up,
+    "server restore": server.restore,
+    "server submit": server.submit,
+    "server tasks": server.list_tasks,
+    "server fetch": server.fetch,
+    "server verify": server.verify,
     "doctor": doctor.examine,
     "quickstart": quickstart.quickstart,
 }

@@ -1,16 +1,194 @@
-"""Names from before 0.2.0. They still work, with a DeprecationWarning."""
+"""Names from before 0.2.0. They still work, with a DeprecationWarning or, on the command line, one line."""
 
+import inspect
+import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import fields
+from functools import wraps
+from typing import Any, TypeVar
+
+# Old name of an option, keyword or TOML key -> new names. A command, function or table has at most one of these; if it
+# has the old name, the old name is something else there.
+SETTINGS: Mapping[str, tuple[str, ...]] = {
+    "against": ("x_axis",),
+    "batch": ("batch_images",),
+    "beside": ("also",),
+    "cost": ("price_per_image",),
+    "draws": ("judge_samples", "n"),
+    "false_alarms": ("false_positive_rates",),
+    "first": ("n0",),
+    "mixed": ("all_threat_models",),
+    "no_answers": ("no_cache",),
+    "pixels": ("eight_bit",),
+    "pooled": ("pool_images",),
+    "profile": ("neuron_profile",),
+    "published": ("with_leaderboard",),
+    "rate": ("request_rate",),
+    "references": ("with_imported",),
+    "repaired": ("fixed",),
+    "run": ("probe",),
+    "together": ("merge",),
+    "trust": ("no_sandbox",),
+    "width": ("max_rank_width",),
+    "with": ("also",),
+}
+# Old command -> the words of the new one.
+COMMANDS: Mapping[str, tuple[str, ...]] = {
+    "conformance": ("test-attack", "--misbehaving"),
+    "contract": ("test-attack",),
+    "corrupt-table": ("corruptions", "run"),
+    "curve": ("curves",),
+    "train": ("fit",),
+    "work": ("server", "worker"),
+    **{name: ("server", name) for name in ("backup", "fetch", "restore", "submit", "tasks", "users", "verify")},
+}
+# Setting -> old value -> new value.
+VALUES: Mapping[str, Mapping[str, str]] = {"examples": {"own": "defended"}}
+
+_Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
+_PRINT: ContextVar[Callable[[str], object] | None] = ContextVar("print_deprecation", default=None)
 
 
 def warn_renamed(owner: str, old: str, new: str) -> None:
-    """Warn that `owner.old` is now called `owner.new`. The warning points at the caller of the calling function."""
-    warnings.warn(f"{owner}.{old} is deprecated: use {owner}.{new}", DeprecationWarning, stacklevel=3)
+    """Warn that `owner.old` is now called `owner.new`."""
+    _warn(f"{owner}.{old} is deprecated: use {owner}.{new}")
 
 
 def current_name(owner: str, name: str, renamed: Mapping[str, str]) -> str:
     """Return the current name of an attribute of the module `owner`; `renamed` maps old names to new ones."""
     if name in renamed:
-        warnings.warn(f"{owner}.{name} is deprecated: use {owner}.{renamed[name]}", DeprecationWarning, stacklevel=3)
+        warn_renamed(owner, name, renamed[name])
     return renamed.get(name, name)
+
+
+def current_setting(name: str, known: Collection[str]) -> str:
+    """Return the current name of an option, keyword or TOML key, if `known` has it; otherwise the name itself."""
+    if name in known:
+        return name
+    return next((new for new in SETTINGS.get(name, ()) if new in known), name)
+
+
+def current_settings(values: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+    """Return keywords or a TOML table with the current names and values, and warn of old ones.
+
+    Args:
+        values: values by name.
+        known: current names that are accepted.
+
+    Raises:
+        InvalidInput: for a value by its old and by its new name.
+    """
+    current: dict[str, Any] = {}
+    for name, value in values.items():
+        new = current_setting(name, known)
+        if new != name:
+            _warn(f"{name} is deprecated: use {new}")
+        if new in current or (new != name and new in values):
+            from .errors import InvalidInput  # davylamp.metrics needs no other part
+
+            raise InvalidInput(f"expected {new} once, got it and its old name {name}")
+        current[new] = _current_value(value, new, f"{new}={{}}")
+    return current
+
+
+def current_command(arguments: Sequence[str], commands: Collection[str]) -> list[str]:
+    """Return the arguments with the command's current name, of one or two words, as the first; warn of an old name."""
+    words = list(arguments)
+    if words and words[0] not in commands and words[0] in COMMANDS:
+        new = COMMANDS[words[0]]
+        _warn(f"{words[0]} is deprecated: use {' '.join(new)}")
+        words[:1] = new
+    name = " ".join(words[:2])
+    return [name, *words[2:]] if len(words) > 1 and name in commands else words
+
+
+def current_arguments(arguments: Sequence[str], options: Collection[str]) -> list[str]:
+    """Return the arguments of a command with its current options and their current values, and warn of old ones."""
+    known = {_as_setting(option): option for option in options}
+    current: list[str] = []
+    for place, text in enumerate(arguments):
+        if text == "--":
+            return [*current, *arguments[place:]]
+        option, equals, value = text.partition("=") if text.startswith("--") else ("", "", text)
+        new = known.get(current_setting(_as_setting(option), known), option)
+        if new != option:
+            _warn(f"{option} is deprecated: use {new}")
+        before = new if equals else current[-1] if current and not option else ""
+        current.append(f"{new}{equals}{_current_value(value, _as_setting(before), f'{before} {{}}')}")
+    return current
+
+
+def takes_old_names(*more: type | str) -> Callable[[_Decorated], _Decorated]:
+    """Return a decorator for a function, or a dataclass, that also accepts old names of its keywords.
+
+    Args:
+        *more: further keywords of the function, and dataclasses whose fields are further keywords.
+    """
+
+    def decorate(target: _Decorated) -> _Decorated:
+        if isinstance(target, type):
+            target.__init__ = decorate(target.__init__)  # type: ignore[misc]
+            target.__getattr__ = _read_old_attribute  # type: ignore[attr-defined]
+            return target
+        known = set(inspect.signature(target).parameters)
+        for each in more:
+            known |= {each} if isinstance(each, str) else {field.name for field in fields(each)}
+
+        @wraps(target)
+        def with_current_names(*arguments: Any, **keywords: Any) -> Any:
+            return target(*arguments, **current_settings(keywords, known))
+
+        return with_current_names  # type: ignore[return-value]
+
+    return decorate
+
+
+@contextmanager
+def printed(show: Callable[[str], object]) -> Iterator[None]:
+    """Print each deprecation once, instead of warning."""
+    shown: set[str] = set()
+
+    def once(line: str) -> None:
+        if line not in shown:
+            shown.add(line)
+            show(line)
+
+    token = _PRINT.set(once)
+    try:
+        yield
+    finally:
+        _PRINT.reset(token)
+
+
+def _read_old_attribute(self: Any, name: str) -> Any:
+    new = current_setting(name, [each.name for each in fields(self)])
+    if new == name:
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+    warn_renamed(type(self).__name__, name, new)
+    return getattr(self, new)
+
+
+def _current_value(value: Any, setting: str, form: str) -> Any:
+    new = VALUES.get(setting, {}).get(value) if isinstance(value, str) else None
+    if new is None:
+        return value
+    _warn(f"{form.format(value)} is deprecated: use {form.format(new)}")
+    return new
+
+
+def _as_setting(option: str) -> str:
+    return option.removeprefix("--").replace("-", "_")
+
+
+def _warn(line: str) -> None:
+    """Print the line, or warn at the nearest caller outside davylamp."""
+    if show := _PRINT.get():
+        show(line)
+        return
+    package, level, frame = __name__.partition(".")[0], 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == package:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(line, DeprecationWarning, stacklevel=level)

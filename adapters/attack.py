@@ -60,7 +60,7 @@ class Implementation:
             supplied by `run_attack` to the implementations that name them.
         fixed: arguments, under the library's names, that are always passed because they turn the class into this
             attack.
-        variant: "repaired" if the algorithm differs from the one that the library ships.
+        variant: "fixed" if the algorithm differs from the one that the library ships.
         targeted: "no", "yes", or "only" (under an untargeted threat model, the target is then the second most likely
             class).
         aims_at: "least-likely" or "second-likely": target of a targeted-only implementation if none is given.
@@ -134,6 +134,9 @@ class Implementation:
     assumed: tuple[str, ...] = ()
     canonical: str = ""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "variant", variant_from_record(self.variant))
+
     @property
     def name(self) -> str:
         """`library:attack`, or `library:attack@variant`."""
@@ -155,6 +158,26 @@ class Implementation:
         if self.broken:
             return "broken"
         return "repaired" if self.repairs or self.variant else "works"
+
+
+def name_from_record(name: str) -> str:
+    """Return a name of implementations with the current name of the fixed variants: "@fixed" for "@repaired"."""
+    return name.replace("@repaired", "@fixed")
+
+
+def name_in_record(name: str) -> str:
+    """Return a name of implementations as records have it, so that their keys stay valid: "@repaired" for "@fixed"."""
+    return name.replace("@fixed", "@repaired")
+
+
+def variant_from_record(variant: str) -> str:
+    """Return the current name of a variant: "fixed" for "repaired"."""
+    return "fixed" if variant == "repaired" else variant
+
+
+def variant_in_record(variant: str) -> str:
+    """Return the name of a variant as records have it: "repaired" for "fixed"."""
+    return "repaired" if variant == "fixed" else variant
 
 
 class RunSetting(NamedTuple):

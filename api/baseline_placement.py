@@ -16,6 +16,7 @@ from ..adapters.data.datasets import Data
 from ..adapters.models.remote.answer_cache import FILE as ANSWERS
 from ..adapters.models.remote.server_usage import ServerUsage
 from ..adapters.torch_state import with_gradients
+from ..deprecation import takes_old_names
 from ..engine import Config, ResultsStore, evaluate, make_plan
 from ..engine.attack_run import AttackRun
 from ..engine.plan.plan import Plan
@@ -36,7 +37,7 @@ from .python_inputs import classifiers_from_modules, coerce_data
 
 WIDTH = 1  # default of worst minus best rank of an interval that is enough
 _COMPUTED = ("batch_size", "shard_size", "device", "keep_images", "isolate", "time_limit", "memory_limit")
-_ASKED = ("rate", "cost", "token", "timeout", "request_size", "no_answers")
+_ASKED = ("request_rate", "price_per_image", "token", "timeout", "request_size", "no_cache")
 FREE = (*_COMPUTED, *_ASKED)  # settings in which a newcomer may differ: they change nothing that is measured
 _NAMED = 4  # that a note names
 
@@ -48,18 +49,18 @@ class AdaptiveSettings:
     Args:
         adaptive: whether to attack only the most informative images, in batches, until the rank interval is narrow
             enough. If not, all images are attacked.
-        width: largest difference between worst and best rank at which the interval is narrow enough.
-        batch: images per batch.
+        max_rank_width: largest difference between worst and best rank at which the interval is narrow enough.
+        batch_images: images per batch.
         seed: random seed of the ranking's fit and of its random samples.
     """
 
     adaptive: bool = False
-    width: int = WIDTH
-    batch: int = BATCH
+    max_rank_width: int = WIDTH
+    batch_images: int = BATCH
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, least in (("width", 0), ("batch", 1), ("seed", 0)):
+        for name, least in (("max_rank_width", 0), ("batch_images", 1), ("seed", 0)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise InvalidInput(f"expected {name} as a whole number >= {least}, got {value!r}")
@@ -154,6 +155,7 @@ def place_on_baseline(
     return tuple(placements)
 
 
+@takes_old_names(Config)
 @with_gradients
 def place(
     models: nn.Module | str | Mapping[str, nn.Module] | Iterable[str],
@@ -163,8 +165,8 @@ def place(
     against: str | Path,
     out: str | Path = "results",
     adaptive: bool = False,
-    width: int | None = None,
-    batch: int | None = None,
+    max_rank_width: int | None = None,
+    batch_images: int | None = None,
     names: Iterable[str] | None = None,
     executor: str = "local",
     workers: int = 1,
@@ -176,7 +178,7 @@ def place(
     tell: Callable[[str, Step], object] = lambda *_: None,
     **settings: Any,
 ) -> tuple[Placement, ...]:
-    """Run a baseline's attacks on new models, and rank each among the baseline's models (CANARY's fast test).
+    """Attack new models with a baseline's attacks, and place each among the baseline's models (CANARY's fast test).
 
     Args:
         models: as for `evaluate`, except models of the baseline.
@@ -186,37 +188,38 @@ def place(
         out: the results folder of the new models, from which an interrupted run resumes.
         adaptive: whether to attack only the most informative images for each new model, in batches, until its rank
             interval is narrow enough. If not, all images are attacked.
-        width: for `adaptive`, the largest difference between worst and best rank at which the interval is narrow
+        max_rank_width: for `adaptive`, the largest difference of worst and best rank for an interval to be narrow
             enough, or None for 1.
-        batch: images per batch, for `adaptive`, or None for 8.
+        batch_images: images per batch, for `adaptive`, or None for 8.
         names: names of the images, as in the baseline.
         executor: "local" or "ray".
         workers: processes on this machine.
         address: address of a Ray cluster; None to start one on this machine.
-        seed: random seed of the ranking's fit and of its random samples.
+        seed: random seed of the fit and of every draw of the ranking.
         retry_failed: whether to repeat failed runs.
         trust_unknown: whether to reuse results of code whose identity cannot be fully determined.
-        progress: as for `evaluate`, called for each batch of images.
-        tell: for `adaptive`, called with a new model's name and its current ranking after each batch of images.
+        progress: as for `evaluate`, for each batch of images.
+        tell: called with a new model's name and its ranking after each batch of images, for `adaptive`.
         **settings: settings of `davylamp.Config` that do not affect the results: batch_size, shard_size, device,
-            keep_images, isolate and its limits, requests to servers (rate, cost, token, ...).
+            keep_images, isolate and its limits, requests to servers (request_rate, token, ...).
 
     Returns:
-        A placement for each new model. With `adaptive` its `choice` lists the selected images, with the placement after
-        each batch.
+        A placement for each new model. With `adaptive` its `choice` lists the images, with the placement after each
+        batch.
 
     Raises:
-        DavylampError: if the evaluation fails, as for `evaluate`; InvalidInput if the folder cannot serve as a
-            baseline, or already contains the models.
+        DavylampError: as `evaluate`; InvalidInput if the folder is not a baseline, or already contains the models.
     """
-    if given := [name for name, value in (("width", width), ("batch", batch)) if value is not None and not adaptive]:
+    chosen = {"max_rank_width": max_rank_width, "batch_images": batch_images}
+    if given := [name for name, value in chosen.items() if value is not None and not adaptive]:
         raise InvalidInput(f"{' and '.join(f'`{name}`' for name in given)} cannot be used without `adaptive`")
     if Path(against).suffix == ".csv" or str(against).startswith("published:"):
         raise InvalidInput(
             f"expected a results folder for `against`, got {against}; a table can be a baseline only for `rank`"
         )
     _refuse_settings(settings)
-    asking = AdaptiveSettings(adaptive, WIDTH if width is None else width, BATCH if batch is None else batch, seed)
+    width = WIDTH if max_rank_width is None else max_rank_width
+    asking = AdaptiveSettings(adaptive, width, BATCH if batch_images is None else batch_images, seed)
     baseline = read_baseline(against, adaptive=adaptive)
     images = coerce_data(inputs, labels, names)[0]
     with ExitStack() as stack:
@@ -311,7 +314,9 @@ class _NewModel:
         def said(step: Step) -> None:
             tell(self.config.models[0], step)
 
-        choice: SelectionResult = choose_images(chooser, answer, width=asking.width, batch=asking.batch, tell=said)
+        choice: SelectionResult = choose_images(
+            chooser, answer, width=asking.max_rank_width, batch=asking.batch_images, tell=said
+        )
         placed = self.place(asking.seed, records, {matrix.values.tobytes(): fit})
         return replace(placed, choice=choice)
 

@@ -14,6 +14,7 @@ from ..adapters.data.corruptions.corrupted_sets import list_sets
 from ..adapters.data.corruptions.published import BENCHMARK, CORRUPTIONS, find_corruption
 from ..adapters.data.corruptions.sequences import SEQUENCES
 from ..adapters.models.remote.server_usage import total_usage
+from ..deprecation import takes_old_names
 from ..engine import Config, ResultsStore, Table
 from ..engine.plan.config_file import expand_models
 from ..engine.run.corruptions import CorruptionPlan, count_images, measure_corruptions
@@ -24,6 +25,7 @@ from .python_inputs import Progress, check_loading, classifiers_from_modules, lo
 _SEVERITIES = (1, 2, 3, 4, 5)
 
 
+@takes_old_names(Config)
 def corrupt_table(
     models: nn.Module | str | Mapping[str, nn.Module] | Iterable[str] = (),
     *,
@@ -65,7 +67,7 @@ def corrupt_table(
         progress: called with the number of images before they are classified. It returns a context manager, whose value
             is called with the progress.
         tell: called with each message on measurements and on models that failed.
-        **loading: settings of `Config` for models loaded by name: isolate, rate, ...
+        **loading: settings of `Config` for models loaded by name: isolate, request_rate, ...
 
     Raises:
         DavylampError: as for `measure_corruptions` and `build_corruptions`; Unavailable if no model could be measured.

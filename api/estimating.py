@@ -14,9 +14,10 @@ from ..engine.finding import plain
 from ..engine.plan.plan import Plan
 from ..engine.query_estimates import is_guess
 from ..engine.run.cost_estimate import ModelCost, estimate_plan
+from ..engine.sequential.question import parse_question
 from ..errors import InvalidInput
 from .evaluation import evaluate
-from .measuring import read_until, robust_accuracy
+from .measuring import robust_accuracy
 from .verb_result import VerbResult
 
 _VERBS: tuple[Callable[..., Any], ...] = (evaluate, robust_accuracy)
@@ -58,7 +59,7 @@ def estimate(verb: Callable[..., Any], *arguments: Any, **keywords: Any) -> Verb
 
     until = keywords.pop("until", None)
     if until is not None:
-        read_until(until)
+        parse_question(until)
     with ExitStack() as stack:
         folder = keywords.get("out", "results" if verb is evaluate else None)
         if folder is None or not read_path(folder, "a results folder").exists():  # nothing is left behind

@@ -18,6 +18,7 @@ from ..adapters.coercion import (
     read_target,
     read_text,
 )
+from ..adapters.data.datasets import Data
 from ..adapters.display_text import format_threat_labels
 from ..adapters.models.defences.names import describe_gradients, describe_sampling
 from ..adapters.models.remote.answer_cache import FILE as ANSWERS
@@ -27,6 +28,7 @@ from ..adapters.models.temporary_classifier import as_classifier
 from ..adapters.models.zoo.load import add_version, check_device
 from ..adapters.paths import expand_path
 from ..adapters.torch_state import with_gradients
+from ..deprecation import takes_old_names
 from ..engine import AttackChoice, Config, ResultsStore, build_table, load, make_plan
 from ..engine import evaluate as evaluate_plan
 from ..engine.detection.detect import DetectionSummary, check_detectors_match, measure_detectors, read_detectors
@@ -34,12 +36,15 @@ from ..engine.plan.build_plan import check_config
 from ..engine.plan.cells import list_repeated_draws, short_steps_warnings
 from ..engine.plan.choices import assumed_texts, check_one_norm, format_defaults_taken, spread_parameters
 from ..engine.plan.config_file import base_config, expand_models, parameters_of, parse_attack_choice, read_parameter
-from ..engine.plan.plan import Plan, count_processes, plan_for_part, read_part
+from ..engine.plan.plan import Part, Plan, count_processes, plan_for_part, read_part
 from ..engine.plan.presets import describe_preset
 from ..engine.run.choose import choose_executor
 from ..engine.run.evaluate import EvaluationSummary
+from ..engine.sequential.evaluate_until import evaluate_until
+from ..engine.sequential.question import Question, parse_question
 from ..engine.sources import LoadOptions
 from ..engine.store.notes import list_changed, list_model_hints, list_saturations, list_unsteady
+from ..engine.store.sequence import SequenceRecord
 from ..engine.tables.table import By, Table
 from ..errors import DavylampError, InvalidInput
 from ..scoring import Ranking
@@ -63,16 +68,17 @@ class Evaluation:
     """A results folder, and information on the call that filled it.
 
     Attributes:
-        folder: the folder with the records.
+        folder: the folder of the records.
         summary: summary of the call; None if the folder was only opened, or the evaluation has not started.
         notes: all notes, including `chosen`, `warnings`, `unsteady` and `hints`.
-        plan: plan of the evaluation.
-        chosen: the defaults that davylamp used, in a sentence.
+        plan: the evaluated plan.
+        chosen: the defaults that were used, in a sentence.
         warnings: warnings on attacks whose steps cannot reach their radius.
-        unsteady: warnings on models that return different outputs for the same image.
-        radii: the radius at which each attack saturates, with the reason, for searches of that kind.
+        unsteady: messages on models that return different outputs for the same image.
+        radii: radius of each attack at saturation, with the reason.
         hints: notes on how outputs were interpreted, and on models at chance accuracy.
         detections: results of the detectors; None without detectors.
+        stopped: with `until`, where the sequence of images stopped and what it decided.
     """
 
     folder: Path
@@ -85,6 +91,7 @@ class Evaluation:
     radii: tuple[str, ...] = ()
     hints: tuple[str, ...] = ()
     detections: DetectionSummary | None = None
+    stopped: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "folder", Path(self.folder))
@@ -163,6 +170,7 @@ class _Settled(NamedTuple):
     notes: tuple[str, ...]
 
 
+@takes_old_names(Config)
 def configure(
     models: str | Iterable[str] | None = None,
     *,
@@ -183,6 +191,7 @@ def configure(
     return settled.config
 
 
+@takes_old_names(Config)
 @with_gradients
 def evaluate(
     models: nn.Module | str | Mapping[str, nn.Module] | Iterable[str] | None = None,
@@ -203,6 +212,7 @@ def evaluate(
     workers: int = 1,
     address: str | None = None,
     part: str = "",
+    until: str | None = None,
     surrogate: Any = None,
     detectors: Iterable[str | Path] = (),
     retry_failed: bool = False,
@@ -216,28 +226,31 @@ def evaluate(
     Args:
         models: a module, modules by name, or names that `load_model` knows; modules are not changed. None for the
             models in the config.
-        inputs: images in [0, 1], shape (N, C, H, W); None to load the images that `data` names, such as
-            `data="imagefolder:PATH"`.
+        inputs: images in [0, 1], shape (N, C, H, W); None with `data="imagefolder:PATH"` or a different name in the
+            settings.
         labels: ground truth, shape (N,).
         config: a `Config` or a TOML file; keywords override its settings.
         attacks: one or several of "pgd", "foolbox:pgd", "best(foolbox:pgd)", "best", "my_attack.py:MyAttack", attack
             objects, and `AttackChoice`s. None for the attacks in the config, or "pgd" without a config.
         out: the results folder.
         norm: norm of the attacks other than `AttackChoice`s, as for `run_attack`.
-        epsilon: as for `run_attack`; with several radii, each attack is run with each radius.
+        epsilon: as for `run_attack`; with several radii each attack is run with each.
         target: as for `run_attack`.
         parameters: canonical parameters for the same attacks, in addition to the matched ones; also as keywords:
             `steps=5`. Each attack gets those that it accepts.
         defaults: whether to use each library's defaults instead of the matched parameters.
-        defences: defences such as "jpeg:quality=50". Each model is also evaluated with each of them.
+        defences: defences with which each model is evaluated in addition: "jpeg:quality=50".
         names: names of the images, length N.
         executor: "local" or "ray".
         workers: processes on this machine.
         address: address of a Ray cluster; None to start one on this machine.
-        part: "3/64" to run only this part of the work, as one job of a job array; "" for all.
+        part: "3/64": only this part of the work, for a job of a job array; "" for all.
+        until: draw the images in random order, and stop once a question on worst-case robust accuracy over all of them
+            is decided: "RA >= 0.6", "width <= 0.05" (of its interval), "A > B" for two models, each with or without
+            "@ linf 8/255", or "ranked" for the order of all models. The intervals hold at every number of images.
         surrogate: source model of the examples: a module, a name, or several (the mean of their logits). The
             examples are then judged on each of the models, which the attack does not query.
-        detectors: files of trained detectors to measure on the examples, which are then stored.
+        detectors: files of trained detectors to measure on the examples, which are stored for this purpose.
         retry_failed: whether to repeat failed runs.
         trust_unknown: whether to reuse results of code whose identity cannot be fully determined.
         version: version of the judged models, which is part of their identity. Change it after changes that davylamp
@@ -246,21 +259,15 @@ def evaluate(
         progress: called with the evaluation before it runs. It returns a context manager, whose value is called with
             the name of a run and the number of images done.
         **settings: settings of `davylamp.Config`: limit, fit_data (a name, or images and labels), fit_limit, seeds,
-            libraries, transfer, keep_images, max_queries, pixels, measures (groups of metrics, and "my_metrics.py:f"),
-            ... `preset` takes the settings of a published evaluation as defaults.
+            libraries, transfer, keep_images, max_queries, eight_bit, measures (groups of metrics, and
+            "my_metrics.py:f") ...; `preset` starts from a paper's settings.
 
     Raises:
-        DavylampError: if the evaluation cannot be planned or run, as for `davylamp.engine.make_plan` and
-            `davylamp.engine.evaluate`.
+        DavylampError: as `davylamp.engine.make_plan` and `davylamp.engine.evaluate`.
     """
-    part = read_text(part, 'a part as text, such as "3/64"')
-    chosen_part, workers = read_part(part) if part else None, read_int(workers, "workers from 0", 0, _MOST)
-    detectors = list(detectors)
-    if chosen_part and executor != "local":
-        line = f"`part` and `executor` {executor} cannot be combined: Ray distributes the runs itself"
-        raise InvalidInput(line)
-    if chosen_part and detectors:
-        raise InvalidInput("`part` and `detectors` cannot be combined: measure the detectors when all parts are done")
+    workers, detectors = read_int(workers, "workers from 0", 0, _MOST), list(detectors)
+    chosen_part = _read_part(part, executor, detectors, until)
+    question = None if until is None else parse_question(read_text(until, "`until` as text"))
     trained = read_detectors(detectors)
     images, rounded = coerce_data(inputs, labels, names)
     settings |= {"norm": norm, "epsilon": epsilon, "target": target, "parameters": parameters, "defaults": defaults}
@@ -285,7 +292,9 @@ def evaluate(
         store = ResultsStore(_folder(out))
         work = choose_executor(executor, workers=workers, address=address, device=chosen.device)
         transport = chosen.transport(store.folder / ANSWERS, count_processes(workers, chosen_part))
-        plan = make_plan(chosen, models=given, data=images, surrogates=lent, fit_data=seen, transport=transport)
+        images_of: dict[str, Data] = {}
+        named = {"models": given, "data": images, "surrogates": lent, "fit_data": seen, "images_of": images_of}
+        plan = make_plan(chosen, **named, transport=transport)
         plan = plan_for_part(plan, chosen_part) if chosen_part else plan
         check_detectors_match(trained, [subject for subject, _ in plan.subjects], chosen.isolation)
         line = format_defaults_taken(plan.config, plan.cells, stated | ({"models"} if given is not None else set()))
@@ -300,24 +309,73 @@ def evaluate(
         ]
         notes += list_changed(store, plan.subjects)
         begun = Evaluation(Path(out), None, tuple(notes), plan, line, tuple(warnings))
-        with (progress or no_progress)(begun) as advance:
-            more = {"retry_failed": retry_failed, "trust_unknown": trust_unknown}
-            summary = evaluate_plan(plan, store, executor=work, progress=advance, **more)
+        how = {"executor": work, "retry_failed": retry_failed, "trust_unknown": trust_unknown}
+        begun = _run(begun, store, question, images_of, workers, progress or no_progress, how)
+        plan = begun.plan or plan
         detections = _detect(trained, begun, given, images, transport)
         unsteady = tuple(list_unsteady(store, plan.subjects, plan.cells))
         hints = tuple(list_model_hints(store, plan.subjects))
         left_out = (f"omitted: {name}: {reason}" for name, reason in plan.failed.items())
         radii = tuple(list_saturations(store, plan.cells))
-        every = (*unsteady, line, *begun.notes, *left_out, *radii, *hints, summary.traffic.line)
+        every = (
+            begun.stopped,
+            *unsteady,
+            line,
+            *begun.notes,
+            *left_out,
+            *radii,
+            *hints,
+            begun.summary.traffic.line if begun.summary else "",
+        )
         return replace(
             begun,
-            summary=summary,
             notes=tuple(filter(None, every)),
             unsteady=unsteady,
             radii=radii,
             hints=hints,
             detections=detections,
         )
+
+
+def _read_part(part: str, executor: str, detectors: Sequence[Any], until: str | None) -> Part | None:
+    """Parse a part; None for all. Raises InvalidInput if it cannot be combined with other arguments."""
+    if not read_text(part, 'a part as text, such as "3/64"'):
+        return None
+    excluded = {
+        f"`executor` {executor}": (executor != "local", "Ray distributes the runs itself"),
+        "`detectors`": (detectors, "measure the detectors when all parts are done"),
+        "`until`": (until is not None, "start the same command several times, and they share each block of images"),
+    }
+    for name, (is_given, advice) in excluded.items():
+        if is_given:
+            raise InvalidInput(f"`part` and {name} cannot be combined: {advice}")
+    return read_part(part)
+
+
+def _run(
+    begun: Evaluation,
+    store: ResultsStore,
+    question: Question | None,
+    images_of: Mapping[str, Data],
+    workers: int,
+    progress: Callable[[Evaluation], AbstractContextManager[Any]],
+    how: Mapping[str, Any],
+) -> Evaluation:
+    """Run the plan of an evaluation or, with a question, blocks of its images until that is decided."""
+
+    def run(plan: Plan, record: SequenceRecord | None = None) -> EvaluationSummary:
+        shown = replace(begun, plan=plan)
+        if record is not None and record.answers:
+            shown = Evaluation(begun.folder, notes=(record.progress,), plan=plan)
+        with progress(shown) as advance:
+            return evaluate_plan(plan, store, progress=advance, **how)
+
+    assert begun.plan is not None
+    if question is None:
+        return replace(begun, summary=run(begun.plan))
+    seed = begun.plan.config.seeds[0]
+    made = evaluate_until(begun.plan, images_of, store, question, seed=seed, workers=workers, run=run)
+    return replace(begun, plan=made.plan, summary=made.summary, stopped=made.record.sentence)
 
 
 def table(folder: str | Path, by: By = "attacks", **options: Any) -> Table:
@@ -351,7 +409,7 @@ def _settle(
             raise InvalidInput(f"{names} cannot be used without `attacks`")
         chosen, notes = settled.attacks, []
     else:
-        where = {"libraries": settled.libraries, "repaired": settled.repaired}
+        where = {"libraries": settled.libraries, "fixed": settled.fixed}
         with attack_isolation_context(settled.isolation):
             chosen, notes = _list_choices("pgd" if attacks is None else attacks, threat, parameters, where)
     settled = replace(settled, attacks=chosen)
@@ -395,7 +453,7 @@ def _plan_notes(plan: Plan, given: Mapping[str, Any] | None) -> list[str]:
     notes = [(name, model.precision_note) for name, model in lent.items()]
     notes += [(name, describe_gradients(name)) for name in config.models]
     notes += [
-        (name, describe_sampling(name, is_random=True, draws=config.draws, eot=config.eot))
+        (name, describe_sampling(name, is_random=True, draws=config.judge_samples, eot=config.eot))
         for name in dict.fromkeys(cell.subject.model for cell in plan.cells if cell.draws)
     ]
     isolated = [] if given is not None else describe_isolated(config.isolation, (*config.models, *config.surrogate))

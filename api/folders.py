@@ -11,12 +11,14 @@ from torch import nn
 from ..adapters.coercion import read_int, read_mapping, read_path, read_seed, read_text
 from ..adapters.data.datasets import Data
 from ..adapters.paths import expand_path
+from ..deprecation import takes_old_names
 from ..engine.checks.check_folder import STATES, check_folder, describe_folder
 from ..engine.detection.detect import measure_detectors, models_to_score, read_detectors
 from ..engine.detection.detection_rates import RATES, Detection
 from ..engine.exchange.attackbench_export import export_attackbench
 from ..engine.exchange.attackbench_import import import_attackbench
 from ..engine.exchange.robustbench_import import boards_of, import_robustbench
+from ..engine.plan.config import Config
 from ..engine.probes.probe_folder import probe_folder
 from ..engine.sharing.bundle import write_bundle
 from ..engine.sharing.describe import SharingTerms
@@ -43,10 +45,11 @@ from .verb_result import VerbResult
 FORMATS = ("attackbench", "robustbench")  # of other programs
 
 
-def curve(
+@takes_old_names()
+def curves(
     folder: str | Path,
     *,
-    against: Literal["epsilon", "grey-levels", "queries", "passes"] = "epsilon",
+    x_axis: Literal["epsilon", "grey-levels", "queries", "passes"] = "epsilon",
     norm: str | None = None,
     model: str | Iterable[str] | None = None,
     budget: float | str | Iterable[float | str] | None = None,
@@ -54,45 +57,46 @@ def curve(
     seed: int = 0,
     out: str | Path | None = None,
 ) -> Curves | DistanceCurves:
-    """Compute accuracy against a budget, or distance against queries, with half distortion and optimality.
+    """Compute accuracy against a budget, with half distortion and optimality, or distance against queries.
 
     Args:
         folder: results folder made by `evaluate`.
-        against: kind of budget on the x-axis; "passes" for the median distance by number of queries.
+        x_axis: kind of budget; "passes" for the median distance by number of queries.
         norm: norm of the curves; None for all norms.
         model: names of models; empty for all.
-        budget: budgets in the table, numbers or fractions such as "4/255", or None for round ones.
-        bootstrap: number of bootstrap replicates, over images; 0 for no intervals.
+        budget: values of the table, numbers or fractions such as "4/255", or None for round ones.
+        bootstrap: replicates, over images; 0 for no intervals.
         seed: random seed of the bootstrap.
         out: file for a plot of the curves: .svg, .png or .pdf.
 
     Raises:
-        DavylampError: as for `build_curves` and `build_distance_curves`.
+        DavylampError: as `build_curves` and `build_distance_curves`.
     """
     models, budgets = read_names(model, "model"), read_numbers(budget, "budget")
     norm, seed = read_text(norm, "`norm` as text") or None, read_seed(seed)
     bootstrap = read_int(bootstrap, "`bootstrap` as a whole number from 0", 0, 2**31 - 1)
-    if against not in (known := (*get_args(Against), "passes")):
-        raise InvalidInput(f"expected `against` as {', '.join(known)}, got {against!r}")
-    if against == "passes":
+    if x_axis not in (known := (*get_args(Against), "passes")):
+        raise InvalidInput(f"expected `x_axis` as {', '.join(known)}, got {x_axis!r}")
+    if x_axis == "passes":
         if out is not None or budgets:
             raise InvalidInput(
-                "against='passes' cannot be combined with `out` or `budget`: the report draws these curves"
+                "x_axis='passes' cannot be combined with `out` or `budget`: the report draws these curves"
             )
         return build_distance_curves(folder, norm=norm, models=models)
     how: dict[str, Any] = {"norm": norm, "models": models, "budgets": budgets, "bootstrap": bootstrap, "seed": seed}
-    curves = build_curves(folder, against=against, **how)
+    made = build_curves(folder, against=x_axis, **how)
     if out is not None:
         from ..report.parts.curve_figure import write_curve_figure
 
-        write_curve_figure(curves, read_path(out, "out as a file"))
-    return curves
+        write_curve_figure(made, read_path(out, "out as a file"))
+    return made
 
 
+@takes_old_names(Config)
 def check(
     folder: str | Path,
     *,
-    run: bool = False,
+    probe: bool = False,
     model: str | Iterable[str] | Mapping[str, nn.Module] | None = None,
     data: Any = None,
     limit: int = 8,
@@ -105,15 +109,15 @@ def check(
 
     Args:
         folder: results folder made by `evaluate`.
-        run: whether to also repeat each run on a few images, for the indicators that cannot be computed from records.
-        model: names of models, empty for all. With `run` also modules by name, in place of loading them.
-        data: for `run`, images and labels in place of loading them by name.
-        limit: number of images of each run, for `run`.
-        device: device of models that are loaded by name, for `run`.
+        probe: whether to also repeat each run on a few images, for the indicators that cannot be computed from records.
+        model: names of models, empty for all. With `probe` also modules by name, in place of loading them.
+        data: for `probe`, images and labels in place of loading them by name.
+        limit: number of images of each run, for `probe`.
+        device: device of models that are loaded by name, for `probe`.
         version: version with which modules were evaluated.
         progress: called with the number of models before they run. It returns a context manager, whose value is called
             with the progress.
-        **loading: settings of `Config` for models loaded by name: isolate, rate, ...
+        **loading: settings of `Config` for models loaded by name: isolate, request_rate, ...
 
     Returns:
         One row per indicator. `made` has the indicator results and the repeated runs, and `notes` name the runs that
@@ -124,14 +128,14 @@ def check(
     """
     check_loading(check, loading)
     only, limit = read_names(model, "model"), read_limit(limit) or 8
-    if data is not None and not run:
-        raise InvalidInput("`data` needs `run`: without it, only records are read, no images")
-    if version and not (run and isinstance(model, Mapping)):
-        raise InvalidInput("`version` needs `run` and `model` as modules by name: a model's name contains its version")
+    if data is not None and not probe:
+        raise InvalidInput("`data` needs `probe`: without it, only records are read, no images")
+    if version and not (probe and isinstance(model, Mapping)):
+        raise InvalidInput("`version` needs `probe` and `model` as modules by name: a name contains its version")
     outcomes = read_outcomes(folder, ["OTR"])
     notes: list[str] = []
     probed = None
-    if run:
+    if probe:
         asked = dict.fromkeys(outcome.cell.subject.model for outcome in outcomes.done)
         names = [name for name in asked if only is None or name in only]
         with ExitStack() as stack:
@@ -161,11 +165,12 @@ def check(
     return VerbResult(headline, rows, document, said, (findings, probed))
 
 
+@takes_old_names(Config)
 def detect(
     folder: str | Path,
     detector: str | Path | Iterable[str | Path],
     *,
-    false_alarms: float | str | Iterable[float | str] | None = None,
+    false_positive_rates: float | str | Iterable[float | str] | None = None,
     model: Mapping[str, nn.Module] | None = None,
     data: Any = None,
     device: str = "cpu",
@@ -177,12 +182,12 @@ def detect(
     Args:
         folder: results folder made by `evaluate` with `keep_images=True`.
         detector: detector files made by `train`.
-        false_alarms: false-positive rates in [0, 1), or None for 0.01 and 0.05.
+        false_positive_rates: false-positive rates in [0, 1), or None for 0.01 and 0.05.
         model: the evaluated modules by name, in place of loading them by name.
         data: images and labels in place of loading them by name.
         device: device of models that are loaded by name.
         version: version with which modules were evaluated.
-        **loading: settings of `Config` for models loaded by name: isolate, cost, ...
+        **loading: settings of `Config` for models loaded by name: isolate, request_rate, ...
 
     Returns:
         One row per detector, run and rate; `made` has the `Detection`s.
@@ -194,8 +199,8 @@ def detect(
     files = [detector] if isinstance(detector, Path) else read_several(detector, "detectors as files", (str, Path))
     modules = read_mapping(model, "`model` as modules by name")
     if version and not modules:
-        raise InvalidInput("`version` needs `model` as modules by name: a model's name contains its version")
-    rates = tuple(read_numbers(false_alarms, "false_alarms") or RATES)
+        raise InvalidInput("`version` needs `model` as modules by name: a name contains its version")
+    rates = tuple(read_numbers(false_positive_rates, "false_positive_rates") or RATES)
     detectors, outcomes = read_detectors(files, rates), as_results(folder)
     with ExitStack() as stack:
         lent = None if model is None else classifiers_from_modules(modules, stack, {}, version)[0]
@@ -308,10 +313,9 @@ def import_results(
         boards: list[dict[str, Any]] = [
             dict(zip(("data", "norm", "models", "images"), line, strict=True)) for line in boards_of(published)
         ]
-        headline, refused = f"published RobustBench rows imported into {out}", published.refused
-        beside = (
-            "published numbers without per-image results, not verified by davylamp: `davylamp table FOLDER --published`"
-        )
+        headline, refused = f"RobustBench, published rows in {out}", published.refused
+        shown = "`davylamp table FOLDER --with-leaderboard`"
+        beside = f"published numbers without per-image results, not verified by davylamp: {shown}"
         return _imported(headline, boards, refused, [beside], published)
     if form != "attackbench":
         raise UnknownName("format", form, ("bundle", *FORMATS))
@@ -322,10 +326,8 @@ def import_results(
         notes.append("omitted: images that are not in the folder, or that its model classifies differently")
     if any(each.crashed for each in done):
         notes.append("crashed: the attack failed or never queried the model: a missing result, not a success rate of 0")
-    notes.append("`davylamp table FOLDER --references` compares them with davylamp's results")
-    return _imported(
-        f"{len(done)} AttackBench runs imported into {out}", [vars(each) for each in done], refused, notes, done
-    )
+    notes.append("`davylamp table FOLDER --with-imported` compares them with davylamp's results")
+    return _imported(f"{len(done)} runs of attackbench in {out}", [vars(each) for each in done], refused, notes, done)
 
 
 def _imported(

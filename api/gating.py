@@ -15,6 +15,7 @@ from ..engine.checks.gate_requirements import (
     VERDICTS,
     Decision,
     Requirement,
+    is_at,
     pair_with_baseline,
     parse_requirement,
 )
@@ -22,6 +23,7 @@ from ..engine.metric_names import facts_of
 from ..engine.statistics.bootstrap import FEWEST, Estimate
 from ..engine.statistics.paired_tests import min_images_for_equivalence
 from ..engine.statistics.verdict import MARGIN, SIGNIFICANT
+from ..engine.store.notes import sequence_notes
 from ..engine.store.results import Results, check_models, read_outcomes
 from ..engine.tables.estimates import undecided_rate
 from ..engine.tables.groups import TableGroup, group_cells
@@ -33,7 +35,6 @@ from .python_inputs import read_names, read_number, read_several
 from .verb_result import VerbResult
 
 _DEVIATIONS = 1.959964  # of a 95 % interval of a normal distribution
-_CLOSE = 1e-6  # largest difference between equal radii
 
 
 def gate(
@@ -101,10 +102,9 @@ def gate(
         decisions.append(Decision("no failure indicator fails", "", "", "fail", detail=f"{listed}: see davylamp check"))
     decisions = list({(each.requirement, each.model, each.threat): each for each in decisions}.values())
     decisions.sort(key=lambda each: VERDICTS.index(each.verdict))
-    suspicious = (
-        f"{listed}: these numbers may be too good; see `davylamp check {place}`" if failing and not strict else ""
-    )
-    return _result(decisions, str(place), requirements, tuple(filter(None, [suspicious, *outcomes.unsteady])))
+    suspicious = f"{listed} may make these numbers too good: davylamp check {place}" if failing and not strict else ""
+    notes = (suspicious, *outcomes.unsteady, *map(str, sequence_notes(outcomes)))
+    return _result(decisions, str(place), requirements, tuple(filter(None, notes)))
 
 
 class _GateRow:
@@ -137,7 +137,7 @@ def _rows_about(requirement: Requirement, rows: Sequence[_GateRow], place: Path)
     if is_worst(symbol):  # meaningless over attacks without a radius
         fitting = [row for row in fitting if row.labels["norm"] == "unrestricted" or row.labels["epsilon"] > 0]
     if at is not None:
-        fitting = [row for row in fitting if _is_at(row, at.norm, at.epsilon)]
+        fitting = [row for row in fitting if is_at(row.labels["norm"], _radius(row), at)]
     if record.stored == "clean":  # equal in every threat model
         fitting = list({row.group.outcomes[0].cell.subject.key: row for row in fitting if row.group.outcomes}.values())
     lacking = {row.labels["model"] for row in rows} - {row.labels["model"] for row in fitting}
@@ -153,9 +153,8 @@ def _rows_about(requirement: Requirement, rows: Sequence[_GateRow], place: Path)
     return fitting
 
 
-def _is_at(row: _GateRow, norm: str, epsilon: float | None) -> bool:
-    mine = row.labels["epsilon"]
-    return row.labels["norm"] == norm and (math.isnan(mine) if epsilon is None else abs(mine - epsilon) < _CLOSE)
+def _radius(row: _GateRow) -> float | None:
+    return None if math.isnan(row.labels["epsilon"]) else row.labels["epsilon"]
 
 
 def _is_one_of(group: TableGroup, names: Iterable[str]) -> bool:

@@ -19,13 +19,13 @@ from ..adapters.models.images import check_labels
 from ..adapters.models.remote.server_usage import total_usage
 from ..adapters.models.temporary_classifier import as_classifier
 from ..adapters.models.zoo.load import add_version
-from ..adapters.parameters import parse_number
 from ..adapters.paths import expand_path
 from ..adapters.running.requirements import check_any_access
 from ..adapters.torch_state import with_gradients
 from ..benchmarks.reproductions import find_table
 from ..benchmarks.shared.counterpart import split_rows
 from ..benchmarks.shared.paper_table import Options, PaperTable
+from ..deprecation import current_settings, takes_old_names
 from ..engine.certify import certified_accuracy, check_radii, count_classes, split_smoothed
 from ..engine.certify import certify as certify_images
 from ..engine.challenge.attempts import AttackOutcome
@@ -33,10 +33,10 @@ from ..engine.challenge.challenge import challenge as challenge_model
 from ..engine.challenge.challenge_result import ChallengeResult
 from ..engine.challenge.robust_accuracy import RobustAccuracy, measure_robust_accuracy
 from ..engine.challenge.suite import ChallengeBudget
-from ..engine.checks.gate_requirements import parse_requirement
+from ..engine.plan.config import Config
 from ..engine.plan.plan import Plan
 from ..engine.searches.saturation import check_has_radius, saturating_budget
-from ..engine.statistics.anytime import StoppingRule
+from ..engine.sequential.question import parse_question
 from ..errors import DavylampError, InvalidInput, UnknownName, Unsupported
 from .python_inputs import (
     Progress,
@@ -57,6 +57,7 @@ from .verbs import hints_before, rows_of
 _MOST = 10**7  # largest number of noise samples, and of any effort per image
 
 
+@takes_old_names(Config)
 @with_gradients
 def robust_accuracy(
     model: nn.Module | str,
@@ -100,7 +101,7 @@ def robust_accuracy(
             "width <= 0.05" when the interval is that narrow. Images are attacked in random order. The intervals hold at
             every number of images, so that stopping early does not bias them (Waudby-Smith and Ramdas 2024).
         progress: as for `measure_robust_accuracy`.
-        **loading: settings of `Config` for a model loaded by name: isolate, rate, ...
+        **loading: settings of `Config` for a model loaded by name: isolate, request_rate, ...
 
     Returns:
         The clean and the robust accuracy with 95 % intervals, the result of each attack, and the warnings.
@@ -127,31 +128,13 @@ def robust_accuracy(
             device=device,
             out=None if out is None else expand_path(out),
             loading=loading_of(loading, [model] if isinstance(model, str) else (), out),
-            until=None if until is None else read_until(until),
+            until=None if until is None else parse_question(read_text(until, "`until` as text")),
             **({} if progress is None else {"progress": progress}),
         )
     return replace(measured, warnings=(*measured.warnings, *filter(None, [rounded])))
 
 
-def read_until(text: str) -> StoppingRule:
-    """Parse a stopping rule such as "RA >= 0.6" or "width <= 0.05". Raises InvalidInput."""
-    text = read_text(text, "`until` as text")
-    name, _, number = (part.strip() for part in text.partition("<="))
-    if name == "width":
-        width = parse_number(number, f"the number in `until={text}`")
-        if not 0 < width < 1:
-            raise InvalidInput(f"expected a width inside (0, 1) in `until={text}`, got {number}")
-        return StoppingRule(width=width)
-    wanted = f'expected "RA >= NUMBER" or "width <= NUMBER", got `until={text}`'
-    try:
-        requirement = parse_requirement(text)
-    except DavylampError as error:
-        raise InvalidInput(f"{wanted}: {error}") from error
-    if requirement.symbol != "RA" or requirement.operator != ">=" or requirement.threat_model is not None:
-        raise InvalidInput(wanted)
-    return StoppingRule(threshold=requirement.number)
-
-
+@takes_old_names(Config)
 @with_gradients
 def challenge(
     model: nn.Module | str,
@@ -192,7 +175,7 @@ def challenge(
         device: device of loaded models; a module is not moved.
         version: version of the model, as in `davylamp.evaluate`.
         progress: called with each attack's outcome when the attack is finished.
-        **loading: settings of `Config` for models loaded by name: isolate, rate, ...
+        **loading: settings of `Config` for models loaded by name: isolate, request_rate, ...
 
     Raises:
         DavylampError: as for `davylamp.engine.challenge.challenge.challenge`.
@@ -230,21 +213,20 @@ def challenge(
             loading=loading_of(loading, named, out),
             say=progress,
         )
-    return replace(done, notes=tuple(filter(None, [rounded])))
+    return replace(done, notes=(*filter(None, [rounded]), *done.notes))
 
 
 def _read_effort(effort: Any) -> dict[str, int]:
     """Convert to whole numbers by name, which replace the challenge's default effort. Raises InvalidInput."""
-    given, known = (
-        read_mapping(effort, "effort as whole numbers by name"),
-        [field.name for field in fields(ChallengeBudget)],
-    )
+    known = [field.name for field in fields(ChallengeBudget)]
+    given = current_settings(read_mapping(effort, "effort as whole numbers by name"), known)
     for name in given:
         if name not in known:
             raise UnknownName("effort", str(name), known)
     return {name: read_int(value, f"`{name}` as a whole number from 1", 1, _MOST) for name, value in given.items()}
 
 
+@takes_old_names(Config)
 @with_gradients
 def certify(
     model: nn.Module | str,
@@ -254,8 +236,8 @@ def certify(
     sigma: float | str | None = None,
     data: str | None = None,
     limit: int | None = None,
-    first: int = 100,
-    draws: int = 1000,
+    n0: int = 100,
+    n: int = 1000,
     alpha: float = 0.001,
     radius: float | str | Iterable[float | str] | None = None,
     seed: int = 0,
@@ -274,8 +256,8 @@ def certify(
             contains its sigma.
         data: a name that `load_data` knows, in place of `inputs`, or None for "demo:imagenet".
         limit: largest number of images.
-        first: noise samples that select the class (n0).
-        draws: noise samples that bound the probability of that class (n).
+        n0: noise samples that select the class.
+        n: noise samples that bound its probability.
         alpha: probability that a certificate is wrong.
         radius: l2 radii at which certified accuracy is reported, numbers or fractions, or None for 0 to 4 sigma.
         seed: random seed of the noise.
@@ -283,13 +265,13 @@ def certify(
         version: version of the model, as in `davylamp.evaluate`.
         progress: called with the number of images before they are certified. It returns a context manager, whose value
             is called with the progress.
-        **loading: settings of `Config` for a model loaded by name: isolate, rate, ...
+        **loading: settings of `Config` for a model loaded by name: isolate, request_rate, ...
 
     Returns:
         One row per radius; `made` has the `Certificates` of the images.
 
     Raises:
-        DavylampError: as for `davylamp.engine.certify.certify`.
+        DavylampError: as `davylamp.engine.certify.certify`.
     """
     check_loading(certify, loading)
     asked: Any = model
@@ -308,8 +290,8 @@ def certify(
     check_radii(radii)
     settings: dict[str, Any] = {
         "sigma": deviation,
-        "first": read_int(first, f"`first` as a whole number from 1 to {_MOST}", 1, _MOST),
-        "draws": read_int(draws, f"`draws` as a whole number from 1 to {_MOST}", 1, _MOST),
+        "first": read_int(n0, f"`n0` as a whole number from 1 to {_MOST}", 1, _MOST),
+        "draws": read_int(n, f"`n` as a whole number from 1 to {_MOST}", 1, _MOST),
         "alpha": read_number(alpha, "alpha"),
         "seed": read_seed(seed),
     }
@@ -331,7 +313,10 @@ def certify(
     for row in rows:
         row["predicted"] = None if row["predicted"] < 0 else row["predicted"]
     about = {"model": name, "data": source if isinstance(source, str) else "given", **settings}
-    headline = "{model} on {data}: noise {sigma:g}, {first} + {draws} draws, alpha {alpha:g}".format(**about)
+    at = next((line for line in lines if line["radius"] > 0), lines[0])
+    answer = "certified accuracy {accuracy:.3f} [{low:.2f}, {high:.2f}] at l2 {radius:g}, n = {n}".format(**at)
+    how = "noise {sigma:g}, {first} + {draws} draws, alpha {alpha:g}".format(**about)
+    headline = f"{name} on {about['data']}: {answer}; {how}"
     unusable = _not_finite(rows, settings["first"] + settings["draws"])
     notes = tuple(filter(None, (rounded, *fewer, classifier.output_note, unusable, traffic)))
     document = {**about, "images": rows, "certified_accuracy": lines, "notes": list(notes)}
@@ -346,6 +331,7 @@ def _not_finite(rows: list[dict[str, Any]], draws: int) -> str:
     return f"{text} images. Such samples count towards no class, but remain in the total" if of else ""
 
 
+@takes_old_names(Config)
 @with_gradients
 def saturation(
     attack: Any,
@@ -360,7 +346,7 @@ def saturation(
     threshold: float = 0.01,
     parameters: Mapping[str, Any] | None = None,
     libraries: Iterable[str] = (),
-    repaired: bool = False,
+    fixed: bool = False,
     seed: int = 0,
     device: str = "cpu",
     version: str = "",
@@ -381,13 +367,13 @@ def saturation(
         threshold: success rates that differ by less count as equal.
         parameters: canonical parameters, in addition to the matched ones.
         libraries: names of the libraries to use; empty for all.
-        repaired: whether to include the fixed variants.
+        fixed: whether to include the fixed variants.
         seed: random seed.
         device: device of a model given by its name.
         version: version of the model, as in `davylamp.evaluate`.
         progress: called with the total number of attacked images, over all radii. It returns a context manager, whose
             value is called with the progress.
-        **loading: settings of `Config` for a model loaded by name: isolate, rate, ...
+        **loading: settings of `Config` for a model loaded by name: isolate, request_rate, ...
 
     Returns:
         One row per implementation. `notes` name the implementations that failed.
@@ -398,7 +384,7 @@ def saturation(
     check_loading(saturation, loading)
     radii, seed, limit = read_numbers(epsilon, "epsilon"), read_seed(seed), read_limit(limit)
     given, threshold = read_mapping(parameters, "parameters by name"), read_number(threshold, "threshold")
-    rows = rows_of(attack, read_list(libraries, "libraries as names", str), repaired=repaired)
+    rows = rows_of(attack, read_list(libraries, "libraries as names", str), fixed=fixed)
     norm = norm or next(iter(rows[0].classes))
     rows = [row for row in rows if norm in row.classes]
     if not rows:

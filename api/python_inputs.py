@@ -27,7 +27,10 @@ from ..engine.sources import LoadOptions
 from ..errors import InvalidInput, UnknownName
 
 # Loading and isolation of models loaded by name: fields of `Config` that these functions also accept.
-LOADING = ("isolate", "time_limit", "memory_limit", "rate", "cost", "token", "timeout", "request_size")
+LOADING = (
+    *("isolate", "time_limit", "memory_limit"),
+    *("request_rate", "price_per_image", "token", "timeout", "request_size"),
+)
 Progress = Callable[..., AbstractContextManager[Callable[[str, int], object]]]  # of images, to a context that counts
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 from ..adapters.coercion import type_error
 from ..adapters.parameters import parse_number
 from ..adapters.threat_model import NORMS
+from ..deprecation import takes_old_names
 from ..engine import ResultsStore
 from ..engine.store.data_frames import check_made_alike, choose_examples, load_outcomes
 from ..engine.store.imported import published_note
@@ -47,8 +48,8 @@ _OPTIONS = (
     "uncapped",
     "propagate",
     "adaptive",
-    "width",
-    "batch",
+    "max_rank_width",
+    "batch_images",
 )  # of `rank`, in addition to its named keywords
 _MEANT = {"epsilon": "budget", "fit": "method", "item_model": "model"}  # the command's names
 _USUAL = {"subjects": "models", "per": "attack", "unequal": "common", "propagate": False, "adaptive": False}
@@ -68,8 +69,8 @@ class RankedResults:
         original: see `build_responses`.
         norm: norm of the attacks, or None for any.
         knowledge: attacker knowledge of the attacks, or None for any.
-        examples: for subjects "defences" of a results folder, "own" for examples made on each defended model,
-            "original" for those made on its undefended model; None for "own" if such examples exist.
+        examples: for subjects "defences" of a results folder, "defended" for examples made on each defended model,
+            "original" for those made on its undefended model; None for "defended" if such examples exist.
 
     Raises:
         InvalidInput: if `examples` is given for subjects other than "defences", or with a budget.
@@ -83,7 +84,7 @@ class RankedResults:
     original: str | None = None
     norm: str | None = None
     knowledge: str | None = None
-    examples: Literal["own", "original"] | None = None
+    examples: Literal["defended", "original"] | None = None
 
     def __post_init__(self) -> None:
         if self.norm not in (None, *NORMS):
@@ -156,7 +157,7 @@ def place_images(
         source: a results folder, or a frame loaded from one, with the new subjects.
         baseline: a results folder, or a frame loaded from one.
         chosen: selection of the results, for both.
-        **options: options of `place_results`: scoring, model, method, seed, adaptive, width, batch.
+        **options: options of `place_results`: scoring, model, method, seed, adaptive, max_rank_width, batch_images.
 
     Returns:
         The placements, and notes on the folder of the new subjects.
@@ -190,6 +191,7 @@ def rank(
 ) -> tuple[Placement, ...]: ...
 
 
+@takes_old_names("max_rank_width", "batch_images")
 def rank(
     results: str | Path | pd.DataFrame,
     subjects: Literal["models", "attacks", "implementations", "defences"] = "models",
@@ -201,7 +203,7 @@ def rank(
     knowledge: Literal["white-box", "black-box", "score", "decision", "transfer"] | None = None,
     unequal: Literal["common", "keep"] = "common",
     original: str | None = None,
-    examples: Literal["own", "original"] | None = None,
+    examples: Literal["defended", "original"] | None = None,
     **options: Any,
 ) -> Ranking | tuple[Placement, ...]:
     """Rank models, attacks or defences by item response theory on every image, with uncertainty.
@@ -216,22 +218,21 @@ def rank(
             "implementation".
         norm: norm of the attacks; None for any.
         knowledge: attacker knowledge of the attacks; None for any.
-        unequal: whether to omit items that lack a response of some subject ("common"), or to treat these responses as
-            missing ("keep").
-        original: for "defences", the undefended model of all others, if it does not follow from their names.
-        examples: for "defences" of a results folder, "own" for examples made on each defended model, "original" for
-            those made on its undefended model; None for "own" if there are any. "original" cannot be combined with a
-            budget, because the distances of these examples are those that fool the undefended model.
-        **options: options of `davylamp.scoring.rank_responses`: scoring, model, method, seed; with a baseline without
-            scoring. `scoring="canary"` ranks by means of metrics, as published, with the options curve, uncapped,
-            propagate and seed. It needs a results folder or a CSV table of metrics. It ranks by one kind of attack:
-            without `knowledge` by white-box attacks, if there are any.
+        unequal: omit items without a response of every subject ("common"), or treat these as missing ("keep").
+        original: for "defences": the undefended model of all others, if it does not follow from their names.
+        examples: for "defences" of folders: made on each defended model, or on its original; None for "defended" if
+            there are any. Those of the original cannot be combined with a budget, because their distances are those
+            that fool the original.
+        **options: of `davylamp.scoring.rank_responses`: scoring, model, method, seed; without scoring for a baseline.
+            Or `scoring="canary"`, as published from means of metrics, with curve, uncapped, propagate and seed: it
+            needs the folder, or a CSV table of metrics, and ranks by one kind of attack: without `knowledge` by
+            white-box ones if there are any.
 
     Returns:
         The ranking; with a baseline a placement for each new subject.
 
     Raises:
-        InvalidInput: if there are fewer than two subjects, no result is selected, or an argument would have no effect.
+        InvalidInput: if there are fewer than two subjects, or a choice selects nothing or would be ignored.
         UnknownName: for an unknown keyword.
     """
     for name in options:
@@ -281,7 +282,8 @@ class _RankRequest(NamedTuple):
         results: a results folder, a frame loaded from one, or a CSV table of metrics.
         against: the baseline, or None.
         chosen: selection of the results.
-        options: options of the fit: scoring, model, method, seed; with a baseline adaptive, width, batch.
+        options: options of the fit: scoring, model, method, seed; with a baseline adaptive, max_rank_width,
+            batch_images.
         of_metrics: whether the ranking is by means of metrics.
         of_layers: options of a ranking by means of metrics: curve, uncapped, propagate.
     """
@@ -451,7 +453,7 @@ def refuse_ignored(
         if names and not unless:
             raise InvalidInput(line)
 
-    adaptive = listed("adaptive", "width", "batch")
+    adaptive = listed("adaptive", "max_rank_width", "batch_images")
     is_placed = against is not None
     line = f"{adaptive} cannot be used without `against` and responses to images"
     refuse(adaptive, line, unless=is_placed and not of_metrics)

@@ -19,6 +19,7 @@ from ..adapters.models.temporary_classifier import as_classifier
 from ..adapters.models.zoo.load import add_version, load_model
 from ..adapters.running.targets import check_target
 from ..adapters.torch_state import with_gradients
+from ..deprecation import takes_old_names
 from ..engine import Config, ResultsStore, make_plan
 from ..engine.attack_run import FitData
 from ..engine.detection.train_detector import TrainingAttack, check_shown, save_detector, train_detector
@@ -109,8 +110,9 @@ def harden(
         return harden_classifier(classifier, *prepared[:3], base=base, out=out, progress=count)
 
 
+@takes_old_names(Config)
 @with_gradients
-def train(
+def fit(
     what: str,
     model: nn.Module | str = "demo:efficientnet-lite0",
     data: Any = "demo:imagenet",
@@ -133,7 +135,7 @@ def train(
 
     Args:
         what: a detector, "art:binary-input", "feature-squeezing", ... (`davylamp detectors`), or an attack,
-            "art:uap@repaired", ...
+            "art:uap@fixed", ...
         model: a module that returns logits for images in [0, 1], or a name that `load_model` knows.
         data: training images: a name that `load_data` knows, `Data`, or images and labels. 30 % of the images calibrate
             the threshold of a detector.
@@ -151,7 +153,7 @@ def train(
         version: version of the model, as in `davylamp.evaluate`.
         tell: called before the training with the defaults that were used, and the models that run in separate
             processes.
-        **loading: settings of `Config` for a model loaded by name: isolate, rate, ...
+        **loading: settings of `Config` for a model loaded by name: isolate, request_rate, ...
 
     Returns:
         A summary with the number of images; `made` is the detector, or the fitted attacks by key.
@@ -159,7 +161,7 @@ def train(
     Raises:
         DavylampError: if the attack needs no training, or the detector or attack does not support the request.
     """
-    check_loading(train, loading)
+    check_loading(fit, loading)
     seed, radius, given = read_seed(seed), read_radius(epsilon), read_mapping(parameters, "parameters by name")
     limit, rule = read_limit(limit), read_target(target)
     of_attack = read_mapping(attack_parameters, "attack_parameters by name")

@@ -44,6 +44,7 @@ from ..adapters.running.surrogate import run_transfer
 from ..adapters.running.targets import moved_target_note, targets_for
 from ..adapters.threat_model import check_norm
 from ..adapters.torch_state import with_gradients
+from ..deprecation import current_settings, takes_old_names
 from ..engine import AttackChoice, Comparison, Config
 from ..engine.comparison.compare import compare as compare_rows
 from ..engine.comparison.compare import matched_parameters
@@ -59,6 +60,7 @@ from ..engine.plan.choices import assumed_texts, chosen_of, chosen_text, join_ch
 from ..engine.searches.step_reach import note_library_step, short_steps_warning, warn_repeated_draws
 from ..errors import InvalidInput, Unsupported
 from .python_inputs import (
+    LOADING,
     Progress,
     as_model_list,
     check_loading,
@@ -72,7 +74,7 @@ from .python_inputs import (
 from .verb_result import Notes
 
 _MOST = 2**31 - 1  # of a whole number
-_SETTINGS = ("draws", "eot", "max_queries", "batch_size", "precision")  # keywords with the rules of `Config`
+_SETTINGS = ("judge_samples", "eot", "max_queries", "batch_size", "precision")  # keywords with the rules of `Config`
 
 __all__ = [
     "compare",
@@ -115,8 +117,8 @@ def run_attack(
             attack never queries (`knowledge` is "transfer"). Several modules are attacked by the mean of their logits.
             Targets are also chosen by the surrogate's outputs.
         **parameters: canonical parameters: steps, step_size (a number, or "2.5 epsilon / steps"), restarts, max_queries
-            ...; others have the library's default. Also `seed`; `fitted`, the result of `fit_attack`; `draws` and `eot`
-            for a random model (`Classifier(random=True)`).
+            ...; others have the library's default. Also `seed`; `fitted`, the result of `fit_attack`; `judge_samples`
+            and `eot` for a random model (`Classifier(random=True)`).
 
     Returns:
         The result. Its `notes` name the defaults that were used, how the model's outputs were interpreted, and
@@ -126,6 +128,7 @@ def run_attack(
         DavylampError: as for `davylamp.adapters.run_attack`.
     """
     row, epsilon = resolve_implementation(attack), read_radius(epsilon)
+    parameters = current_settings(parameters, ("judge_samples",))
     (inputs, rounded), seed = coerce_images(inputs), read_seed(parameters.get("seed", 0))
     labels = read_labels(labels, len(inputs))
     target, targets = _split_target(target, parameters.pop("targets", None), len(inputs))
@@ -156,7 +159,7 @@ def run_attack(
         else:
             result = run_transfer(row, classifier, asked_model, inputs, labels, rules, **parameters)
         asked_of_servers = total_usage(classifier) - before
-        draws, eot = parameters.get("draws"), parameters.get("eot")
+        draws, eot = parameters.get("judge_samples"), parameters.get("eot")
         read = hints_after(classifier, result, draws=draws, eot=eot, surrogate=asked_model)
         said = [*_learned_from(row, result), *read, asked_of_servers.line]
         return replace(result, notes=(*result.notes, *filter(None, [*notes, *said])))
@@ -177,7 +180,7 @@ def fit_attack(
     """Fit an attack on images. `run_attack(..., fitted=...)` then applies it to other images.
 
     Args:
-        attack: "art:uap@repaired", "davylamp:gd-uap", ...
+        attack: "art:uap@fixed", "davylamp:gd-uap", ...
         model: a module that returns logits for images in [0, 1]; it is not changed.
         inputs: fit images in [0, 1], shape (N, C, H, W); only those classified correctly are used.
         labels: ground truth, shape (N,).
@@ -187,7 +190,7 @@ def fit_attack(
         **parameters: canonical parameters: steps, ...; also `seed`.
 
     Raises:
-        DavylampError: as for `davylamp.adapters.running.fit.fit_attack`.
+        DavylampError: as `davylamp.adapters.running.fit.fit_attack`.
     """
     row, images = resolve_implementation(attack), coerce_images(inputs)[0]
     goal = None if target is None else read_int(target, "target as a class number", 0, _MOST)
@@ -198,6 +201,7 @@ def fit_attack(
         return fit_row(row, classifier, images, labels, rules, target=goal, **parameters)
 
 
+@takes_old_names()
 @with_gradients
 def compare(
     attack: Any,
@@ -212,11 +216,11 @@ def compare(
     epsilon: float | str | None = None,
     target: str = "",
     libraries: Iterable[str] = (),
-    beside: Iterable[Any] = (),
-    repaired: bool = False,
+    also: Iterable[Any] = (),
+    fixed: bool = False,
     defaults: bool = False,
     seed: int = 0,
-    draws: int | None = None,
+    judge_samples: int | None = None,
     eot: int | None = None,
     device: str = "cpu",
     version: str = "",
@@ -224,7 +228,7 @@ def compare(
     progress: Progress = silent,
     **parameters: Any,
 ) -> Comparison:
-    """Run an attack in every library that has it, on the same images, and compare each pair of implementations.
+    """Run an attack through every library that has it, on the same images, and compare each pair of implementations.
 
     Args:
         attack: "pgd", or one implementation or attack as for `run_attack`; "best(pgd)", "at-saturation(foolbox:pgd)".
@@ -232,46 +236,46 @@ def compare(
             knows.
         inputs: images in [0, 1], shape (N, C, H, W), a tensor or an array, or None for those of `data`.
         labels: ground truth, shape (N,).
-        threat_model: the threat model, in place of `norm` and `epsilon`.
+        threat_model: or its norm and radius by keyword, as for `run_attack`.
         data: a name that `load_data` knows, in place of `inputs`, or None for "demo:imagenet".
         limit: largest number of images.
         norm: as for `run_attack`.
         epsilon: as for `run_attack`.
         target: as for `run_attack`.
-        libraries: names of the libraries to use; empty for all.
-        beside: further attacks, implementations, searches or user attacks to compare with, such as "best(foolbox:pgd)".
-        repaired: whether to include the fixed variants.
-        defaults: whether to use each library's defaults instead of the matched parameters.
+        libraries: restrict to these; empty for all.
+        also: further attacks, implementations, searches or user attacks to compare: "best(foolbox:pgd)".
+        fixed: include the fixed variants.
+        defaults: every library with its defaults.
         seed: random seed.
-        draws: for a random model, the number of samples on which each example is judged, or None for 20.
-        eot: for a random model, the number of samples whose mean the attack sees, or None for 1.
+        judge_samples: samples on which each example is judged, for a random model, or None for 20.
+        eot: samples of such a model whose mean the attack sees, or None for 1.
         device: device of a model given by its name.
-        version: version of the model, as in `davylamp.evaluate`.
-        loading: settings of `Config` for a model loaded by name: isolate, rate, ... It may also have "tell", a function
-            that is called with each note as soon as it is known.
-        progress: called with the number of attacked images and the expected work of each implementation. It returns a
-            context manager, whose value is called with the progress.
-        **parameters: canonical parameters, for every implementation; if not given, the attack's matched ones, or with
+        version: of the model, as in `davylamp.evaluate`.
+        loading: settings of `Config` for a model loaded by name: isolate, request_rate, ...; with "tell", that
+            function is called with each note as soon as it is known.
+        progress: called with the number of attacked images and the expected work of each implementation; its
+            context's value is called with progress.
+        **parameters: canonical ones, for every implementation; if not given, the attack's matched one, or with
             `defaults` each library's.
 
     Returns:
         The comparison. It has `notes` like those of `run_attack`'s result.
 
     Raises:
-        DavylampError: as for `davylamp.engine.compare`.
+        DavylampError: as `davylamp.engine.compare`.
     """
     epsilon, target, seed, limit = read_radius(epsilon), read_target(target), read_seed(seed), read_limit(limit)
-    loading = read_mapping(loading, "loading settings by name")
+    loading = current_settings(read_mapping(loading, "loading settings by name"), LOADING)
     check_loading(compare, loading)
-    rows = rows_of(attack, libraries, repaired=repaired, norm=norm)
+    rows = rows_of(attack, libraries, fixed=fixed, norm=norm)
     name = attack if isinstance(attack, str) else rows[0].attack
     asked = _choice(name, norm, epsilon, target, parameters, defaults=defaults)
     source, rounded = take_source(inputs, labels, data)
     size = None if isinstance(source, str) else source.inputs[0].numel()
     rules = _rules(threat_model, asked, rows, size)
-    rows += _rows_beside(beside, rules, repaired=repaired)
+    rows += _further_rows(also, rules, fixed=fixed)
     check_parameter_names(parameters, name, rows, {each: one for row in rows for each, one in row.more.items()})
-    settings = {"draws": draws, "eot": eot, **parameters}
+    settings = {"judge_samples": judge_samples, "eot": eot, **parameters}
     Config(**{each: settings[each] for each in _SETTINGS if settings.get(each) is not None})
     check_searches(rows, rules, parameters, defaults=defaults)
     notes = Notes(loading.get("tell"))
@@ -298,28 +302,28 @@ def compare(
             defaults=defaults,
             target=target or "second-likely",
             seed=seed,
-            draws=draws,
+            judge_samples=judge_samples,
             eot=eot,
             progress=stack.enter_context(progress(len(rows) * count, work)),
         )
         notes.add(*comparison.notes, join_chosen([text]) if (text := chosen_text(chosen)) else "", rounded)
         result = next((row.result for row in comparison.rows if row.result is not None), None)
         notes.add(*(moved_target_note([target], images.labels) if rules.targeted and target else ()))
-        notes.add(*hints_after(classifier, result, draws=draws, eot=eot))
+        notes.add(*hints_after(classifier, result, draws=judge_samples, eot=eot))
         notes.add((total_usage(classifier) - before).line)
     return replace(
         comparison, notes=tuple(notes.lines), chosen=chosen, data=source if isinstance(source, str) else "given"
     )
 
 
-def _rows_beside(beside: Any, rules: ThreatModel, *, repaired: bool) -> list[Implementation]:
-    """Return the implementations of the additional attacks. Raises Unsupported if an attack lacks the norm."""
+def _further_rows(also: Any, rules: ThreatModel, *, fixed: bool) -> list[Implementation]:
+    """Return the implementations to compare with. Raises Unsupported if one supports no attack in the norm."""
     rows: list[Implementation] = []
-    for other in [beside] if callable(beside) else read_list(beside, "attacks to compare with"):
-        others = rows_of(other, (), repaired=repaired, norm=rules.norm)
+    for other in [also] if callable(also) else read_list(also, "attacks to compare with"):
+        others = rows_of(other, (), fixed=fixed, norm=rules.norm)
         if not any(rules.norm in row.classes for row in others):
             have = ", ".join(sorted({each for row in others for each in row.classes}))
-            wanted = f"`beside` {getattr(other, '__name__', other)} does not support norm {rules.norm}, only {have}"
+            wanted = f"`also` {getattr(other, '__name__', other)} does not support norm {rules.norm}, only {have}"
             raise Unsupported(f"{wanted}; choose a norm that both support: `norm`")
         rows += others
     return rows
@@ -339,13 +343,13 @@ def _split_target(target: Any, targets: Any, count: int) -> tuple[str, Tensor | 
     return "", read_labels(given, count)
 
 
-def rows_of(attack: Any, libraries: Iterable[str], *, repaired: bool, norm: str | None = None) -> list[Implementation]:
+def rows_of(attack: Any, libraries: Iterable[str], *, fixed: bool, norm: str | None = None) -> list[Implementation]:
     """Return the requested implementations of an attack in the given libraries.
 
     Args:
         attack: see `compare`.
         libraries: names of the libraries to use; empty for all.
-        repaired: whether to include the fixed variants.
+        fixed: whether to include the fixed variants.
         norm: for a search, the required norm, or None for any norm of its attack.
 
     Raises:
@@ -355,9 +359,9 @@ def rows_of(attack: Any, libraries: Iterable[str], *, repaired: bool, norm: str 
     for name in wanted:
         find_library(name)
     if is_search(attack):
-        return search_rows(attack, norm, wanted, repaired=repaired)
+        return search_rows(attack, norm, wanted, fixed=fixed)
     if isinstance(attack, str) and attack in ATTACKS:
-        rows = [row for row in implementations_of(attack) if repaired or not row.variant]
+        rows = [row for row in implementations_of(attack) if fixed or not row.variant]
     else:
         rows = [resolve_implementation(attack)]
     chosen = [row for row in rows if not wanted or row.library in wanted]

@@ -50,7 +50,7 @@ def list_attacks(
     from ..adapters.catalogue.lookup import describe_implementation
     from ..adapters.parameters import PARAMETERS
 
-    chosen = choose_rows(attack, libraries, repaired=True)
+    chosen = choose_rows(attack, libraries, fixed=True)
     rows = [describe_implementation(row) for row in chosen]
     if as_json:
         print(catalogue_json(rows))  # noqa: T201 - standard output is the product
@@ -115,14 +115,14 @@ def compare_libraries(
     on: Annotated[Given, FromConfig(("limit",))],
     threat: Annotated[Given, FromConfig(("norm", "epsilon", "target", "parameters"), AttackChoice)],
     words: ParameterOptions,
-    beside: Annotated[
+    also: Annotated[
         list[str] | None,
-        typer.Option("--with", help="also compare this: FILE.py:ATTACK, best(foolbox:pgd) (repeatable)"),
+        typer.Option("--also", help="also compare this: FILE.py:ATTACK, best(foolbox:pgd) (repeatable)"),
     ] = None,
-    among: Annotated[Given, FromConfig(("libraries", "repaired", "max_queries"))],
+    among: Annotated[Given, FromConfig(("libraries", "fixed", "max_queries"))],
     seed: Annotated[int, typer.Option(help="random seed")] = 0,
     device: Annotated[str, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = "cpu",
-    batch: Annotated[Given, FromConfig(("batch_size", "precision", "draws", "eot"))],
+    batch: Annotated[Given, FromConfig(("batch_size", "precision", "judge_samples", "eot"))],
     how: Annotated[Given, LOADING],
     defaults: Annotated[bool, typer.Option("--defaults", help="use each library's default parameters")] = False,
     view: TableOptions,
@@ -136,11 +136,11 @@ def compare_libraries(
 
     form, style = one_format({"csv": as_csv, "latex": as_latex, "json": as_json}), latex_style(latex_words)
     view.check(form)
-    loading, beside = loading_keywords(how), split_list("--with", beside) or []
-    parameters = read_parameters(vars(words), threat.pop("parameters", []), [attack, *beside])
+    loading, also = loading_keywords(how), split_list("--also", also) or []
+    parameters = read_parameters(vars(words), threat.pop("parameters", []), [attack, *also])
     where = {"data": data, "seed": seed, "device": device, "loading": loading, "progress": show_progress}
     given = {**on, **threat, **among, **batch, **parameters}
-    done = compare(attack, seen.of(model), beside=beside, defaults=defaults, **where, **given)
+    done = compare(attack, seen.of(model), also=also, defaults=defaults, **where, **given)
     say_defaults(context, ("model", "data", "seed", "device"))
     _print_in(form, done, style, view)
     if all_failed([row.error for row in done.rows if row.error], len(done.rows), "implementations"):

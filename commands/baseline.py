@@ -36,7 +36,7 @@ class BaselineOptions:
             help="--against: use only the most informative images, until the rank is known",
         ),
     ] = False
-    width: Annotated[
+    max_rank_width: Annotated[
         int | None,
         typer.Option(
             rich_help_panel=_PANEL,
@@ -44,14 +44,18 @@ class BaselineOptions:
             help="--adaptive: stop when the rank interval is at most this wide (default: 1)",
         ),
     ] = None
-    batch: Annotated[
+    batch_images: Annotated[
         int | None, typer.Option(rich_help_panel=_PANEL, min=1, help="--adaptive: images per batch (default: 8)")
     ] = None
 
     @property
     def is_given(self) -> bool:
         """Whether a baseline was given. Raises InvalidInput if only options that need a baseline were given."""
-        given = {"--adaptive": self.adaptive, "--width": self.width is not None, "--batch": self.batch is not None}
+        given = {
+            "--adaptive": self.adaptive,
+            "--max-rank-width": self.max_rank_width is not None,
+            "--batch-images": self.batch_images is not None,
+        }
         names = [name for name, value in given.items() if value]
         if names and self.against is None:
             raise InvalidInput(f"{', '.join(names)} needs --against BASELINE")
@@ -79,6 +83,8 @@ def place_newcomers(
         raise InvalidInput(
             "--against and --part cannot be combined: a new model is placed in one undivided run; drop --part"
         )
+    if run.until is not None:
+        raise InvalidInput("--against and --until cannot be combined: --adaptive chooses the images; drop --until")
     if seen.is_given:
         raise InvalidInput("with --against, use MODEL+input:crop=224,... or MODEL+outputs:labels instead of options")
     settings = loading_settings({name: value for name, value in given.items() if value not in (None, ())})
@@ -92,7 +98,7 @@ def place_newcomers(
     prestart_processes(
         Config(**{name: settings[name] for name in APART.names if name in settings}).isolation, settings["models"]
     )
-    where = {name: value for name, value in run.given.items() if name != "part"}
+    where = {name: value for name, value in run.given.items() if name not in ("part", "until")}
     placements = place(**vars(against), **settings, **where, out=out, progress=_begin, tell=tell)
     placed = PlacementOutput(f"{out} against {against.against}", placements).reworded(in_options)
     if as_json:

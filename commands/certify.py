@@ -19,8 +19,8 @@ def certify_smoothed(
     seen: InputOptions,
     data: Data = "demo:imagenet",
     limit: Annotated[int | None, typer.Option(min=1, help="use at most this many images")] = None,
-    first: Annotated[int, typer.Option(min=1, max=10**7, help="noise samples that select the class (n0)")] = 100,
-    draws: Annotated[int, typer.Option(min=1, max=10**7, help="noise samples that bound its probability (n)")] = 1000,
+    n0: Annotated[int, typer.Option(min=1, max=10**7, help="noise samples that select the class")] = 100,
+    n: Annotated[int, typer.Option(min=1, max=10**7, help="noise samples that bound its probability")] = 1000,
     alpha: Annotated[float, typer.Option(help="probability that a certificate is wrong")] = 0.001,
     radius: Annotated[
         list[str] | None, typer.Option(help="l2 radius at which certified accuracy is reported (repeatable)")
@@ -38,7 +38,7 @@ def certify_smoothed(
 
     form, style = one_format({"latex": as_latex, "json": as_json}), latex_style(latex_words)
     view.check(form)
-    noise: dict[str, Any] = {"first": first, "draws": draws, "alpha": alpha, "seed": seed}
+    noise: dict[str, Any] = {"n0": n0, "n": n, "alpha": alpha, "seed": seed}
     noise["radius"] = split_list("--radius", radius)
     where = {"data": data, "limit": limit, "device": device, "progress": show_progress}
     done = certify(seen.of(model), **where, **noise, **loading_keywords(how))
@@ -67,5 +67,5 @@ def certify_smoothed(
             for row in done.rows
         ]
         with view.open() as console:
-            print_table(done.headline, ("image", "label", "predicted", "certified l2 radius"), images, console)
-            print_table("Certified accuracy", ("l2 radius", "accuracy", "95 % interval", "n"), shares, console)
+            print_table(done.headline, ("l2 radius", "accuracy", "95 % interval", "n"), shares, console)
+            print_table("Images", ("image", "label", "predicted", "certified l2 radius"), images, console)

@@ -32,7 +32,7 @@ def challenge_defence(
         int | None,
         typer.Option(min=1, help="randomised models: gradients are averaged over this many samples (default: 10)"),
     ] = None,
-    draws: Annotated[
+    judge_samples: Annotated[
         int | None,
         typer.Option(min=1, help="randomised models: an example is judged on this many samples (default: 20)"),
     ] = None,
@@ -56,7 +56,7 @@ def challenge_defence(
 
     form, style = one_format({"latex": as_latex, "json": as_json}), latex_style(latex_words)
     view.check(form)
-    given = {"steps": steps, "queries": queries, "eot": eot, "draws": draws}
+    given = {"steps": steps, "queries": queries, "eot": eot, "judge_samples": judge_samples}
     document = challenge(
         seen.of(model),
         data=data,

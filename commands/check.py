@@ -16,10 +16,10 @@ from .table_options import TableOptions
 def check_results(
     *,
     folder: Annotated[Path, typer.Argument(help="a results folder of `davylamp evaluate`")],
-    run: Annotated[bool, typer.Option("--run", help="also repeat each run on a few images")] = False,
+    probe: Annotated[bool, typer.Option("--probe", help="also repeat each run on a few images")] = False,
     model: Annotated[list[str] | None, typer.Option(help="only this model (repeatable)")] = None,
-    limit: Annotated[int, typer.Option("--limit", "--images", min=1, help="images per run with --run")] = 8,
-    device: Annotated[str, typer.Option(help="device for --run: cpu, cuda, cuda:1, mps")] = "cpu",
+    limit: Annotated[int, typer.Option("--limit", "--images", min=1, help="images per run with --probe")] = 8,
+    device: Annotated[str, typer.Option(help="device for --probe: cpu, cuda, cuda:1, mps")] = "cpu",
     how: Annotated[Given, LOADING],
     strict: Annotated[bool, typer.Option("--strict", help="exit with code 2 if an indicator fails")] = False,
     view: TableOptions,
@@ -33,7 +33,7 @@ def check_results(
 
     view.check("json" if as_json else "")
     where = {"model": split_models(model), "limit": limit, "device": device, "progress": show_progress}
-    done = check(folder, run=run, **where, **loading_keywords(how))
+    done = check(folder, probe=probe, **where, **loading_keywords(how))
     findings, probed = done.made
     if as_json:
         print(json.dumps(done.to_dict(), indent=2))  # noqa: T201 - standard output is the product

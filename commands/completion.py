@@ -103,11 +103,11 @@ def _fixed(names: Iterable[str]) -> Callable[[], list[str]]:
 
 # Parameter of a command -> its possible names.
 COMPLETED: dict[str, Callable[[], list[str]]] = {
-    **dict.fromkeys(("attack", "attacks", "names", "rows", "beside"), attacks),
+    **dict.fromkeys(("attack", "attacks", "names", "rows", "also"), attacks),
     **dict.fromkeys(("library", "libraries"), libraries),
     **dict.fromkeys(("metric", "measures", "require"), metrics),
     **dict.fromkeys(("model", "models", "original", "surrogate", "baseline"), _fixed(MODELS)),
-    **dict.fromkeys(("data", "clean", "fit_data", "profile", "validation"), _fixed(DATA)),
+    **dict.fromkeys(("data", "clean", "fit_data", "neuron_profile", "validation"), _fixed(DATA)),
     **dict.fromkeys(("param", "parameters", "attack_param"), parameters),
     "defence": defences,
     "corruption": corruptions,

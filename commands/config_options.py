@@ -22,6 +22,7 @@ import typer
 from typer.core import TyperCommand
 from typer.models import ArgumentInfo, OptionInfo
 
+from ..deprecation import current_arguments
 from ..engine.plan.config import AttackChoice, Config
 from ..engine.plan.schema import Option, option_of_field
 from ..errors import DavylampError, UnknownName
@@ -32,12 +33,12 @@ Given = dict[str, Any]
 # Panels of the help after the first. Fields that are in none of them are in the first.
 _PANELS = {
     "Attacks": (
-        *("target", "parameters", "defaults", "libraries", "repaired", "max_queries", "surrogate", "transfer"),
-        *("examples", "fit_data", "fit_limit", "draws", "eot", "order", "stop_when_fooled"),
+        *("target", "parameters", "defaults", "libraries", "fixed", "max_queries", "surrogate", "transfer"),
+        *("examples", "fit_data", "fit_limit", "judge_samples", "eot", "order", "stop_when_fooled"),
     ),
-    "Images and metrics": ("images", "measures", "profile", "hierarchy", "pixels", "keep_images"),
+    "Images and metrics": ("images", "measures", "neuron_profile", "hierarchy", "eight_bit", "keep_images"),
     "Execution": ("batch_size", "shard_size", "precision", "isolate", "time_limit", "memory_limit"),
-    "Remote models": ("rate", "cost", "token", "timeout", "request_size", "no_answers"),
+    "Remote models": ("request_rate", "price_per_image", "token", "timeout", "request_size", "no_cache"),
 }
 _PANEL_OF = {name: panel for panel, names in _PANELS.items() for name in names}
 _OF_FILES = ("models", "surrogate", "measures")  # may contain file names, which may have commas
@@ -71,7 +72,7 @@ class FromConfig:
 
 
 class Command(TyperCommand):
-    """A command that suggests similar values if a choice is invalid."""
+    """A command that accepts old names of options, and suggests similar values if a choice is invalid."""
 
     def make_context(self, *arguments: Any, **more: Any) -> Any:
         """Parse the arguments into a context, as Typer does."""
@@ -80,6 +81,12 @@ class Command(TyperCommand):
         except typer.BadParameter as error:
             error.message = suggest_choice(error.message)
             raise
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments, in which options may have old names."""
+        return super().parse_args(
+            ctx, current_arguments(args, [each for option in self.params for each in option.opts])
+        )
 
 
 def suggest_choice(message: str) -> str:

@@ -1,4 +1,4 @@
-"""Command for contributors: tests attacks against their contract."""
+"""Command for contributors: tests attacks against their contract, and on misbehaving models."""
 
 import json
 from typing import Annotated, Any
@@ -7,20 +7,34 @@ import typer
 
 from ..errors import InvalidInput, UnknownName
 from .loading import tell
-from .options import Json, choose_rows, read_parameters
+from .options import Json, Libraries, choose_rows, read_parameters
 from .table_options import TableOptions
 
 
-def check_promises(
+def check_attacks(
     *,
     names: Annotated[
-        list[str], typer.Argument(help="implementations, FILE.py:ATTACK, or a whole library: foolbox:pgd, foolbox")
-    ],
+        list[str] | None,
+        typer.Argument(
+            help="attacks, implementations, FILE.py:ATTACK, or a whole library: pgd, foolbox:pgd, foolbox (default "
+            "with --misbehaving: all)"
+        ),
+    ] = None,
     param: Annotated[
         list[str] | None, typer.Option(help="parameter name=value instead of the fast test values (repeatable)")
     ] = None,
     norm: Annotated[list[str] | None, typer.Option(help="only this norm: linf, l2, l1, l0 (repeatable)")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="skip the deliberately misbehaving models")] = False,
+    misbehaving: Annotated[
+        bool, typer.Option("--misbehaving", help="only the deliberately misbehaving models, a row for each")
+    ] = False,
+    library: Libraries = None,
+    plant: Annotated[
+        list[str] | None, typer.Option(help="--misbehaving: only this misbehaving model (repeatable)")
+    ] = None,
+    first_norm: Annotated[
+        bool, typer.Option("--first-norm", help="--misbehaving: one norm of each implementation instead of all")
+    ] = False,
     view: TableOptions,
     as_json: Json = False,
 ) -> None:
@@ -28,6 +42,28 @@ def check_promises(
 
     The exit code is 1 if an attack violates the contract, or reports a false success or false robustness.
     """
+    view.check("json" if as_json else "")
+    if misbehaving:
+        if norm or quick:
+            raise InvalidInput(f"--misbehaving and {'--norm' if norm else '--quick'} cannot be combined")
+        wrong = _run_misbehaving_models(
+            names, library, plant, param or [], view, first_norm=first_norm, as_json=as_json
+        )
+    else:
+        given = {"--library": library, "--plant": plant, "--first-norm": first_norm}
+        if alone := [option for option, value in given.items() if value]:
+            raise InvalidInput(f"{alone[0]} needs --misbehaving")
+        if not names:
+            raise InvalidInput("expected an attack, such as foolbox:pgd, or --misbehaving, got neither")
+        wrong = _check_contracts(names, param or [], norm or [], view, quick=quick, as_json=as_json)
+    if wrong:
+        raise typer.Exit(1)
+
+
+def _check_contracts(
+    names: list[str], param: list[str], norm: list[str], view: TableOptions, *, quick: bool, as_json: bool
+) -> bool:
+    """Test attacks against their contract. Return whether one is broken."""
     from ..adapters import LIBRARIES
     from ..adapters.contract.contract_checks import check_contracts
     from ..adapters.threat_model import NORMS
@@ -35,13 +71,12 @@ def check_promises(
     from ..report.text.checks import print_promises
     from ..report.text.console import make_console
 
-    view.check("json" if as_json else "")
-    for each in norm or []:
+    for each in norm:
         if each not in NORMS:
             raise UnknownName("norm", each, NORMS)
     rows: list[Any] = []
     for name in names:
-        matching = list(LIBRARIES[name].attacks) if name in LIBRARIES else choose_rows(name, None, repaired=True)
+        matching = list(LIBRARIES[name].attacks) if name in LIBRARIES else choose_rows(name, None, fixed=True)
         rows += [row for row in matching if row not in rows and not row.broken]
     have = dict.fromkeys(each for row in rows for each in row.classes)
     rows = [row for row in rows if not norm or {*norm} & {*row.classes}]
@@ -49,14 +84,55 @@ def check_promises(
         raise InvalidInput(f"expected a norm of {', '.join(names)} ({', '.join(have)}), got {', '.join(norm)}")
     for line in assumed_texts(rows):
         tell(line)
-    parameters = read_parameters({}, param or [], names) or None
+    parameters = read_parameters({}, param, names) or None
     with make_console(stderr=True).status("") as status:
-        promises = check_contracts(rows, norms=norm or (), parameters=parameters, quick=quick, progress=status.update)
-    broken = [promise for promise in promises if promise.state == "broken"]
+        promises = check_contracts(rows, norms=norm, parameters=parameters, quick=quick, progress=status.update)
     if as_json:
         print(json.dumps([promise._asdict() for promise in promises], indent=1))  # noqa: T201 - the product
     else:
         with view.open() as console:
             print_promises(promises, len(rows), console)
-    if broken:
-        raise typer.Exit(1)
+    return any(promise.state == "broken" for promise in promises)
+
+
+def _run_misbehaving_models(
+    names: list[str] | None,
+    library: list[str] | None,
+    plant: list[str] | None,
+    param: list[str],
+    view: TableOptions,
+    *,
+    first_norm: bool,
+    as_json: bool,
+) -> bool:
+    """Run implementations on misbehaving models (NaN, saturated, random...). Return whether a result is false."""
+    from ..adapters import LIBRARIES
+    from ..adapters.catalogue.lookup import find_implementation
+    from ..adapters.contract.misbehaving_models import PLANTS, run_misbehaving_model_checks
+    from ..report.text.checks import print_conformance
+    from ..report.text.console import make_console
+
+    for name in plant or []:
+        if name not in PLANTS:
+            raise UnknownName("planted model", name, PLANTS)
+    chosen: list[Any] = []
+    for name in names or [None]:
+        if name in LIBRARIES:
+            matching = list(LIBRARIES[name].attacks)
+        else:
+            matching = [find_implementation(name)] if name and ":" in name else choose_rows(name, library, fixed=True)
+        chosen += [row for row in matching if row not in chosen]
+    console = make_console(stderr=True)
+    findings = []
+    for finding in run_misbehaving_model_checks(
+        chosen, plants=plant, every_norm=not first_norm, parameters=read_parameters({}, param)
+    ):
+        findings.append(finding)
+        if finding.complaint:
+            console.print(f"{finding.implementation} {finding.norm}, {finding.plant}: {finding.complaint}")
+    if as_json:
+        print(json.dumps([finding._asdict() for finding in findings], indent=1))  # noqa: T201 - the product
+    else:
+        with view.open() as shown_on:
+            print_conformance(findings, shown_on)
+    return any(finding.complaint for finding in findings)

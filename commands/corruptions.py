@@ -47,7 +47,7 @@ def _print_listed(rows: list[Any], sequences: list[Any], console: Any) -> None:
     console.print(text, highlight=False, markup=False)
     if sequences:
         shown = [[each.name, each.frames, "the first" if each.noise else "the previous"] for each in sequences]
-        print_table("Sequences (corrupt-table --sequence)", ("sequence", "frames", "compared with"), shown, console)
+        print_table("Sequences (corruptions run --sequence)", ("sequence", "frames", "compared with"), shown, console)
     for each in sequences:
         if each.finding:
             console.print(f"{each.name}: {each.finding}", highlight=False, markup=False)

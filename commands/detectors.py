@@ -10,7 +10,7 @@ import typer
 
 from .config_options import Given, Keyword
 from .input_options import InputOptions
-from .loading import LOADING, LOADING_AT_FULL_RATE, loading_keywords, tell
+from .loading import LOADING, loading_keywords, tell
 from .options import (
     Data,
     Json,
@@ -59,7 +59,7 @@ def _print_detectors(rows: list[Any], chosen: list[Any], console: Any) -> None:
         print_table("Parameters", ("name", "meaning"), list(meanings.items()), console)
 
 
-def train_beside(
+def fit_beside(
     *,
     what: Annotated[
         str, typer.Argument(help="a detector from `davylamp detectors`, or an attack that is fitted in advance (uap)")
@@ -97,10 +97,10 @@ def train_beside(
 
     `davylamp evaluate --fit-data` uses a fitted attack if it writes to the same folder with the same settings.
     """
-    from ..api.training import train
+    from ..api.training import fit
     from ..report.text.console import make_console
 
-    done = train(
+    done = fit(
         what,
         seen.of(model),
         data,
@@ -135,11 +135,12 @@ def detect_examples(
     *,
     folder: Annotated[Path, typer.Argument(help="a results folder of `davylamp evaluate --keep-images`")],
     detector: Annotated[list[Path], typer.Option(help="file of a trained detector (repeatable)")],
-    false_alarms: Annotated[
-        list[str] | None, typer.Option("--false-alarms", "--rate", help="false-positive rates (default: 0.01,0.05)")
+    false_positive_rates: Annotated[
+        list[str] | None,
+        typer.Option("--false-positive-rates", "--rate", help="false-positive rates (default: 0.01,0.05)"),
     ] = None,
     device: Annotated[str, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = "cpu",
-    how: Annotated[Given, LOADING_AT_FULL_RATE],
+    how: Annotated[Given, LOADING],
     view: TableOptions,
     as_latex: Latex = False,
     latex_words: LatexWords = None,
@@ -150,8 +151,8 @@ def detect_examples(
 
     form, style = one_format({"latex": as_latex, "json": as_json}), latex_style(latex_words)
     view.check(form)
-    rates = split_list("--false-alarms", false_alarms)
-    done = detect(folder, detector, false_alarms=rates, device=device, **loading_keywords(how))
+    rates = split_list("--false-positive-rates", false_positive_rates)
+    done = detect(folder, detector, false_positive_rates=rates, device=device, **loading_keywords(how))
     if form == "latex":
         from ..report.text.latex_documents import detections_latex
 

@@ -43,6 +43,13 @@ def refuse_empty(arguments: Sequence[str]) -> None:
             raise InvalidInput(f"expected a value for {name}, got an empty text; check for an unset shell variable")
 
 
+def print_note(line: str) -> None:
+    """Print a note to standard error."""
+    from ..report.text.console import print_error
+
+    print_error(f"- {line}")
+
+
 def print_interrupted(folder: object, otherwise: str = "") -> None:
     """Report that a run was interrupted, and how to resume it.
 

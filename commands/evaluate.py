@@ -47,6 +47,13 @@ class ExecutionOptions:
             help="run part K of N only (job arrays); the work is divided evenly",
         ),
     ] = None
+    until: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel="Execution",
+            help='draw images at random and stop once decided: "RA >= 0.6", "width <= 0.05", "A > B", ranked',
+        ),
+    ] = None
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", rich_help_panel="Execution", help="repeat failed runs")
     ] = False
@@ -88,7 +95,7 @@ def evaluate_models(
         list[Path] | None,
         typer.Option(
             rich_help_panel="Images and metrics",
-            help="detector to measure on the examples, a file of `davylamp train` (repeatable)",
+            help="detector to measure on the examples, a file of `davylamp fit` (repeatable)",
         ),
     ] = None,
     strict: Annotated[
@@ -177,6 +184,7 @@ def _print_json(done: "Evaluation") -> None:
         "left_out": dict(plan.failed),
         "chosen": done.chosen.removeprefix("chosen: "),
         "warnings": [*done.unsteady, *done.warnings],
+        **({"stopped": done.stopped} if done.stopped else {}),
     }
     if done.detections is not None:
         document["detectors"] = done.detections.document()
@@ -193,6 +201,7 @@ def _print(done: "Evaluation", out: Path) -> None:
     for note in done.unsteady:
         print_error(note)
     _print_lines(done.hints)
+    _print_lines(list(filter(None, [done.stopped])))
     _print_summary(done.summary, done.plan, out)
     if done.detections is not None:
         print_detections(done.detections)

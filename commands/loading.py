@@ -6,9 +6,7 @@ from typing import Any
 from .config_options import FromConfig, Given, in_options
 
 _APART = ("isolate", "time_limit", "memory_limit")
-_ASKING = ("cost", "token", "timeout", "request_size")
-LOADING = FromConfig((*_APART, "rate", *_ASKING))
-LOADING_AT_FULL_RATE = FromConfig((*_APART, *_ASKING))  # for commands whose --rate is something else
+LOADING = FromConfig((*_APART, "request_rate", "price_per_image", "token", "timeout", "request_size"))
 APART = FromConfig(_APART)
 _DEFAULT_ISOLATE = "auto"
 

@@ -126,7 +126,7 @@ def one_format(wanted: Mapping[str, bool]) -> str:
     return formats[0] if formats else ""
 
 
-def choose_rows(attack: str | None, libraries: list[str] | None, *, repaired: bool) -> list[Any]:
+def choose_rows(attack: str | None, libraries: list[str] | None, *, fixed: bool) -> list[Any]:
     """Return the implementations of an attack (None for all attacks) in the named libraries, in catalogue order."""
     from ..adapters import IMPLEMENTATIONS, find_implementation, implementations_of
     from ..adapters.catalogue.lookup import find_library
@@ -137,7 +137,7 @@ def choose_rows(attack: str | None, libraries: list[str] | None, *, repaired: bo
     for name in libraries or []:
         find_library(name)
     rows = list(IMPLEMENTATIONS.values()) if attack is None else implementations_of(attack)
-    chosen = [row for row in rows if (not libraries or row.library in libraries) and (repaired or not row.variant)]
+    chosen = [row for row in rows if (not libraries or row.library in libraries) and (fixed or not row.variant)]
     if not chosen:
         raise no_library(str(attack), rows, libraries or [])
     order = {name: place for place, name in enumerate(dict.fromkeys(row.attack for row in rows))}

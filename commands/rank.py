@@ -32,14 +32,13 @@ class RankOptions:
         str | None,
         typer.Option(help="place new subjects among those of a folder, bundle, CSV or published:canary-table9"),
     ] = None
-    adaptive: Annotated[
-        bool,
-        typer.Option("--adaptive", help="--against: use only the most informative images"),
-    ] = False
-    width: Annotated[
+    adaptive: Annotated[bool, typer.Option("--adaptive", help="--against: find how few images would have sufficed")] = (
+        False
+    )
+    max_rank_width: Annotated[
         int | None, typer.Option(min=0, help="--adaptive: stop when the rank interval is at most this wide")
     ] = None
-    batch: Annotated[int, typer.Option(min=1, help="--adaptive: images per batch")] = 8
+    batch_images: Annotated[int, typer.Option(min=1, help="--adaptive: images per batch")] = 8
     subjects: Annotated[
         Literal["models", "attacks", "implementations", "defences"], typer.Option(help="what to rank")
     ] = "models"
@@ -77,9 +76,9 @@ class RankOptions:
     ] = "common"
     original: Annotated[str | None, typer.Option(help="for defences, the undefended model")] = None
     examples: Annotated[
-        Literal["own", "original"] | None,
+        Literal["defended", "original"] | None,
         typer.Option(
-            help="for defences, examples made on the defended model (own) or the undefended one (default: own if any)"
+            help="defences: examples made on the defended model or on the original (default: defended if any)"
         ),
     ] = None
     library: Annotated[str | None, typer.Option(help="show images on which this library differs at equal ability")] = (

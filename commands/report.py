@@ -16,24 +16,24 @@ def report_results(
     context: typer.Context,
     folders: Annotated[
         list[Path],
-        typer.Argument(help="a results folder or BUNDLE.zip; with two, the changes from the first, or --together"),
+        typer.Argument(help="a results folder or BUNDLE.zip; with two, the changes from the first, or --merge"),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="HTML file to write")] = Path(DEFAULT),
     bootstrap: Annotated[int, typer.Option(min=0, help="bootstrap replicates")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="random seed of the bootstrap")] = 0,
-    together: Annotated[bool, typer.Option("--together", help="read all folders as one")] = False,
+    merge: Annotated[bool, typer.Option("--merge", help="read all folders as one")] = False,
 ) -> None:
     """Write one HTML file that opens without a network: verdict, rankings, agreement, curves, trust, provenance."""
     from ..engine.store.atomic_files import check_output_path
     from ..report.page.build import build_differences, build_report, write_file
     from ..report.text.console import make_console
 
-    if len(folders) > 2 and not together:
-        raise InvalidInput(f"expected one results folder, two to compare, or --together, got {len(folders)}")
+    if len(folders) > 2 and not merge:
+        raise InvalidInput(f"expected one results folder, two to compare, or --merge, got {len(folders)}")
     if out.is_dir():
         raise InvalidInput(f"expected a file for -o, got the folder {out}")
     check_output_path(out)
-    if together or len(folders) == 1:
+    if merge or len(folders) == 1:
         text = build_report(open_results_arguments(context, folders), bootstrap=bootstrap, seed=seed)
     else:
         text = build_differences(*(open_results_arguments(context, [folder]) for folder in folders))
@@ -55,7 +55,9 @@ def serve_results(
     ] = False,
     workers: Annotated[int, typer.Option(min=0, help="--tasks: tasks run in parallel on this machine")] = 1,
     database: Annotated[str, typer.Option(help="--tasks: postgresql://... (default: SQLite in the folder)")] = "",
-    trust: Annotated[bool, typer.Option("--trust", help="--tasks: run users' files without a sandbox")] = False,
+    no_sandbox: Annotated[
+        bool, typer.Option("--no-sandbox", help="--tasks: run users' files without a sandbox")
+    ] = False,
     proxy: Annotated[
         bool,
         typer.Option("--proxy", help="--tasks: behind a reverse proxy on this machine, which sets X-Forwarded-For"),
@@ -65,10 +67,10 @@ def serve_results(
     if tasks:
         from .server import start_server
 
-        start_server(folder, host, port, allow_host, workers, database, trust=trust, proxy=proxy)
+        start_server(folder, host, port, allow_host, workers, database, trust=no_sandbox, proxy=proxy)
         return
-    if workers != 1 or database or trust or proxy:
-        raise InvalidInput("--workers, --database, --trust and --proxy need --tasks")
+    if workers != 1 or database or no_sandbox or proxy:
+        raise InvalidInput("--workers, --database, --no-sandbox and --proxy need --tasks")
     from ..report.page.served import serve
     from ..report.text.console import make_console
 

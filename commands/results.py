@@ -42,16 +42,18 @@ def show_table(
         bool, typer.Option("--transfer", help="transfer matrix of each attack: made on x tested on")
     ] = False,
     defence: Annotated[tuple[str, str] | None, typer.Option(help="compare the original and the defended model")] = None,
-    pooled: Annotated[bool, typer.Option("--pooled", help="average over images instead of over runs")] = False,
+    pool_images: Annotated[
+        bool, typer.Option("--pool-images", help="average over images instead of over runs")
+    ] = False,
     knowledge: Annotated[Knowledge | None, typer.Option(help="only these attacks")] = None,
-    mixed: Annotated[
-        bool, typer.Option("--mixed", help="--by models: one row per model over all threat models")
+    all_threat_models: Annotated[
+        bool, typer.Option("--all-threat-models", help="--by models: one row per model over all threat models")
     ] = False,
-    references: Annotated[
-        bool, typer.Option("--references", help="also show imported rows and the best of them per threat model")
+    with_imported: Annotated[
+        bool, typer.Option("--with-imported", help="also show imported rows and their envelope")
     ] = False,
-    published: Annotated[
-        bool, typer.Option("--published", help="also show published rows, such as RobustBench's")
+    with_leaderboard: Annotated[
+        bool, typer.Option("--with-leaderboard", help="also show published rows, such as RobustBench's")
     ] = False,
     bootstrap: Bootstrap = 1000,
     seed: Seed = 0,
@@ -71,24 +73,24 @@ def show_table(
     style = latex_style(latex_words)
     view.check(form)
     drawing: dict[str, Any] = {"bootstrap": bootstrap, "seed": seed}
-    plain = not (defence or metric or pooled or knowledge or mixed) and by == "attacks"
-    sides = {"--published": published, "--references": references, "--transfer": transfer}
+    plain = not (defence or metric or pool_images or knowledge or all_threat_models) and by == "attacks"
+    sides = {"--with-leaderboard": with_leaderboard, "--with-imported": with_imported, "--transfer": transfer}
     chosen_sides = [name for name, given in sides.items() if given]
     if chosen_sides and (len(chosen_sides) > 1 or not plain):
         first, *rest = chosen_sides
         others = f" and {rest[0]}" if rest else ""
-        options = "--by, --metric, --pooled, --knowledge, --mixed, --defence"
+        options = "--by, --metric, --pool-images, --knowledge, --all-threat-models, --defence"
         raise InvalidInput(f"{first} cannot be combined with {options}{others}")
-    if published and as_latex:
+    if with_leaderboard and as_latex:
         raise InvalidInput(
-            "--published and --latex cannot be combined: no best value can be marked among rows on different images"
+            "--with-leaderboard and --latex cannot be combined: rows over different images have no common best value"
         )
     folder = open_results_arguments(context, folders)
-    if published:
+    if with_leaderboard:
         from ..engine.tables.imported_table import build_published
 
         table = build_published(folder, **drawing)
-    elif references:
+    elif with_imported:
         from ..engine.tables.imported_table import build_references
 
         table = build_references(folder, **drawing)
@@ -102,7 +104,7 @@ def show_table(
             return
         table = transfer_long_format(rates)
     else:
-        chosen = {"pooled": pooled, "mixed": mixed, "knowledge": knowledge}
+        chosen = {"pool_images": pool_images, "all_threat_models": all_threat_models, "knowledge": knowledge}
         table = _build(folder, by, split_list("--metric", metric), defence, chosen, **drawing)
     if not form:
         with view.open() as console:
@@ -121,7 +123,7 @@ def show_curves(
     *,
     context: typer.Context,
     folders: ManyResults,
-    against: Annotated[
+    x_axis: Annotated[
         Literal["epsilon", "grey-levels", "queries", "passes"],
         typer.Option(help="budget on the x axis; passes: median distance by number of passes"),
     ] = "epsilon",
@@ -136,7 +138,7 @@ def show_curves(
     as_json: Json = False,
 ) -> None:
     """Show accuracy against epsilon or queries, half distortion with R^2, and optimality; -o draws them."""
-    from ..api.folders import curve
+    from ..api.folders import curves as compute_curves
     from ..report.text import tables
     from ..report.text.console import frame_csv
 
@@ -144,10 +146,10 @@ def show_curves(
     view.check(form)
     folder, budgets = open_results_arguments(context, folders), split_list("--budget", budget)
     drawing: dict[str, Any] = {"bootstrap": bootstrap, "seed": seed, "out": out}
-    curves: Any = curve(folder, against=against, norm=norm, model=split_models(model), budget=budgets, **drawing)
-    of_passes = against == "passes"
+    curves: Any = compute_curves(folder, x_axis=x_axis, norm=norm, model=split_models(model), budget=budgets, **drawing)
+    of_passes = x_axis == "passes"
     if not of_passes:
-        say_defaults(context, ("against", "bootstrap", "seed"))
+        say_defaults(context, ("x_axis", "bootstrap", "seed"))
     if form == "json":
         print(tables.distances_json(curves) if of_passes else tables.curves_json(curves))  # noqa: T201
     elif form == "csv":
@@ -169,14 +171,14 @@ def _build(
     chosen: dict[str, Any],
     **drawing: Any,
 ) -> Any:
-    if chosen["mixed"] and by != "models":
-        raise InvalidInput(f"--mixed needs --by models, got --by {by}")
+    if chosen["all_threat_models"] and by != "models":
+        raise InvalidInput(f"--all-threat-models needs --by models, got --by {by}")
     if defence is None:
         from ..engine.tables.table import build_table
 
         return build_table(folder, by=by, metrics=metric, **chosen, **drawing)
     if any(chosen.values()) or by != "attacks":
-        options = "--by, --pooled, --knowledge and --mixed"
+        options = "--by, --pool-images, --knowledge and --all-threat-models"
         raise InvalidInput(f"--defence cannot be combined with {options}: its rows are the attacks on both models")
     from ..engine.tables.defence_table import build_defence
 

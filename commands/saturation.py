@@ -48,7 +48,7 @@ def find_saturation(
     ] = 0.01,
     param: Annotated[list[str] | None, typer.Option(help="parameter name=value (repeatable)")] = None,
     library: Libraries = None,
-    repaired: Annotated[bool, typer.Option("--repaired", help="include repaired versions")] = False,
+    fixed: Annotated[bool, typer.Option("--fixed", help="include the fixed variants, `@fixed`")] = False,
     seed: Annotated[int, typer.Option(min=0, help="random seed")] = 0,
     device: Annotated[str, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = "cpu",
     how: Annotated[Given, LOADING],
@@ -64,7 +64,7 @@ def find_saturation(
     view.check(form)
     loading, name = loading_keywords(how), seen.of(model)
     radii = {"norm": norm, "epsilon": split_list("--epsilon", epsilon), "threshold": threshold}
-    among = {"libraries": split_list("--library", library) or (), "repaired": repaired}
+    among = {"libraries": split_list("--library", library) or (), "fixed": fixed}
     where = {"data": data, "limit": limit, "seed": seed, "device": device, "progress": show_progress}
     parameters = read_parameters({}, param or [], [attack])
     done = saturation(attack, name, parameters=parameters, **radii, **among, **where, **loading)  # type: ignore[arg-type]

@@ -17,8 +17,8 @@ DatabaseOption = Annotated[str, typer.Option(help="postgresql://... (default: SQ
 Address = Annotated[
     str, typer.Option(help="http(s)://HOST (default: $DAVYLAMP_SERVER); the token is read from $DAVYLAMP_TOKEN")
 ]
-Trust = Annotated[
-    bool, typer.Option("--trust", help="run and read users' files without a sandbox: only if you trust all users")
+NoSandbox = Annotated[
+    bool, typer.Option("--no-sandbox", help="run and read users' files without a sandbox: only if you trust all users")
 ]
 
 
@@ -40,16 +40,18 @@ def start_server(
 
     host = host.strip().removeprefix("[").removesuffix("]")
     opened = ServerFolder(folder, database, Settings(trust=trust))
-    command = [sys.executable, "-m", "davylamp.cli", "work", str(opened.path), "--until-closed"]
-    command += ["--trust"] if trust else []
+    command = [sys.executable, "-m", "davylamp.cli", "server", "worker", str(opened.path), "--until-closed"]
+    command += ["--no-sandbox"] if trust else []
     console = make_console()
 
     def started(address: str, admin: bool) -> None:
         console.print(f"{address}   (stop with Ctrl-C)", highlight=False)
         if not admin:
-            print_error(f"- there is no admin yet; run davylamp users add NAME {shlex.quote(str(folder))} --admin")
+            print_error(
+                f"- there is no admin yet; run davylamp server users add NAME {shlex.quote(str(folder))} --admin"
+            )
         if trust:
-            print_error("- users' files run without a sandbox (--trust)")
+            print_error("- users' files run without a sandbox (--no-sandbox)")
 
     processes = WorkerProcesses(command, workers, {"DAVYLAMP_DATABASE": database} if database else {})
     serve_tasks(
@@ -78,7 +80,7 @@ def work(
         typer.Option(min=0.5, help="memory limit of each user program, in GiB (default: a quarter of the machine's)"),
     ] = None,
     disk_limit: Annotated[float, typer.Option(min=0.1, help="size limit of a task's folder, in GiB")] = 20.0,
-    trust: Trust = False,
+    no_sandbox: NoSandbox = False,
     until_closed: Annotated[bool, typer.Option("--until-closed", help="exit when standard input is closed")] = False,
 ) -> None:
     """Run a server's tasks. Several workers may run simultaneously, also on other machines with the same folder."""
@@ -94,9 +96,9 @@ def work(
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     if until_closed:
         end_with_parent(stopped)
-    opened = ServerFolder(folder, database, Settings(trust=trust), create=False)
+    opened = ServerFolder(folder, database, Settings(trust=no_sandbox), create=False)
     where = ExecutorSettings(executor, workers, address, device)
-    working = WorkerSettings(where, TaskLimits(time_limit, memory_limit, disk_limit), trust=trust)
+    working = WorkerSettings(where, TaskLimits(time_limit, memory_limit, disk_limit), trust=no_sandbox)
     TaskWorker(opened, working, stopped.is_set).run()
 
 
@@ -160,7 +162,7 @@ def back_up(
 
 
 def restore(
-    file: Annotated[Path, typer.Argument(help="a file of `davylamp backup`")],
+    file: Annotated[Path, typer.Argument(help="a file of `davylamp server backup`")],
     folder: Annotated[Path, typer.Argument(help="the server's folder: empty or new")],
     database: Annotated[str, typer.Option(help="an empty one, postgresql://... (default: SQLite in the folder)")] = "",
 ) -> None:
@@ -258,12 +260,12 @@ def fetch(
     client, checked = ServerClient(server), ""
     client.save(path, target)
     if kind == "task":
-        checked = f"; davylamp verify {shlex.quote(str(target))} --key {client.ask('GET', '/me')['public_key']}"
+        checked = f"; davylamp server verify {shlex.quote(str(target))} --key {client.ask('GET', '/me')['public_key']}"
     _say(f"{target}: {target.stat().st_size} bytes{checked}")
 
 
 def verify(
-    file: Annotated[Path, typer.Argument(help="a task saved by `davylamp fetch`")],
+    file: Annotated[Path, typer.Argument(help="a task saved by `davylamp server fetch`")],
     key: Annotated[str, typer.Option(help="public key of the server, 64 hexadecimal digits (from `/api/v1/me`)")] = "",
     as_json: Json = False,
 ) -> None:

@@ -8,7 +8,14 @@ from functools import cached_property
 from typing import Any, get_args
 
 from ..adapters import IMPLEMENTATIONS, Attack, Implementation, ThreatModel, canonical_attack
-from ..adapters.attack import Access, Kind, Knowledge
+from ..adapters.attack import (
+    Access,
+    Kind,
+    Knowledge,
+    name_from_record,
+    name_in_record,
+    variant_in_record,
+)
 from ..adapters.models.ensemble import ensemble_name
 from ..errors import InvalidInput, UnknownName, Unsupported
 from .cell_defaults import SHARD_SIZE
@@ -24,6 +31,7 @@ _LATER: Mapping[str, Any] = {
     "draws": 0,
     "eot": 1,
 }
+_CHOICES = ("chosen", "drawn")  # how images were selected; a spec omits empty ones
 SINGLE_STEP = ("fgsm", "fgm", "f-fgsm")
 _OTHER_GOALS = ("least-likely", "virtual-adversarial", "uap", "gd-uap")  # single-step attacks with other goals
 
@@ -34,11 +42,13 @@ class ModelOnData:
 
     Args:
         model: name of the model.
-        model_digest: hash of everything that can change the model's outputs, from `digest.identify_model`.
+        model_digest: `digest.identify_model`: hash of everything that can change the model's outputs.
         data: name of the data.
         data_digest: hash of pixels and labels.
         images: number of images.
         chosen: names of the images, if they were selected by name; empty for the first images of the data.
+        drawn: if they are the first images in a random order, the number of all images and the seed of the order (see
+            `sources.random_order`); otherwise empty.
         called: display name, if several models share a name; not part of the key.
     """
 
@@ -48,10 +58,12 @@ class ModelOnData:
     data_digest: str
     images: int
     chosen: tuple[str, ...] = ()
+    drawn: tuple[int, ...] = ()
     called: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "chosen", tuple(self.chosen))  # JSON has lists
+        for name in ("chosen", "drawn"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))  # JSON has lists
 
     @property
     def name(self) -> str:
@@ -70,8 +82,13 @@ class ModelOnData:
     @property
     def spec(self) -> dict[str, Any]:
         """The fields that `key` hashes, as JSON types."""
-        spec = asdict(self) | {"chosen": list(self.chosen)}
-        return {name: value for name, value in spec.items() if name != "called" and (name != "chosen" or value)}
+        spec = asdict(self) | {"chosen": list(self.chosen), "drawn": list(self.drawn)}
+        return {name: value for name, value in spec.items() if name != "called" and (name not in _CHOICES or value)}
+
+    @property
+    def population(self) -> int | None:
+        """Number of images from which these were drawn at random; None if they were not drawn."""
+        return self.drawn[0] if self.drawn else None
 
     @cached_property
     def key(self) -> str:
@@ -162,6 +179,12 @@ class AttackRun:
     implementation: Implementation | None = field(default=None, compare=False, repr=False)
     asked: ThreatModel | None = field(default=None, compare=False, repr=False)
 
+    def __post_init__(self) -> None:
+        if isinstance(self.attack, str) and (name := name_from_record(self.attack)) != self.attack:
+            object.__setattr__(self, "attack", name)
+            parameters = {name_from_record(each): value for each, value in self.parameters.items()}
+            object.__setattr__(self, "parameters", parameters)
+
     @property
     def row(self) -> Implementation:
         """The implementation, or the one inside a search; a placeholder if it is not in the catalogue.
@@ -224,10 +247,14 @@ class AttackRun:
         return "" if self.fitted_on is None else json_digest(_fit_spec(self))
 
     @property
+    def needs_all_images(self) -> bool:
+        """Whether its result on an image depends on the others: it finds one perturbation, or one radius, for all."""
+        return self.search.runs_once or (self.row.universal and self.fitted_on is None)
+
+    @property
     def shards(self) -> int:
-        """Number of shards: 1 if one perturbation or one radius applies to all images."""
-        whole = self.search.runs_once or (self.row.universal and self.fitted_on is None)
-        return 1 if whole else -(-self.subject.images // self.shard_size)
+        """Number of shards: 1 for an attack that needs all images at once."""
+        return 1 if self.needs_all_images else -(-self.subject.images // self.shard_size)
 
     def shard_slice(self, shard: int) -> range:
         """Return the image indices of a shard."""
@@ -242,6 +269,8 @@ class AttackRun:
         spec = json.loads(json.dumps(asdict(replace(self.as_planned, implementation=None))))
         del spec["implementation"], spec["asked"]
         spec["subject"] = self.subject.spec
+        spec["attack"] = name_in_record(self.attack)
+        spec["parameters"] = {name_in_record(name): value for name, value in spec["parameters"].items()}
         return {name: value for name, value in spec.items() if name not in _LATER or value != _LATER[name]}
 
     @cached_property
@@ -299,7 +328,7 @@ def describe_attack(cell: AttackRun) -> dict[str, Any]:
     except UnknownName:
         return {}
     facts = {"library": row.library, "attack": attack.name, "title": attack.title, "source": attack.source}
-    facts |= {"kind": attack.kind, "knowledge": attack.knowledge, "variant": row.variant}
+    facts |= {"kind": attack.kind, "knowledge": attack.knowledge, "variant": variant_in_record(row.variant)}
     facts |= {"canonical": row.canonical} if row.canonical else {}
     return {**facts, "norms": list(row.classes), "random": list(row.random), "universal": row.universal}
 

@@ -50,7 +50,7 @@ def attack_shard(  # noqa: PLR0913 - as run_attack
         raise InvalidInput(f"{cell.title}: expected fitted arrays if and only if the attack is fitted")
     if (surrogate is None) == bool(cell.surrogate):
         raise InvalidInput(f"{cell.title}: expected a surrogate if and only if the run names one")
-    options: dict[str, Any] = {"seed": cell.seed, "first": first, "progress": progress, "pixels": cell.pixels}
+    options: dict[str, Any] = {"seed": cell.seed, "first": first, "progress": progress, "eight_bit": cell.pixels}
     options |= {"grid": cell.grid} if cell.grid else {}
     options |= {} if surrogate is None else {"surrogate": surrogate}
     options |= {} if fitted is None else {"fitted": fitted}

@@ -21,7 +21,7 @@ _CONDITIONS = {
     "transfer": "--transfer full",
     "minimum norm": "a minimum-norm attack or search: best(...)",
     **{group: f"--metric {group}" for group in OPTIONAL},
-    "coverage": "--metric coverage --profile DATA",
+    "coverage": "--metric coverage --neuron-profile DATA",
 }
 _OPTIONS = {"sequences": " --sequence all", "baseline": " --baseline MODEL"}
 _CHOSEN = ("p", "threshold", "wavelet", "classes")  # parameters that the user can choose
@@ -62,7 +62,7 @@ def metric_command(symbol: str) -> MetricCommand:
     """Return how to obtain a metric on the command line."""
     record = METRICS[symbol]
     if record.group == "corruption":
-        return MetricCommand("", f"davylamp corrupt-table MODELS{''.join(_OPTIONS[need] for need in record.needs)}")
+        return MetricCommand("", f"davylamp corruptions run MODELS{''.join(_OPTIONS[need] for need in record.needs)}")
     rows = " --by models" if record.across == "worst" or record.only == ("models",) else ""
     rows = " --defence ORIGINAL DEFENDED" if record.group.startswith("defence") else rows
     needs = ", ".join(_CONDITIONS[need] for need in record.needs if need in _CONDITIONS)

@@ -1,20 +1,22 @@
 """Where models and images come from, and a cache of the last loaded ones."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..adapters import Classifier
-from ..adapters.data.datasets import Data, label_mapping_key, load_data_for, select_by_name
+from ..adapters.data.datasets import Data, label_mapping_key, load_data, load_data_for, select_by_name
 from ..adapters.models.ensemble import mean_logit_ensemble
 from ..adapters.models.remote.transport import Transport
 from ..adapters.models.sandbox.isolation import NOT_ISOLATED, Isolation
 from ..adapters.models.zoo.load import load_model
-from ..errors import InvalidInput
+from ..errors import InvalidInput, Unavailable
+from .attack_run import ModelOnData
 
 
 class LoadOptions(NamedTuple):
@@ -34,6 +36,11 @@ class LoadOptions(NamedTuple):
 
 
 LOADED_HERE = LoadOptions()
+
+
+def random_order(images: int, seed: int) -> list[int]:
+    """Return the places of images in the random order of a seed."""
+    return np.random.default_rng(seed).permutation(images).tolist()
 
 
 @dataclass(frozen=True)
@@ -62,25 +69,43 @@ class ModelSource:
 
 @dataclass(frozen=True)
 class DataSource:
-    """Images: a name that `load_data` knows with a limit, or images that the caller passed.
+    """Source of images: a name that `load_data` knows and a limit, or the images.
 
     Args:
         name: name of the data.
         limit: number of images, the first ones; None for all.
         data: the images, if the caller passed them.
         chosen: names of the images to select; empty for all.
+        drawn: number of images and seed, as `ModelOnData.drawn`: the first of them are put in `random_order`, of which
+            `limit` images are used; empty for the order of the data.
     """
 
     name: str
     limit: int | None = None
     data: Data | None = None
     chosen: tuple[str, ...] = ()
+    drawn: tuple[int, ...] = ()
 
-    def load(self, classifier: Classifier) -> Data:
-        """Load the images, prepared for a classifier."""
+    @classmethod
+    def of_subject(cls, subject: ModelOnData, data: Data | str | None = None) -> "DataSource":
+        """Return the source of a record's images; `data` are the same images, or a different name for them."""
+        name, given = (data, None) if isinstance(data, str) else (subject.data, data)
+        return cls(name, None if subject.chosen else subject.images, given, subject.chosen, subject.drawn)
+
+    def load(self, classifier: Classifier | None) -> Data:
+        """Return the images, prepared for a classifier; None for those of `load_data`."""
+        if self.drawn:
+            population, seed = self.drawn
+            whole = replace(self, limit=population, drawn=()).load(classifier)
+            if len(whole.labels) != population:
+                raise Unavailable(f"expected {population} images of {self.name}, got {len(whole.labels)}")
+            return whole.take(random_order(population, seed)[: self.limit])
+        if classifier is None and self.data is None:
+            return select_by_name(load_data(self.name, limit=self.limit), self.chosen)
         if self.data is not None:
             end, given = self.limit, self.data
             return select_by_name(Data(given.inputs[:end], given.labels[:end], given.names[:end]), self.chosen)
+        assert classifier is not None
         return load_data_for(classifier, self.name, self.limit, self.chosen)
 
 
@@ -131,6 +156,7 @@ class LoadedCache:
         self._model: tuple[Any, Classifier] | None = None
         self._surrogate: tuple[Any, Classifier] | None = None
         self._data: tuple[Any, Data] | None = None
+        self._drawn: tuple[Any, Data] | None = None
 
     def adopt(self, other: "LoadedCache") -> None:
         """If this cache is empty, take over the model and images of a different cache, which is then cleared."""
@@ -145,7 +171,7 @@ class LoadedCache:
 
     def forget(self) -> None:
         """Clear the cache."""
-        self._model = self._data = self._surrogate = None
+        self._model = self._data = self._drawn = self._surrogate = None
 
     def model(self, source: ModelSource, device: str) -> Classifier:
         """Return the classifier of a source. It is loaded unless it is cached."""
@@ -172,8 +198,17 @@ class LoadedCache:
         """Return the images of a source. They are loaded unless they are cached."""
         made_for = (classifier.resize, classifier.crop, classifier.interpolation)
         made_for = (*made_for, classifier.channels, classifier.class_names, label_mapping_key(classifier, source.name))
-        key = (source.name, source.limit, source.chosen, id(source.data), *made_for)
+        key = (source.name, source.limit, source.chosen, id(source.data), source.drawn, *made_for)
         if self._data is None or self._data[0] != key:
-            self._data = (key, source.load(classifier))
+            self._data = (key, self._load_data(source, key, classifier))
         classifier.answers.expect_labels(self._data[1].labels)  # of all images, also if a task covers only some
         return self._data[1]
+
+    def _load_data(self, source: DataSource, key: tuple[Any, ...], classifier: Classifier) -> Data:
+        """Load images; those in random order once for every limit."""
+        if not source.drawn:
+            return source.load(classifier)
+        of_all = (key[0], *key[2:])
+        if self._drawn is None or self._drawn[0] != of_all:
+            self._drawn = (of_all, replace(source, limit=None).load(classifier))
+        return self._drawn[1].take(range(len(self._drawn[1].labels))[: source.limit])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from ..deprecation import takes_old_names
 from ..intervals import LEVEL
 from .baselines import bootstrap, mean_response
 from .irt import IRTFit, Method, check_responses, choose_model, fit_irt
@@ -173,6 +174,7 @@ def place_new_subject(  # noqa: PLR0913 - the data by position, the choices by k
     return Placement(name, ranking, int(seen.sum()), len(set(images[seen])), tuple(notes))
 
 
+@takes_old_names()
 def place_results(  # noqa: PLR0913 - the data by position, the choices by keyword
     baseline: pd.DataFrame,
     new: pd.DataFrame,
@@ -188,8 +190,8 @@ def place_results(  # noqa: PLR0913 - the data by position, the choices by keywo
     method: Method = "auto",
     seed: int = 0,
     adaptive: bool = False,
-    width: int | None = None,
-    batch: int = 8,
+    max_rank_width: int | None = None,
+    batch_images: int = 8,
     fits: dict[bytes, IRTFit] | None = None,
 ) -> tuple[Placement, ...]:
     """Place each subject of new results among those of a baseline, one at a time.
@@ -208,8 +210,9 @@ def place_results(  # noqa: PLR0913 - the data by position, the choices by keywo
         method: see `rank_responses`.
         seed: see `rank_responses`.
         adaptive: whether to also compute which of its images would have sufficed, see `choose_images`.
-        width: largest difference of worst and best rank that suffices. None for the width that all its images give.
-        batch: images per batch.
+        max_rank_width: largest difference of worst and best rank that suffices. None for the width that all its images
+            give.
+        batch_images: images per batch.
         fits: existing fits of baselines, by the bytes of their responses.
 
     Returns:
@@ -238,7 +241,7 @@ def place_results(  # noqa: PLR0913 - the data by position, the choices by keywo
         )
         size = f"{placed.responses} of {values.shape[1]} items answered, {placed.images} of {len(set(images))} images"
         notes = (*placed.notes, size, *aligned.notes, *matrix.notes)
-        choice = replay_selection(fits[key], values, images, width, batch, seed) if adaptive else None
+        choice = replay_selection(fits[key], values, images, max_rank_width, batch_images, seed) if adaptive else None
         placements.append(replace(placed, notes=notes, ranking=replace(placed.ranking, notes=notes), choice=choice))
     return tuple(placements)
 

@@ -112,7 +112,7 @@ class ServerFolder:
         if exposing is not None:
             raise InvalidInput(
                 f"expected a server's folder that users' programs cannot read, got {self.path} in "
-                f"{exposing}: move it (or start with --trust, where every user may read it anyway)"
+                f"{exposing}: move it (or start with --no-sandbox, where every user may read it anyway)"
             )
 
     def read_key(self, name: str) -> bytes:

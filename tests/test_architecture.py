@@ -60,10 +60,11 @@ ROOMS = {
         "sharing": {"", "store"},
         "checks": {"", "statistics", "store", "tables"},
         "run": {"", "store", "searches", "plan", "probes"},
+        "sequential": {"", "statistics", "store", "plan", "run", "checks", "tables"},
         "comparison": {"", "store", "searches", "plan", "run", "checks"},
         "training": {"", "store"},
         "detection": {"", "statistics", "store", "training"},
-        "challenge": {"", "statistics", "store", "plan", "run", "probes", "checks", "tables"},
+        "challenge": {"", "statistics", "store", "plan", "run", "probes", "checks", "tables", "sequential"},
     },
     "report": {
         "": set(),

@@ -17,6 +17,7 @@ import davylamp
 from davylamp import cli
 from davylamp.benchmarks.reproductions import list_tables
 from davylamp.commands import completion
+from davylamp.deprecation import current_command
 from davylamp.engine.measure_groups import known_groups
 from davylamp.metrics import record_of, symbols_named
 
@@ -46,7 +47,7 @@ def fault_of_command(line: str) -> str:
     """Say what is wrong with a command or Python call; "" if nothing."""
     if not line.startswith("davylamp "):
         return _fault_of_python(line)
-    _, command, *words = shlex.split(line)
+    command, *words = current_command(shlex.split(line)[1:], cli.COMMANDS)
     if command not in cli.COMMANDS:
         return f"no command {command}"
     try:

@@ -1,13 +1,27 @@
-"""Names from before 0.2.0 are the same objects as the new ones, and warn."""
+"""Names from before 0.2.0 mean the same as the new ones, and warn."""
 
+import inspect
 import re
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 
 import pytest
+import tomli_w
 import torch
+import typer
 
 import davylamp
+from davylamp import cli, configure
+from davylamp.adapters import ThreatModel
+from davylamp.deprecation import COMMANDS as OLD_COMMANDS
+from davylamp.deprecation import SETTINGS, current_command
+from davylamp.engine.attack_run import AttackRun, ModelOnData, describe_attack
+from davylamp.engine.plan.config_file import base_config
+from davylamp.errors import InvalidInput
+
+KEPT = {"rate": {"detect"}}  # commands in which an old name is another option
+COMMANDS = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
 
 RENAMED = [
     *[(module, "best_effort", "search_radius") for module in ("davylamp", "davylamp.engine")],
@@ -58,3 +72,96 @@ def test_old_attributes_have_the_new_values():
     with pytest.warns(DeprecationWarning, match="declare_outputs"):
         model.say("logits")
     assert model.answers.outputs == "logits"
+
+
+SMALL = {"models": "demo:digits-cnn", "data": "demo:digits", "measures": ("coverage:profile=demo:digits",)}
+TEXTS = {"neuron_profile": "demo:digits", "request_rate": "20"}
+FIELDS = [each.name for each in fields(davylamp.Config)]
+OLD_FIELDS = [(old, new) for old, names in SETTINGS.items() for new in names if new in FIELDS]
+
+
+def test_an_old_name_is_the_name_of_nothing_where_it_is_replaced():
+    """Every old name has a new one somewhere, and nothing has both."""
+    options = {name: {each for option in command.params for each in option.opts} for name, command in COMMANDS.items()}
+    functions = {name: getattr(davylamp, name) for name in davylamp.__all__}
+    keywords = {
+        name: [*inspect.signature(each).parameters] for name, each in functions.items() if inspect.isfunction(each)
+    }
+    for old, names in SETTINGS.items():
+        assert [new for new in names if any(f"--{new}".replace("_", "-") in known for known in options.values())]
+        for new in names:
+            both = {f"--{each}".replace("_", "-") for each in (old, new)}
+            assert {name for name, known in options.items() if both <= known} <= KEPT.get(old, set())
+            assert not [name for name, known in keywords.items() if {old, new} <= {*known}]
+
+
+@pytest.mark.parametrize(("old", "new"), OLD_FIELDS)
+def test_an_old_setting_is_the_new_one_as_keyword_key_and_attribute(old, new, tmp_path):
+    default = getattr(davylamp.Config(), new)
+    value = TEXTS.get(new, {bool: True, int: 3, float: 0.5}.get(type(default)))
+    with pytest.warns(DeprecationWarning, match=f"^{old} is deprecated: use {new}$") as caught:
+        config = davylamp.Config(**{old: value})
+    assert [each.filename for each in caught] == [__file__]
+    assert getattr(config, new) == value
+    with pytest.warns(DeprecationWarning, match=rf"Config\.{new}$"):
+        assert getattr(config, old) == value
+    with pytest.warns(DeprecationWarning, match=new):
+        assert configure(**SMALL, **{old: value}) == configure(**SMALL, **{new: value})
+    (tmp_path / "old.toml").write_text(tomli_w.dumps({old: value}), encoding="utf-8")
+    with pytest.warns(DeprecationWarning, match=new):
+        base, stated = base_config(tmp_path / "old.toml")
+    assert (base, stated) == (config, {new})
+    with pytest.raises(InvalidInput, match=f"expected {new} once"), pytest.warns(DeprecationWarning, match=new):
+        davylamp.Config(**{old: value, new: value})
+
+
+@pytest.mark.parametrize(("old", "new"), OLD_FIELDS)
+def test_an_old_option_is_the_new_one_and_prints_one_line(old, new, run):
+    is_flag = isinstance(getattr(davylamp.Config(), new), bool)
+    before, after = (f"--{each}".replace("_", "-") for each in (old, new))
+    shown, value = ("evaluate", "--print-config", "--metric", SMALL["measures"][0]), TEXTS.get(new, "5")
+    code, out, _ = run(*shown, *([after] if is_flag else [f"{after}={value}"]))
+    assert (code, run(*shown, *([before] if is_flag else [before, value]))[:2]) == (0, (0, out))
+    code, again, said = run(*shown, *([before] if is_flag else [f"{before}={value}"]))
+    assert (code, again, said) == (0, out, f"- {before} is deprecated: use {after}\n")
+    assert before not in run("evaluate", "--help")[1].split()
+
+
+def test_runs_of_fixed_variants_keep_their_keys():
+    """The keys are those of davylamp 0.2.0.dev0, when the variants were called "@repaired"."""
+    subject, rules = ModelOnData("m", "d", "x", "y", 3), ThreatModel("linf", 0.1)
+    for variant in ("repaired", "fixed"):
+        one = AttackRun(subject, f"art:uap@{variant}", rules, {"steps": 3})
+        first, second = f"foolbox:fmn@{variant}", f"art:square@{variant}"
+        several = AttackRun(subject, f"worst-case({first},{second})", rules, {first: {"steps": 3}, second: {}})
+        assert (one.key, several.key) == ("1d32a8fb5ced61272640", "087718ac0830870aafcc")
+        assert (one.attack, one.row.name, one.spec["attack"]) == ("art:uap@fixed", "art:uap@fixed", "art:uap@repaired")
+        assert [*several.parameters] == [member.attack for member in several.members]
+        assert [AttackRun.from_spec(each.spec) for each in (one, several)] == [one, several]
+        assert describe_attack(one)["variant"] == "repaired"
+        assert davylamp.AttackChoice(f"art:uap@{variant}").attack == "art:uap@fixed"
+    assert davylamp.find_implementation("art:uap@repaired") is davylamp.find_implementation("art:uap@fixed")
+
+
+def test_an_old_value_is_the_new_one(run, tmp_path):
+    line = "examples=own is deprecated: use examples=defended"
+    with pytest.warns(DeprecationWarning, match=f"^{line}$"):
+        assert davylamp.Config(examples="own") == davylamp.Config(examples="defended")
+    (tmp_path / "old.toml").write_text('examples = "own"', encoding="utf-8")
+    for words in (("old.toml",), ("--examples", "own"), ("--examples=own",)):
+        code, out, said = run("evaluate", *words, "--print-config")
+        assert (code, 'examples = "defended"' in out) == (0, True)
+        assert said.replace("--examples ", "examples=") == f"- {line}\n"
+    code, _, said = run("rank", "nowhere", "--examples", "own")
+    assert (code, said.splitlines()[0]) == (1, "- --examples own is deprecated: use --examples defended")
+
+
+@pytest.mark.parametrize(("old", "new"), OLD_COMMANDS.items())
+def test_an_old_command_is_the_new_one_and_prints_one_line(old, new, run):
+    name, *options = current_command(new, COMMANDS)
+    assert name in COMMANDS
+    assert old not in COMMANDS
+    assert {*options} <= {option for each in COMMANDS[name].params for option in each.opts}
+    code, out, said = run(old, "--help")
+    assert (code, out) == run(*new, "--help")[:2]
+    assert said == f"- {old} is deprecated: use {' '.join(new)}\n"

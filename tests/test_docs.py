@@ -247,7 +247,7 @@ def test_there_is_a_page_for_every_metric_and_a_line_for_every_option(generator)
         text,
         re.MULTILINE,
     )
-    assert set(re.findall(r"^## `davylamp ([\w-]+)`", text, re.MULTILINE)) == {
+    assert set(re.findall(r"^## `davylamp ([\w -]+)`", text, re.MULTILINE)) == {
         command.name for command in cli.app.registered_commands
     }
     reproduced = generator("reproduction_page").render()
@@ -265,7 +265,7 @@ def test_the_attack_of_the_page_is_fgsm(tmp_path, monkeypatch, digits):
     write("my-attack.md", tmp_path)
     monkeypatch.chdir(tmp_path)
     case = (digits.module, digits.inputs, digits.labels)
-    ours = davylamp.compare("fgsm", *case, epsilon=0.1, libraries=["foolbox"], beside=["my_attack.py:sign_step"])
+    ours = davylamp.compare("fgsm", *case, epsilon=0.1, libraries=["foolbox"], also=["my_attack.py:sign_step"])
     assert [pair.verdict for pair in ours.pairs] == ["identical"]
     row = find_implementation("my_attack.py:sign_step")
     assert row.says_norm
@@ -299,14 +299,14 @@ def test_the_library_of_the_page_takes_part(advlib, tmp_path, digits):
         "import torch, davylamp, warnings\n"
         "warnings.simplefilter('ignore')\n"
         "case = torch.load('case.pt', weights_only=False)\n"
-        "found = davylamp.compare('fmn', *case, norm='l2', libraries=['advlib', 'foolbox'], steps=100, repaired=True)\n"
+        "found = davylamp.compare('fmn', *case, norm='l2', libraries=['advlib', 'foolbox'], steps=100, fixed=True)\n"
         "frame = found.to_frame().set_index('implementation')\n"
         "print(frame[['MR', 'l2_median', 'violations', 'forwards_median', 'error']].to_string())\n"
-        "assert set(frame.index) == {'advlib:fmn', 'foolbox:fmn', 'foolbox:fmn@repaired'}, frame.index\n"
+        "assert set(frame.index) == {'advlib:fmn', 'foolbox:fmn', 'foolbox:fmn@fixed'}, frame.index\n"
         "assert frame.loc['advlib:fmn', 'MR'] == 1\n"
         "assert frame.loc['advlib:fmn', 'violations'] == 0\n"
         "assert frame.loc['advlib:fmn', 'forwards_median'] == 100\n"
-        "ratio = frame.loc['advlib:fmn', 'l2_median'] / frame.loc['foolbox:fmn@repaired', 'l2_median']\n"
+        "ratio = frame.loc['advlib:fmn', 'l2_median'] / frame.loc['foolbox:fmn@fixed', 'l2_median']\n"
         "assert 0.8 < ratio < 1.1, ratio\n"
         "import sys; from davylamp import cli\n"
         "sys.argv = ['davylamp', 'contract', 'advlib:fmn', '--quick']\n"

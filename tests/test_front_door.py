@@ -240,8 +240,8 @@ def test_results_are_short_in_words_and_whole_in_frames(digits, tmp_path):
         ({"knowledge": "score"}, "expected score attacks, got .*white-box only"),
         ({"norm": "linf"}, "expected results in norm linf, got l2 only"),
         ({"unequal": "keep", "scoring": "mean"}, "scoring='mean' .* unequal='common'"),
-        ({"examples": "own", "scoring": "canary"}, "`examples` needs subjects='defences'"),
-        ({"subjects": "defences", "examples": "own", "budget": 1.0}, "`budget` and `examples` cannot be combined"),
+        ({"examples": "defended", "scoring": "canary"}, "`examples` needs subjects='defences'"),
+        ({"subjects": "defences", "examples": "defended", "budget": 1.0}, "`budget` and `examples` cannot be combined"),
     ):
         with pytest.raises(InvalidInput, match=words):
             davylamp.rank(tmp_path / "r", **options)

@@ -213,7 +213,7 @@ def test_the_command_places_and_says_how_far_it_is(run, folder_of_files):
     attacks = ("--attacks", "foolbox:fgsm", "--epsilon", "0.01,0.03", "--data", data)
     code, _, errors = run("evaluate", "--models", models, *attacks, "-o", "base")
     assert code == 0, errors
-    options = ("--adaptive", "--batch", "10", "--width", "0")
+    options = ("--adaptive", "--batch-images", "10", "--max-rank-width", "0")
     code, output, errors = run("evaluate", "--models", new, "--against", "base", *options, "-o", "new")
     assert code == 0, errors
     assert ": 10 images: ranks " in errors
@@ -228,7 +228,10 @@ def test_the_command_places_and_says_how_far_it_is(run, folder_of_files):
     ("options", "said"),
     [
         (("--adaptive",), "--adaptive needs --against BASELINE"),
-        (("--against", "base", "--models", "m", "--width", "1"), "--width cannot be used without --adaptive"),
+        (
+            ("--against", "base", "--models", "m", "--max-rank-width", "1"),
+            "--max-rank-width cannot be used without --adaptive",
+        ),
         (("--against", "base", "--models", "m", "--attacks", "pgd"), "--against and --attacks cannot be combined"),
         (("--against", "base", "--models", "m", "--preset", "robic"), "--against and --preset cannot be combined"),
         (("--against", "base"), "--against needs --models"),

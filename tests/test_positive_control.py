@@ -30,7 +30,7 @@ def test_a_robust_model_ranks_first_and_fires_no_indicator(run, tmp_path):
     attacks = ("--attacks", "foolbox:fgsm,foolbox:pgd", "--norm", "linf", "--epsilon", "0.2,0.3", "--param", "steps=20")
     code, _, errors = run("evaluate", "--models", "demo:*", "--data", "demo:mnist", *attacks, "-o", folder)
     assert code == 0, errors
-    code, out, errors = run("check", folder, "--run", "--images", 3, "--json")
+    code, out, errors = run("check", folder, "--probe", "--images", 3, "--json")
     assert code == 0, errors
     checks = json.loads(out)["checks"]
     states = {state: [check for check in checks if check["state"] == state] for state in ("pass", "warn", "fail")}

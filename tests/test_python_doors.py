@@ -20,11 +20,23 @@ BAD = (
 VERBS = {
     "run_attack": (
         *("attack", "model", "inputs", "labels", "threat_model", "norm", "epsilon", "target", "surrogate", "steps"),
-        *("step_size", "seed", "draws", "eot", "fitted", "first", "attacked", "logits", "spent", "targets", "radii"),
+        *(
+            "step_size",
+            "seed",
+            "judge_samples",
+            "eot",
+            "fitted",
+            "first",
+            "attacked",
+            "logits",
+            "spent",
+            "targets",
+            "radii",
+        ),
     ),
     "compare": (
-        *("attack", "model", "inputs", "labels", "threat_model", "norm", "epsilon", "target", "libraries", "beside"),
-        *("steps", "seed", "draws", "eot"),
+        *("attack", "model", "inputs", "labels", "threat_model", "norm", "epsilon", "target", "libraries", "also"),
+        *("steps", "seed", "judge_samples", "eot"),
     ),
     "evaluate": (
         *("models", "inputs", "labels", "attacks", "norm", "epsilon", "target", "parameters", "names", "workers"),

@@ -14,6 +14,7 @@ from torch import nn
 from davylamp import cli
 from davylamp.adapters import IMPLEMENTATIONS
 from davylamp.adapters.data.datasets import Data
+from davylamp.deprecation import current_command
 from davylamp.engine.searches.kinds import parse_search
 
 ROOT = Path(__file__).parent.parent
@@ -52,7 +53,7 @@ def test_it_is_short():
 
 @pytest.mark.parametrize(("page", "line"), COMMANDS)
 def test_the_commands_parse(page, line):
-    _, name, *arguments = shlex.split(line)
+    name, *arguments = current_command(shlex.split(line)[1:], APP.commands)
     parsed = APP.commands[name].make_context(name, arguments)
     attack = parsed.params.get("attack")
     attack = parse_search(attack).inside if isinstance(attack, str) else attack
@@ -62,7 +63,7 @@ def test_the_commands_parse(page, line):
 @pytest.mark.parametrize("page", TEXTS)
 def test_the_commands_in_the_text_exist_and_have_their_options(page):
     for line in mentions_of(TEXTS[page]):
-        _, name, *arguments = line.split()
+        name, *arguments = current_command(line.split()[1:], APP.commands)
         command = APP.commands[name].make_context(name, [], resilient_parsing=True).command
         known = {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
         given = {word.rstrip(",.") for word in arguments if word.startswith("-")}

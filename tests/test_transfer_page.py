@@ -28,7 +28,7 @@ def test_its_commands_run_and_its_claims_hold(run, files, monkeypatch):
     printed = {}
     for command in COMMANDS:
         # Here its models are trained once; in rooms of their own (test_isolate), each time that one is opened.
-        here = ("--isolate", "no") if command[0] in ("evaluate", "train") and "--isolate" not in command else ()
+        here = ("--isolate", "no") if command[0] in ("evaluate", "fit") and "--isolate" not in command else ()
         code, out, errors = run(*command, *here)
         assert code == 0, (command, errors)
         if command[0] == "table":
@@ -44,9 +44,9 @@ def test_its_commands_run_and_its_claims_hold(run, files, monkeypatch):
     assert (made["MR"] < frame.loc["foolbox:pgd", "MR"]).all()
     once = davylamp.table("once").to_frame().set_index("implementation")
     assert set(once.index) == {
-        "art:uap@repaired fitted on digits.py:fitting (10)",
-        "art:uap@repaired fitted on the evaluation images",
-        "art:uap@repaired via digits.py:wide fitted on digits.py:fitting (10)",
+        "art:uap@fixed fitted on digits.py:fitting (10)",
+        "art:uap@fixed fitted on the evaluation images",
+        "art:uap@fixed via digits.py:wide fitted on digits.py:fitting (10)",
         "davylamp:gd-uap",
     }
     assert len(load_fitted("once")) == 2

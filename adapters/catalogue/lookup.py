@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from ...errors import InvalidInput, MissingLibrary, UnknownName, Unsupported
-from ..attack import Attack, Implementation, RunSetting
+from ..attack import Attack, Implementation, RunSetting, name_from_record
 from ..libraries.library import Library, absolute_path
 from ..libraries.user import LIBRARY as USER
 from ..libraries.user.as_implementation import as_implementation, declared_defaults, implementation_from_file
@@ -57,9 +57,10 @@ def find_implementation(name: str) -> Implementation:
         Unavailable, ModelFailed, InvalidInput: if a user's file cannot be read, fails, has no attack, or is named
         without a function.
     """
+    current = name_from_record(name)
+    if current in IMPLEMENTATIONS:
+        return IMPLEMENTATIONS[current]
     library, colon, attack = name.partition(":")
-    if name in IMPLEMENTATIONS:
-        return IMPLEMENTATIONS[name]
     if is_file_name(name):
         return _with_known_attack(implementation_from_file(name))
     if not colon:

@@ -101,7 +101,7 @@ def fit_attack(
     """Fit an attack on the images that the classifier classifies correctly.
 
     Args:
-        implementation: an implementation that has `fit`, or its name: "art:uap@repaired", "davylamp:gd-uap".
+        implementation: an implementation that has `fit`, or its name: "art:uap@fixed", "davylamp:gd-uap".
         classifier: the model that the attack is fitted to fool.
         inputs: fit images in [0, 1], shape (N, C, H, W). An attack that is fitted without images uses only their shape.
         labels: ground truth, shape (N,).

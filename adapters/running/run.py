@@ -8,6 +8,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from ...deprecation import takes_old_names
 from ...errors import AttackDied, AttackFailed, InvalidInput, ModelDied, ModelFailed, Unsupported
 from ..attack import Implementation, RunSetting
 from ..catalogue.lookup import canonical_attack, check_settings, load_class, resolve_implementation, why_not_on
@@ -74,6 +75,7 @@ class RunOptions:
         return getattr(self.progress, "asked", None)
 
 
+@takes_old_names()
 @with_gradients
 def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the rest by keyword
     implementation: Any,
@@ -93,7 +95,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
     progress: Callable[[int], object] | None = None,
     watch: Callable[[LibraryOutput], object] | None = None,
     trace: Trace | None = None,
-    draws: int | None = None,
+    judge_samples: int | None = None,
     eot: int | None = None,
     **parameters: Any,
 ) -> AttackResult:
@@ -103,7 +105,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
     results, in any process.
 
     Args:
-        implementation: an implementation, its name ("foolbox:pgd", "art:square@repaired", "my_attack.py:MyAttack"), or
+        implementation: an implementation, its name ("foolbox:pgd", "art:square@fixed", "my_attack.py:MyAttack"), or
             a user's attack itself (`as_implementation`).
         classifier: the model under attack.
         inputs: clean images in [0, 1], shape (N, C, H, W); attacked in float32.
@@ -129,8 +131,8 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
         watch: called with the output of each library call, before it is judged.
         trace: records the nearest example of each image among all queries, even if the attack does not return it. It
             must be made for these images in this order. The queries in `spent` are included in its counts.
-        draws: number of samples on which each example is judged, if the model is random (`Classifier.random`); default
-            20. They do not count as the attack's queries.
+        judge_samples: number of samples on which each example is judged, if the model is random
+            (`Classifier.random`); default 20. They do not count as the attack's queries.
         eot: number of samples of such a model whose mean logits (and gradient) the attack sees: expectation over
             transformation (Athalye et al. 2018). Each sample is a query; default 1. Other models are sampled once.
         **parameters: canonical parameters (`parameters.PARAMETERS`); besides the implementation's: `restarts` if it is
@@ -161,7 +163,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
         progress=progress,
         watch=watch,
         trace=trace,
-        draws=draws,
+        draws=judge_samples,
         eot=eot,
     )
     return _run(

@@ -37,7 +37,7 @@ def sampling_context(classifier: Classifier, *, draws: int | None = None, eot: i
     Raises:
         InvalidInput: if a number is out of range.
     """
-    for name, number in (("draws", draws), ("eot", eot)):
+    for name, number in (("judge_samples", draws), ("eot", eot)):
         if number is not None and not (type(number) is int and 1 <= number <= MOST_DRAWS):
             raise InvalidInput(f"expected {name} as a whole number from 1 to {MOST_DRAWS}, got {number!r}")
     before = classifier.draws, classifier.eot

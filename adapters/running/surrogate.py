@@ -30,7 +30,7 @@ def run_transfer(  # noqa: PLR0913 - as run_attack
     *,
     logits: Tensor | None = None,
     seed: int = 0,
-    draws: int | None = None,
+    judge_samples: int | None = None,
     **more: Any,
 ) -> AttackResult:
     """Attack a surrogate on the images that the classifier gets right, and judge the examples on the classifier.
@@ -47,7 +47,8 @@ def run_transfer(  # noqa: PLR0913 - as run_attack
         threat_model: norm, epsilon, targeted.
         logits: logits of the classifier on the clean images, shape (N, K), if known.
         seed: random seed.
-        draws: number of samples on which each example is judged, if the classifier is random, as for `run_attack`.
+        judge_samples: number of samples on which each example is judged, if the classifier is random, as for
+            `run_attack`.
         **more: options as for `run_attack`; `max_queries` counts queries of the surrogate.
 
     Returns:
@@ -58,7 +59,7 @@ def run_transfer(  # noqa: PLR0913 - as run_attack
         DavylampError: as `run_attack`; `InvalidInput` if the surrogate has a different number of classes.
     """
     inputs = inputs.detach().float()
-    with classifier.frozen(), sampling_context(classifier, draws=draws):
+    with classifier.frozen(), sampling_context(classifier, draws=judge_samples):
         logits = clean_logits(classifier, inputs, labels, logits)
         check_surrogate(classifier, surrogate, inputs)
         attacked = logits.argmax(1) == labels.to(logits.device)

@@ -21,7 +21,7 @@ _BENCHMARKS: Mapping[str, Config] = {
     "RoBIC": replace(choose(("davylamp:bp", "davylamp:surfree")), preset=""),
     "RobustBench": replace(
         find_preset("autoattack").config,
-        attacks=(AttackChoice("torchattacks:autoattack@repaired", "linf", _RADIUS),),
+        attacks=(AttackChoice("torchattacks:autoattack@fixed", "linf", _RADIUS),),
         preset="",
     ),
 }

@@ -41,7 +41,7 @@ class NamedSetting:
         default: size without options, fields of `Size`: "models", "images", "limits", "queries". Omitted fields are the
             paper's.
         quick: size with --quick; omitted fields are those of a small part.
-        config: additional keys of `davylamp evaluate --config`: "pixels", "transfer", "max_queries", ...
+        config: additional keys of `davylamp evaluate --config`: "eight_bit", "transfer", "max_queries", ...
         readings: symbol -> interpretation of the published column.
         same: parts that are identical to the paper's, "models" or "data". The others are labelled as different.
 

@@ -37,7 +37,7 @@ def render_index(rows: Mapping[str, list[Implementation]]) -> str:
 
         {len(IMPLEMENTATIONS)} implementations of {len(rows)} attacks: {status["works"]} run as they are,
         {status["repaired"]} are patched from outside so that they run, {status["broken"]} cannot run, and {fixed} are
-        fixed variants (`@repaired`), in which a [known issue](../known-issues.md) of the algorithm is corrected. An
+        fixed variants (`@fixed`), in which a [known issue](../known-issues.md) of the algorithm is corrected. An
         implementation is one library's version of an attack: `foolbox:pgd`.
 
         `davylamp attacks` prints the list, `davylamp attacks pgd` the parameters, defaults and known issues of one
@@ -76,7 +76,7 @@ def render_issues() -> str:
         # Known issues of the libraries
 
         Defects of a library's algorithm. davylamp runs it as it is and names the issue with every result. Add
-        `--repaired` to run the fixed variant as well, if there is one.
+        `--fixed` to run the fixed variant as well, if there is one.
     """)
     lines = []
     for key, meaning in sorted(FINDINGS.items()):

@@ -20,7 +20,8 @@ def render() -> str:
         codes](../exit-codes.md).
     """)
     text += table(
-        ["command", "what it does"], [[f"[`{name}`](#davylamp-{name})", _summary(each)] for name, each in made.items()]
+        ["command", "what it does"],
+        [[f"[`{name}`](#davylamp-{name.replace(' ', '-')})", _summary(each)] for name, each in made.items()],
     )
     for name, command in made.items():
         shown = [parameter for parameter in command.params if parameter.name != "help"]

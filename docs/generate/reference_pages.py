@@ -32,9 +32,9 @@ FOLDERS = {  # kind of record -> what its folder holds
     "parts": "finished shards of runs in progress",
     "transfer": "the same examples tested on other models (`--transfer`)",
     "fits": "what fitted attacks have learned: perturbations, generators",
-    "checks": "short extra runs of `davylamp check --run`",
+    "checks": "short extra runs of `davylamp check --probe`",
     "plans": "runs that are still to be done",
-    "corruptions": "predictions on corrupted images (`davylamp corrupt-table`)",
+    "corruptions": "predictions on corrupted images (`davylamp corruptions run`)",
     "references": "results of other programs on the same images (`davylamp import`)",
     "detections": "detector scores of the examples (`davylamp detect`)",
     "published": "rows of published leaderboards (`davylamp import robustbench`)",
@@ -95,7 +95,7 @@ def indicators() -> str:
     """)
     parts = {
         "From the stored results": [each for each in INDICATORS.values() if each.name not in PROBED],
-        "From short extra runs (`--run`)": [each for each in INDICATORS.values() if each.name in PROBED],
+        "From short extra runs (`--probe`)": [each for each in INDICATORS.values() if each.name in PROBED],
     }
     for title, listed in parts.items():
         rows = [[each.title, f"`{each.name}`", each.advice, each.source] for each in listed]

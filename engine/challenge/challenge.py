@@ -8,6 +8,7 @@ from pathlib import Path
 from ...adapters import Classifier
 from ...adapters.catalogue.default_threat_model import default_epsilon
 from ...adapters.data.datasets import Data, load_data_for
+from ...adapters.data.duplicates import note_fewer
 from ...errors import InvalidInput
 from ..sources import LOADED_HERE, LoadOptions
 from .challenge_result import ChallengeResult, document_of, keep_document
@@ -56,7 +57,7 @@ def challenge(  # noqa: PLR0913 - what is attacked by position, the choices by k
         epsilon: radius. None for the customary one.
         limit: number of images to use. None for all.
         quick: whether to make only a quick trial with 10 images and 10 steps.
-        effort: fields of `ChallengeBudget` to override: steps, candidates, queries, eot, draws.
+        effort: fields of `ChallengeBudget` to override: steps, candidates, queries, eot, judge_samples.
         seed: random seed.
         device: device of the computation.
         loading: options for loading models by name.
@@ -78,8 +79,9 @@ def challenge(  # noqa: PLR0913 - what is attacked by position, the choices by k
     run = ChallengeRunner(
         defendant, images, name, out, norm=norm, epsilon=epsilon, effort=chosen, seed=seed, say=say
     ).run()
-    keep_document(out, document_of(run))
-    return run
+    done = replace(run, notes=tuple(note_fewer(name, len(images.labels), limit)))
+    keep_document(out, document_of(done))
+    return done
 
 
 def _defendant(

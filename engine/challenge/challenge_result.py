@@ -8,7 +8,6 @@ from typing import Any
 
 from filelock import FileLock
 
-from ...adapters.result import UNSTEADY
 from ..finding import Finding
 from ..store.atomic_files import expand_path, write_atomic
 from .attempts import Accuracy, AttackOutcome
@@ -40,7 +39,7 @@ class ChallengeResult:
         attempts: results of all attacks.
         ruling: the verdict.
         checks: failure indicators of the model and its runs.
-        notes: notes on images given by the caller.
+        notes: notes on the images: fewer than requested, or with rounded values.
     """
 
     model: str
@@ -67,8 +66,7 @@ class ChallengeResult:
         return document_of(self)
 
     def __repr__(self) -> str:
-        lead = [line for line in lead_of(self.to_dict()) if line != UNSTEADY]  # part of the sentence
-        few = "".join(f"; {line}" for line in (*lead, *self.notes))
+        few = "".join(f"; {line}" for line in (*lead_of(self.to_dict()), *self.notes))
         return f"Challenge: {self.model}, {self.norm} {self.epsilon:.4g}: {self.ruling.sentence}{few}"
 
 
@@ -85,6 +83,7 @@ def document_of(challenge: ChallengeResult) -> dict[str, Any]:
         "epsilon": challenge.epsilon,
         "verdict": challenge.ruling.verdict,
         "sentence": challenge.ruling.sentence,
+        "notes": list(challenge.notes),
         "masking": list(challenge.ruling.masking),
         "clean": _share(challenge.clean),
         "worst": _share(challenge.worst),
@@ -98,11 +97,8 @@ def document_of(challenge: ChallengeResult) -> dict[str, Any]:
 
 
 def lead_of(document: dict[str, Any]) -> list[str]:
-    """Return notes to print first: the model's outputs vary, or attacks were replaced because there are few classes."""
-    lines = [UNSTEADY] if document["sentence"].startswith(UNSTEADY) else []
-    if any(each["attack"].endswith(f":{ON_MARGIN}") for each in document["attempts"]):
-        lines.append(_FEW)
-    return lines
+    """Return notes to print with the verdict: attacks were replaced because there are few classes."""
+    return [_FEW] if any(each["attack"].endswith(f":{ON_MARGIN}") for each in document["attempts"]) else []
 
 
 def keep_document(folder: str | Path, document: dict[str, Any]) -> None:

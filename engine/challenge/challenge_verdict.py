@@ -117,7 +117,8 @@ def missing_evidence(attempts: Sequence[AttackOutcome], draws: tuple[int, int] |
     judging, seen = draws or (FEWEST_DRAWS, 2)
     if judging < FEWEST_DRAWS:
         lines.append(
-            f"its samples differ, but each example was judged on {judging} only; use --draws {FEWEST_DRAWS} or more"
+            f"its samples differ, but each example was judged on {judging} only; use --judge-samples {FEWEST_DRAWS} "
+            "or more"
         )
     if seen < 2:
         lines.append("the model is random, but the attacks saw single samples; use --eot 10")

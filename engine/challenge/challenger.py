@@ -221,7 +221,7 @@ class ChallengeRunner:
             surrogate=tuple(surrogates),
             device=str(self.defendant.model.device),
             keep_images=True,
-            draws=self.effort.draws,
+            judge_samples=self.effort.judge_samples,
             eot=self.effort.eot,
         )
         way = self.ways.get(made_on, "")
@@ -284,7 +284,7 @@ class ChallengeRunner:
         clean = _clean_accuracy(outcomes, direct)
         compared = any(attempt.usable.any() for attempt in plain)
         undefended = accuracy_under_attack(plain[0].attacked, worst_case(plain)) if compared else None
-        draws = (self.effort.draws, self.effort.eot) if self.defendant.model.random else None
+        draws = (self.effort.judge_samples, self.effort.eot) if self.defendant.model.random else None
         curve = cumulative_accuracy(by_attacker(mine, "larger radius"), attacked, fooled)
         gone = next((radius for radius, left in curve if left.value == 0), None)
         ruling = decide_verdict(clean, worst, undefended, mine, checks, gone, draws)
@@ -319,7 +319,7 @@ class ChallengeRunner:
         kept = [read_examples(self.store, attempt.outcome.cell) for attempt in done if attempt.outcome is not None]
         examples = torch.stack([kept[place][image] for image, place in enumerate(best)]).to(model.device)
         labels = self.data.labels.to(model.device)
-        with model.frozen(), sampling_context(model, draws=self.effort.draws):
+        with model.frozen(), sampling_context(model, draws=self.effort.judge_samples):
             share = judge_outputs(model, examples, labels, None, self.seed + _FRESH).share
         assert share is not None
         again = np.where(fooled > 0, share.cpu().numpy(), 0.0)

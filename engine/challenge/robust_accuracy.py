@@ -18,16 +18,18 @@ from ...adapters.display_text import format_radius
 from ...adapters.models.classifier import DRAWS
 from ...adapters.running.run import DEFAULT_BATCH_SIZE
 from ...errors import AttackFailed, InvalidInput
+from ..cell_defaults import SHARD_SIZE
 from ..checks.check_folder import check_folder
 from ..finding import Finding
 from ..plan.build_plan import make_plan
 from ..plan.cells import short_steps_warnings
 from ..plan.config import AttackChoice, Config
 from ..plan.plan import Plan
-from ..run.evaluate import evaluate
+from ..run.evaluate import EvaluationSummary, evaluate
 from ..run.executor import Progress
+from ..sequential.evaluate_until import evaluate_until
+from ..sequential.question import Question
 from ..sources import LOADED_HERE, LoadOptions
-from ..statistics.anytime import AnytimeMean, StoppingRule
 from ..statistics.bootstrap import Estimate
 from ..store.notes import list_model_hints, list_unsteady
 from ..store.results import RunResult, read_outcomes
@@ -37,7 +39,6 @@ from .suite import ENOUGH, ON_MARGIN, check_norm, choose_row
 
 STEPS, QUERIES, CANDIDATES, EOT = 100, 5000, 10, 20  # as in AutoAttack's standard and, for EOT, rand versions
 _AUTHORS = "pyautoattack"
-_SEEDS = 2**32  # number of seeds
 _CHANCE = 0.002  # rate of images that Square may fool beyond the gradient attacks, as in AutoAttack
 
 
@@ -81,17 +82,16 @@ class RobustAccuracy:
         model: name of the model.
         norm: norm of the threat model.
         epsilon: radius, for pixels in [0, 1].
-        ensemble: name of the ensemble, followed by "without ..." and the attacks that cannot run on the model.
+        ensemble: name of the ensemble, followed by "without ..." and the attacks that the model does not allow.
         clean: accuracy on clean images, with a 95 % interval and the number of images.
-        robust: accuracy under attack, over the same images. Invalid results count as not robust. In the upper bound of
-            the interval they count as robust, unless the model caused them.
+        robust: accuracy under attack, over the same images. Invalid results count as not robust, and as robust in the
+            upper bound of the interval unless the model is at fault.
         steps: results of each attack, in the order of the ensemble.
         queries: forward plus backward passes, mean over the attacked images; NaN if none was attacked.
-        warnings: warnings, most important first.
-        folder: results folder; with `stopped`, it contains one results folder per block of images. None if the results
-            were not stored.
-        stopped: with `until`, after how many images the call stopped and what was decided. `robust` and `clean` then
-            refer to these images, with intervals that hold at every number of images (`engine.statistics.anytime`).
+        warnings: warnings to read first, most important first.
+        folder: results folder; None if the results were not stored.
+        stopped: with `until`, where the sequence of images stopped and what it decided. `robust` and `clean` then have
+            the images so far, and intervals that hold at every number of images (`engine.statistics.anytime`).
     """
 
     model: str
@@ -186,7 +186,7 @@ def measure_robust_accuracy(  # noqa: PLR0913 - what is attacked by position, th
     device: str = "cpu",
     out: str | Path | None = None,
     loading: LoadOptions = LOADED_HERE,
-    until: StoppingRule | None = None,
+    until: Question | None = None,
     progress: Callable[[Plan], AbstractContextManager[Progress | None]] = no_progress,
 ) -> RobustAccuracy:
     """Measure the accuracy of a model under the standard ensemble, in the worst case on each image.
@@ -202,8 +202,7 @@ def measure_robust_accuracy(  # noqa: PLR0913 - what is attacked by position, th
         device: device of a model given by name.
         out: results folder, from which an interrupted call resumes. None to store nothing.
         loading: options for loading models by name.
-        until: rule for stopping early. Images are then attacked in random order until the rule is met, and `out`
-            contains one results folder per block of images.
+        until: draw the images in random order and stop once this is decided.
         progress: context manager that yields, for a plan, the progress callback of `evaluate`.
 
     Raises:
@@ -227,57 +226,50 @@ def measure_robust_accuracy(  # noqa: PLR0913 - what is attacked by position, th
         seeds=(seed,),
         batch_size=batch_size,
         stop_when_fooled=True,
-        draws=DRAWS,
+        shard_size=SHARD_SIZE if until is None else batch_size or DEFAULT_BATCH_SIZE,
+        judge_samples=DRAWS,
         eot=EOT if classifier.random else 1,
     )
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()) if out is None else out)
         if folder.is_file():
             raise InvalidInput(f"expected a folder for the results, got the file {out}")
-        if until is None:
-            parts = [_measure(config, classifier, images, folder, progress)]
-            clean, robust, stopped = parts[0].clean, parts[0].robust, ""
-        else:
-            parts, clean, robust, stopped = _measure_until(until, config, classifier, images, folder, progress)
-    left_out = [
-        choice.attack for choice in ensemble.attacks if not any(choice.attack in part.ran_attacks for part in parts)
-    ]
-    steps = _add_steps(part.steps for part in parts)
-    queries = [part.queries for part in parts if len(part.queries)]
+        done = _measure(config, classifier, images, folder, until, progress)
+    left_out = [choice.attack for choice in ensemble.attacks if choice.attack not in done.ran_attacks]
     warnings = [
-        *(line for part in parts for line in part.unsteady),
-        *_left_out(left_out, [reason for part in parts for reason in part.refused]),
-        *_doubts([part.outcome for part in parts], steps),
-        *(line for part in parts for line in part.warnings),
+        *done.unsteady,
+        *_left_out(left_out, done.refused),
+        *_doubts(done.outcome, done.steps),
+        *done.warnings,
     ]
     return RobustAccuracy(
         name,
         norm,
         radius,
         ensemble.title + (f" without {_attacks(left_out)}" if left_out else ""),
-        clean,
-        robust,
-        steps,
-        float(np.concatenate(queries).mean()) if queries else math.nan,
+        done.clean,
+        done.robust,
+        done.steps,
+        float(done.queries.mean()) if len(done.queries) else math.nan,
         tuple(dict.fromkeys(warnings)),
         None if out is None else Path(out),
-        stopped,
+        done.stopped,
     )
 
 
 class _Measured(NamedTuple):
-    """Results of the ensemble on one block of images."""
+    """Results of the ensemble."""
 
     outcome: RunResult
     clean: Estimate
     robust: Estimate
-    right: np.ndarray  # how much of each image is classified correctly without an attack, shape (n,)
     steps: tuple[EnsembleStep, ...]
     queries: np.ndarray
     ran_attacks: frozenset[str]
     refused: tuple[str, ...]
     unsteady: tuple[str, ...]
     warnings: tuple[str, ...]
+    stopped: str
 
 
 def _measure(
@@ -285,13 +277,24 @@ def _measure(
     classifier: Classifier,
     images: Data,
     folder: Path,
+    until: Question | None,
     progress: Callable[[Plan], AbstractContextManager[Progress | None]],
 ) -> _Measured:
     (name,) = config.models
-    plan = make_plan(config, models={name: classifier}, data=images)
+    images_of: dict[str, Data] = {}
+    plan = make_plan(config, models={name: classifier}, data=images, images_of=images_of)
     store = ResultsStore(folder)
-    with progress(plan) as advance:
-        summary = evaluate(plan, store, progress=advance)
+
+    def run(plan: Plan, _: object = None) -> EvaluationSummary:
+        with progress(plan) as advance:
+            return evaluate(plan, store, progress=advance)
+
+    stopped = ""
+    if until is None or not plan.cells:
+        summary = run(plan)
+    else:
+        plan, summary, record = evaluate_until(plan, images_of, store, until, seed=config.seeds[0], workers=1, run=run)
+        stopped = record.sentence
     if summary.failed or not plan.cells:
         raise AttackFailed("; ".join([*summary.failed.values(), *plan.failed.values()]))
     outcomes = read_outcomes(store.folder, ["CA", "RA"])
@@ -311,58 +314,8 @@ def _measure(
     ran = frozenset(member.attack for member in outcome.cell.members)
     queries = (outcome.columns["forwards"] + outcome.columns["backwards"])[outcome.results.attacked]
     refused = tuple(plan.failed.values())
-    right = outcomes.clean[cell.subject.key].columns["CA"].astype(float)
     about = steps_of(outcome), queries, ran, refused, unsteady, warnings
-    return _Measured(outcome, row.metrics["CA"], row.metrics["RA"], right, *about)
-
-
-def _measure_until(
-    rule: StoppingRule,
-    config: Config,
-    classifier: Classifier,
-    images: Data,
-    folder: Path,
-    progress: Callable[[Plan], AbstractContextManager[Progress | None]],
-) -> tuple[list[_Measured], Estimate, Estimate, str]:
-    """Run the ensemble on blocks of images in random order until the rule is met.
-
-    Returns:
-        The results of each block, the clean and the robust accuracy so far, with intervals that hold at every number of
-        images, and a sentence on when it stopped.
-    """
-    count, size = len(images.labels), config.batch_size or DEFAULT_BATCH_SIZE
-    order = np.random.default_rng(config.seeds[0]).permutation(count)
-    clean, robust, parts = AnytimeMean(count), AnytimeMean(count), []
-    for place in range(0, count, size):
-        chosen = order[place : place + size]
-        block = Data(images.inputs[chosen], images.labels[chosen], [images.names[each] for each in chosen])
-        # Blocks with different seeds: equal places in two blocks must not have equal random numbers.
-        seeded = replace(config, limit=None, seeds=((config.seeds[0] + place) % _SEEDS,))
-        parts.append(_measure(seeded, classifier, block, folder / f"block-{place // size + 1:04d}", progress))
-        outcome, right = parts[-1].outcome, parts[-1].right
-        clean.add(right)
-        robust.add(outcome.results.robust, outcome.results.robust_at_most)
-        if rule.is_met(robust.interval):
-            break
-    return parts, _estimate(clean), _estimate(robust), _stopped(rule, robust, count)
-
-
-def _estimate(mean: AnytimeMean) -> Estimate:
-    return Estimate(*mean.interval, mean.images)
-
-
-def _stopped(rule: StoppingRule, mean: AnytimeMean, count: int) -> str:
-    value, interval = rule.threshold, mean.interval
-    if value is not None and interval.low >= value:
-        verdict = f"at least {value:.10g}"
-    elif value is not None and interval.high < value:
-        verdict = f"below {value:.10g}"
-    else:
-        verdict = "precise enough" if rule.is_met(interval) else "undecided"
-    return (
-        f"{verdict} after {mean.images} of {count} images in random order; the intervals are for the accuracy on all "
-        f"{count} images and hold at every number of images"
-    )
+    return _Measured(outcome, row.metrics["CA"], row.metrics["RA"], *about, stopped)
 
 
 def steps_of(outcome: RunResult) -> tuple[EnsembleStep, ...]:
@@ -385,17 +338,16 @@ def _attacks(names: Iterable[str]) -> str:
     return ", ".join(name.partition(":")[2] for name in names)
 
 
-def _doubts(outcomes: Sequence[RunResult], steps: Iterable[EnsembleStep]) -> list[str]:
-    members, lines = {each.attack: each for outcome in outcomes for each in outcome.cell.members}, []
-    images = sum(outcome.cell.subject.images for outcome in outcomes)
-    if count := sum(int(outcome.results.violated.sum()) for outcome in outcomes):
-        of_model = sum(int(outcome.results.by_model.sum()) for outcome in outcomes)
+def _doubts(outcome: RunResult, steps: Iterable[EnsembleStep]) -> list[str]:
+    members, lines = {each.attack: each for each in outcome.cell.members}, []
+    if count := int(outcome.results.violated.sum()):
+        of_model = int(outcome.results.by_model.sum())
         results = "1 result is" if count == 1 else f"{count} results are"
         fault = f" ({of_model} caused by the model, which always count as not robust)" if of_model else ""
         lines.append(f"{results} invalid{fault}: counted as not robust, but as robust in the upper bound")
     by_gradients = [member.knowledge == "white-box" for member in members.values()]
     for step in steps:
-        beyond = step.fooled > _CHANCE * images
+        beyond = step.fooled > _CHANCE * outcome.cell.subject.images
         if members[step.attack].knowledge != "white-box" and any(by_gradients) and beyond:
             lines.append(
                 f"{_attacks([step.attack])}, a score-based attack, fools {step.fooled} of the {step.attacked} images "
@@ -408,14 +360,6 @@ def _doubts(outcomes: Sequence[RunResult], steps: Iterable[EnsembleStep]) -> lis
             f"used {', '.join(others)} instead of the authors' code; to use that, run: pip install davylamp[{_AUTHORS}]"
         )
     return lines
-
-
-def _add_steps(blocks: Iterable[Sequence[EnsembleStep]]) -> tuple[EnsembleStep, ...]:
-    total: dict[str, EnsembleStep] = {}
-    for step in (step for block in blocks for step in block):
-        before = total.get(step.attack, EnsembleStep(step.attack, 0, 0))
-        total[step.attack] = EnsembleStep(step.attack, before.attacked + step.attacked, before.fooled + step.fooled)
-    return tuple(total.values())
 
 
 def _failed_checks(checks: Iterable[Finding]) -> list[str]:

@@ -26,14 +26,14 @@ class ChallengeBudget:
         candidates: number of most likely classes that the targeted attack considers, including the label.
         queries: queries of each black-box attack.
         eot: number of samples of a randomised model whose mean every attack sees.
-        draws: number of samples of a randomised model on which each example is judged.
+        judge_samples: number of samples of a randomised model on which each example is judged.
     """
 
     steps: int = 50
     candidates: int = 5
     queries: int = 1000
     eot: int = 10
-    draws: int = DRAWS
+    judge_samples: int = DRAWS
 
 
 QUICK = ChallengeBudget(10, 2, 100, 5, DRAWS)

@@ -2,7 +2,7 @@
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -11,8 +11,10 @@ from ...adapters.display_text import format_threat_model
 from ...adapters.parameters import parse_number
 from ...adapters.threat_model import ThreatModel
 from ...errors import InvalidInput, Unsupported
+from ...intervals import Interval
 from ..finding import plain
 from ..metric_names import facts_of, resolve_symbols, unknown_metric
+from ..statistics.anytime import AnytimeMean
 from ..statistics.verdict import PairVerdict, compare_rates
 from ..store.results import Results
 from ..tables.groups import TableGroup
@@ -22,6 +24,7 @@ Verdict = Literal["pass", "fail", "too few images", "invalid results", "unfinish
 VERDICTS: tuple[Verdict, ...] = ("fail", "unfinished", "invalid results", "too few images", "pass")  # the worst first
 GRAMMAR = "METRIC OP NUMBER [@ NORM RADIUS]"
 PAIRED = ("RA", "CA")  # metrics with one outcome per image, which is paired with that of a baseline
+_CLOSE = 1e-6  # largest difference between equal radii
 _EXAMPLE = "RA >= 0.5 @ linf 8/255"
 _FORM = re.compile(r"\s*(\S.*?)\s*(>=|<=|>|<)\s*([^@<>=\s]+)\s*(?:@\s*(\w+)(?:\s+(\S+))?)?\s*")
 
@@ -137,6 +140,13 @@ def parse_requirement(text: str) -> Requirement:
     return Requirement(symbol, operator, value, threat_model)
 
 
+def is_at(norm: str, epsilon: float | None, threat_model: ThreatModel) -> bool:
+    """Whether a norm and a radius (None for none) are those of a threat model."""
+    if norm != threat_model.norm or epsilon is None or threat_model.epsilon is None:
+        return norm == threat_model.norm and epsilon == threat_model.epsilon
+    return abs(epsilon - threat_model.epsilon) < _CLOSE
+
+
 def pair_with_baseline(
     symbol: str, one: tuple[TableGroup, Results], other: tuple[TableGroup, Results]
 ) -> tuple[PairVerdict, PairVerdict, int, list[str]]:
@@ -177,7 +187,20 @@ def pair_with_baseline(
     known = ~np.isnan(first) & ~np.isnan(second)
     names = ("the model", "the baseline")
     both = compare_rates(names, first == 1, second == 1, undecided=~known)
-    return both, compare_rates(names, first[known] == 1, second[known] == 1), attacks, lost
+    certain = compare_rates(names, first[known] == 1, second[known] == 1)
+    if population := max(each.population or 0 for each in subjects):
+        certain = _of_drawn(certain, first[known], second[known], None)
+        both = _of_drawn(both, first, second, population)
+    return both, certain, attacks, lost
+
+
+def _of_drawn(pair: PairVerdict, first: np.ndarray, second: np.ndarray, population: int | None) -> PairVerdict:
+    """Return a comparison with the interval that holds at every number of images in random order."""
+    ends = [np.nan_to_num(first, nan=end) - np.nan_to_num(second, nan=1 - end) for end in (0, 1)]
+    mean = AnytimeMean(population)
+    mean.add(*((end + 1) / 2 for end in ends))
+    low, high = (2 * bound - 1 for bound in mean.interval[1:])
+    return replace(pair, difference=Interval(pair.difference.value, low, high))
 
 
 def _shared_images(subjects: list[Any], clean: list[Any], values: list[np.ndarray]) -> list[np.ndarray]:
@@ -187,6 +210,8 @@ def _shared_images(subjects: list[Any], clean: list[Any], values: list[np.ndarra
     named = [list(zip(each.columns["image"], each.columns["label"], strict=True)) for each in clean]
     places = {image: place for place, image in enumerate(named[1])}
     shared = [(place, places[image]) for place, image in enumerate(named[0]) if image in places]
+    if subjects[1].drawn and not subjects[0].drawn:
+        shared.sort(key=lambda pair: pair[1])  # in the random order
     if subjects[0].data != subjects[1].data or not shared:
         raise InvalidInput(
             f"expected a baseline on the same images, got {subjects[1].data} ({subjects[1].images}) for "

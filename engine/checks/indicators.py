@@ -100,15 +100,15 @@ _ALL = (
     FailureIndicator(
         "transport",
         "Images reach a remote model unchanged",
-        "count success on 8-bit images (--pixels), and use steps larger than a grey level; or make the server accept "
-        "floating point",
+        "count success on 8-bit images (--eight-bit), and use steps larger than a grey level; or make the server "
+        "accept floating point",
         "davylamp",
     ),
     # Indicators of a run, from its record.
     FailureIndicator(
         "bounds",
         "Bounds and epsilon respected",
-        "use a different library's implementation, or the @repaired one; images outside the threat model are invalid",
+        "use a different library's implementation, or the @fixed one; images outside the threat model are invalid",
         "davylamp",
     ),
     FailureIndicator(
@@ -134,7 +134,7 @@ _ALL = (
     FailureIndicator(
         "eight-bit",
         "Success lost on 8 bits",
-        "report the success on 8 bits, or run with --pixels; give the attack a margin (confidence)",
+        "report the success on 8 bits, or run with --eight-bit; give the attack a margin (confidence)",
         "davylamp; Bonnet et al. 2021, RoBIC",
     ),
     FailureIndicator(

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...adapters.display_text import format_threat_model
-from ...intervals import Proportion, clustered_interval, median_interval, proportion_interval
+from ...intervals import Proportion, clustered_interval, median_interval
 from ..attack_run import AttackRun
 from ..finding import plain
+from ..statistics.anytime import rate_interval
 from ..statistics.paired_tests import mcnemar
 from ..statistics.verdict import SIGNIFICANT, compare_rates, corrected_level
 from ..store.results import Results, RunResult
@@ -372,14 +373,19 @@ def _model(group: TableGroup, norm: str, outcomes: Results) -> StandingRow:
 
 def robust_accuracy_estimate(group: TableGroup) -> RobustnessEstimate:
     """Estimate the rate of images robust to every attack; for a randomised model, the mean over its samples."""
-    results = [each.results for each in _every(group)]
-    low = np.minimum.reduce([each.robust for each in results])
-    high = np.minimum.reduce([each.robust_at_most for each in results])
+    low, high = worst_case_bounds(group)
     images, decided = len(low), len(low) - float((high - low).sum())  # the decided part of an undecided rate counts
     value = float(low.sum()) / decided if decided > 0 else math.nan
-    ends = proportion_interval(float(low.sum()), images)[0], proportion_interval(float(high.sum()), images)[1]
+    ends = rate_interval(low, high, group.parts[0][0].cell.subject.population)
     undecided, unfooled = int((high > low).sum()), int((low == 1).sum())
     return RobustnessEstimate(value, *ends, float(low.mean()), float(high.mean()), images, undecided, unfooled)
+
+
+def worst_case_bounds(group: TableGroup) -> tuple[np.ndarray, np.ndarray]:
+    """Return, per image, its worst-case robustness to a group's attacks with undecided results as 0 and as 1, (n,)."""
+    results = [each.results for each in _every(group)]
+    low, high = (np.minimum.reduce([getattr(each, end) for each in results]) for end in ("robust", "robust_at_most"))
+    return low, high
 
 
 def median_distance_estimate(group: TableGroup) -> RobustnessEstimate:

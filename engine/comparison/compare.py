@@ -32,6 +32,7 @@ from ...adapters.running.requirements import check_any_access
 from ...adapters.running.sampling import clean_logits
 from ...adapters.running.targets import targets_for
 from ...adapters.threat_model import Norm
+from ...deprecation import takes_old_names
 from ...errors import AttackFailed, MissingLibrary, ModelFailed, Unsupported
 from ...intervals import proportion_interval
 from ...metrics import euclidean_distortion, maximum_distortion
@@ -186,6 +187,7 @@ def _rate_text(row: ImplementationResult, rate: str) -> str:
     return f"{rate} {row.metrics[rate]:.3g} [{low:.3g}, {high:.3g}] of {row.metrics['images']} images{violations}"
 
 
+@takes_old_names()
 def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices by keyword
     attack: Any,
     classifier: Classifier,
@@ -198,7 +200,7 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
     defaults: bool = False,
     target: str = "second-likely",
     seed: int = 0,
-    draws: int | None = None,
+    judge_samples: int | None = None,
     eot: int | None = None,
     progress: Callable[[str, int], object] | None = None,
 ) -> Comparison:
@@ -217,7 +219,7 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
         defaults: whether to use each library's defaults and pass only `parameters`.
         target: "second-likely", "least-likely", "random" or a class number, for a targeted threat model.
         seed: random seed.
-        draws: number of samples of a randomised model, as for `run_attack`.
+        judge_samples: number of samples of a randomised model, as for `run_attack`.
         eot: number of samples whose mean the attacks see, as for `run_attack`.
         progress: called with an implementation's name and the number of images just finished.
 
@@ -249,7 +251,7 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
         lines = []
         for row in fitting:
             given_to_all: dict[str, Any] = {"targets": targets, "seed": seed, "logits": logits}
-            given_to_all |= {"draws": draws, "eot": eot}
+            given_to_all |= {"judge_samples": judge_samples, "eot": eot}
             given_to_all["progress"] = Count(row.name, progress) if progress else None
             search = isinstance(row, SearchImplementation)
             run = partial(run_search if search else run_attack, row, classifier, inputs, labels, threat_model)  # type: ignore[arg-type]

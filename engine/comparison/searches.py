@@ -55,7 +55,7 @@ def is_search(attack: Any) -> bool:
 
 
 def search_rows(
-    attack: str, norm: Any = None, libraries: Sequence[str] = (), *, repaired: bool = False
+    attack: str, norm: Any = None, libraries: Sequence[str] = (), *, fixed: bool = False
 ) -> list[Implementation]:
     """Return the implementations of a search: one, or for `best(pgd)` one per library that implements the attack.
 
@@ -63,7 +63,7 @@ def search_rows(
         attack: "best(foolbox:pgd)", "best(A,B)", "best", "at-saturation(pgd)".
         norm: required norm; None for any norm. `best(auto)` chooses its attacks for this norm, or for linf without one.
         libraries: libraries to use; empty for all.
-        repaired: whether to include fixed variants.
+        fixed: whether to include fixed variants.
 
     Raises:
         UnknownName, InvalidInput, Unsupported: As for `rows_of`. Unsupported for a minimum-norm attack, which has no
@@ -71,7 +71,7 @@ def search_rows(
     """
     choice = AttackChoice(attack, norm)
     search = parse_search(choice.attack)
-    return [_search_row(search.around(row), row) for row in rows_of(choice, libraries, repaired=repaired)]
+    return [_search_row(search.around(row), row) for row in rows_of(choice, libraries, fixed=fixed)]
 
 
 def _search_row(search: Search, row: Implementation) -> SearchImplementation:
@@ -155,7 +155,7 @@ def run_search(
     labels: Tensor,
     threat_model: ThreatModel,
     *,
-    draws: int | None = None,
+    judge_samples: int | None = None,
     eot: int | None = None,
     **options: Any,
 ) -> AttackResult:
@@ -164,5 +164,5 @@ def run_search(
     Raises:
         DavylampError: Any error of the search.
     """
-    with sampling_context(classifier, draws=draws, eot=eot):
+    with sampling_context(classifier, draws=judge_samples, eot=eot):
         return row.search.run(row.around, classifier, inputs, labels, threat_model, **options)

@@ -242,8 +242,7 @@ def _load(
 ) -> tuple[Classifier, Data]:
     """Load a model and its images. Raises Unavailable if they differ from the evaluated ones."""
     classifier = bench.model(source, device)
-    limit = None if subject.chosen else subject.images
-    images = bench.data(DataSource(subject.data, limit, data, subject.chosen), classifier)
+    images = bench.data(DataSource.of_subject(subject, data), classifier)
     if digest_model(classifier, source.name) != subject.model_digest:
         raise Unavailable("the model differs from the evaluated one; evaluate it again")
     if digest_data(images.inputs, images.labels) != subject.data_digest:

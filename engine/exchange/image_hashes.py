@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
-from ...adapters.data.datasets import Data, load_data, select_by_name
+from ...adapters.data.datasets import Data
 from ...adapters.models.identity.digest import digest_data
 from ...errors import DavylampError, InvalidInput, Unavailable
 from ..attack_run import ModelOnData
@@ -31,11 +31,9 @@ def load_subject_images(subject: ModelOnData, data: Data | str | None, bench: Lo
         Unavailable: If they cannot be loaded, or differ from the evaluated ones.
     """
     reasons: list[str] = []
-    limit = None if subject.chosen else subject.images
-    name = subject.data if data is None else data
-    loaders = [lambda: _without_model(name, limit, subject.chosen)]
-    if isinstance(name, str):
-        source = DataSource(name, limit, None, subject.chosen)
+    source = DataSource.of_subject(subject, data)
+    loaders = [lambda: source.load(None)]
+    if source.data is None:
         loaders.append(lambda: bench.data(source, bench.model(ModelSource(subject.model, None), "cpu")))
     for load in loaders:
         try:
@@ -66,9 +64,3 @@ def places_of(hashes: Sequence[str], known: Sequence[str]) -> np.ndarray:
             "[0, 1], channels first)"
         )
     return places
-
-
-def _without_model(data: Data | str, limit: int | None, chosen: Sequence[str]) -> Data:
-    images = load_data(data, limit=limit) if isinstance(data, str) else data
-    images = Data(images.inputs[:limit], images.labels[:limit], images.names[:limit])
-    return select_by_name(images, chosen)

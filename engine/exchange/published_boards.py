@@ -18,7 +18,7 @@ DATA = ("cifar10", "cifar100", "imagenet")
 _CLOSE = 1e-6  # largest difference between equal radii
 # AutoAttack's standard version (Croce and Hein 2020, section 6): each attack with its smallest number of steps.
 STANDARD = {"apgd-ce": 100, "apgd-t": 100, "fab-t": 100, "square": 5000}
-AUTOATTACK = "torchattacks:autoattack@repaired"  # all four in one; others make fewer steps or have no FAB
+AUTOATTACK = "torchattacks:autoattack@fixed"  # all four in one; others make fewer steps or have no FAB
 
 
 class PublishedBoard(NamedTuple):

@@ -60,12 +60,9 @@ def make_plan(
     surrogates: Mapping[str, Classifier] | None = None,
     fit_data: Data | None = None,
     transport: Transport | None = None,
+    images_of: dict[str, Data] | None = None,
 ) -> Plan:
     """Load every model once, to compute its digest, and list the runs.
-
-    A model that cannot be loaded, or does not fit these images, does not affect the other models. Likewise, an
-    implementation that lacks an option is omitted if other implementations of the attack have it. `Plan.failed` has the
-    reasons.
 
     Args:
         config: the configuration.
@@ -74,19 +71,22 @@ def make_plan(
         surrogates: classifiers by name, in place of loading the surrogates with those names.
         fit_data: fit images, in place of those that the config names.
         transport: HTTP settings for remote models; None to follow the config, without caching outputs.
+        images_of: a dictionary to fill with the images of each model, by key of the model on data.
+
+    A model that cannot be loaded, or does not fit these images, does not stop the others. Neither does an
+    implementation without an option that the attack's other implementations have. `Plan.failed` has the reasons.
 
     Raises:
         DavylampError: if a name is unknown, no model or no images can be loaded, or no library supports the request.
     """
     check_config(config)
     config = _expand_names(config, models)
+    subjects, cells, digests, images_of = [], [], {}, {} if images_of is None else images_of
     loading, traffic = LoadOptions(transport or config.transport(), config.isolation), ServerUsage()
     bench, images = LoadedCache(), DataSource(config.data, config.limit, data, tuple(sorted(config.images)))
-    subjects, cells, digests = [], [], {}
-    unknown: dict[str, Mapping[str, str]] = {}
+    unknown, notes = dict[str, Mapping[str, str]](), list[str]()
     # Omissions with their reasons; `lacking` has attacks that need more than a model returns.
     failed, refused, lacking = dict[str, str](), dict[str, str](), dict[str, str]()
-    notes: list[str] = []
     loaded_surrogates = load_surrogates(config, surrogates, loading)
     via = next(iter(loaded_surrogates.values())).via if len(loaded_surrogates) == 1 else ""
     spared = undefended_models(config.models) if config.examples == "original" else {}  # no examples are made on them
@@ -117,6 +117,7 @@ def make_plan(
             reasons = "; ".join(f"{model}: {reason}" for model, reason in failed.items())
             raise ModelFailed(f"none of {len(failed)} models can be evaluated: {reasons}") from error
         unknown |= {subject.key: {name: "; ".join(identity.reasons)}} if identity.reasons else {}
+        images_of[subject.key] = loaded
         subjects.append((subject, source))
         notes += [*classifier.loading_notes, *note_hierarchies(config, classifier)]
         if name in spared:
@@ -221,8 +222,8 @@ def check_config(config: Config) -> None:
         raise InvalidInput(
             f"`surrogate` and `transfer` cannot be combined: every model already gets {config.surrogate[0]}'s examples"
         )
-    if config.surrogate and config.examples != "own":
-        raise InvalidInput("`surrogate` and `examples` cannot be combined")
+    if config.surrogate and config.examples != "defended":
+        raise InvalidInput("`surrogate` and `examples` exclude each other: choose one")
     surrogates = (name for choice in config.attacks for name in surrogate_names(config, choice))
     check_token(config.token, (*config.models, *surrogates))
     pin_metric_inputs(config)

@@ -54,7 +54,7 @@ def cells_of(
         asked = choice
         if choice.epsilon is None and choice.norm is not None:
             asked = replace(choice, epsilon=preset_radius(config.preset, choice.norm, components or USUAL_SIZE))
-        rows = rows_of(choice, config.libraries, repaired=config.repaired)
+        rows = rows_of(choice, config.libraries, fixed=config.fixed)
         threat_model = threat_model_of(asked, rows, components)
         if components is not None:
             threat_model.check_radius(components)
@@ -110,7 +110,7 @@ def _cell(
         parameters=parameters,
         grid=grid,
         target=choice.target,
-        pixels=config.pixels,
+        pixels=config.eight_bit,
         measures=tuple(
             name if is_group(name) or not is_file_name(name) else sealed_name(name) for name in config.measures
         ),
@@ -143,7 +143,7 @@ def environment_key(device: str) -> dict[str, Any]:
 def sampling_settings(config: Config, classifier: Classifier, surrogate: bool | None) -> dict[str, int]:
     """Return the numbers of samples for judging a random model and for attacking a random model or surrogate."""
     is_drawn = classifier.random if surrogate is None else surrogate
-    drawn = {"draws": config.draws} if classifier.random else {}
+    drawn = {"draws": config.judge_samples} if classifier.random else {}
     return {**drawn, "eot": config.eot} if is_drawn else drawn
 
 
@@ -269,12 +269,12 @@ def pin_metric_inputs(config: Config, classifier: Classifier | None = None) -> t
     """
     sealed = []
     groups = {measure: read_group(measure) for measure in config.measures if is_group(measure)}
-    if config.profile and "coverage" not in {group.name for group in groups.values()}:
-        raise InvalidInput("`profile` needs `measures=coverage`")
+    if config.neuron_profile and "coverage" not in {group.name for group in groups.values()}:
+        raise InvalidInput("`neuron_profile` needs `measures=coverage`")
     for measure in config.measures:
         group = groups.get(measure)
         if group is not None and group.name == "coverage":
-            sealed.append(_seal_profile(measure, group["profile"], config.profile, classifier))
+            sealed.append(_seal_profile(measure, group["profile"], config.neuron_profile, classifier))
         elif group is not None and group.name == "confusion" and (group["hierarchy"] or config.hierarchy):
             path = group["hierarchy"] or config.hierarchy
             classes, wanted = len(read_hierarchy(expand_path(path))), classifier and classifier.num_classes
@@ -301,6 +301,6 @@ def note_hierarchies(config: Config, classifier: Classifier) -> list[str]:
 def _seal_profile(measure: str, inside: str, beside: str, classifier: Classifier | None) -> str:
     """Append the digest of the profile data to a coverage measure. The measure or the config names these data."""
     if not (inside or beside):
-        raise InvalidInput("coverage needs `profile=DATA`, the data that define the ranges of the neurons")
+        raise InvalidInput("coverage needs `neuron_profile=DATA`, the data that define the ranges of the neurons")
     whole = measure if inside else with_setting(measure, "profile", beside)
     return whole if classifier is None else pin_measure(whole, describe_files(classifier, inside or beside, None)[0])

@@ -19,7 +19,7 @@ USUAL_SIZE = 3 * 224 * 224  # components of an image if unknown, for the customa
 _SETTINGS = {"models": "model", "data": "data", "limit": "images", "seeds": "seed", "device": "device"}
 
 
-def rows_of(choice: AttackChoice, libraries: Sequence[str] = (), *, repaired: bool = False) -> list[Implementation]:
+def rows_of(choice: AttackChoice, libraries: Sequence[str] = (), *, fixed: bool = False) -> list[Implementation]:
     """Return the implementations that a choice runs, in the given libraries (empty for all).
 
     Raises:
@@ -42,7 +42,7 @@ def rows_of(choice: AttackChoice, libraries: Sequence[str] = (), *, repaired: bo
     if not chosen:
         raise no_library(name, rows, libraries)
     if ":" not in name:
-        chosen = [row for row in chosen if repaired or not row.variant]
+        chosen = [row for row in chosen if fixed or not row.variant]
     if choice.norm is None:
         return chosen
     return [row for row in chosen if choice.norm in row.classes] or chosen
@@ -90,12 +90,12 @@ def threat_model_of(choice: AttackChoice, rows: Sequence[Implementation], compon
     return threat_model
 
 
-def check_one_norm(choices: Iterable[AttackChoice], libraries: Sequence[str] = (), *, repaired: bool = False) -> None:
+def check_one_norm(choices: Iterable[AttackChoice], libraries: Sequence[str] = (), *, fixed: bool = False) -> None:
     """Raise InvalidInput if one radius without a norm is given for attacks with different default norms."""
     norms: dict[str, tuple[str, float]] = {}
     for choice in choices:
         if choice.norm is None and choice.epsilon is not None:
-            norm = threat_model_of(choice, rows_of(choice, libraries, repaired=repaired)).norm
+            norm = threat_model_of(choice, rows_of(choice, libraries, fixed=fixed)).norm
             norms.setdefault(norm, (choice.attack, choice.epsilon))
     if len(norms) > 1:
         meant = " and ".join(f"{norm} for {attack}" for norm, (attack, _) in norms.items())
@@ -104,7 +104,7 @@ def check_one_norm(choices: Iterable[AttackChoice], libraries: Sequence[str] = (
 
 
 def spread_parameters(
-    attacks: Sequence[Any], parameters: Mapping[str, Any], libraries: Sequence[str] = (), *, repaired: bool = False
+    attacks: Sequence[Any], parameters: Mapping[str, Any], libraries: Sequence[str] = (), *, fixed: bool = False
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the parameters for each of several attacks, and a note for each parameter that some attacks lack.
 
@@ -112,7 +112,7 @@ def spread_parameters(
         Unsupported: if no attack has one of the parameters.
     """
     choices = [AttackChoice(attack) for attack in attacks]
-    rows, attacks = [rows_of(each, libraries, repaired=repaired) for each in choices], [each.attack for each in choices]
+    rows, attacks = [rows_of(each, libraries, fixed=fixed) for each in choices], [each.attack for each in choices]
     per_attack = [
         {name: v for name, v in parameters.items() if any(accepts_parameter(r, name) for r in each)} for each in rows
     ]

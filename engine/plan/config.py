@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, MinLen
 
+from ...adapters.attack import name_from_record
 from ...adapters.defaults import (
     DRAWS,
     MOST_DRAWS,
@@ -22,6 +23,7 @@ from ...adapters.defaults import (
 )
 from ...adapters.parameters import PRECISIONS, parse_number
 from ...adapters.paths import is_file_name
+from ...deprecation import takes_old_names
 from ...errors import DavylampError, InvalidInput, UnknownName
 from ..cell_defaults import MEASURES, SHARD_SIZE
 from .schema import Option, check_record
@@ -34,11 +36,11 @@ if TYPE_CHECKING:
 else:
     PrecisionName = Literal[PRECISIONS]
 Transfer = Literal["no", "simple", "full"]
-Examples = Literal["own", "original", "both"]
+Examples = Literal["defended", "original", "both"]
 Order = Literal["given", "cheap-first"]
 Word = Annotated[str, MinLen(1)]
 Count = Annotated[int, Ge(1), Le(2**31 - 1)]
-Draws = Annotated[int, Ge(1), Le(MOST_DRAWS)]
+Samples = Annotated[int, Ge(1), Le(MOST_DRAWS)]
 Seed = Annotated[int, Ge(0), Le(2**32 - 1)]  # what NumPy's generators take
 
 
@@ -88,6 +90,8 @@ class AttackChoice:
 
             row = resolve_implementation(self.attack)
             _store(self, {"attack": row.name, "row": row})
+        if isinstance(self.attack, str):
+            _store(self, {"attack": name_from_record(self.attack)})
         if isinstance(self.epsilon, str):
             _store(self, {"epsilon": prefixed("epsilon", parse_number, self.epsilon, "a radius")})
         if isinstance(self.target, int) and not isinstance(self.target, bool):
@@ -101,6 +105,7 @@ class AttackChoice:
             prefixed("target", check_target, self.target)
 
 
+@takes_old_names()
 @dataclass(frozen=True)
 class Config:
     """An evaluation: every model with every attack, on one data set.
@@ -117,11 +122,11 @@ class Config:
             the distance of the nearest adversarial example of each image by number of passes, for minimum-norm attacks
             on a CPU in float32; "coverage", "boundary", "neurons" and "consistency", with settings as
             "coverage:sections=100".
-        profile: name of the data that define the ranges of the neurons for "coverage".
+        neuron_profile: name of the data that define the ranges of the neurons for "coverage".
         hierarchy: file with the hierarchy of classes, for semantic confusion; "" for WordNet, which covers ImageNet's
             classes.
         libraries: names of the libraries to use; empty for all.
-        repaired: whether to include fixed variants.
+        fixed: whether to include fixed variants.
         seeds: random seeds; each run is repeated with each seed.
         max_queries: largest number of forward plus backward passes per image.
         batch_size: images per library call.
@@ -130,11 +135,11 @@ class Config:
         order: order of a model's runs: as given, or those with the fewest expected passes per image first.
         stop_when_fooled: whether the attacks under one threat model run in this order as one worst case. Each attack
             then runs only on the images that the attacks before it have not fooled, which saves passes.
-        pixels: whether success and distance are measured on 8-bit images, as in RoBIC.
+        eight_bit: whether success and distance are measured on 8-bit images, as in RoBIC.
         transfer: whether to test the examples on the other models: on all of them ("full"), only from and to the first
             model ("simple"), or not at all.
-        examples: model on which the examples for a defended model are made: the defended model ("own"), its undefended
-            model ("original"), or both. `defence_pairs.undefended_models` pairs the models.
+        examples: model on which the examples for a defended model are made: the defended model ("defended"), its
+            undefended model ("original"), or both. `defence_pairs.undefended_models` pairs the models.
         keep_images: whether to store every adversarial image, without loss.
         device: torch device.
         surrogate: models on which the examples are made, by the mean of their logits, and then judged on `models`. If
@@ -142,7 +147,7 @@ class Config:
         fit_data: name of the fit data of fitted attacks (universal perturbations, generators), without the evaluation
             images. If empty, they are fitted on the evaluation images.
         fit_limit: largest number of fit images.
-        draws: number of samples of a random model on which each example is judged.
+        judge_samples: number of samples of a random model on which each example is judged.
         eot: number of samples of a random model whose mean an attack sees. Each sample is a query. With 1, the attack
             treats the model as deterministic.
         isolate: which models run in a separate process, see `Isolation`. Modules that the caller passes never do.
@@ -150,12 +155,12 @@ class Config:
         memory_limit: memory limit of the process of an isolated model, in GiB; None for four fifths of the machine's
             memory.
         preset: name of the published evaluation on whose settings the config is based; "" without one.
-        rate: limit of images or requests per second to the server of a remote model: "20", "5 requests".
-        cost: price of one image sent to a server, in any currency.
+        request_rate: limit of images or requests per second to the server of a remote model: "20", "5 requests".
+        price_per_image: price of one image sent to a server, in any currency.
         token: name of the environment variable with the token of a server, or "HEADER=VARIABLE".
         timeout: time to wait for a server's response, in seconds.
         request_size: largest number of images per request.
-        no_answers: whether not to cache the outputs of servers in the results folder.
+        no_cache: whether not to cache the outputs of servers in the results folder.
 
     Raises:
         InvalidInput: if a value has a wrong type or is out of range. The message begins with the key.
@@ -190,12 +195,12 @@ class Config:
             also="metrics",
         ),
     ] = MEASURES
-    profile: Annotated[str, Option("for coverage, data that define the usual range of each neuron")] = ""
+    neuron_profile: Annotated[str, Option("data that define the usual range of each neuron, for coverage")] = ""
     hierarchy: Annotated[str, Option("JSON or CSV file with the class hierarchy, for QI_Wup (default: ImageNet's)")] = (
         ""
     )
     libraries: Annotated[tuple[Word, ...], Option("only this library", name="library", also="libraries")] = ()
-    repaired: Annotated[bool, Option("include repaired versions")] = False
+    fixed: Annotated[bool, Option("include the fixed variants, `@fixed`")] = False
     seeds: Annotated[tuple[Seed, ...], MinLen(1), Option("random seed", name="seed")] = (0,)
     max_queries: Annotated[Count | None, Option("limit of forward plus backward passes per image")] = None
     batch_size: Annotated[Count | None, Option("images per call of a library")] = None
@@ -210,12 +215,12 @@ class Config:
     stop_when_fooled: Annotated[
         bool, Option("attack only images not fooled yet: worst-case accuracy with fewer passes")
     ] = False
-    pixels: Annotated[bool, Option("judge success and distance after rounding to 8 bits")] = False
+    eight_bit: Annotated[bool, Option("judge success and distance after rounding to 8 bits")] = False
     transfer: Annotated[Transfer, Option("test examples on the other models: no, simple or full")] = "no"
-    examples: Annotated[
-        Examples, Option("defences: examples made on the defended model (own), the original, or both")
-    ] = "own"
-    keep_images: Annotated[bool, Option("store every adversarial image, without loss")] = False
+    examples: Annotated[Examples, Option("defences: examples made on the defended model, the original, or both")] = (
+        "defended"
+    )
+    keep_images: Annotated[bool, Option("keep every adversarial image, lossless")] = False
     device: Annotated[Word, Option("device: cpu, cuda, cuda:1, mps")] = "cpu"
     surrogate: Annotated[
         tuple[Word, ...],
@@ -225,8 +230,8 @@ class Config:
         str, Option("fit images of attacks that are fitted first (uap); evaluation images are excluded")
     ] = ""
     fit_limit: Annotated[Count | None, Option("use at most this many images of --fit-data")] = None
-    draws: Annotated[Draws, Option("randomised models: an example is judged on this many samples")] = DRAWS
-    eot: Annotated[Draws, Option("randomised models: the attack sees the mean of this many samples")] = 1
+    judge_samples: Annotated[Samples, Option("randomised models: samples on which each example is judged")] = DRAWS
+    eot: Annotated[Samples, Option("randomised models: samples whose mean the attack sees")] = 1
     isolate: Annotated[
         Isolate,
         Option(
@@ -236,12 +241,12 @@ class Config:
     time_limit: Annotated[float, Gt(0), Option("isolated models: time limit per call, in seconds")] = SECONDS
     memory_limit: Annotated[Annotated[float, Gt(0)] | None, Option("isolated models: memory limit in GiB")] = None
     preset: Annotated[str, Option("a paper's setting: canary, robic, aisafety, fooling, hikdeepsec, autoattack")] = ""
-    rate: Annotated[str, Option('remote models: limit per second, "20" images or "5 requests"')] = ""
-    cost: Annotated[float, Option("remote models: price of one image")] = 0.0
+    request_rate: Annotated[str, Option('remote models: limit per second, "20" images or "5 requests"')] = ""
+    price_per_image: Annotated[float, Option("remote models: price of one image")] = 0.0
     token: Annotated[str, Option("remote models: environment variable with the token, or HEADER=VARIABLE")] = ""
     timeout: Annotated[float, Gt(0), Option("remote models: seconds to wait for a response")] = TIMEOUT
     request_size: Annotated[Count, Option("remote models: images per request")] = REQUEST_SIZE
-    no_answers: Annotated[bool, Option("remote models: do not cache outputs")] = False
+    no_cache: Annotated[bool, Option("remote models: do not cache answers")] = False
 
     @property
     def isolation(self) -> "Isolation":
@@ -273,9 +278,9 @@ class Config:
         """
         from ...adapters.models.remote.transport import Transport, read_rate
 
-        rate, unit = prefixed("rate", read_rate, self.rate)
-        rate, kept = rate and rate / workers, "" if self.no_answers else str(answers)
-        return Transport(rate, unit, self.cost, self.token, self.timeout, self.request_size, answers=kept)
+        rate, unit = prefixed("request_rate", read_rate, self.request_rate)
+        rate, kept = rate and rate / workers, "" if self.no_cache else str(answers)
+        return Transport(rate, unit, self.price_per_image, self.token, self.timeout, self.request_size, answers=kept)
 
 
 def _isolation_of(values: Mapping[str, Any]) -> "Isolation":
@@ -320,7 +325,9 @@ def _check_files(config: Config) -> None:
     from ..measure_groups import is_group
 
     files = [("measures", each) for each in config.measures if is_file_name(each) and not is_group(each)]
-    files += [(word, name) for word in ("data", "profile", "fit_data") if is_file_name(name := getattr(config, word))]
+    files += [
+        (word, name) for word in ("data", "neuron_profile", "fit_data") if is_file_name(name := getattr(config, word))
+    ]
     if files:
         word, name = files[0]
         raise _at(

@@ -12,6 +12,7 @@ from ...adapters.catalogue.step_size import is_relative
 from ...adapters.models.zoo.load import match_models, model_name_patterns
 from ...adapters.parameters import PARAMETERS, check_parameter, parse_parameter
 from ...adapters.paths import expand_path, is_file_name
+from ...deprecation import current_setting, current_settings
 from ...errors import DavylampError, InvalidInput, Unavailable, UnknownName
 from ..searches.kinds import parse_search
 from .config import AttackChoice, Config, prefixed
@@ -53,7 +54,8 @@ def base_config(config: Config | str | Path | None, preset: str | None = None) -
     if config is not None and preset is not None:
         raise InvalidInput(f"expected a config or a preset, got {_shown(config)} and {preset}")
     if isinstance(config, (str, Path)):
-        return read_config(config), set(read_toml(config))
+        names = [each.name for each in fields(Config)]
+        return read_config(config), {current_setting(name, names) for name in read_toml(config)}
     settings = Config() if config is None and preset is None else config or find_preset(str(preset)).config
     usual = Config()
     return settings, {each.name for each in fields(Config) if getattr(settings, each.name) != getattr(usual, each.name)}
@@ -188,11 +190,12 @@ def _read_several(name: str, values: tuple[Any, ...], more: Mapping[str, Paramet
 
 
 def _known(where: str, table: Any, record: type) -> dict[str, Any]:
-    """Convert a table to a dict. Raises UnknownName if a key is not a field of the dataclass."""
+    """Return the table with current keys as a dict; UnknownName if a key is not a field of the dataclass."""
     if not isinstance(table, Mapping):
         raise InvalidInput(f"{where}: expected a table, got {format_value(table)}".removeprefix(": "))
     names = [item.name for item in fields(record)]
-    for name in table:
+    values = current_settings(table, names)
+    for name in values:
         if name not in names:
             raise UnknownName(f"key in {where}" if where else "key", str(name), names)
-    return dict(table)
+    return values

@@ -98,8 +98,8 @@ class Plan:
 
     @property
     def originals(self) -> dict[str, str]:
-        """The undefended model of each defended model on which its examples are tested; empty for examples "own"."""
-        return {} if self.config.examples == "own" else undefended_models(self.config.models)
+        """The undefended model of each defended model that is tested on its examples; empty for examples "defended"."""
+        return {} if self.config.examples == "defended" else undefended_models(self.config.models)
 
     def shards(self, cell: AttackRun) -> list[int]:
         """Return the shards of a run that belong to this part; all if there are no parts."""

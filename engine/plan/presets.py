@@ -162,7 +162,7 @@ _ROBIC = Preset(
             _choice("art:geoda", "l2", max_queries=5000),
             _choice("davylamp:qeba", "l2", max_queries=5000),
         ),
-        pixels=True,
+        eight_bit=True,
         limit=1000,
     ),
     ("MR", "RMSD", "PSNR", "D_half", "QNC_F", "QNC_B", "R8"),
@@ -220,7 +220,7 @@ _FOOLING = Preset(
             _choice("foolbox:pgd", "linf", 10 / 255),
             _choice("foolbox:deepfool", "l2"),
             _choice("foolbox:cw", "l2", binary_search_steps=15),
-            _choice("art:uap@repaired", "linf", 10 / 255),
+            _choice("art:uap@fixed", "linf", 10 / 255),
             _choice("davylamp:gd-uap", "linf", 10 / 255),
         ),
         limit=1000,
@@ -261,7 +261,7 @@ _HIKDEEPSEC = Preset(
 _AUTOATTACK = Preset(
     Config(
         preset="autoattack",
-        attacks=tuple(_choice("torchattacks:autoattack@repaired", norm) for norm in ("linf", "l2")),
+        attacks=tuple(_choice("torchattacks:autoattack@fixed", norm) for norm in ("linf", "l2")),
         limit=1000,
     ),
     ("CA", "AAW", "MR", "AMD", "AED", "QNC_F", "QNC_B"),

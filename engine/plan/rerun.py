@@ -25,7 +25,7 @@ class TransferRun(NamedTuple):
     first: str = ""
     tested: int = 0
     asked: int = 0
-    examples: Examples = "own"
+    examples: Examples = "defended"
     defended: tuple[str, ...] = ()
 
 
@@ -88,19 +88,19 @@ def configs_of(
     *,
     transfer: Transfer = "no",
     first: str = "",
-    examples: Examples = "own",
+    examples: Examples = "defended",
     defended: Sequence[str] = (),
 ) -> tuple[Config, ...]:
     """Return one config for each data set and set of shared settings. Its plan contains these runs, with equal keys.
 
-    A config combines every model with every attack and seed. If a folder does not contain all combinations, the config
-    has additional runs.
+    A config combines every model with every attack and seed: if a folder has fewer, the config has additional runs. For
+    images drawn at random, it has all the images from which they were drawn.
 
     Args:
         cells: runs of a results folder.
         transfer: transfer rule of the evaluation.
-        first: the first model, for the rule "simple".
-        examples: model on which the examples for its defended models are made.
+        first: the first model, from which "simple" starts.
+        examples: examples for its defended models.
         defended: models tested on examples of their undefended models, which may have no runs.
     """
     groups: dict[str, list[AttackRun]] = {}
@@ -111,6 +111,7 @@ def configs_of(
             subject.data_digest,
             subject.images,
             subject.chosen,
+            subject.drawn,
             cell.pixels,
             cell.measures,
             cell.shard_size,
@@ -123,7 +124,7 @@ def configs_of(
         groups.setdefault(json.dumps(shared), []).append(cell)
     return tuple(
         replace(config, examples=examples, models=tuple(dict.fromkeys((*config.models, *defended))))
-        if examples != "own" and not config.surrogate and (not first or first in config.models)
+        if examples != "defended" and not config.surrogate and (not first or first in config.models)
         else config
         for config in (_config(group, transfer, first) for group in groups.values())
     )
@@ -140,17 +141,17 @@ def _config(cells: list[AttackRun], transfer: Transfer, model: str) -> Config:
         models=tuple(sorted(names, key=lambda name: name != model)),
         attacks=tuple(choices.values()),
         data=first.subject.data,
-        limit=None if first.subject.chosen else first.subject.images,
+        limit=None if first.subject.chosen else first.subject.population or first.subject.images,
         images=first.subject.chosen,
         seeds=tuple(sorted({cell.seed for cell in cells})),
-        pixels=first.pixels,
+        eight_bit=first.pixels,
         transfer="no" if first.surrogate else transfer,
         measures=tuple(map(plain_name, first.measures)),
         shard_size=first.shard_size,
         surrogate=tuple(each.model for each in first.surrogate),
         fit_data=fit.data if fit else "",
         fit_limit=fit.images if fit else None,
-        draws=first.draws or DRAWS,
+        judge_samples=first.draws or DRAWS,
         eot=first.eot,
         stop_when_fooled=first.search.kind == "worst-case",
     )

@@ -86,8 +86,7 @@ def probe_folder(  # noqa: PLR0913 - what is probed by position, the choices by 
             continue
         try:
             source = ModelSource(subject.model, given, loading)
-            limit = None if subject.chosen else subject.images
-            images_of = DataSource(subject.data, limit, data, subject.chosen)
+            images_of = DataSource.of_subject(subject, data)
             classifier, outcome = _load(bench, subject, source, images_of, device)
         except DavylampError as error:
             notes.append(f"{subject.model}: {error}")

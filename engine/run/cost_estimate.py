@@ -119,8 +119,8 @@ def _remote_cost(plan: Plan, passes: float) -> tuple[float, float, float, str]:
     if transport.rate:
         images = transport.rate * (transport.request_size if transport.unit == "requests" else 1)
         seconds = passes / images
-    note = "time at the server's rate limit" if transport.rate else "unknown time: the server is not queried for this"
-    note += "" if transport.cost else "; unknown price (--cost)"
+    note = "at its rate limit" if transport.rate else "a server is not queried for this: its time is not known"
+    note += "" if transport.cost else "; no price is given (--price-per-image)"
     return seconds, math.nan, passes * transport.cost, note
 
 

@@ -54,11 +54,11 @@ class BestExamples:
     Args:
         best: initial result; its examples count only after a call of `take` with `is_start`.
         inputs: clean images, float32, shape (N, C, H, W).
-        pixels: whether success and distance are measured on 8-bit examples.
+        eight_bit: whether success and distance are measured on 8-bit examples.
     """
 
-    def __init__(self, best: AttackResult, inputs: Tensor, *, pixels: bool):
-        self.best, self._inputs, self._pixels = best, inputs, pixels
+    def __init__(self, best: AttackResult, inputs: Tensor, *, eight_bit: bool):
+        self.best, self._inputs, self._pixels = best, inputs, eight_bit
         self.distance = torch.full_like(best.distances.l2, torch.inf)
         self.runs = torch.zeros_like(best.labels)
         self.winner = torch.full_like(best.labels, -1)

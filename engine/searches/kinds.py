@@ -11,7 +11,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from ...adapters import Attack, Implementation, ThreatModel, canonical_attack, find_implementation
-from ...adapters.attack import Kind, Knowledge
+from ...adapters.attack import Kind, Knowledge, name_from_record
 from ...adapters.catalogue.lookup import LIBRARIES, check_support, find_library
 from ...adapters.catalogue.step_size import resolve_step_size
 from ...adapters.threat_model import NORMS
@@ -158,7 +158,7 @@ class Search:
             row: the implementation, or the one that represents several.
             *nouns: classifier, inputs, labels and threat model, as for `run_attack`.
             **options: options of `run_attack` with canonical parameters (for a worst case, a dict of parameters for
-                each attack by its name), and the options of this kind of search: `pixels`, `grid`, `surrogate`.
+                each attack by its name), and the options of this kind of search: `eight_bit`, `grid`, `surrogate`.
 
         Raises:
             DavylampError: any error of the attack or the search.
@@ -190,6 +190,7 @@ class Single(Search):
 
 def parse_search(name: str) -> Search:
     """Parse the name of a search or attack: "foolbox:pgd", "best(foolbox:pgd)", "best(auto)"."""
+    name = name_from_record(name)
     kind = kind_in(name)
     if kind is None or not name.endswith(")"):
         return Single(name)

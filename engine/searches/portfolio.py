@@ -22,6 +22,7 @@ from ...adapters.parameters import SUPPLIED
 from ...adapters.paths import is_file_name
 from ...adapters.running.judge import perturbation_distances
 from ...adapters.running.sampling import clean_logits
+from ...deprecation import takes_old_names
 from ...errors import InvalidInput, Unsupported
 from .kinds import AUTO, Grid, Search, Values, combinations, joint_row
 from .portfolio_schedule import FEWEST, Limits, PortfolioSchedule
@@ -33,13 +34,13 @@ _VERSION = "5"  # part of the key of a run, raised whenever the search changes
 _NEAREST_CLASS = "adv-lib:deepfool"
 # The attacks of best(auto), chosen on the digits models: tools/best_effort/RESULTS.md.
 _DEFAULTS: Mapping[str, tuple[str, ...]] = {
-    "linf": ("adv-lib:fab-t", "adv-lib:fmn@repaired", "adv-lib:fab", "adv-lib:apgd-dlr"),
+    "linf": ("adv-lib:fab-t", "adv-lib:fmn@fixed", "adv-lib:fab", "adv-lib:apgd-dlr"),
     "l2": (
-        "adv-lib:ddn@repaired",
-        "adv-lib:fmn@repaired",
+        "adv-lib:ddn@fixed",
+        "adv-lib:fmn@fixed",
         _NEAREST_CLASS,
         "adv-lib:pdgd",
-        "adv-lib:alma@repaired",
+        "adv-lib:alma@fixed",
     ),
 }
 
@@ -134,6 +135,7 @@ class PortfolioResult(AttackResult):
     searched: Tensor
 
 
+@takes_old_names()
 def search_portfolio(  # noqa: PLR0913 - the nouns of run_attack by position, the choices by keyword
     attacks: list[str] | tuple[str, ...],
     classifier: Classifier,
@@ -147,7 +149,7 @@ def search_portfolio(  # noqa: PLR0913 - the nouns of run_attack by position, th
     first: int | Tensor = 0,
     logits: Tensor | None = None,
     grid: Mapping[str, Sequence[Any]] | None = None,
-    pixels: bool = False,
+    eight_bit: bool = False,
     progress: Callable[[int], object] | None = None,
     **parameters: Any,
 ) -> PortfolioResult:
@@ -191,7 +193,7 @@ def search_portfolio(  # noqa: PLR0913 - the nouns of run_attack by position, th
         first: index of the first image in the whole data set, or of each, as in `run_attack`.
         logits: logits of the clean images, if known, as in `run_attack`.
         grid: further parameters, with several values of each: an attack takes a different combination in each round.
-        pixels: whether success and distance are measured on 8-bit examples, which are returned. The curves then have
+        eight_bit: whether success and distance are measured on 8-bit examples, which are returned. The curves then have
             the distances at the end of each run only.
         progress: called with the increase in progress since the last call, as a number of images.
         **parameters: canonical parameters, passed to every attack that has them, instead of values that the search
@@ -219,7 +221,7 @@ def search_portfolio(  # noqa: PLR0913 - the nouns of run_attack by position, th
         base = _untouched(row, classifier, inputs, labels, replace(threat_model, epsilon=None), **aims)
         widest = threat_model.epsilon or largest_change(threat_model.norm, components)
         places = first if isinstance(first, Tensor) else torch.arange(len(labels), device="cpu") + first
-        limits = Limits(max_queries, _first_radius(rows, threat_model, components), widest, pixels)
+        limits = Limits(max_queries, _first_radius(rows, threat_model, components), widest, eight_bit)
         turns = PortfolioSchedule(rows, classifier, inputs.detach().float(), base, places, limits, settings)
         turns.run_all(progress)
     nearest = turns.state.finish_within(threat_model)
@@ -230,7 +232,7 @@ def search_portfolio(  # noqa: PLR0913 - the nouns of run_attack by position, th
         winner=turns.state.winner,
         searched=turns.searched,
     )
-    return round_to_8bit(result, classifier, inputs) if pixels else result
+    return round_to_8bit(result, classifier, inputs) if eight_bit else result
 
 
 def _check(

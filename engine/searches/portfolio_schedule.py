@@ -39,7 +39,7 @@ class Limits(NamedTuple):
     max_queries: int
     first_radius: float | None
     widest: float
-    pixels: bool
+    eight_bit: bool
 
 
 class PortfolioSchedule:
@@ -65,7 +65,7 @@ class PortfolioSchedule:
         limits: Limits,
         settings: Sequence[Mapping[str, Any]],
     ):
-        self.state = BestExamples(base, inputs, pixels=limits.pixels)
+        self.state = BestExamples(base, inputs, eight_bit=limits.eight_bit)
         self._rows, self._classifier, self._inputs, self._places = rows, classifier, inputs, places
         self._limits, self._settings = limits, settings
         self._progress: Callable[[int], object] | None = None

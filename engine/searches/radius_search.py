@@ -12,6 +12,7 @@ from ...adapters.catalogue.default_threat_model import default_epsilon
 from ...adapters.catalogue.lookup import check_support, resolve_implementation, supports_per_image_radii
 from ...adapters.catalogue.step_size import resolve_step_size
 from ...adapters.models.images import check_images
+from ...deprecation import takes_old_names
 from ...errors import AttackFailed, InvalidInput, ModelFailed, Unsupported
 from .best_examples import BestExamples
 from .kinds import Grid, Search, Values, check_learns_nothing, combinations
@@ -81,6 +82,7 @@ class RadiusSearchResult(AttackResult):
     searched: Tensor
 
 
+@takes_old_names()
 def search_radius(  # noqa: PLR0913 - the nouns of run_attack by position, the choices by keyword
     implementation: Any,
     classifier: Classifier,
@@ -94,7 +96,7 @@ def search_radius(  # noqa: PLR0913 - the nouns of run_attack by position, the c
     first: int | Tensor = 0,
     logits: Tensor | None = None,
     grid: Mapping[str, Sequence[Any]] | None = None,
-    pixels: bool = False,
+    eight_bit: bool = False,
     progress: Callable[[int], object] | None = None,
     reach: bool = True,
     **parameters: Any,
@@ -127,7 +129,7 @@ def search_radius(  # noqa: PLR0913 - the nouns of run_attack by position, the c
         first: index of the first image in the whole data set, or of each, as in `run_attack`.
         logits: logits of the clean images, if known, as in `run_attack`.
         grid: further parameters, with the values to try of each.
-        pixels: whether success and distance are measured on 8-bit examples, which are returned.
+        eight_bit: whether success and distance are measured on 8-bit examples, which are returned.
         progress: called with the increase in progress since the last call, as a number of images.
         reach: whether to use the step size "2.5 epsilon / steps" (as in the result's parameters) if none is given and
             all steps of the library's size together are shorter than the largest radius.
@@ -169,7 +171,7 @@ def search_radius(  # noqa: PLR0913 - the nouns of run_attack by position, the c
         return run_at(*nouns, radii, settings[number], **options)
 
     mixed = [supports_per_image_radii(row, threat_model.norm, values) for values in scaled]
-    search = Bisection(start, attack, inputs, nodes, mixed=mixed, pixels=pixels, progress=progress)
+    search = Bisection(start, attack, inputs, nodes, mixed=mixed, eight_bit=eight_bit, progress=progress)
     largest = largest_change(threat_model.norm, inputs[0].numel())
     wider = [] if threat_model.epsilon is not None else wider_radii(nodes, largest)
     for stage in (nodes, *wider):
@@ -186,7 +188,7 @@ def search_radius(  # noqa: PLR0913 - the nouns of run_attack by position, the c
         rounds=rounds,
         searched=search.searched.masked_fill(search.searched >= largest, torch.inf),
     )
-    return round_to_8bit(result, classifier, inputs) if pixels else result
+    return round_to_8bit(result, classifier, inputs) if eight_bit else result
 
 
 def _check(
@@ -298,10 +300,10 @@ class Bisection:
         radii: RadiusGrid,
         *,
         mixed: Sequence[bool],
-        pixels: bool,
+        eight_bit: bool,
         progress: Callable[[int], object] | None,
     ):
-        self.state = BestExamples(start, inputs, pixels=pixels)
+        self.state = BestExamples(start, inputs, eight_bit=eight_bit)
         self._attack, self._radii, self._mixed = attack, radii, mixed
         self._node = torch.full_like(start.labels, radii.count + 1)  # one above the grid: no success yet
         self.choice: list[int | None] = [None] * len(start.labels)

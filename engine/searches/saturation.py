@@ -159,7 +159,7 @@ def at_saturation(  # noqa: PLR0913 - the nouns of run_attack by position, the c
     seed: int = 0,
     first: int = 0,
     logits: Tensor | None = None,
-    pixels: bool = False,
+    eight_bit: bool = False,
     progress: Callable[[int], object] | None = None,
     **parameters: Any,
 ) -> SaturatedResult:
@@ -181,7 +181,7 @@ def at_saturation(  # noqa: PLR0913 - the nouns of run_attack by position, the c
         seed: random seed.
         first: index of the first image in the whole data set.
         logits: logits of the clean images, if known.
-        pixels: whether success and distance are measured on 8-bit images, also in the search.
+        eight_bit: whether success and distance are measured on 8-bit images, also in the search.
         progress: called with the increase in progress since the last call, as a number of images.
         **parameters: canonical parameters; `max_queries` applies at each radius, and `step_size` may be relative to the
             radius.
@@ -210,7 +210,7 @@ def at_saturation(  # noqa: PLR0913 - the nouns of run_attack by position, the c
         except (AttackFailed, Unsupported) as error:
             failed[radius] = error
             return
-        result = round_to_8bit(result, classifier, inputs) if pixels else result
+        result = round_to_8bit(result, classifier, inputs) if eight_bit else result
         costs = [getattr(result, name) for name in _SPENT]
         spent = [before + cost for before, cost in zip(spent, costs, strict=True)] if spent else costs
         ratios = dict(sorted({**ratios, radius: _share_fooled(result)}.items()))

@@ -28,7 +28,7 @@ def run_single(  # noqa: PLR0913 - the nouns of run_attack by position, the choi
     *,
     surrogate: Classifier | None = None,
     with_curves: bool = False,
-    pixels: bool = False,
+    eight_bit: bool = False,
     **options: Any,
 ) -> AttackResult:
     """Run an implementation on the model as `run_attack` does, or on a surrogate as `run_transfer` does.
@@ -43,7 +43,7 @@ def run_single(  # noqa: PLR0913 - the nouns of run_attack by position, the choi
             `classifier`.
         with_curves: whether to record the distance of each image's nearest adversarial example against passes, for a
             minimum-norm attack in the judge's precision.
-        pixels: whether success and distance are measured on 8-bit images.
+        eight_bit: whether success and distance are measured on 8-bit images.
         **options: as for `run_attack`.
 
     Raises:
@@ -56,7 +56,7 @@ def run_single(  # noqa: PLR0913 - the nouns of run_attack by position, the choi
         and canonical_attack(row).kind == "minimum-norm"
         and not (
             # Points that fool one sample, or in lower precision than the judge's, are not examples.
-            pixels or classifier.random or inputs.is_cuda or _is_rounded(precision_of(row, options))
+            eight_bit or classifier.random or inputs.is_cuda or _is_rounded(precision_of(row, options))
         )
     ):
         trace = Trace(inputs.detach().float(), labels.to(inputs.device), options.get("targets"), threat_model.norm)
@@ -64,7 +64,7 @@ def run_single(  # noqa: PLR0913 - the nouns of run_attack by position, the choi
         result = replace(result, curves=curves_of(trace, result))
     else:
         result = run_attack(row, classifier, inputs, labels, threat_model, **options)
-    return round_to_8bit(result, classifier, inputs) if pixels else result
+    return round_to_8bit(result, classifier, inputs) if eight_bit else result
 
 
 def _is_rounded(precision: str | None) -> bool:

@@ -1,38 +1,39 @@
 """Intervals of a mean that hold at every number of images, so that stopping at any time is allowed."""
 
 import math
-from typing import NamedTuple
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ...intervals import LEVEL, Interval
+from ...intervals import LEVEL, Interval, proportion_interval
 
-_GRID = np.linspace(0.0, 1.0, 2001)  # candidate means; bounds are rounded outwards to it
+GRID = np.linspace(0.0, 1.0, 2001)  # candidate means
 _MOST = 0.9  # part of the wealth that one image may cost
 _AT_ONCE = 256  # values in one array operation
 
 
 class _LowerBound:
-    """A lower bound of the mean of values in [0, 1], which holds at every number of values.
+    """A lower bound of the mean of values in [0, 1], by betting against every smaller mean.
 
-    For each candidate mean m, a gambler's wealth starts at 1 and is multiplied by 1 + bet * (x - m) for each value x.
-    The bet is chosen from earlier values before x is seen. It is never negative, and never so large that the wealth
+    For each candidate mean m, a gambler's wealth starts at 1 and is multiplied with 1 + bet * (x - m) for each value x.
+    Before a value is seen, the bet is chosen from the earlier ones, never negative and never so large that the wealth
     could become negative. If m is the mean, the wealth is a martingale and reaches 1 / alpha with a probability of at
-    most alpha (Ville 1939); candidates that reach it are excluded (Waudby-Smith and Ramdas 2024, Estimating means of
-    bounded random variables by betting). Half of the wealth is bet as if values were 0 or 1 with the mean so far. The
-    other half is bet by the mean and variance so far, which is better for values close together.
+    most alpha (Ville 1939); such m are excluded (Waudby-Smith and Ramdas 2024, Estimating means of bounded random
+    variables by betting). Half of the wealth is bet as if values were 0 or 1 with the mean so far, the other half by
+    the mean and variance so far, which is better for values close together.
 
     Args:
-        population: number of all values. Those seen are drawn from it at random without replacement. None for
+        population: number of all values, of which those seen are drawn at random without replacement, or None for
             independent draws.
         alpha: probability that the bound is ever above the mean.
+        grid: candidate means, ascending from 0 to 1.
     """
 
-    def __init__(self, population: int | None, alpha: float):
-        self.population, self.alpha = population, alpha
+    def __init__(self, population: int | None, alpha: float, grid: np.ndarray):
+        self.population, self.alpha, self.grid = population, alpha, grid
         self.count, self.sum, self.deviations = 0, 0.0, 0.0
-        self.log_wealth = np.zeros((2, len(_GRID)))  # of both halves
+        self.log_wealth = np.zeros((2, len(grid)))  # of both halves
 
     def add(self, values: np.ndarray) -> None:
         """Update the wealth for each candidate with further values, (n,)."""
@@ -61,8 +62,8 @@ class _LowerBound:
     def _remaining_means(self, sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """Return the mean of the values not seen yet, for each number of values seen and each candidate mean of all."""
         if self.population is None:
-            return np.broadcast_to(_GRID, (len(sums), len(_GRID)))
-        return (self.population * _GRID - sums) / (self.population - counts)
+            return np.broadcast_to(self.grid, (len(sums), len(self.grid)))
+        return (self.population * self.grid - sums) / (self.population - counts)
 
     @property
     def value(self) -> float:
@@ -80,26 +81,27 @@ class _LowerBound:
     def _excluded_below(self) -> float:
         """The largest candidate below which all are excluded by their wealth."""
         excluded = np.logaddexp(*self.log_wealth) - math.log(2) >= -math.log(self.alpha)
-        first = int(np.argmin(excluded)) if not excluded.all() else len(_GRID)
-        return float(_GRID[first - 1]) if first else 0.0
+        first = int(np.argmin(excluded)) if not excluded.all() else len(self.grid)
+        return float(self.grid[first - 1]) if first else 0.0
 
 
 class AnytimeMean:
-    """The mean of values per image, with an interval that holds at every number of images.
+    """The mean of values per image, with an interval that holds at every number of images at once.
 
-    A value may be known only as a range, as for invalid results. The interval then covers both the mean of the lower
-    ends and the mean of the upper ends.
+    Values may be known only as a range, as for invalid results: the interval covers the mean of their lower ends and
+    the mean of their upper ends.
 
     Args:
-        population: number of all images, from which those seen are drawn at random without replacement. The interval is
-            for the mean over all of them. None for independent draws; the interval is then for the mean of their
-            distribution.
-        level: probability that the interval covers the mean at all numbers of images, inside (0, 1).
+        population: number of all images, of which those seen are drawn at random without replacement; the interval is
+            then of the mean over these images. None for independent draws: of the mean of their distribution.
+        level: probability that the interval is right at all numbers of images together, inside (0, 1).
+        grid: candidate means, ascending from 0 to 1; the bounds are rounded outwards to them. If only decisions at
+            some means are needed, a simulation is faster with only these and their complements.
     """
 
-    def __init__(self, population: int | None = None, level: float = LEVEL):
+    def __init__(self, population: int | None = None, level: float = LEVEL, grid: np.ndarray = GRID):
         tail = (1 - level) / 2
-        self._low, self._high = _LowerBound(population, tail), _LowerBound(population, tail)
+        self._low, self._high = _LowerBound(population, tail, grid), _LowerBound(population, tail, grid)
         self._total = np.zeros(2)
 
     def add(self, low: ArrayLike, high: ArrayLike | None = None) -> None:
@@ -134,18 +136,27 @@ class AnytimeMean:
         return Interval(value, self._low.value, self._high.complement)
 
 
-class StoppingRule(NamedTuple):
-    """Rule for stopping before all images are evaluated.
+def rate_interval(low: np.ndarray, high: np.ndarray, population: int | None) -> tuple[float, float]:
+    """Return the interval of the mean of values per image, which may be known only as a range.
 
     Args:
-        threshold: stop as soon as the interval lies on one side of it; None to use only the width.
-        width: stop as soon as the interval is no wider; None to use only the threshold.
+        low: values in [0, 1], shape (n,), in their random order if they were drawn.
+        high: upper ends of the values, shape (n,).
+        population: number of all images, of which these were drawn at random, possibly with a number that depends on
+            the results: the interval then holds at every number (`AnytimeMean`). None for a number fixed in advance:
+            Clopper and Pearson's.
     """
+    if population is None:
+        n = len(low)
+        return proportion_interval(float(low.sum()), n)[0], proportion_interval(float(high.sum()), n)[1]
+    return _drawn_interval(
+        np.ascontiguousarray(low, float).tobytes(), np.ascontiguousarray(high, float).tobytes(), population
+    )
 
-    threshold: float | None = None
-    width: float | None = None
 
-    def is_met(self, interval: Interval) -> bool:
-        """Whether an interval allows stopping."""
-        decided = self.threshold is not None and (interval.low >= self.threshold or interval.high < self.threshold)
-        return decided or (self.width is not None and interval.high - interval.low <= self.width)
+@lru_cache(maxsize=256)
+def _drawn_interval(low: bytes, high: bytes, population: int) -> tuple[float, float]:
+    """Return the interval of `AnytimeMean`, which several tables of a folder show."""
+    mean = AnytimeMean(population)
+    mean.add(np.frombuffer(low), np.frombuffer(high))
+    return mean.interval.low, mean.interval.high

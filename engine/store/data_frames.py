@@ -212,7 +212,7 @@ def choose_examples(
     folder: str | Path,
     results: "pd.DataFrame",
     original: str | None = None,
-    examples: Literal["own", "original"] | None = None,
+    examples: Literal["defended", "original"] | None = None,
 ) -> "tuple[pd.DataFrame, str]":
     """Return the results of defended models on one kind of examples: made on each model, or on its undefended model.
 
@@ -220,8 +220,8 @@ def choose_examples(
         folder: a results folder.
         results: the table of `load`, or some of its rows.
         original: the undefended model of all other models; None to derive it from the model names.
-        examples: "own" for examples made on each defended model, "original" for those made on its undefended model,
-            None for "own" if such examples exist.
+        examples: "defended" for examples made on each defended model, "original" for those made on its undefended
+            model, None for "defended" if such examples exist.
 
     Returns:
         The rows, and a note if there are also examples of the other kind, otherwise "".
@@ -229,8 +229,8 @@ def choose_examples(
     Raises:
         InvalidInput: if there are no examples of this kind.
     """
-    if examples not in (None, "own", "original"):
-        raise InvalidInput(f"expected examples as own or original, got {examples!r}")
+    if examples not in (None, "defended", "original"):
+        raise InvalidInput(f"expected examples as defended or original, got {examples!r}")
     models = (ModelOnData(**record.meta["subject"]).model for record in _finished(folder, "clean", ()))
     names = list(dict.fromkeys(models))
     known = named_originals(names) if original is None else {name: original for name in names if name != original}
@@ -238,7 +238,7 @@ def choose_examples(
     are_attacked = bool(results["model"].isin(set(known)).any())
     if examples == "original" and shown.empty:
         raise InvalidInput("no examples of the undefended model were tested on others; use `evaluate --examples`")
-    if examples == "own" and not are_attacked:
+    if examples == "defended" and not are_attacked:
         raise InvalidInput("no examples were made on defended models; use examples='original'")
     if examples == "original" or (examples is None and not are_attacked and not shown.empty):
         return shown, ""
@@ -251,7 +251,7 @@ def choose_examples(
 
 def check_made_alike(baseline: "pd.DataFrame", new: "pd.DataFrame") -> None:
     """Raise InvalidInput if one folder has examples made on defended models and the other on undefended ones."""
-    ways = ["original" if "made_on" in each else "own" for each in (baseline, new)]
+    ways = ["original" if "made_on" in each else "defended" for each in (baseline, new)]
     if ways[0] != ways[1]:
         got = f"{ways[0]} in the baseline and {ways[1]} in the new results"
         raise InvalidInput(f"expected the same kind of examples in both, got {got}; set `examples`")

@@ -18,6 +18,7 @@ from .columns import logits_of
 from .image_results import NOT_MISCLASSIFIED, results_of
 from .imported import notes_of
 from .record_validation import read_records, usable_record
+from .sequence import read_sequence
 from .store import WRONG_ONE, Kind, Record, ResultsStore
 
 if TYPE_CHECKING:
@@ -32,10 +33,28 @@ def find_notes(outcomes: "Results") -> Iterator[Finding]:
     if outcomes.lacking:
         yield note("parts", outcomes.lacking, state="warn")
     yield from (note("damaged", f"omitted: {line}{repair_hint(line)}", state="warn") for line in outcomes.damaged)
+    yield from sequence_notes(outcomes)
     yield from _about_models(outcomes)
     yield from _detected(outcomes)
     yield from _silent_transfers(outcomes)
     yield from notes_of(outcomes.references)
+
+
+def sequence_notes(outcomes: "Results") -> Iterator[Finding]:
+    """Yield notes on images that were drawn at random until a question was decided."""
+    drawn = {each.cell.subject.population for each in outcomes.done} - {None}
+    if not drawn:
+        return
+    record = read_sequence(outcomes.store)
+    if record is not None and record.population in drawn:
+        yield note("sequence", record.sentence)
+    sentence = (
+        "the images were drawn in random order from {population}: in tables, intervals of rates over all images hold "
+        "at every number of images, and are of the mean over all {population}; other intervals, bands of curves and "
+        "tests assume a fixed number of images"
+    )
+    for population in sorted(filter(None, drawn)):
+        yield note("drawn-images", sentence, population=population)
 
 
 def _about_cells(outcomes: "Results") -> Iterator[Finding]:
@@ -236,7 +255,7 @@ def least_of_estimates(rows: Sequence[tuple[str, Sequence["RunResult"]]]) -> lis
     models = dict.fromkeys(model for (model, _), is_low in zip(rows, several, strict=True) if is_low)
     sentence = (
         "{models}: for a random model the worst case takes the lowest of several estimated rates per image, which is "
-        "biased low; more --draws reduce the bias"
+        "biased low; more --judge-samples reduce the bias"
     )
     return [note("least-of-draws", sentence, models=", ".join(models))] if models else []
 

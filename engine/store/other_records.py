@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from ...adapters.attack import name_from_record, name_in_record
 from ...adapters.data.corruptions.corrupted_sets import ON_DISK
 from ...adapters.running.fit import Fitted
 from ...adapters.threat_model import ThreatModel
@@ -35,7 +36,7 @@ def describe_fit(fitted: Fitted) -> dict[str, Any]:
     """Return the metadata of a fit, without its numbers and seconds, as JSON types."""
     rules = fitted.threat_model
     return {
-        "implementation": fitted.implementation,
+        "implementation": name_in_record(fitted.implementation),
         "threat_model": {"norm": rules.norm, "epsilon": rules.epsilon, "targeted": rules.targeted},
         "parameters": dict(fitted.parameters),
         "seed": fitted.seed,
@@ -63,6 +64,7 @@ def fitted_of(record: Record) -> Fitted:
         known = {name: place for place, name in enumerate(names.dictionary.to_pylist())}
         arrays = {name: values[places == known[name]].reshape(shape) for name, shape in shapes.items()}
         rules = ThreatModel(**about.pop("threat_model"))
+        about["implementation"] = name_from_record(about["implementation"])
         fitted = Fitted(threat_model=rules, arrays=arrays, seconds=seconds, **about)
     except (KeyError, TypeError, ValueError) as error:
         raise DamagedRecordError(f"it contains no fitted arrays ({type(error).__name__})") from error

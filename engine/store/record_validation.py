@@ -108,7 +108,7 @@ def record_error(kind: Kind, key: str, record: Record) -> str:
         subject = ModelOnData(**meta["subject"]) if kind in _OF_SUBJECTS else cell and cell.subject
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         return f"its metadata cannot be read: {type(error).__name__} {str(error)[:100]}"
-    if cell is not None and not _is_sane(cell):
+    if (cell is not None and not _is_sane(cell)) or (subject is not None and not _is_sanely_drawn(subject)):
         return "its metadata cannot be read: its spec has wrong types"
     stated = cell.key if cell is not None else subject.key if subject is not None else key
     if key.partition("-")[0] != stated:
@@ -196,6 +196,17 @@ def _is_sane(cell: AttackRun) -> bool:
         and isinstance(cell.parameters, Mapping)
         and (cell.search.kind != "worst-case" or _names_its_attacks(cell))
         and isinstance(cell.grid, Mapping)
+    )
+
+
+def _is_sanely_drawn(subject: ModelOnData) -> bool:
+    """Whether a random draw names the number of all images and a seed."""
+    drawn = subject.drawn
+    return not drawn or (
+        len(drawn) == 2
+        and all(type(number) is int for number in drawn)
+        and 0 < subject.images <= drawn[0]
+        and drawn[1] >= 0
     )
 
 

@@ -453,6 +453,7 @@ def distinguishing_settings(cell: AttackRun) -> dict[str, str]:
 def images_text(subject: ModelOnData) -> str:
     """Describe a model's images: "demo:mnist (20)", with the first names if images were selected by name."""
     chosen = f" chosen: {subject.chosen[0]}, ..." if subject.chosen else ""
+    chosen += f" of {subject.population} in random order" if subject.drawn else ""
     return f"{subject.data} ({subject.images}{chosen})"
 
 

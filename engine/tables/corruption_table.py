@@ -100,7 +100,7 @@ def read_corrupted_models(folder: str | Path) -> tuple[list[CorruptedModel], dic
         mine.sequences = _in_order(mine.sequences, SEQUENCES)
     if not models:
         why = f" ({'; '.join(failed.values())})" if failed else ""
-        raise Unavailable(f"no predictions on corrupted images in {folder}{why}; run davylamp corrupt-table")
+        raise Unavailable(f"no predictions on corrupted images in {folder}{why}; run davylamp corruptions run")
     return list(models.values()), failed
 
 
@@ -139,7 +139,7 @@ def build_corruptions(
     bootstrap: int = 1000,
     seed: int = 0,
 ) -> Table:
-    """Build the table of a folder of `davylamp corrupt-table`.
+    """Build the table of a folder of `davylamp corruptions run`.
 
     Columns by models:
 

@@ -12,6 +12,7 @@ from ...errors import Unsupported
 from ...intervals import clustered_interval
 from ...metrics import half_distortion
 from ..metric_names import CLEAN, facts_of
+from ..statistics.anytime import rate_interval
 from ..statistics.bootstrap import (
     Estimate,
     Replicates,
@@ -61,9 +62,17 @@ def estimate_draws(draws: Replicates) -> Estimate:
 
 
 def estimate_share(
-    parts: Values, most: Values | None = None, *, pooled: bool = False, has_interval: bool = True
+    parts: Values,
+    most: Values | None = None,
+    *,
+    pooled: bool = False,
+    has_interval: bool = True,
+    population: int | None = None,
 ) -> Estimate:
     """Estimate the mean rate over parts and their repeats, with the interval of `clustered_interval`.
+
+    For images drawn at random from a population, a rate with a value for every image has the interval of
+    `AnytimeMean`, which holds at every number of images.
 
     Args:
         parts: values from 0 to 1 on the same images.
@@ -71,8 +80,9 @@ def estimate_share(
             if equal to the values.
         pooled: whether every image of every repeat has the same weight.
         has_interval: whether to compute the interval.
+        population: number of all images if these were drawn from them; otherwise None.
     """
-    met = [[column for column in part if not np.isnan(column).all()] for part in parts]
+    met = _defined(parts)
     columns = [column for part in met for column in part]
     if not columns:
         return NOTHING
@@ -82,10 +92,22 @@ def estimate_share(
     low = high = math.nan
     if has_interval:
         weights = [float((~np.isnan(column)).sum()) if pooled else 1 / len(part) for part in met for column in part]
+        if population is not None and not np.isnan(stacked).any():
+            means_of_images = [
+                np.average(np.stack([column for part in _defined(values) for column in part], axis=1), 1, weights)
+                for values in (parts, most or parts)
+            ]
+            low, high = rate_interval(means_of_images[0].clip(0, 1), means_of_images[1].clip(0, 1), population)
+            return Estimate(float(mean.ratio[0]), low, high, mean.n)
         share = clustered_interval(stacked.clip(0, 1), weights)
         low, high = float(share.low), float(share.high)
         high = high if most is None else estimate_share(most, pooled=pooled).high
     return Estimate(float(mean.ratio[0]), low, high, mean.n)
+
+
+def _defined(parts: Values) -> list[list[np.ndarray]]:
+    """Return the columns with a value."""
+    return [[column for column in part if not np.isnan(column).all()] for part in parts]
 
 
 def values_of(outcome: RunResult, outcomes: Results, symbol: str, *, at_most: bool = False) -> np.ndarray:
@@ -141,12 +163,20 @@ def estimate_row(
         values, most = _row_values(held, outcomes, symbol, of_model=of_model), None
         if some_invalid and facts_of(symbol).invalid:
             most = _row_values(held, outcomes, symbol, of_model=of_model, at_most=True)
-        estimates[symbol] = estimate_share(values, most, pooled=pooled, has_interval=has_interval)
+        estimates[symbol] = estimate_share(
+            values, most, pooled=pooled, has_interval=has_interval, population=population_of(parts)
+        )
     images = sum({each.cell.subject.key: each.cell.subject.images for part in parts for each in part}.values())
     return {
         symbol: estimates[symbol]._replace(n=images) if facts_of(symbol).stored == "clean" else estimates[symbol]
         for symbol in symbols
     }
+
+
+def population_of(parts: Sequence[Sequence[RunResult]]) -> int | None:
+    """Return the number of all images from which a row's were drawn at random; None if they were not, or differ."""
+    drawn = {each.cell.subject.drawn for part in parts for each in part}
+    return None if len(drawn) != 1 else next(iter(drawn))[0] if any(drawn) else None
 
 
 def undecided_rate(

@@ -28,7 +28,8 @@ LAYERS: tuple[Knowledge, ...] = ("white-box", "black-box")
 _QUERIES = ("QNC_F", "QNC_B")
 _RATES = tuple(symbol for symbol, record in METRICS.items() if record.invalid == "not fooled")  # NaN if undecided
 _NAMED = 4  # names in a note
-_WAYS = {"own": "each defended model itself (own)", "original": "the undefended model (original)"}
+_WAYS = {"defended": "each defended model itself", "original": "the undefended model"}
+_MADE_ON = {"defended": "own", "original": "original"}  # in tables of defences
 
 
 class MetricMatrix(NamedTuple):
@@ -47,7 +48,7 @@ def build_layers(  # noqa: PLR0913 - the data by position, the choices by keywor
     norm: str | None = None,
     knowledge: Knowledge | None = None,
     original: str | None = None,
-    examples: Literal["own", "original"] | None = None,
+    examples: Literal["defended", "original"] | None = None,
     least: int = 2,
 ) -> dict[Knowledge, MetricMatrix]:
     """Build the matrices of white-box and black-box attacks, as in CANARY, or of one kind of attacks.
@@ -161,7 +162,7 @@ def build_defence_matrix(
     symbols: Sequence[str],
     *,
     original: str | None = None,
-    examples: Literal["own", "original"] | None = None,
+    examples: Literal["defended", "original"] | None = None,
     norm: str | None = None,
     knowledge: Knowledge | None = None,
 ) -> MetricMatrix:
@@ -174,8 +175,8 @@ def build_defence_matrix(
         folder: a results folder, or results that were read with logits.
         symbols: symbols of `build_defence`; those that the folder lacks are omitted.
         original: the undefended model of all other models; None to use models named "ORIGINAL+FILE.py:FUNCTION".
-        examples: "own" for examples made on the defended models, "original" for those made on their undefended model
-            and tested on them; never both in one mean. None for "own" if such examples exist.
+        examples: "defended" for examples made on the defended models, "original" for those made on their undefended
+            model and tested on them; never both in one mean. None for "defended" if such examples exist.
         norm: norm of the attacks; None for all.
         knowledge: see `build_matrix`.
 
@@ -243,18 +244,19 @@ def _means_of_common(values: Mapping[str, Any]) -> tuple[pd.DataFrame, dict[tupl
 
 
 def _made_one_way(
-    records: list[dict[str, Any]], examples: Literal["own", "original"] | None
+    records: list[dict[str, Any]], examples: Literal["defended", "original"] | None
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the records on clean images and on one kind of examples, with a note on which kind."""
-    ways = sorted({record["made_on"] for record in records} - {""}, reverse=True)  # "own" first
+    made_on = {record["made_on"] for record in records}
+    ways = [way for way, label in _MADE_ON.items() if label in made_on]
     if examples is not None and examples not in ways:
         raise Unsupported(f"this folder has no examples made on {_WAYS[examples]}")
     if not ways:
         return records, []
     chosen = examples or ways[0]
     others = f"; examples={ways[1]!r} ranks by those made on {_WAYS[ways[1]]}" if len(ways) > 1 and not examples else ""
-    note = f"ranked by examples that were made on {_WAYS[chosen]}{others}"
-    return [record for record in records if record["made_on"] in ("", chosen)], [note]
+    note = f"by examples that were made on {_WAYS[chosen]}{others}"
+    return [record for record in records if record["made_on"] in ("", _MADE_ON[chosen])], [note]
 
 
 def _defended(names: Sequence[str], original: str | None) -> dict[tuple[str, str], str]:

@@ -51,7 +51,7 @@ def choose_symbols(symbols: Sequence[str] | None, by: By) -> tuple[str, ...]:
         if is_parametrised(symbol):
             metric_parameter(symbol)
         if record.group == "corruption":
-            raise Unsupported(f"{symbol} is a metric of corrupted images; use davylamp corrupt-table MODELS")
+            raise Unsupported(f"{symbol} is a metric of corrupted images; use davylamp corruptions run MODELS")
         if record.group.startswith("defence"):
             raise Unsupported(f"{symbol} compares two models; add --defence ORIGINAL DEFENDED")
         if record.only and by not in record.only:
@@ -112,7 +112,7 @@ def _why_absent(symbol: str, outcomes: Results) -> str:
     if reasons:
         return "; ".join(sorted(reasons))
     if base_symbol(symbol) in GROUP_OF or is_parametrised(symbol):
-        profile = " --profile DATA" if "coverage" in record.needs else ""
+        profile = " --neuron-profile DATA" if "coverage" in record.needs else ""
         return f"evaluate with --metric {GROUP_OF.get(base_symbol(symbol), symbol)}{profile}"
     if "target" in record.needs and not any(outcome.cell.threat_model.targeted for outcome in outcomes.done):
         failed = any(cell.threat_model.targeted for cell, _ in outcomes.failed)

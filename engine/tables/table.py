@@ -9,6 +9,7 @@ from typing import Any, get_args
 import numpy as np
 import pandas as pd
 
+from ...deprecation import takes_old_names
 from ...errors import InvalidInput
 from ..displayed import Displayed
 from ..finding import Finding, note, sentences
@@ -95,14 +96,15 @@ class Table(Displayed):
         return pd.DataFrame(lines, columns=columns)
 
 
+@takes_old_names()
 def build_table(  # noqa: PLR0913 - what is read by position, the choices by keyword
     folder: str | Path | Results,
     *,
     by: By = "attacks",
     metrics: Sequence[str] | None = None,
-    pooled: bool = False,
+    pool_images: bool = False,
     knowledge: Knowledge | None = None,
-    mixed: bool = False,
+    all_threat_models: bool = False,
     bootstrap: int = 1000,
     seed: int = 0,
     drawn: RunReplicates | None = None,
@@ -113,7 +115,7 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
     fooled nor as robust. A row is the mean of these values, as in CANARY: over the models for an attack, over the
     attacks of one threat model for a model. Repeats with different seeds are averaged first. RA of a model is
     different: an image counts as robust if it is robust to every attack of the row in every repeat. RA_mean is the
-    mean. With `pooled`, a row is the mean over the images of all its runs; metrics that are not means over images
+    mean. With `pool_images`, a row is the mean over the images of all its runs; metrics that are not means over images
     remain means over runs. Intervals are 95 %: for rates from `clustered_interval`, for others expanded percentile
     bootstrap intervals over images. Each replicate draws the same images for every run.
 
@@ -130,12 +132,12 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
         by: kind of the rows.
         metrics: symbols: those of `METRICS`, "FR@10" for any K, and user metrics, "my.py:function"; None for the
             table's default ones and the user's, if the folder has them.
-        pooled: whether to take means over the images of all runs, see above.
+        pool_images: whether to take means over the images of all runs, see above.
         knowledge: only attacks with this knowledge of the model: "white-box", "black-box" (all others), "score",
             "decision", "transfer"; None for all.
-        mixed: for `by` models, whether each model has a single row over the attacks of all threat models (CANARY's
-            Table 8). Rows then have only the labels `model`, `setting` and `attacks`, and a note names attacks that a
-            row lacks.
+        all_threat_models: for `by` models, whether each model has a single row over the attacks of all threat models
+            (CANARY's Table 8). Rows then have only the labels `model`, `setting` and `attacks`, and a note names
+            attacks that a row lacks.
         bootstrap: number of bootstrap replicates; 0 for no intervals.
         seed: random seed of the resampling.
         drawn: cache of replicates that other tables of the folder share; it replaces `bootstrap` and `seed`.
@@ -151,20 +153,20 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
     if by not in get_args(By):
         raise InvalidInput(f"expected by as one of {', '.join(get_args(By))}, got {by!r}")
     asked = choose_symbols(metrics, by)
-    if mixed and by != "models":
-        raise InvalidInput(f"expected mixed with by='models', got by={by!r}")
+    if all_threat_models and by != "models":
+        raise InvalidInput(f"expected all_threat_models with by='models', got by={by!r}")
     outcomes = of_kind(as_results(folder, asked), knowledge)
     asked = (*asked, *optional_symbols(outcomes), *outcomes.users_symbols) if metrics is None else asked
     symbols = drop_absent(asked, outcomes, explicit=metrics is not None)
     drawn = RunReplicates(bootstrap, seed) if drawn is None else drawn
     drawn.prepare(outcomes, symbols)
-    groups = group_cells(outcomes, by, mixed=mixed)
+    groups = group_cells(outcomes, by, mixed=all_threat_models)
     has_levels = "CTC" in symbols  # it ranks the seconds of several rows
     inner = (*symbols, "seconds") if has_levels and "seconds" not in symbols else symbols
 
     def estimate(group: TableGroup) -> tuple[dict[str, Estimate], Replicates | None]:
-        estimates = estimate_row(group.parts, outcomes, inner, drawn, pooled=pooled, of_model=by == "models")
-        return estimates, drawn.row(group.parts, outcomes, ["seconds"], pooled=pooled)[
+        estimates = estimate_row(group.parts, outcomes, inner, drawn, pooled=pool_images, of_model=by == "models")
+        return estimates, drawn.row(group.parts, outcomes, ["seconds"], pooled=pool_images)[
             "seconds"
         ] if has_levels else None
 
@@ -177,7 +179,7 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
     )
     findings = [
         *outcomes.findings,
-        *(uneven_rows(groups, mixed=mixed) if by == "models" else []),
+        *(uneven_rows(groups, mixed=all_threat_models) if by == "models" else []),
         *(worst_case_bias_note(groups) if by == "models" and any(map(is_worst, symbols)) else []),
         *_why_empty(outcomes, symbols),
         *_what_invalid_results_count_as(groups, symbols, intervals=drawn.bootstrap > 0),

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...adapters import Implementation, canonical_attack
+from ...adapters.attack import name_from_record
 from ...adapters.catalogue.lookup import ATTACKS, IMPLEMENTATIONS, LIBRARIES
 from ...adapters.models.defences.catalogue import ROWS as DEFENCES
 from ...adapters.models.defences.names import is_defence, parse_defence
@@ -174,7 +175,7 @@ def _metrics_of(folder: str | Path) -> list[str]:
 
 def _called(name: str) -> Iterator[CitedItem]:
     """Yield all items with this name."""
-    row = IMPLEMENTATIONS.get(name)
+    row = IMPLEMENTATIONS.get(name_from_record(name))
     if row is not None:
         yield from (CitedItem("attack", row.attack, canonical_attack(row).source), CitedItem("library", row.library))
     if name in ATTACKS:

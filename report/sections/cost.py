@@ -113,7 +113,7 @@ def _servers(folder: ReportData) -> PageTable | None:
             Column("retried", "images in failed requests, which the server may have seen twice"),
             lambda item: item[1].retried,
         ),
-        (Column("price", "of the billed images, by --cost"), lambda item: item[1].cost),
+        (Column("price", "of the billed images, by --price-per-image"), lambda item: item[1].cost),
     )
     spent = [(outcome, read_traffic(outcome.meta.get("traffic"))) for outcome in folder.outcomes.done]
     asked = [item for item in spent if item[1]]

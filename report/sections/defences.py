@@ -6,7 +6,6 @@ from typing import Any
 
 from ...adapters.display_text import format_radius, format_threat_labels, format_threat_model
 from ...adapters.models.defences.names import describe_gradients
-from ...adapters.result import UNSTEADY
 from ...engine.challenge.attempts import PARTS
 from ...engine.challenge.challenge_result import lead_of
 from ...engine.detection.detection_rates import RATES, Detection, evaluate_scores
@@ -220,7 +219,7 @@ def write_challenges(documents: Sequence[dict[str, Any]]) -> Section | None:
     for place, document in enumerate(documents):
         style = "lead" if document["verdict"] == "holds" else "warn"
         blocks.append(Text(f"{document['model']}: {document['sentence']}.", style))
-        blocks += [Text(f"{line[0].upper()}{line[1:]}.") for line in lead_of(document) if line != UNSTEADY]
+        blocks += [Text(f"{line[0].upper()}{line[1:]}.") for line in lead_of(document)]
         blocks += [_attempts(place, document), _radii(place, document)]
     lead = (
         "Attacks adapted to the defence: gradient attacks through every gradient variant (BPDA, EOT), "

@@ -11,6 +11,7 @@ from ...engine.plan.config_file import write_config
 from ...engine.plan.rerun import configs_of, transfer_of
 from ...engine.store.notes import repair_hint
 from ...engine.store.plan_records import CellState
+from ...engine.store.sequence import read_sequence
 from ..parts.blocks import Code, Collapsible, DefinitionList, PageTable, Section, TableCell, Text, badge, list_table
 from ..parts.report_data import ReportData
 
@@ -20,7 +21,8 @@ _TERMS = (
     ("attacked", "an image that the model classifies correctly when clean; MR and distances are over these"),
     ("attack run", "one implementation with fixed parameters, threat model and seed, on one model and one data set"),
     ("confidence interval", "95 %; for proportions by Clopper and Pearson, with the effective number of images if the "
-     "same images count several times; for other means by bootstrap over the images, for at least 5 images"),
+     "same images count several times; for other means by bootstrap over the images, for at least 5 images; for images "
+     "in random order until a question was decided, one that holds at every number of images (betting)"),
     ("decision-based, score-based, white-box", "what an attack uses: the predicted class, the outputs, or everything"),
     ("epsilon", "the radius of the ball that bounds the change, on pixels in [0, 1]"),
     ("equivalent", "success rates at most 5 points apart (equivalence test: two one-sided tests at 5 %) and, for a "
@@ -132,6 +134,8 @@ def _rerun_blocks(folder: ReportData) -> list[Any]:
         blocks.append(Code(f"config-{place}", label, write_config(config)))
         devices = Counter(str(state.meta.get("device", "cpu")) for state in folder.states.values() if state.meta)
         line = ["davylamp", "evaluate", name, "--device", devices.most_common(1)[0][0], "-o", "again"]
+        sequence = read_sequence(outcomes.store) if any(cell.subject.drawn for cell in cells) else None
+        line += [] if sequence is None else ["--until", sequence.until]
         blocks.append(Code(f"command-{place}", "Run it again", shlex.join(line)))
     return blocks
 

@@ -9,6 +9,8 @@ from ...adapters.display_text import format_radius, format_threat_labels
 from ...engine.checks.standings import StandingRow, ThreatModelRanking, rank_attacks, threat_of
 from ...engine.checks.verdicts import PairComparison
 from ...engine.finding import Finding
+from ...engine.store.notes import sequence_notes
+from ...engine.store.results import Results
 from ...engine.tables.groups import TableGroup, group_cells, worst_case_bias_note
 from ...engine.tables.table import Table
 from ..parts.blocks import (
@@ -60,7 +62,7 @@ def write_verdict(
     blocks: list[Any] = [TwoColumns((Questions((first,)),), tuple(figures[:1])), Questions(rest)]
     if figures[1:]:
         blocks.append(Collapsible(f"The other threat models ({len(figures) - 1})", tuple(figures[1:])))
-    blocks.append(_table(table, group_cells(outcomes, "models"), standings))
+    blocks.append(_table(table, group_cells(outcomes, "models"), standings, outcomes))
     return Section("verdict", "In short", _counts(folder), tuple(blocks))
 
 
@@ -132,7 +134,9 @@ def _counts(folder: ReportData) -> str:
     return " \N{MIDDLE DOT} ".join(parts)
 
 
-def _table(table: Table, groups: Sequence[TableGroup], standings: Sequence[ThreatModelRanking]) -> PageTable:
+def _table(
+    table: Table, groups: Sequence[TableGroup], standings: Sequence[ThreatModelRanking], outcomes: Results
+) -> PageTable:
     threats = {str(group.labels): threat_of(group) for group in groups if group.parts}
 
     def threat(labels: Mapping[str, Any]) -> str:
@@ -162,7 +166,9 @@ def _table(table: Table, groups: Sequence[TableGroup], standings: Sequence[Threa
         (Column("invalid", broken, wide=True), lambda row: row.labels["violations"]),
     )
     shares = [each for each in standings if not each.norm]
-    note = "95 % intervals of proportions, by Clopper and Pearson. More attacks can only lower worst-case accuracy. "
+    sentences = [f"{each}." for each in sequence_notes(outcomes)]
+    sentences = sentences or ["95 % intervals of proportions, by Clopper and Pearson."]
+    note = " ".join([*sentences, "More attacks can only lower worst-case accuracy. "])
     note += "Attacks without a radius are in Curves."
     if any(place.kept.undecided for each in shares for place in each.places):
         note += " Undecided images count as not robust here, which is the lower of the two bounds in the first answer."

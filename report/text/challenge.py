@@ -63,14 +63,15 @@ def strongest_of_each_kind(attempts: Sequence[dict[str, Any]]) -> list[dict[str,
 
 
 def print_challenge(document: dict[str, Any], page: str, console: PlainConsole) -> None:
-    """Print the attacks, the verdict and the path of the page."""
-    for line in lead_of(document):
+    """Print the verdict, the attacks, the accuracies and the path of the page."""
+    verdict, *more = verdict_lines(document)
+    for line in (verdict, *lead_of(document), *document.get("notes", ())):
         console.print(line, highlight=False, markup=False)
     attempts = document["attempts"]
     shown = attempts if console.verbose else strongest_of_each_kind(attempts)
     rows = [attempt_row(attempt, document["norm"]) for attempt in shown]
     order = ("accuracy", "95 % interval", "radius", "passes", "made on")
-    few = f": the strongest attack of each kind, of {len(attempts)} (-v)" if len(shown) < len(attempts) else ""
-    print_table(f"{document['model']} challenged{few}", COLUMNS, rows, console, keys=2, order=order)
-    for line in (*verdict_lines(document), f"page: {page}"):
+    few = f"The strongest attack of each kind, of {len(attempts)} (-v)"
+    print_table(few if len(shown) < len(attempts) else "All attacks", COLUMNS, rows, console, keys=2, order=order)
+    for line in (*more, f"page: {page}"):
         console.print(line, highlight=False, markup=False)

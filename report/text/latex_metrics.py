@@ -51,13 +51,15 @@ def table_latex(table: Table, versions: Mapping[str, str] | None = None, style: 
     ]
     places = {symbol: len(names) + place for place, symbol in enumerate(table.symbols)}
     best = {(row, places[symbol]) for symbol in table.symbols for row in _best(table, symbol)}
+    is_drawn = any(finding.name == "drawn-images" for finding in table.findings)
+    shares = "for rates valid at every number of images" if is_drawn else "Clopper--Pearson for shares"
     many = f"{len(table.symbols)} metrics may be too wide for a page; choose some with --metric A,B"
     latex = LatexTable(
         name=table.by.replace(" ", "-"),
         columns=(*map(heading, names), *(Tex(NORMS[s]) if s in NORMS else s for s in table.symbols)),
         rows=rows,
         caption=[_titles(table, style), _said(table, same, style)],
-        interval=r"95\,\% interval over images (Clopper--Pearson for shares, else expanded percentile bootstrap)",
+        interval=rf"95\,\% interval over images ({shares}, else expanded percentile bootstrap)",
         best=frozenset(best),
         rule=_rule(table),
         made=versions_sentence(_libraries(table), versions or {}, style),

@@ -82,9 +82,9 @@ def restore(file: str | Path, folder: str | Path, database: str = "") -> ServerF
         except FileNotFoundError as error:
             raise Unavailable(f"expected a backup, found no file {source}") from error
         except (tarfile.TarError, EOFError, OSError) as error:
-            raise InvalidInput(f"expected a file of `davylamp backup`, got {source}: {error}") from error
+            raise InvalidInput(f"expected a file of `davylamp server backup`, got {source}: {error}") from error
         if not (place / _DATABASE).is_file():
-            raise InvalidInput(f"expected a file of `davylamp backup`, got {source} without {_DATABASE}")
+            raise InvalidInput(f"expected a file of `davylamp server backup`, got {source} without {_DATABASE}")
         with _opened(sqlite_address(place / _DATABASE)) as copied, copied.reading() as session:
             _check_blobs(place / "blobs", session.scalars(select(BlobRow.digest)))
             if database:

@@ -107,10 +107,12 @@ def _configs(
         for each in settings["attacks"]
     ]
     shared = {"models": list(models), "attacks": attacks, "seeds": settings["seeds"], "limit": settings["limit"]}
-    shared |= {name: settings[name] for name in ("pixels", "order", "stop_when_fooled")} | {"device": where.device}
+    shared |= {name: settings[name] for name in ("order", "stop_when_fooled")} | {"device": where.device}
+    shared["eight_bit"] = settings["pixels"]
     if apart:
         shared |= {"isolate": "strict", "memory_limit": where.memory}
-    shared["examples"] = settings.get("examples", "own")  # tasks of an earlier version lack it
+    examples = settings.get("examples", "own")  # tasks of an earlier version lack it
+    shared["examples"] = "defended" if examples == "own" else examples
     if settings["max_queries"]:
         shared["max_queries"] = settings["max_queries"]
     return models, [{**shared, "data": names[number]} for number in settings["data"]]

@@ -61,7 +61,7 @@ def why_not_isolated(*, trust: bool) -> str:
     if trust or sandbox.program:
         return ""
     why = f"there is no sandbox here: {sandbox.explained}"
-    return f"this server takes no files of users ({why}; start it with --trust to use them without a sandbox)"
+    return f"this server takes no files of users ({why}; start it with --no-sandbox to use them without a sandbox)"
 
 
 def run_sandboxed(

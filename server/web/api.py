@@ -234,7 +234,7 @@ def get_log(visit: Reading, number: int) -> PlainTextResponse:
 
 @router.get("/tasks/{number}/export", response_class=StreamingResponse)
 def get_export(visit: Reading, number: int) -> StreamingResponse:
-    """A signed task as one file; `davylamp verify FILE` checks it."""
+    """A signed task as one file; `davylamp server verify FILE` checks it."""
     return send_export(visit, number)
 
 

@@ -37,5 +37,5 @@ def _line(cell: AttackRun) -> str:
     options += [("param", f"{name}={value}") for name, value in cell.parameters.items()]
     options += [("data", subject.data), ("limit", subject.images), ("seed", cell.seed)]
     words = [word for name, value in options for word in (f"--{name}", str(value))]
-    flags = ["--defaults", *(["--pixels"] if cell.pixels else [])]
+    flags = ["--defaults", *(["--eight-bit"] if cell.pixels else [])]
     return shlex.join(["davylamp", "evaluate", *words, *flags, "-o", "again"])

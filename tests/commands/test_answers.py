@@ -15,7 +15,7 @@ from ..golden.corpus import copy_inputs, unpack
 LONGEST, WIDTH, LAST = 40, 80, 10
 ASK = "--model models.py:cnn --data npz:images.npz --epsilon 0.15"
 FOLDERS = ("plain", "invalid", "defence", "random", "targeted", "transfer", "measures")
-READING = ("table", "table --by models", "table --by pairs", "rank --method mean", "check", "status", "curve")
+READING = ("table", "table --by models", "table --by pairs", "rank --method mean", "check", "status", "curves")
 
 
 @pytest.fixture(scope="module")

@@ -57,7 +57,7 @@ def test_check_before_and_after_a_run(run, folder):
     before = json.loads(out)
     states = [check["state"] for check in before["checks"]]
     assert before["counts"] == {state: states.count(state) for state in ("fail", "warn", "unknown", "pass")}
-    code, out, err = run("check", "out", "--run", "--images", "2", "--json", "--isolate", "auto")
+    code, out, err = run("check", "out", "--probe", "--images", "2", "--json", "--isolate", "auto")
     assert code == 0
     assert err.startswith("- net.py:")
     assert "net.py:masked: in separate processes" in err
@@ -69,7 +69,7 @@ def test_check_before_and_after_a_run(run, folder):
     planted = check_of["active-test", "foolbox:pgd (linf 0.05) on net.py:masked"]
     assert planted["state"] == "unknown"
     assert planted["detail"] == "the model's layers are in a separate process; use --isolate no"
-    code, out, err = run("check", "out", "--run", "--images", "2", "--json", "--isolate", "no")
+    code, out, err = run("check", "out", "--probe", "--images", "2", "--json", "--isolate", "no")
     assert (code, err) == (0, "")
     state_of = {(check["name"], check["subject"]): check["state"] for check in json.loads(out)["checks"]}
     assert state_of["active-test", "foolbox:pgd (linf 0.05) on net.py:masked"] == "fail"
@@ -101,7 +101,7 @@ def test_strict_fails_where_an_indicator_does(run, folder):
 
 def test_a_changed_model_is_not_probed(run, folder, tmp_path):
     (tmp_path / "net.py").write_text(FACTORY.replace("*= 20", "*= 21"))
-    code, out, err = run("check", "out", "--run", "--images", "1")
+    code, out, err = run("check", "out", "--probe", "--images", "1")
     assert code == 1  # the other model holds this one: none is as it was
     assert "- net.py:linear: the model differs from the evaluated one" in out
     assert err.splitlines()[-1].startswith("davylamp: no run can be repeated: net.py:linear: ")

@@ -115,19 +115,27 @@ def test_the_help_loads_neither_torch_nor_pandas(words):
 
 
 def test_an_option_that_a_command_has_already_is_a_mistake_of_ours():
-    def command(rate: str = "", more: Annotated[dict, FromConfig(("rate",))] = {}) -> None:  # noqa: B006
+    def command(timeout: str = "", more: Annotated[dict, FromConfig(("timeout",))] = {}) -> None:  # noqa: B006
         """Ask."""
 
-    with pytest.raises(ValueError, match="command has rate twice"):
+    with pytest.raises(ValueError, match="command has timeout twice"):
         with_options(command)
 
 
 @pytest.mark.parametrize(
     "command",
-    ["compare", "evaluate", "saturation", "challenge", "certify", "check", "train", "detect", "corrupt-table"],
+    ["compare", "evaluate", "saturation", "challenge", "certify", "check", "fit", "detect", "corruptions run"],
 )
 def test_every_command_that_asks_models_can_keep_them_apart_and_ask_servers(command):
-    wanted = {"--isolate", "--time-limit", "--memory-limit", "--cost", "--token", "--timeout", "--request-size"}
+    wanted = {
+        "--isolate",
+        "--time-limit",
+        "--memory-limit",
+        "--price-per-image",
+        "--token",
+        "--timeout",
+        "--request-size",
+    }
     assert wanted <= options_of(command)
     assert {"--isolate", "--time-limit", "--memory-limit"} <= options_of("serve-model")
 
@@ -149,5 +157,5 @@ def test_only_options_of_remote_models_stand_under_remote_models():
         for option in context.command.get_params(context)
         if getattr(option, "rich_help_panel", None) == "Remote models"
     }
-    assert "evaluate --rate" in listed
+    assert "evaluate --request-rate" in listed
     assert [option for option, text in listed.items() if not text.startswith("remote models: ")] == []

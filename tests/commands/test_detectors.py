@@ -40,7 +40,7 @@ def folder(run, digits, tmp_path):
     return tmp_path
 
 
-TRAIN = ("train", "art:binary-input", "--model", "net.py:make", "--data", "npz:train.npz")
+TRAIN = ("fit", "art:binary-input", "--model", "net.py:make", "--data", "npz:train.npz")
 ATTACK = ("--attack", "foolbox:pgd", "--epsilon", "0.2", "--attack-param", "steps=5")
 EVALUATE = (
     "evaluate",
@@ -93,7 +93,7 @@ def report_of(run, folder):
 
 def test_evaluate_measures_detectors_on_its_examples(run, folder):
     """The same numbers as `detect` on the finished folder; the examples are kept without being asked for."""
-    train = ("train", "feature-squeezing", "--model", "net.py:make", "--data", "npz:train.npz")
+    train = ("fit", "feature-squeezing", "--model", "net.py:make", "--data", "npz:train.npz")
     assert run(*train, "-o", "d.pt")[0] == run(*train, "--param", "bits=2", "-o", "e.pt")[0] == 0
     files = ("--detector", "d.pt", "--detector", "e.pt")
     code, out, err = run(*EVALUATE, "--models", "net.py:make", *files, "-o", "r", "--json")
@@ -116,7 +116,7 @@ def test_evaluate_measures_detectors_on_its_examples(run, folder):
 
 
 def test_scores_of_a_cell_that_changed_are_not_shown(run, folder):
-    train = ("train", "feature-squeezing", "--model", "net.py:make", "--data", "npz:train.npz", "-o", "d.pt")
+    train = ("fit", "feature-squeezing", "--model", "net.py:make", "--data", "npz:train.npz", "-o", "d.pt")
     assert run(*train)[0] == 0
     assert run(*EVALUATE, "--models", "net.py:make", "--detector", "d.pt", "-o", "r")[0] == 0
     (cell,) = (folder / "r" / "cells").glob("*.parquet")
@@ -126,7 +126,7 @@ def test_scores_of_a_cell_that_changed_are_not_shown(run, folder):
 
 
 def test_evaluate_refuses_a_detector_before_it_runs(run, folder):
-    assert run("train", "feature-squeezing", "--model", "net.py:make", "--data", "npz:train.npz", "-o", "d.pt")[0] == 0
+    assert run("fit", "feature-squeezing", "--model", "net.py:make", "--data", "npz:train.npz", "-o", "d.pt")[0] == 0
     code, _, err = run(*EVALUATE, "--models", "net.py:other", "--detector", "d.pt", "-o", "r")
     assert code == 1
     assert "d.pt was trained for net.py:make, but the results are of net.py:other" in err
@@ -140,7 +140,7 @@ def test_evaluate_refuses_a_detector_before_it_runs(run, folder):
 
 def test_a_detector_of_activations_is_refused_beside_an_isolated_model(run, folder):
     """It ended a finished evaluation with an error, and `detect` said that no examples were kept."""
-    train = ("train", "kernel-density", "--model", "net.py:make", "--data", "npz:train.npz", "-o", "d.pt")
+    train = ("fit", "kernel-density", "--model", "net.py:make", "--data", "npz:train.npz", "-o", "d.pt")
     code, _, err = run(*train, "--isolate", "auto")
     assert (code, (folder / "d.pt").exists()) == (1, False)
     assert "davylamp: kernel-density needs the layers of net.py:make" in err
@@ -161,7 +161,7 @@ def test_a_detector_of_activations_is_refused_beside_an_isolated_model(run, fold
 
 
 def test_an_evaluation_is_told_of_when_its_detector_cannot_be_measured(run, folder):
-    train = ("train", "feature-squeezing", "--model", "net.py:make", "--data", "npz:test.npz", "-o", "d.pt")
+    train = ("fit", "feature-squeezing", "--model", "net.py:make", "--data", "npz:test.npz", "-o", "d.pt")
     assert run(*train)[0] == 0
     code, out, _ = run(*EVALUATE, "--models", "net.py:make", "--detector", "d.pt", "-o", "r")
     assert code == 0
@@ -175,12 +175,12 @@ def test_a_file_that_is_no_detector_is_one_line_without_torchs_advice(run, folde
     code, _, err = run(*EVALUATE, "--models", "net.py:make", "--detector", "d.pt", "-o", "r")
     assert code == 1
     assert "davylamp: expected a trained detector in d.pt, but it" in err
-    assert err.endswith("make one with davylamp train\n")
+    assert err.endswith("make one with davylamp fit\n")
     assert "weights_only" not in err
 
 
 def test_a_detector_of_another_model_and_examples_that_were_not_kept(run, folder):
-    assert run("train", "feature-squeezing", "--model", "net.py:make", "--data", "npz:train.npz", "-o", "d.pt")[0] == 0
+    assert run("fit", "feature-squeezing", "--model", "net.py:make", "--data", "npz:train.npz", "-o", "d.pt")[0] == 0
     assert run(*EVALUATE, "--models", "net.py:other", "-o", "other")[0] == 0
     code, _, err = run("detect", "other", "--detector", "d.pt")
     assert code == 1
@@ -197,10 +197,10 @@ def test_a_detector_of_another_model_and_examples_that_were_not_kept(run, folder
     [
         ((*TRAIN,), "art:binary-input is trained on the examples of an attack; give --attack"),
         (
-            ("train", "kernel-density", *ATTACK),
+            ("fit", "kernel-density", *ATTACK),
             "davylamp:kernel-density is trained on clean images only; omit the attack foolbox:pgd",
         ),
-        (("train", "lidd"), "unknown detector 'lidd'; did you mean lid"),
+        (("fit", "lidd"), "unknown detector 'lidd'; did you mean lid"),
         ((*TRAIN, *ATTACK, "--param", "epochs"), "expected --param name=value, got 'epochs'"),
         ((*TRAIN, *ATTACK[:2], "--epsilon", "0.0001"), "expected at least 10 examples for training, got"),
         ((*TRAIN, *ATTACK, "-o", "no/such.pt"), "could not write no/such.pt"),

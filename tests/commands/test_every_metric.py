@@ -56,7 +56,7 @@ def test_every_metric_is_reached(run, tmp_path):
     shared = ("--models", "nets.py:first", "--models", "nets.py:second", "--data", "nets.py:data", "-o", "out")
     names = ("coverage", "boundary:directions=2,spacing=42", "neurons", "consistency", "ALD@inf", "QI_Vis@0.3")
     groups = [each for name in names for each in ("--metric", name)]
-    more = ("--profile", "nets.py:data", "--hierarchy", "tree.json", "--transfer", "full", "--param", "steps=3")
+    more = ("--neuron-profile", "nets.py:data", "--hierarchy", "tree.json", "--transfer", "full", "--param", "steps=3")
     code, _, err = run("evaluate", *attacks, *shared, *groups, *more)
     assert code == 0, err
     code, _, err = run(
@@ -76,12 +76,12 @@ def test_every_metric_is_reached(run, tmp_path):
         for symbol in symbols:
             name = "FR@5" if symbol == "FR@K" else symbol
             assert any(line["metrics"][name]["value"] is not None for line in lines) or symbol in WITHOUT_VALUE, symbol
-    corrupted = [symbol for symbol, by in commands.items() if by.startswith("corrupt-table")]
+    corrupted = [symbol for symbol, by in commands.items() if by.startswith("corruptions run")]
     assert set(corrupted) == {"CE", "mCE", "RmCE", "FP", "mFR"}
     options = ("--data", "nets.py:data", "--corruption", "fog", "--severity", "1,2", "--sequence", "brightness,scale")
     for by, symbols in (("models", ("mCE", "RmCE", "FP", "mFR")), ("corruptions", ("CE", "FP"))):
         code, out, err = run(
-            "corrupt-table", "nets.py:first", *options, "--baseline", "nets.py:second", "--by", by, "--json"
+            "corruptions", "run", "nets.py:first", *options, "--baseline", "nets.py:second", "--by", by, "--json"
         )
         assert code == 0, err
         assert set(symbols) <= set(json.loads(out)["rows"][0]["metrics"])

@@ -52,19 +52,19 @@ def test_imported_rows_stand_beside_ours_in_every_format(run, evaluated, tmp_pat
     assert "adv_lib:fmn" in out
     assert "left out" in out
     assert "left_out" not in out
-    assert "--references" in out
-    code, out, _ = run("table", "results", "--references", "--json")
+    assert "--with-imported" in out
+    code, out, _ = run("table", "results", "--with-imported", "--json")
     rows = {row["implementation"]: row for row in json.loads(out)["rows"]}
     assert rows["AttackBench adv_lib:fmn"]["judged by"] == "AttackBench, not davylamp"
     assert rows["AttackBench adv_lib:fmn"]["metrics"]["median"]["value"] == 0.25
     assert rows["foolbox:ddn"]["metrics"]["gap"]["n"] == 9
     for form in ("--csv", "--markdown", "--latex"):
-        code, out, _ = run("table", "results", "--references", form)
+        code, out, _ = run("table", "results", "--with-imported", form)
         assert code == 0
         assert out.count("foolbox:ddn") == 1
-    assert "OPT of imported" in run("curve", "results")[1]
-    assert "OPT of imported" in run("curve", "results", "--csv")[1]
-    code, out, _ = run("curve", "results", "--json")
+    assert "OPT of imported" in run("curves", "results")[1]
+    assert "OPT of imported" in run("curves", "results", "--csv")[1]
+    code, out, _ = run("curves", "results", "--json")
     curves = {curve["implementation"]: curve for curve in json.loads(out)["curves"]}
     assert curves["foolbox:ddn"]["metrics"]["OPT_imported"]["n"] == 9
     assert "not judged by davylamp" in run("table", "results")[1]
@@ -86,7 +86,7 @@ def test_a_crash_is_named(run, evaluated, tmp_path):
     code, out, _ = run("import", "attackbench", "a.json", "-o", "results")
     assert code == 0
     assert "a missing result, not a success rate of 0" in out
-    assert "9 of 9 images: the attack crashed" in run("table", "results", "--references")[1]
+    assert "9 of 9 images: the attack crashed" in run("table", "results", "--with-imported")[1]
 
 
 @pytest.mark.parametrize(
@@ -98,9 +98,9 @@ def test_a_crash_is_named(run, evaluated, tmp_path):
         (("import", "attackbench", "ok.json", "-o", "results", "--model", "other"), "unknown model"),
         (("import", "attackbench", "ok.json", "-o", "results", "--data", "npz:none.npz"), "name them with --data NAME"),
         (("import", "attackbench", "other.json", "-o", "results"), "none of the 9 images"),
-        (("table", "results", "--references"), "davylamp import attackbench"),
-        (("table", "results", "--references", "--transfer"), "--references cannot be combined"),
-        (("table", "results", "--references", "--pooled"), "--references cannot be combined"),
+        (("table", "results", "--with-imported"), "davylamp import attackbench"),
+        (("table", "results", "--with-imported", "--transfer"), "--with-imported cannot be combined"),
+        (("table", "results", "--with-imported", "--pool-images"), "--with-imported cannot be combined"),
         (("export", "attackbenc", "results", "-o", "files"), "unknown format 'attackbenc'; did you mean attackbench?"),
         (("export", "attackbench", "none", "-o", "files"), "expected a results folder"),
         (("export", "attackbench", "results", "-o", "results"), "must differ from the results folder"),

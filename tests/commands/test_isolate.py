@@ -103,8 +103,8 @@ def test_compare_isolates_too(run):
         ("saturation", "foolbox:fgsm", "--model", "net.py:worse"),
         ("certify", "net.py:worse+smoothing:sigma=0.25"),
         ("challenge", "net.py:worse+bit-depth:bits=4", "--quick"),
-        ("train", "feature-squeezing", "--model", "net.py:worse"),
-        ("corrupt-table", "net.py:worse", "--corruption", "fog"),
+        ("fit", "feature-squeezing", "--model", "net.py:worse"),
+        ("corruptions", "run", "net.py:worse", "--corruption", "fog"),
     ],
     ids=lambda command: command[0],
 )
@@ -125,7 +125,7 @@ def test_a_served_model_is_in_a_room(run):
 def test_a_folder_is_probed_in_a_room(run):
     models = ("--models", "net.py:good", "--models", "net.py:bad", "--isolate", "auto")
     assert run("evaluate", *models, *WITH, "--out", "out")[0] == 0
-    code, out, err = run("check", "out", "--run", "--images", "2")
+    code, out, err = run("check", "out", "--probe", "--images", "2")
     assert code == 0
     assert ": in separate processes" in err
     assert "net.py:bad" in out

@@ -17,6 +17,7 @@ from davylamp.commands import completion
 from davylamp.commands.config_options import read_given
 from davylamp.commands.examples import EXAMPLES
 from davylamp.commands.options import split_list, split_models, split_names
+from davylamp.deprecation import current_command
 from davylamp.engine.plan.presets import PRESETS
 from davylamp.metrics import METRICS
 
@@ -39,7 +40,7 @@ def parsed(command, *words):
         ("rank", ["r", "--model", "2pl"], "item_model", "2pl"),
         ("rank", ["r", "--eps", "4/255"], "epsilon", "4/255"),
         ("saturation", ["fgsm", "--eps", "4/255,8/255"], "epsilon", ["4/255,8/255"]),
-        ("detect", ["r", "--detector", "d", "--rate", "0.1,0.2"], "false_alarms", ["0.1,0.2"]),
+        ("detect", ["r", "--detector", "d", "--rate", "0.1,0.2"], "false_positive_rates", ["0.1,0.2"]),
     ],
 )
 def test_an_option_has_the_names_that_it_declares(command, words, name, value):
@@ -51,7 +52,7 @@ def test_an_option_has_the_names_that_it_declares(command, words, name, value):
 @pytest.mark.parametrize("line", [line for lines in EXAMPLES.values() for line in lines])
 def test_an_example_of_the_help_parses_and_fits(line):
     assert len(line) <= 76
-    _, command, *words = shlex.split(line.partition(" > ")[0])
+    command, *words = current_command(shlex.split(line.partition(" > ")[0])[1:], EXAMPLES)
     assert line in EXAMPLES[command]
     params = parsed(command, *words)
     names = split_list("--attacks", params.get("attacks") or []) or []
@@ -102,7 +103,7 @@ def completed(*words):
     ("words", "expected"),
     [
         (["davylamp", "comp"], ["compare"]),
-        (["davylamp", "evaluate", "--max"], ["--max-queries"]),
+        (["davylamp", "evaluate", "--max"], ["--max-queries", "--max-rank-width"]),
         (["davylamp", "evaluate", "--attacks", "fgsm,foolbox:deepf"], ["fgsm,foolbox:deepfool"]),
         (["davylamp", "compare", "deepfoo"], ["deepfool"]),
         (["davylamp", "table", "r", "--metric", "QNC_"], ["QNC_F", "QNC_B"]),

@@ -339,10 +339,10 @@ def test_newcomers_against_a_baseline(run, folder, newcomers):
 
 
 def test_how_few_images_would_have_been_enough(run, folder, newcomers):
-    code, out, _ = run("rank", newcomers, "--against", folder, "--adaptive", "--norm", "linf", "--batch", "2")
+    code, out, _ = run("rank", newcomers, "--against", folder, "--adaptive", "--norm", "linf", "--batch-images", "2")
     assert code == 0
     assert out.count(", chosen batch by batch, give an interval of ") == 2
-    code, out, _ = run("rank", newcomers, "--against", folder, "--adaptive", "--width", "0", "--json")
+    code, out, _ = run("rank", newcomers, "--against", folder, "--adaptive", "--max-rank-width", "0", "--json")
     choice = json.loads(out)["placements"][1]["choice"]
     last = choice["steps"][-1]
     assert last["images"] == len(choice["images"]) <= 16
@@ -385,7 +385,7 @@ def test_a_row_against_the_published_tables(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--width", "1"), "--width cannot be used without --adaptive"),
+        (("--max-rank-width", "1"), "--max-rank-width cannot be used without --adaptive"),
         (("--method", "borda"), "--against and --method borda cannot be combined"),
         (("--items", "2", "--sensitivity"), "--against cannot be combined with --items, --sensitivity"),
         (("--norm", "l1"), "expected results in norm l1"),

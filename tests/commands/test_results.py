@@ -54,7 +54,16 @@ def test_a_row_for_each_model_over_all_threat_models_is_the_mean_of_its_cells(wo
     code, out, _ = run("table", folder, "--by", "pairs", "--metric", "MR,AED", "--json")
     cells = json.loads(out)["rows"]
     code, out, _ = run(
-        "table", folder, "--by", "models", "--mixed", "--knowledge", "white-box", "--metric", "MR,AED", "--json"
+        "table",
+        folder,
+        "--by",
+        "models",
+        "--all-threat-models",
+        "--knowledge",
+        "white-box",
+        "--metric",
+        "MR,AED",
+        "--json",
     )
     rows = json.loads(out)["rows"]
     assert code == 0
@@ -64,7 +73,7 @@ def test_a_row_for_each_model_over_all_threat_models_is_the_mean_of_its_cells(wo
         for symbol in ("MR", "AED"):
             mine = [cell["metrics"][symbol]["value"] for cell in cells if cell["model"] == row["model"]]
             assert row["metrics"][symbol]["value"] == pytest.approx(np.mean(mine))
-    code, out, _ = run("table", folder, "--by", "models", "--mixed")
+    code, out, _ = run("table", folder, "--by", "models", "--all-threat-models")
     assert code == 0
     assert "Mean over attacks" in out
 
@@ -73,7 +82,7 @@ def test_a_row_for_each_model_over_all_threat_models_is_the_mean_of_its_cells(wo
     ("options", "said"),
     [
         (("--knowledge", "decision"), "expected decision attacks, got white-box only"),
-        (("--mixed",), "--mixed needs --by models, got --by attacks"),
+        (("--all-threat-models",), "--all-threat-models needs --by models, got --by attacks"),
         (("--knowledge", "white-box", "--transfer"), "--transfer cannot be combined with --by,"),
         (("--knowledge", "white-box", "--defence", "first", "second"), "--defence cannot be combined with --by,"),
     ],
@@ -193,7 +202,7 @@ def test_metrics_by_the_names_of_the_papers(world, run):
     [
         (["--csv", "--json"], "expected one format, got --csv and --json"),
         (["--transfer", "--metric", "MR"], "--transfer cannot be combined with"),
-        (["--defence", "first", "second", "--pooled"], "--defence cannot be combined"),
+        (["--defence", "first", "second", "--pool-images"], "--defence cannot be combined"),
         (["--metric", "MRR"], "unknown metric 'MRR'; did you mean MR or MRV"),
         (["--metric", "ADMS"], "ADMS is not available in this folder: it was evaluated without the measures"),
         (["--defence", "first", "third"], "unknown model 'third'"),
@@ -207,7 +216,7 @@ def test_a_mistake_is_one_line(world, run, arguments, message):
 
 
 def test_curves_in_print_and_in_files(world, run, tmp_path):
-    code, out, err = run("curve", world[0], "--budget", "4/255,0.02", "--bootstrap", "50")
+    code, out, err = run("curves", world[0], "--budget", "4/255,0.02", "--bootstrap", "50")
     assert err == "chosen: against epsilon, seed 0\n"
     lines = out.splitlines()
     assert code == 0
@@ -215,9 +224,9 @@ def test_curves_in_print_and_in_files(world, run, tmp_path):
     assert lines[1].split()[-7:] == ["4/255", "0.02", "half", "at", "D_half", "R^2", "OPT"]
     assert len(lines) == 2 + 6 + 1
     assert lines[-1].startswith("- D_half: Half distortion; OPT: ")
-    text = run("curve", world[0], "--csv", "--budget", "0.02", "--bootstrap", "50")[1]
+    text = run("curves", world[0], "--csv", "--budget", "0.02", "--bootstrap", "50")[1]
     rows = list(csv.DictReader(io.StringIO(text)))
-    document = json.loads(run("curve", world[0], "--json", "--bootstrap", "50")[1])
+    document = json.loads(run("curves", world[0], "--json", "--bootstrap", "50")[1])
     for row in rows:
         (curve,) = [
             c for c in document["curves"] if all(c[k] == row[k] for k in ("model", "implementation", "setting"))
@@ -227,7 +236,7 @@ def test_curves_in_print_and_in_files(world, run, tmp_path):
     ours = [row for row in rows if row["kind"] == "distances" and float(row["budget"]) == 0.02]
     assert [float(row["accuracy"]) for row in ours] == [float(c.accuracy[c.budgets == 0.02][0]) for c in best]
     for name in ("curves.svg", "curves.png"):
-        code, _, _ = run("curve", world[0], "--against", "queries", "--bootstrap", "20", "-o", name)
+        code, _, _ = run("curves", world[0], "--x-axis", "queries", "--bootstrap", "20", "-o", name)
         assert code == 0
         assert (tmp_path / name).stat().st_size > 2000
 
@@ -255,7 +264,7 @@ def test_curve_mistakes_are_one_line(world, run):
         (["--norm", "l2"], "no results to draw: the folder has linf"),
         (["--csv", "--json"], "expected one format"),
     ):
-        code, _, err = run("curve", world[0], "--bootstrap", "20", *arguments)
+        code, _, err = run("curves", world[0], "--bootstrap", "20", *arguments)
         assert code == 1
         assert err.startswith(f"davylamp: {message}")
         assert err.count("\n") == 1
@@ -263,7 +272,7 @@ def test_curve_mistakes_are_one_line(world, run):
 
 def test_without_matplotlib(world, run, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    code, _, err = run("curve", world[0], "-o", "curves.svg")
+    code, _, err = run("curves", world[0], "-o", "curves.svg")
     assert code == 1
     assert err.startswith('davylamp: matplotlib is not installed; run: pip install "davylamp[plot]"')
 

@@ -54,19 +54,18 @@ RUNS = {
     "doctor": [""],
     "corruptions": [""],
     "detectors": ["", "feature-squeezing"],
-    "corrupt-table": [
+    "corruptions run": [
         "net.py:of_larger_images --data npz:large.npz --corruption brightness --severity 1,5 --isolate no -o C"
     ],
     "compare": [f"pgd {' '.join(ASK)} --epsilon 16/255 --steps 3"],
     "saturation": [f"fgsm {' '.join(ASK)} --norm linf"],
-    "certify": [f"net.py:make+smoothing:sigma=0.25 {' '.join(ASK[2:8])} --draws 20 --first 5"],
+    "certify": [f"net.py:make+smoothing:sigma=0.25 {' '.join(ASK[2:8])} --n 20 --n0 5"],
     "status": ["FOLDER", "FOLDER --wide"],
     "table": ["FOLDER", "FOLDER --by models", "FOLDER --wide --metric MR,AMD,QNC_F,QNC_B"],
-    "curve": ["FOLDER", "FOLDER --against queries"],
+    "curves": ["FOLDER", "FOLDER --x-axis queries"],
     "check": ["FOLDER"],
     "gate": ["FOLDER --require RA>=0 --require CA>=0"],
-    "contract": ["foolbox:fgsm --quick"],
-    "conformance": ["foolbox:fgsm --plant nan"],
+    "test-attack": ["foolbox:fgsm --quick", "foolbox:fgsm --misbehaving --plant nan"],
     "rank": ["FOLDER --method mean", "FOLDER --subjects implementations --method borda --wide"],
     "reproduce": [""],
     "cite": ["pgd --keys"],
@@ -80,7 +79,7 @@ HELP_ONLY = {
     "merge": "it needs a second folder; it prints lines",
     "import": "it needs another program's file; it prints a line",
     "export": "it prints a line",
-    "train": "it trains; it prints two lines",
+    "fit": "it trains; it prints two lines",
     "standing": "it needs AutoAttack's results on a published test set: tests/engine/exchange",
     "detect": "it needs a trained detector; tests/commands/test_detectors.py reads its table",
     "report": "it prints a line",
@@ -91,7 +90,7 @@ HELP_ONLY = {
     ),
     "quickstart": "half a minute; tests/report/test_quickstart.py reads it",
 }
-RESUMED = {"evaluate", "corrupt-table"}  # which say another thing when all is there
+RESUMED = {"evaluate", "corruptions run"}  # which say another thing when all is there
 TIMED = {"compare", "evaluate"}  # whose seconds differ from run to run
 NUMBER = re.compile(r"[-+]?[\d.]+(e-?\d+)?")
 

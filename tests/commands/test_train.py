@@ -1,4 +1,4 @@
-"""`davylamp train`: what it keeps is what an evaluation would have learned, and is used by it."""
+"""`davylamp fit`: what it keeps is what an evaluation would have learned, and is used by it."""
 
 import json
 
@@ -39,7 +39,7 @@ def command(run, tmp_path):
 
 @pytest.mark.parametrize("attack", ["davylamp:advgan", "davylamp:tremba"])
 def test_an_evaluation_uses_what_was_trained(command, attack, tmp_path):
-    train = ("train", attack, "--model", "net.py:build", "--data", "net.py:more", *HOW, "-o", "out")
+    train = ("fit", attack, "--model", "net.py:build", "--data", "net.py:more", *HOW, "-o", "out")
     code, out, err = command(*train, "--json")
     assert code == 0, err
     (line,) = json.loads(out)["fits"]
@@ -59,12 +59,12 @@ def test_an_evaluation_uses_what_was_trained(command, attack, tmp_path):
 
 
 def test_an_attack_is_told_from_a_detector_by_its_name(command):
-    code, _, err = command("train", "davylamp:advgan", "--model", "net.py:build", "--data", "net.py:more")
+    code, _, err = command("fit", "davylamp:advgan", "--model", "net.py:build", "--data", "net.py:more")
     assert (code, "expected --out as a folder" in err) == (1, True)
-    arguments = ("train", "davylamp:advgan", "--model", "net.py:build", "--data", "net.py:more", "-o", "out")
+    arguments = ("fit", "davylamp:advgan", "--model", "net.py:build", "--data", "net.py:more", "-o", "out")
     code, _, err = command(*arguments, "--target", "0")
     assert (code, "neither --attack, --target nor" in err) == (1, True)
-    code, _, err = command("train", "davylamp:advgam", "--model", "net.py:build", "--data", "net.py:more", "-o", "out")
+    code, _, err = command("fit", "davylamp:advgam", "--model", "net.py:build", "--data", "net.py:more", "-o", "out")
     assert (code, "unknown detector" in err) == (1, True)
 
 
@@ -78,7 +78,7 @@ def test_an_attack_is_told_from_a_detector_by_its_name(command):
     ],
 )
 def test_mistakes_are_one_line(command, attack, more, words):
-    code, _, err = command("train", attack, "--model", "net.py:build", "--data", "net.py:more", *more, "-o", "out")
+    code, _, err = command("fit", attack, "--model", "net.py:build", "--data", "net.py:more", *more, "-o", "out")
     assert code == 1
     assert words in err
     assert err.strip().count("\n") <= 1
@@ -94,7 +94,7 @@ def test_mistakes_are_one_line(command, attack, more, words):
     ],
 )
 def test_what_a_detector_cannot_use_is_refused(command, options, words, tmp_path):
-    detector = ("train", "feature-squeezing", "--model", "net.py:build", "--data", "net.py:more")
+    detector = ("fit", "feature-squeezing", "--model", "net.py:build", "--data", "net.py:more")
     code, _, err = command(*detector, *options)
     assert (code, words in err) == (1, True), err
     assert not (tmp_path / "detector.pt").exists()
@@ -105,4 +105,4 @@ def test_what_a_detector_cannot_use_is_refused(command, options, words, tmp_path
 def test_class_0_is_a_target(digits, tmp_path):
     pair = digits.inputs, digits.labels
     with pytest.raises(InvalidInput, match="neither `attack`, `target` nor"):
-        davylamp.train("art:uap@repaired", digits.module, pair, out=tmp_path / "out", target=0)
+        davylamp.fit("art:uap@fixed", digits.module, pair, out=tmp_path / "out", target=0)

@@ -25,8 +25,8 @@ SAME = {  # a call, and the command that prints the same document
         lambda: davylamp.saturation("foolbox:fgsm", MODEL, data=DATA, limit=4),
         f"saturation foolbox:fgsm --model {MODEL} {WHERE}",
     ),
-    "train": (
-        lambda: davylamp.train("feature-squeezing", MODEL, DATA),
+    "fit": (
+        lambda: davylamp.fit("feature-squeezing", MODEL, DATA),
         f"train feature-squeezing --model {MODEL} --data {DATA} --isolate no --json",
     ),
     "reproduce": (lambda: davylamp.reproduce("checks"), "reproduce checks --json"),
@@ -61,7 +61,7 @@ def test_a_verb_has_the_numbers_of_its_command_and_shows_them(verb, place):
 
 @pytest.mark.parametrize("against", ["epsilon", "queries"])
 def test_curves_are_those_of_the_command(against, place):
-    curves = davylamp.curve("plain", against=against)
+    curves = davylamp.curves("plain", x_axis=against)
     stored = json.loads(corpus.run(f"curve plain --against {against} --json")[1])["curves"]
     assert [curve.n for curve in curves.curves] == [each["n"] for each in stored]
     for curve, each in zip(curves.curves, stored, strict=True):
@@ -80,21 +80,21 @@ def test_what_was_exported_is_imported(place):
     code, out, _ = corpus.run("import plain.zip -o third --json")
     assert code == 0
     assert json.loads(out)["records"] == back.to_dict()["records"]
-    assert davylamp.curve("again").to_frame().equals(davylamp.curve("plain").to_frame())
+    assert davylamp.curves("again").to_frame().equals(davylamp.curves("plain").to_frame())
 
 
 def test_verbs_take_modules_and_tensors(digits, tmp_path):
     """A module is afterwards as it was, and what is learned from tensors is what is learned from a file of them."""
     inputs, labels = digits.inputs, digits.labels
-    certified = davylamp.certify(digits.module, inputs, labels, sigma=0.05, limit=4, draws=100)
+    certified = davylamp.certify(digits.module, inputs, labels, sigma=0.05, limit=4, n=100)
     assert len(certified.made.predicted) == 4
     assert certified.to_frame()["accuracy"].iloc[0] > 0
     saturated = davylamp.saturation("foolbox:fgsm", digits.module, inputs, labels, norm="linf", epsilon=["1/255", 0.3])
     (row,) = saturated.to_frame().to_dict("records")
     assert row["attacked"] == len(labels)
     np.savez(tmp_path / "images.npz", inputs=inputs.numpy(), labels=labels.numpy())
-    first = davylamp.train("feature-squeezing", digits.module, (inputs, labels), out=tmp_path / "a.pt")
-    again = davylamp.train("feature-squeezing", digits.module, f"npz:{tmp_path}/images.npz", out=tmp_path / "b.pt")
+    first = davylamp.fit("feature-squeezing", digits.module, (inputs, labels), out=tmp_path / "a.pt")
+    again = davylamp.fit("feature-squeezing", digits.module, f"npz:{tmp_path}/images.npz", out=tmp_path / "b.pt")
     assert first.made.calibration.tolist() == again.made.calibration.tolist()
     davylamp.evaluate(
         {"net": digits.module},
@@ -105,12 +105,12 @@ def test_verbs_take_modules_and_tensors(digits, tmp_path):
         keep_images=True,
         out=tmp_path / "r",
     )
-    detector = davylamp.train("feature-squeezing", digits.module, (inputs.flip(3), labels), out=tmp_path / "c.pt")
+    detector = davylamp.fit("feature-squeezing", digits.module, (inputs.flip(3), labels), out=tmp_path / "c.pt")
     models, data = {"net": digits.module}, (inputs, labels)
     measured = davylamp.detect(tmp_path / "r", tmp_path / "c.pt", model=models, data=data)
     assert measured.to_frame()["rate"].tolist() == [0.01, 0.05]
     assert detector.to_dict()["trained_on"]["clean"] == 11
-    checked = davylamp.check(tmp_path / "r", run=True, model=models, data=data, limit=2)
+    checked = davylamp.check(tmp_path / "r", probe=True, model=models, data=data, limit=2)
     assert not checked.notes
     assert {"pass"} <= set(checked.to_frame()["state"])
     assert not any(parameter.requires_grad for parameter in digits.module.parameters())
@@ -125,9 +125,9 @@ def test_verbs_take_modules_and_tensors(digits, tmp_path):
             lambda net: davylamp.certify(net, torch.rand(1, 3, 16, 16), [0], sigma=0.1, data="d"),
             "images or the name of",
         ),
-        (lambda net: davylamp.curve("none", against="passes", out="a.svg"), "combined with `out` or `budget`"),
-        (lambda net: davylamp.curve("none", budget="x"), "expected `budget` as a number"),
-        (lambda net: davylamp.check("none", run=True), "none"),
+        (lambda net: davylamp.curves("none", x_axis="passes", out="a.svg"), "combined with `out` or `budget`"),
+        (lambda net: davylamp.curves("none", budget="x"), "expected `budget` as a number"),
+        (lambda net: davylamp.check("none", probe=True), "none"),
         (lambda net: davylamp.detect("none", "none.pt"), "no such file: none.pt"),
         (lambda net: davylamp.export("none", "x.zip", data="d"), "`data` needs form='attackbench'"),
         (lambda net: davylamp.export("none", "x", form="croissant"), "unknown format 'croissant'"),
@@ -136,8 +136,8 @@ def test_verbs_take_modules_and_tensors(digits, tmp_path):
             "cannot be combined with `creator`",
         ),
         (lambda net: davylamp.import_results("none.zip", "x", model="m"), "`model` and `data` need form='attackbench'"),
-        (lambda net: davylamp.train("art:uap@repaired", net, attack="pgd"), "`out` as a folder, and neither `attack`"),
-        (lambda net: davylamp.train("feature-squeezing", net, isolated="no"), "unknown keyword 'isolated'"),
+        (lambda net: davylamp.fit("art:uap@fixed", net, attack="pgd"), "`out` as a folder, and neither `attack`"),
+        (lambda net: davylamp.fit("feature-squeezing", net, isolated="no"), "unknown keyword 'isolated'"),
         (lambda net: davylamp.saturation("foolbox:ddn", net), "it has no radius to choose"),
         (lambda net: davylamp.reproduce("checks", limit=2), "checks cannot be combined with `limit`"),
         (
@@ -147,15 +147,15 @@ def test_verbs_take_modules_and_tensors(digits, tmp_path):
         (lambda net: davylamp.corrupt_table(net, clean="demo:imagenet"), "`clean` is only for imagenet-c:PATH"),
         (lambda _: davylamp.evaluate(DEMO, address="x", **WITH), "`address` needs `executor=ray`"),
         (
-            lambda _: davylamp.evaluate(DEMO, profile="demo:digits", **WITH),
-            "`profile` needs `measures=coverage`",
+            lambda _: davylamp.evaluate(DEMO, neuron_profile="demo:digits", **WITH),
+            "`neuron_profile` needs `measures=coverage`",
         ),
         (
             lambda _: davylamp.evaluate(DEMO, isolate="strict", fit_data="a.py:b", **WITH),
             "a.py:b would run in this process",
         ),
         (lambda _: davylamp.evaluate(DEMO, stop_when_fooled=True, **WITH), "`stop_when_fooled` needs several attacks"),
-        (lambda net: davylamp.train("art:binary-input", net, "demo:digits"), "; give `attack`"),
+        (lambda net: davylamp.fit("art:binary-input", net, "demo:digits"), "; give `attack`"),
         (lambda net: davylamp.corrupt_table(net, data=([], [])), "expected the name of data as text, got tuple"),
         (lambda net: davylamp.corrupt_table(net, limit="3"), "expected `limit` as a whole number >= 1, got '3'"),
         (lambda net: davylamp.corrupt_table(net, by="foo"), "unknown rows of the table 'foo'; known: corruptions"),
@@ -175,7 +175,7 @@ REFUSED = {  # a call on the digits, and what its line says
     "challenge limit": (lambda net, x, y: davylamp.challenge(net, x, y, limit=-1), "`limit` as a whole number from 1"),
     "saturation limit": (lambda net, x, y: davylamp.saturation("foolbox:fgsm", net, x, y, limit=-3), "`limit` as a"),
     "robust_accuracy limit": (lambda net, x, y: davylamp.robust_accuracy(net, x, y, limit=0), "`limit` as a whole"),
-    "train limit": (lambda net, x, y: davylamp.train("feature-squeezing", net, (x, y), limit=-1), "`limit` as a"),
+    "train limit": (lambda net, x, y: davylamp.fit("feature-squeezing", net, (x, y), limit=-1), "`limit` as a"),
     "harden limit": (lambda net, x, y: davylamp.harden(net, (x, y), limit=0), "`limit` as a whole number from 1"),
     "certify sigma": (lambda net, x, y: davylamp.certify(net, x, y, sigma=-1), "`sigma` above 0 and finite, got -1"),
     "certify seed": (lambda net, x, y: davylamp.certify(net, x, y, sigma=1, seed="a"), "a seed from 0"),
@@ -217,18 +217,18 @@ def test_arguments_about_a_folder_are_checked(place, digits):
     cases = [
         (lambda: davylamp.check("plain", model=[]), "`model` as one name or several, got an empty list"),
         (lambda: davylamp.check("plain", bogus=3), "unknown keyword 'bogus'"),
-        (lambda: davylamp.check("plain", data=pair), "`data` needs `run`"),
-        (lambda: davylamp.check("plain", version="2"), "`version` needs `run` and `model`"),
-        (lambda: davylamp.curve("plain", model=[]), "got an empty list"),
-        (lambda: davylamp.curve("plain", budget=[None]), "expected `budget` as a number"),
-        (lambda: davylamp.curve("plain", against="foo"), "queries, passes, got 'foo'"),
-        (lambda: davylamp.curve("plain", seed="a"), "a seed from 0"),
-        (lambda: davylamp.curve("plain", bootstrap="a"), "`bootstrap` as a whole number from 0"),
+        (lambda: davylamp.check("plain", data=pair), "`data` needs `probe`"),
+        (lambda: davylamp.check("plain", version="2"), "`version` needs `probe` and `model`"),
+        (lambda: davylamp.curves("plain", model=[]), "got an empty list"),
+        (lambda: davylamp.curves("plain", budget=[None]), "expected `budget` as a number"),
+        (lambda: davylamp.curves("plain", x_axis="foo"), "queries, passes, got 'foo'"),
+        (lambda: davylamp.curves("plain", seed="a"), "a seed from 0"),
+        (lambda: davylamp.curves("plain", bootstrap="a"), "`bootstrap` as a whole number from 0"),
         (lambda: davylamp.detect("detector", []), "expected detectors as files, got an empty list"),
         (lambda: davylamp.detect("detector", "detector.pt", model={}), "got an empty dict"),
         (lambda: davylamp.detect("detector", "detector.pt", version="2"), "`version` needs `model`"),
         (lambda: davylamp.detect("detector", "detector.pt", model=["m"]), "`model` as modules by name"),
-        (lambda: davylamp.detect("detector", "detector.pt", false_alarm=0.1), "did you mean false_alarms?"),
+        (lambda: davylamp.detect("detector", "detector.pt", false_positive_rate=0.1), "mean false_positive_rates?"),
     ]
     for call, words in cases:
         with pytest.raises(DavylampError) as caught:
@@ -261,7 +261,7 @@ def test_rounded_images_are_said(digits, tmp_path):
 def test_a_classifier_has_its_name_and_a_version(digits, tmp_path):
     inputs, labels = digits.inputs, digits.labels
     named = davylamp.Classifier(digits.module, name="digits")
-    certified = davylamp.certify(named, inputs, labels, sigma="1/20", limit=2, draws=20)
+    certified = davylamp.certify(named, inputs, labels, sigma="1/20", limit=2, n=20)
     assert certified.headline.startswith("digits on given: noise 0.05")
     budgets = [np.float32(0.1), 0.3]
     saturated = davylamp.saturation("foolbox:fgsm", named, inputs, labels, epsilon=budgets, version="2")
@@ -269,17 +269,15 @@ def test_a_classifier_has_its_name_and_a_version(digits, tmp_path):
     made = {"parameters": {"steps": 1}, "norm": "linf", "epsilon": 0.3}
     keys = []
     for version in ("", "2"):
-        learned = davylamp.train(
-            "art:uap@repaired", named, (inputs, labels), out=tmp_path / "u", version=version, **made
-        )
+        learned = davylamp.fit("art:uap@fixed", named, (inputs, labels), out=tmp_path / "u", version=version, **made)
         called = "digits+version:2" if version else "digits"
-        assert learned.to_frame()["name"].tolist() == [f"art:uap@repaired on {called}"]
+        assert learned.to_frame()["name"].tolist() == [f"art:uap@fixed on {called}"]
         keys += learned.to_frame()["key"].tolist()
     assert keys[0] != keys[1]
 
 
 def test_a_version_of_a_name_is_that_of_the_command(place):
-    certified = davylamp.certify(SMOOTHED, data=DATA, limit=2, draws=20, version="2")
+    certified = davylamp.certify(SMOOTHED, data=DATA, limit=2, n=20, version="2")
     assert certified.document["model"] == f"{MODEL}+version:2+smoothing:sigma=0.1"
     saturated = davylamp.saturation("foolbox:fgsm", MODEL, data=DATA, limit=2, version="2")
     assert saturated.headline.startswith(f"foolbox:fgsm on {MODEL}+version:2")
@@ -319,11 +317,11 @@ def test_corrupt_table_expands_patterns_before_the_input_is_said_and_measures_th
     where = ("--data", "demo:digits", "--limit", "2", "--corruption", "contrast", "--severity", "1", "--isolate", "no")
     both = ("demo:digits-cnn", "demo:digits-cnn-robust")
     code, out, err = run(
-        *("corrupt-table", "demo:digits-cnn*", "--model-version", "2", "--baseline", both[0], *where, "--json")
+        *("corruptions", "run", "demo:digits-cnn*", "--model-version", "2", "--baseline", both[0], *where, "--json")
     )
     assert code == 0, err
     assert [row["model"] for row in json.loads(out)["rows"]] == [f"{name}+version:2" for name in both]
-    code, _, err = run("corrupt-table", "demo:xyz*", *where)  # into the folder that there is now
+    code, _, err = run("corruptions", "run", "demo:xyz*", *where)  # into the folder that there is now
     assert (code, err.startswith("davylamp: unknown model 'demo:xyz*'")) == (1, True)
     asked = {"data": "demo:digits", "limit": 2, "corruption": "contrast", "severity": 1, "baseline": both[1]}
     for name, models in (("name", both[0]), ("module", {both[0]: davylamp.load_model(both[0])})):

@@ -114,7 +114,7 @@ def test_the_command(run, tmp_path):
         "import torch\nfrom torch import nn\n\n\ndef build():\n    torch.manual_seed(0)\n"
         "    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10))\n"
     )
-    options = ("--data", "foolbox:cifar10", "--limit", "3", "--draws", "200", "--first", "20")
+    options = ("--data", "foolbox:cifar10", "--limit", "3", "--n", "200", "--n0", "20")
     code, out, err = run("certify", "net.py:build+smoothing:sigma=0.1", *options, "--radius", "0,0.1", "--json")
     assert code == 0, err
     document = json.loads(out)

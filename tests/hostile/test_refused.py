@@ -19,7 +19,7 @@ def test_an_attack_that_cannot_be_counted_is_refused_and_left_out(name, limit, i
     attack, model = refused.ATTACKS[name], make_model(10, 1)
     with pytest.raises(Unsupported, match=f"^user:{name} "):
         davylamp.run_attack(attack, model, *images, norm="linf", epsilon=0.3, **limit)
-    comparison = davylamp.compare("foolbox:pgd", model, *images, norm="linf", epsilon=0.3, beside=attack, steps=1)
+    comparison = davylamp.compare("foolbox:pgd", model, *images, norm="linf", epsilon=0.3, also=attack, steps=1)
     row = next(row for row in comparison.rows if name in row.implementation.name)
     assert row.excused
     assert row.result is None

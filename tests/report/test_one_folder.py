@@ -105,7 +105,7 @@ def test_on_8_bits_nothing_outside_of_the_ball_is_a_success(here, digits, name, 
     """A radius between two grey levels: rounding to the nearest would leave the ball, and no success may."""
     inputs = (digits.inputs * 255).round() / 255
     np.savez(here.path / "digits.npz", inputs=inputs.numpy(), labels=digits.labels.numpy())
-    here.evaluate("--pixels", attacks=(name,), radius=f"{most + 0.5}/255")
+    here.evaluate("--eight-bit", attacks=(name,), radius=f"{most + 0.5}/255")
     frame = davylamp.engine.load("out")
     levels = frame["linf"] * 255
     assert frame["success"].any()
@@ -117,7 +117,7 @@ def test_on_8_bits_nothing_outside_of_the_ball_is_a_success(here, digits, name, 
         attacks=name,
         epsilon=0.5 / 255,
         steps=3,
-        pixels=True,
+        eight_bit=True,
         out=here.path / "no",
     ).to_frame()
     assert not frame["success"].any()
@@ -142,7 +142,7 @@ def test_robust_accuracy_is_the_worst_case_under_every_name(here):
 def test_a_half_distortion_that_nothing_reached_is_marked_on_the_page_as_curve_does(here, read_page, radius, reached):
     """Half of the images fall within 0.2; within 0.04 they do not, and a fit says where they might."""
     here.evaluate(attacks=("best(foolbox:pgd)",), radius=radius)
-    curves = here.read("curve")
+    curves = here.read("curves")
     (curve,) = curves["curves"]
     assert (curve["half_at"] is not None) == reached
     assert ("extrapolated" in " ".join(curves["notes"])) != reached

@@ -245,8 +245,12 @@ def test_a_task_that_uses_its_owners_hours_up_waits_and_goes_on_later(folder, us
 def test_a_mistyped_folder_is_no_new_server(run, tmp_path):
     (tmp_path / "empty").mkdir()
     for folder in (tmp_path / "typo", tmp_path / "empty"):
-        lines = [("backup", folder, "-o", tmp_path / "x.tar.gz"), ("users", "list", folder), ("work", folder)]
-        for line in (*lines, ("users", "limit", "ada", folder)):
+        lines = [
+            ("server", "backup", folder, "-o", tmp_path / "x.tar.gz"),
+            ("server", "users", "list", folder),
+            ("server", "worker", folder),
+        ]
+        for line in (*lines, ("server", "users", "limit", "ada", folder)):
             code, _, error = run(*line)
             assert code == 1
             assert str(folder) in error
@@ -256,13 +260,13 @@ def test_a_mistyped_folder_is_no_new_server(run, tmp_path):
 
 def test_the_commands(run, tmp_path):
     lab = tmp_path / "lab"
-    assert run("users", "add", "ada", lab, "--hours", "3")[0] == 0
-    assert "3" in run("users", "list", lab)[1]
-    assert run("users", "limit", "ada", lab)[0] == 0
-    assert run("users", "lock", "ada", lab, "--hours", "3")[0] == 1
-    assert run("backup", lab, "-o", tmp_path / "kept.tar.gz")[0] == 0
+    assert run("server", "users", "add", "ada", lab, "--hours", "3")[0] == 0
+    assert "3" in run("server", "users", "list", lab)[1]
+    assert run("server", "users", "limit", "ada", lab)[0] == 0
+    assert run("server", "users", "lock", "ada", lab, "--hours", "3")[0] == 1
+    assert run("server", "backup", lab, "-o", tmp_path / "kept.tar.gz")[0] == 0
     shutil.rmtree(lab)
-    assert run("restore", tmp_path / "kept.tar.gz", lab)[0] == 0
+    assert run("server", "restore", tmp_path / "kept.tar.gz", lab)[0] == 0
     with ServerFolder(lab).database.reading() as session:
         assert find_user(session, "ada").hours is None
         assert session.scalars(select(UserRow.name)).all().count(SYSTEM) == 0

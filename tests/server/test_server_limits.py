@@ -173,60 +173,62 @@ def token(folder, users):
 def test_the_verbs_of_the_command_line(address, folder, token, embedded, tmp_path, monkeypatch, run):
     monkeypatch.setenv("DAVYLAMP_SERVER", address)
     (tmp_path / "step.py").write_text(ATTACK)
-    code, _, err = run("submit", "attack", "step.py", "--entry", "sign_step")
+    code, _, err = run("server", "submit", "attack", "step.py", "--entry", "sign_step")
     assert (code, "scope submit" in err) == (1, True)
     monkeypatch.setenv("DAVYLAMP_TOKEN", token)
-    code, out, err = run("submit", "attack", "step.py", "--entry", "sign_step", "--json")
+    code, out, err = run("server", "submit", "attack", "step.py", "--entry", "sign_step", "--json")
     assert code == 0, err
     number = json.loads(out)["id"]
-    code, out, err = run("submit", "attack", "--entry", "foolbox:pgd", "--name", "named", "--public", "--json")
+    code, out, err = run(
+        "server", "submit", "attack", "--entry", "foolbox:pgd", "--name", "named", "--public", "--json"
+    )
     assert (code, json.loads(out or "{}").get("visibility")) == (0, "public"), err  # a form without a file
     settings = {"models": [embedded["demo:mnist-lenet5"]], "data": [embedded["demo:mnist"]], "limit": 3}
     lines = [f"{name} = {value}" for name, value in settings.items()]
     lines += ["[[attacks]]", f"component = {number}", 'epsilon = "0.2"']
     (tmp_path / "task.toml").write_text("\n".join(lines))
-    code, out, err = run("submit", "task", "task.toml", "--name", "mine", "--public")
+    code, out, err = run("server", "submit", "task", "task.toml", "--name", "mine", "--public")
     assert (code, out.split()[:2]) == (0, ["task", "1:"]), err
     TaskWorker(folder, WorkerSettings(trust=True)).run_one()
-    code, out, _ = run("tasks", "--json")
+    code, out, _ = run("server", "tasks", "--json")
     assert [(task["id"], task["state"], task["title"]) for task in json.loads(out)] == [(1, "done", "mine")]
-    assert "done" in run("tasks", "1")[1]
-    code, out, _ = run("fetch", "1")
+    assert "done" in run("server", "tasks", "1")[1]
+    code, out, _ = run("server", "fetch", "1")
     assert (code, ServerClient().ask("GET", "/me")["public_key"] in out) == (0, True)
-    assert run("fetch", f"component:{number}", "-o", "again.py")[0] == 0
+    assert run("server", "fetch", f"component:{number}", "-o", "again.py")[0] == 0
     assert (tmp_path / "again.py").read_text() == ATTACK
     (cell,) = ServerClient().ask("GET", "/cells")
-    assert run("fetch", f"cell:{cell['id']}")[0] == 0
+    assert run("server", "fetch", f"cell:{cell['id']}")[0] == 0
     fetched = (tmp_path / f"cell-{cell['id']}.parquet").read_bytes()
     assert hashlib.sha256(fetched).hexdigest() == ServerClient().ask("GET", f"/cells/{cell['id']}")["sha256"]
-    assert run("fetch", "user:1")[0] == 1
+    assert run("server", "fetch", "user:1")[0] == 1
     key = ServerClient().ask("GET", "/me")["public_key"]
-    assert run("verify", "task-1.zip", "--key", key)[0] == 0
-    code, out, _ = run("verify", "task-1.zip")
+    assert run("server", "verify", "task-1.zip", "--key", key)[0] == 0
+    code, out, _ = run("server", "verify", "task-1.zip")
     assert (code, key in out) == (2, True)  # whole, and signed by whoever made that key
-    code, out, _ = run("verify", "task-1.zip", "--json")
+    code, out, _ = run("server", "verify", "task-1.zip", "--json")
     assert (code, json.loads(out)["signed_by"]) == (2, key)
-    code, _, err = run("verify", "task-1.zip", "--key", "0" * 64)
+    code, _, err = run("server", "verify", "task-1.zip", "--key", "0" * 64)
     assert (code, "to be signed by" in err) == (1, True)
     monkeypatch.setenv("DAVYLAMP_SERVER", "http://lab.example")
-    code, _, err = run("tasks")
+    code, _, err = run("server", "tasks")
     assert (code, "plain HTTP" in err) == (1, True)
     monkeypatch.setenv("DAVYLAMP_SERVER", "")
-    assert run("tasks")[0] == 1
+    assert run("server", "tasks")[0] == 1
 
 
 def test_users_are_added_from_the_command_line_with_a_password_that_is_shown_once(tmp_path, run):
     place = str(tmp_path / "lab")
-    code, out, err = run("users", "add", "root", place, "--admin")
+    code, out, err = run("server", "users", "add", "root", place, "--admin")
     assert code == 0, err
     password = out.split()[-1]
     opened = ServerFolder(place)
     assert sign_in(opened.database, opened.hasher, Origin("root"), password).role == "admin"
-    assert run("users", "lock", "root", place)[0] == 0
+    assert run("server", "users", "lock", "root", place)[0] == 0
     assert sign_in(opened.database, opened.hasher, Origin("root"), password) is None
-    assert "root" in run("users", "list", place)[1]
-    assert run("users", "add", "root", place)[0] == 1
-    assert run("users", "remove", "root", place)[0] == 1
+    assert "root" in run("server", "users", "list", place)[1]
+    assert run("server", "users", "add", "root", place)[0] == 1
+    assert run("server", "users", "remove", "root", place)[0] == 1
     opened.database.close()
 
 

@@ -211,10 +211,10 @@ def test_an_export_that_somebody_signed_anew_is_not_taken_for_the_server_s(folde
         for name in real.namelist():
             forged.writestr(name, files.get(name) or real.read(name))
     key = public_key(folder)
-    assert run("verify", str(tmp_path / "real.zip"), "--key", key)[0] == 0
-    assert run("verify", str(tmp_path / "real.zip"))[0] == 2
-    assert run("verify", str(tmp_path / "forged.zip"))[0] == 2
-    assert run("verify", str(tmp_path / "forged.zip"), "--key", key)[0] == 1
+    assert run("server", "verify", str(tmp_path / "real.zip"), "--key", key)[0] == 0
+    assert run("server", "verify", str(tmp_path / "real.zip"))[0] == 2
+    assert run("server", "verify", str(tmp_path / "forged.zip"))[0] == 2
+    assert run("server", "verify", str(tmp_path / "forged.zip"), "--key", key)[0] == 1
 
 
 @pytest.mark.skipif(not find_sandbox().program, reason=find_sandbox().reason)

@@ -1,100 +1,211 @@
-"""How often is a decision by `robust-accuracy --until` wrong, and how many images does it need?
+"""How often is a decision by `--until` wrong, and how many images does it need?
 
-A test set of 10 000 images, drawn in random order in blocks of 32; the question is whether robust accuracy is at least
-0.6. The truth lies 1, 3 or 10 points away on either side. Invalid results: 2 % of the images have an unknown outcome,
-and the truth is their worst case. A decision is wrong if the truth lies on the other side; at most 5 % may be. A fixed
-number of images decides none of these questions early: it needs all 10 000.
+A test set of 10 000 images, drawn in random order in the blocks of `davylamp evaluate --until`. Questions: is robust
+accuracy at least 0.6, when the truth lies 1, 3 or 10 points away on either side; is one model more robust than another,
+when their robust accuracies differ as much, and 60 % of the images that one of them loses are lost by both. Invalid
+results: 2 % of the images have an unknown outcome, and the truth is a range. Correlated attacks: the outcome is the
+worst of five attacks that agree on 90 % of the images. A decision is wrong if the truth lies on the other side; at most
+5 % may be. A fixed number of images decides nothing early: it needs all 10 000.
+
+The second table repeats this with the stored outcomes of digits models, which are attacked here: does a random order
+give the decision of all images, and how many passes does it save?
 
 Run: python -m davylamp.tools.calibration.stopping [--quick] [--write]
 """
 
 import argparse
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from davylamp.engine.statistics.anytime import AnytimeMean, StoppingRule
+from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
+from davylamp.engine.sequential.evaluate_until import next_block
+from davylamp.engine.statistics.anytime import GRID, AnytimeMean
+from davylamp.engine.store.results import read_outcomes
 from davylamp.intervals import proportion_interval
 
-IMAGES, BLOCK, THRESHOLD, RUNS = 10_000, 32, 0.6, 200
+IMAGES, SHARD, RUNS, THRESHOLD = 10_000, 64, 200, 0.6
 GAPS = (-0.1, -0.03, -0.01, 0.01, 0.03, 0.1)
+ATTACKS, AGREE = 5, 0.9
+MODELS = ("demo:digits-cnn", "demo:digits-cnn-robust")
+RADII = (4 / 255, 16 / 255, 32 / 255)
 PAGE = Path(__file__).with_name("STOPPING.md")
 
 
 class Decisions(NamedTuple):
-    """Results of many sequences for one truth: wrong and open decisions, and the images used, (runs,)."""
+    """Results of many sequences: wrong and open decisions, and the images used, (runs,)."""
 
     wrong: int
     open: int
     images: np.ndarray
 
 
-def decide(truth: float, runs: int, *, invalid: float = 0.0, images: int = IMAGES, seed: int = 0) -> Decisions:
-    """Draw sequences and stop each by the rule.
+def decide(
+    low: np.ndarray,
+    high: np.ndarray,
+    threshold: float,
+    runs: int,
+    *,
+    seed: int = 0,
+    shard: int = SHARD,
+    is_quick: bool = True,
+) -> Decisions:
+    """Draw sequences of images and stop each once its mean is known to be at least the threshold, or less.
 
     Args:
-        truth: robust accuracy of all images, with invalid results as not robust.
+        low: value of every image, (n,), with unknown ones as small as they may be.
+        high: the same, as large as they may be.
+        threshold: the question: is the mean at least this?
         runs: number of sequences.
-        invalid: rate of images whose outcome is unknown; they may be robust.
-        images: size of the test set.
         seed: random seed.
+        shard: images in the first block.
+        is_quick: whether to compute bounds only as far as they decide the question.
     """
-    generator, rule = np.random.default_rng(seed), StoppingRule(threshold=THRESHOLD)
-    robust = np.arange(images) < round(truth * images)
-    unknown = ~robust & (np.arange(images) >= images - round(invalid * images))
+    generator, images = np.random.default_rng(seed), len(low)
+    near = [round(each * (len(GRID) - 1)) for each in (threshold, 1 - threshold)]
+    grid = GRID[sorted({0, *near, near[1] + 1, len(GRID) - 1})] if is_quick else GRID  # what decides
     wrong, undecided, used = 0, 0, []
     for _ in range(runs):
-        order, mean = generator.permutation(images), AnytimeMean(images)
-        for place in range(0, images, BLOCK):
-            block = order[place : place + BLOCK]
-            mean.add(robust[block].astype(float), (robust | unknown)[block].astype(float))
-            if rule.is_met(mean.interval):
+        order, mean = generator.permutation(images), AnytimeMean(images, grid=grid)
+        while mean.images < images:
+            block = order[mean.images : next_block(mean.images, shard, 1, images)]
+            mean.add(low[block], high[block])
+            if mean.interval.low >= threshold or mean.interval.high < threshold:
                 break
+        above, below = mean.interval.low >= threshold, mean.interval.high < threshold
         used.append(mean.images)
-        undecided += not rule.is_met(mean.interval)
-        low, high = truth, truth + invalid
-        wrong += (mean.interval.low >= THRESHOLD > low) or (mean.interval.high < THRESHOLD <= high)
+        undecided += not above and not below
+        wrong += (above and low.mean() < threshold) or (below and high.mean() >= threshold)
     return Decisions(wrong, undecided, np.array(used))
 
 
-def measure(runs: int, gaps: tuple[float, ...] = GAPS, images: int = IMAGES) -> list[str]:
-    """Return a row of the table for each truth, printed as it is done."""
-    lines = []
-    for invalid in (0.0, 0.02):
-        for gap in gaps:
-            done = decide(THRESHOLD + gap, runs, invalid=invalid, images=images)
-            low, high = proportion_interval(done.wrong, runs)
+def one_model(gap: float, invalid: float, images: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the least and the largest robustness of each image, whose mean lies `gap` from the threshold."""
+    robust = np.arange(images) < round((THRESHOLD + gap) * images)
+    unknown = ~robust & (np.arange(images) >= images - round(invalid * images))
+    return robust.astype(float), (robust | unknown).astype(float)
+
+
+def correlated_attacks(gap: float, images: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Return the worst case over attacks that agree on most images, with the exact mean of `one_model`."""
+    generator = np.random.default_rng(seed)
+    shared = generator.random(images)
+    own = generator.random((images, ATTACKS))
+    strength = np.where(generator.random((images, ATTACKS)) < AGREE, shared[:, None], own).max(1)
+    robust = np.zeros(images)
+    robust[np.argsort(strength)[: round((THRESHOLD + gap) * images)]] = 1
+    return robust, robust
+
+
+def two_models(gap: float, invalid: float, images: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the differences of two models whose robust accuracies differ by `gap`, as values from 0 to 1."""
+    apart = round(0.4 * (1 - THRESHOLD) * images)  # images that one model loses and the other does not
+    more = (apart + round(abs(gap) * images)) // 2
+    difference = np.zeros(images)
+    difference[:more], difference[more : 2 * more - round(abs(gap) * images)] = np.sign(gap), -np.sign(gap)
+    high = difference.copy()
+    high[images - round(invalid * images) :] += 1  # the first model may be robust there
+    return (difference + 1) / 2, (high.clip(-1, 1) + 1) / 2
+
+
+def simulate(runs: int, gaps: Sequence[float] = GAPS, images: int = IMAGES) -> Iterator[list[object]]:
+    """Yield a row of the table for each question and truth."""
+    for gap in gaps:
+        cases = {
+            "RA >= 0.6": (*one_model(gap, 0, images), THRESHOLD),
+            "RA >= 0.6, 2 % invalid": (*one_model(gap, 0.02, images), THRESHOLD),
+            "RA >= 0.6, five attacks": (*correlated_attacks(gap, images), THRESHOLD),
+            "A > B": (*two_models(gap, 0, images), 0.5),
+            "A > B, 2 % invalid": (*two_models(gap, 0.02, images), 0.5),
+        }
+        for name, (low, high, threshold) in cases.items():
+            done = decide(low, high, threshold, runs)
+            ends = proportion_interval(done.wrong, runs)
             few, half, many = np.quantile(done.images, [0.1, 0.5, 0.9])
-            cells = (f"{gap:+.2f}", f"{invalid:g}", f"{done.wrong / runs:.3f}", f"{low:.3f} to {high:.3f}")
-            cells += (done.open, f"{half:.0f}", f"{few:.0f} to {many:.0f}", f"{100 * (1 - half / images):.0f} %")
-            lines.append(f"| {' | '.join(map(str, cells))} |")
-            print(lines[-1], flush=True)
-    return lines
+            share = (f"{done.wrong / runs:.3f}", f"{ends[0]:.3f} to {ends[1]:.3f}", done.open)
+            yield [name, f"{gap:+.2f}", *share, f"{half:.0f}", f"{few:.0f} to {many:.0f}", f"{1 - half / images:.0%}"]
 
 
-def page_of(lines: list[str]) -> str:
-    """The table as Markdown."""
-    heads = ("truth less 0.6", "invalid", "wrong", "95 % interval", "open at the end", "images (median)", "10 to 90 %")
-    heads += ("images saved",)
-    about = [
-        "Written by `python -m davylamp.tools.calibration.stopping --write`. Decisions of",
-        f'`robust-accuracy --until "RA >= {THRESHOLD}"` on {IMAGES} images, {RUNS} random orders a row: at most',
-        "5 % may be wrong. Open at the end: invalid results leave both answers possible after all images.",
-    ]
-    table = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *lines]
-    return "\n".join(["# Stopping early", "", *about, "", *table, ""])
+def attack_digits(folder: Path, limit: int | None) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Attack the digits models, and return the least and largest robustness of each image by model and radius."""
+    attacks = tuple(
+        AttackChoice(name, "linf", radius, parameters={"steps": 20})
+        for radius in RADII
+        for name in ("foolbox:pgd", "torchattacks:apgd-ce")
+    )
+    config = Config(models=MODELS, attacks=attacks, data="demo:digits", limit=limit, measures=("cost",))
+    summary = evaluate(make_plan(config), ResultsStore(folder))
+    assert not summary.failed, summary.failed
+    found: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    for each in read_outcomes(folder).done:
+        name = f"{each.cell.subject.model}, linf {255 * (each.cell.threat_model.epsilon or 0):.0f}/255"
+        low, high = each.results.robust.astype(float), each.results.robust_at_most.astype(float)
+        before = found.get(name, (low, high))
+        found[name] = np.minimum(before[0], low), np.minimum(before[1], high)
+    return found
+
+
+def measure_digits(runs: int, limit: int | None) -> Iterator[list[object]]:
+    """Yield a row for each question on the digits models: equal decisions in random orders, and passes saved."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = attack_digits(Path(folder), limit)
+    for radius in RADII:
+        (first, second) = (found[f"{model}, linf {255 * radius:.0f}/255"] for model in MODELS)
+        for model, (low, high) in zip(MODELS, (first, second), strict=True):
+            for gap in (-0.1, -0.03, 0.03, 0.1):
+                threshold = round(float(low.mean()) + gap, 2)
+                if 0 < threshold < 1:
+                    yield _row(f"RA >= {threshold:.2f}, {model}, {255 * radius:.0f}/255", low, high, threshold, runs)
+        low, high = (second[0] - first[1] + 1) / 2, (second[1] - first[0] + 1) / 2
+        yield _row(f"{MODELS[1]} > {MODELS[0]}, {255 * radius:.0f}/255", low, high, 0.5, runs)
+
+
+def _row(name: str, low: np.ndarray, high: np.ndarray, threshold: float, runs: int) -> list[object]:
+    done = decide(low, high, threshold, runs, shard=16)
+    right, images = runs - done.wrong - done.open, len(low)
+    used = f"{np.median(done.images):.0f} of {images}"
+    return [name, f"{low.mean():.3f}", f"{right} of {runs}", done.wrong, used, f"{1 - done.images.mean() / images:.0%}"]
+
+
+def _table(heads: Sequence[str], rows: Iterable[list[object]]) -> Iterator[str]:
+    """Yield the lines of a Markdown table, printed as they are made."""
+    for row in chain([[*heads], ["---"] * len(heads)], rows):
+        line = f"| {' | '.join(map(str, row))} |"
+        print(line, flush=True)
+        yield line
 
 
 def main() -> None:
-    """Print the table."""
+    """Print both tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="five orders of 1 000 images")
+    parser.add_argument("--quick", action="store_true", help="five orders of 1 000 images, and 64 digits")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
     options = parser.parse_args()
-    lines = measure(5, images=1000) if options.quick else measure(RUNS)
+    runs, images, limit = (5, 1000, 64) if options.quick else (RUNS, IMAGES, None)
+    simulated = ("question", "truth less the bound", "wrong", "95 % interval", "open", "images (median)", "10 to 90 %")
+    digits = ("question", "all images", "same decision", "wrong", "images (median)", "images saved (mean)")
+    lines = [
+        "# Stopping early",
+        "",
+        "Written by `python -m davylamp.tools.calibration.stopping --write`. Decisions of `evaluate --until`",
+        f"on {images} images, {runs} random orders a row: at most 5 % may be wrong. Open: invalid results leave both",
+        "answers possible after all images. Five attacks: the worst case of attacks that agree on 90 % of the images.",
+        "",
+        *_table((*simulated, "images saved"), simulate(runs, images=images)),
+        "",
+        f"Digits models under PGD and APGD with 20 steps, worst case: {runs} random orders of the stored outcomes a",
+        "row, against the decision by all images. Passes are saved in the same proportion as images. The value of",
+        "A > B is (1 + difference) / 2.",
+        "",
+        *_table(digits, measure_digits(runs, limit)),
+        "",
+    ]
     if options.write and not options.quick:
-        PAGE.write_text(page_of(lines), encoding="utf-8")
+        PAGE.write_text("\n".join(lines), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -36,9 +36,9 @@ from davylamp.engine.training.methods import make_settings
 STANDARD, PHOTOS, LENET = "standard", "demo:efficientnet-lite0", "demo:mnist-lenet5"
 BROKEN = ("bit-depth:bits=3", "pillow:jpeg:quality=50", "resize-pad")
 EFFORT = ChallengeBudget(steps=20, candidates=3, queries=100, eot=10)
-LITTLE = ChallengeBudget(steps=8, candidates=2, queries=40, eot=4, draws=10)
-ENOUGH = ChallengeBudget(steps=30, candidates=2, queries=40, eot=6, draws=20)  # for random resizing of photos
-TINY = ChallengeBudget(steps=4, candidates=2, queries=10, eot=2, draws=5)
+LITTLE = ChallengeBudget(steps=8, candidates=2, queries=40, eot=4, judge_samples=10)
+ENOUGH = ChallengeBudget(steps=30, candidates=2, queries=40, eot=6, judge_samples=20)  # for random resizing of photos
+TINY = ChallengeBudget(steps=4, candidates=2, queries=10, eot=2, judge_samples=5)
 
 
 class KnownDefence(NamedTuple):
@@ -87,7 +87,7 @@ def challenge_embedded(case: KnownDefence, photos: int, effort: ChallengeBudget,
     digits = case.model.startswith(LENET)
     data, limit = ("demo:mnist", None) if digits else ("demo:imagenet", photos)
     effort = case.effort or effort
-    settings = {name: getattr(effort, name) for name in ("steps", "candidates", "queries", "eot", "draws")}
+    settings = {name: getattr(effort, name) for name in ("steps", "candidates", "queries", "eot", "judge_samples")}
     original = LENET if digits else PHOTOS
     return challenge(
         case.model, data, original=original, out=folder, epsilon=case.epsilon, limit=limit, effort=settings

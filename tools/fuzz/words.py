@@ -15,9 +15,9 @@ HOSTILE = (
 )  # fmt: skip
 FEW = ("", " ", "-1", "0", "1", "2", "²", "x", "1.5", "nan", "1/2")
 COUNTS = {"steps", "restarts", "images", "items", "bootstrap"}  # a large number here is a long run, not a mistake
-LONG = {"serve", "quickstart", "conformance"}
+LONG = {"serve", "quickstart", "test-attack"}
 # Left alone: what runs for minutes or for ever, or starts Ray.
-NEVER = {"run", "executor", "workers", "full", "quick", "install_completion", "show_completion"}
+NEVER = {"probe", "executor", "workers", "full", "quick", "install_completion", "show_completion"}
 # What makes a command short: the small model and images in place of those that are the default.
 SMALL = {
     "compare": ("--model", "net.py:good", "--data", "npz:images.npz"),
@@ -30,7 +30,7 @@ FIRST = {
     "evaluate": ("run.toml",),
     "status": ("results", "many"),
     "table": ("results", "many"),
-    "curve": ("results", "many"),
+    "curves": ("results", "many"),
     "check": ("results", "many"),
     "rank": ("many", "metrics.csv"),
     "reproduce": ("checks",),

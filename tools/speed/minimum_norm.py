@@ -18,7 +18,7 @@ from davylamp.tools.speed.figures import SpeedFigure, benchmark_parser, finish
 MODEL = "digits:pgd-training"
 PEERS: Mapping[str, Sequence[str]] = {
     "linf": ("adv-lib:fmn", "adv-lib:minimal-apgd"),
-    "l2": ("adv-lib:fmn@repaired", "adv-lib:ddn@repaired", "adv-lib:alma@repaired", "adv-lib:minimal-apgd"),
+    "l2": ("adv-lib:fmn@fixed", "adv-lib:ddn@fixed", "adv-lib:alma@fixed", "adv-lib:minimal-apgd"),
 }
 
 

@@ -93,9 +93,9 @@ def by_python(case: SweepCase) -> SweepAnswer:
             inputs,
             labels,
             **_rules(case),
-            repaired=case.form == "repaired",
+            fixed=case.form == "repaired",
             defaults=case.form == "defaults",
-            beside=_beside(case, nudge),
+            also=_beside(case, nudge),
             **case.parameters,
         )
     except (Unsupported, InvalidInput) as error:
@@ -128,8 +128,8 @@ def by_terminal(case: SweepCase) -> SweepAnswer:
     words += ["--data", f"npz:{arrays.name}", "--norm", case.norm, "--isolate", "no"]
     words += [] if case.epsilon is None else ["--epsilon", str(case.epsilon)]
     words += ["--target", case.target] if case.target else []
-    words += {"repaired": ["--repaired"], "defaults": ["--defaults"]}.get(case.form, [])
-    words += [word for other in _beside(case, "own.py:nudge") for word in ("--with", other)]
+    words += {"repaired": ["--fixed"], "defaults": ["--defaults"]}.get(case.form, [])
+    words += [word for other in _beside(case, "own.py:nudge") for word in ("--also", other)]
     words += [word for name, value in case.parameters.items() for word in ("--param", f"{name}={value}")]
     with in_folder(folder):
         answer = call([*words, "--json"])
@@ -156,7 +156,7 @@ def by_evaluate(case: SweepCase) -> SweepAnswer:
                 labels,
                 attacks=attacks,
                 out=folder,
-                repaired=case.form == "repaired",
+                fixed=case.form == "repaired",
             )
             assert made.summary is not None
             names = () if made.summary.all_failed else made.to_frame()["implementation"]

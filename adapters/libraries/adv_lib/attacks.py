@@ -45,7 +45,7 @@ _FIXED_BUDGET = (
     _row(
         "pgd", {"linf": "pgd_linf"}, _PGD, **_DRAWN, **_TARGETED, per_image_radii=True, findings=("last-step-unseen",)
     ),
-    _row("pgd", {"linf": ".pgd_linf"}, _PGD, variant="repaired", **_DRAWN, **_TARGETED, per_image_radii=True),
+    _row("pgd", {"linf": ".pgd_linf"}, _PGD, variant="fixed", **_DRAWN, **_TARGETED, per_image_radii=True),
     *(
         _row(
             f"apgd-{loss}",
@@ -114,7 +114,7 @@ _MINIMUM_NORM = (
         repairs=(_ONE_BY_ONE, _FEW_STEPS),
     ),
     _row("ddn", {"l2": "ddn"}, _DDN, **_DRAWN, **_TARGETED, findings=("rounds-to-8-bit",)),
-    _row("ddn", {"l2": "ddn"}, _DDN, fixed={"levels": None}, variant="repaired", **_DRAWN, **_TARGETED),
+    _row("ddn", {"l2": "ddn"}, _DDN, fixed={"levels": None}, variant="fixed", **_DRAWN, **_TARGETED),
     _row(
         "fmn",
         dict.fromkeys(("linf", "l2", "l1", "l0"), "fmn"),
@@ -127,7 +127,7 @@ _MINIMUM_NORM = (
         "fmn",
         dict.fromkeys(("linf", "l2", "l1", "l0"), "fmn"),
         _FMN,
-        variant="repaired",
+        variant="fixed",
         within=".patches:crossing_projections",
         **_TARGETED,
         begins_at="starting_points",
@@ -140,7 +140,7 @@ _MINIMUM_NORM = (
         min_classes=3,
         findings=("tolerance-turned",),
     ),
-    _row("alma", {"l2": ".alma", "l1": ".alma"}, _ALMA, variant="repaired", **_TARGETED, min_classes=3),
+    _row("alma", {"l2": ".alma", "l1": ".alma"}, _ALMA, variant="fixed", **_TARGETED, min_classes=3),
     *(
         _row(
             f"alma-{distance}",
@@ -159,7 +159,7 @@ _MINIMUM_NORM = (
             {"unrestricted": ".alma"},
             _ALMA,
             fixed={"distance": distance},
-            variant="repaired",
+            variant="fixed",
             **_TARGETED,
             min_classes=3,
         )
@@ -173,7 +173,7 @@ _MINIMUM_NORM = (
         **_TARGETED,
         findings=("whole-pixels",),
     ),
-    _row("pdpgd", {"l0": "pdpgd"}, _DUAL, fixed={"proximal_operator": 23}, variant="repaired", **_TARGETED),
+    _row("pdpgd", {"l0": "pdpgd"}, _DUAL, fixed={"proximal_operator": 23}, variant="fixed", **_TARGETED),
     _row("sigma-zero", {"l0": "sigma_zero"}, {"steps": "num_steps", "learning_rate": "η_0"}),
     _row("fga", {"l0": "fga"}, _FOLDED, **_DRAWN, **_TARGETED, order="content"),
     _row("vfga", {"l0": "vfga"}, _FOLDED, **_DRAWN, **_TARGETED, order="content"),

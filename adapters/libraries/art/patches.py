@@ -1,4 +1,4 @@
-"""Patches that let ART's attacks run, active during a call, and the fixed variants (`@repaired`)."""
+"""Patches that let ART's attacks run, active during a call, and the fixed variants (`@fixed`)."""
 
 import functools
 import importlib

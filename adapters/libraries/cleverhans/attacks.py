@@ -34,7 +34,7 @@ def _row(attack: str, function: str, norms: tuple[str, ...], params: Mapping[str
 
 
 def _repaired(within: str) -> Mapping[str, Any]:
-    return {"variant": "repaired", "within": f".patches:{within}"}
+    return {"variant": "fixed", "within": f".patches:{within}"}
 
 
 ROWS: tuple[Implementation, ...] = (

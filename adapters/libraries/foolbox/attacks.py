@@ -83,10 +83,10 @@ _GRADIENT = (
     ),
     _with_radii("adam-bim", _in_three("AdamBasicIterativeAttack"), _ITERATED, **_SEEDED, findings=("adam-unused",)),
     _with_radii(
-        "adam-bim", {"l2": ".L2AdamIterative", "l1": ".L1AdamIterative"}, _ITERATED, variant="repaired", **_SEEDED
+        "adam-bim", {"l2": ".L2AdamIterative", "l1": ".L1AdamIterative"}, _ITERATED, variant="fixed", **_SEEDED
     ),
     _row("sparse-l1-descent", {"l1": "SparseL1DescentAttack"}, _SPARSE, **_SEEDED, findings=("targeted-mask",)),
-    _row("sparse-l1-descent", {"l1": ".SparseL1Descent"}, _SPARSE, variant="repaired", **_SEEDED),
+    _row("sparse-l1-descent", {"l1": ".SparseL1Descent"}, _SPARSE, variant="fixed", **_SEEDED),
     _with_radii(
         "mi-fgsm",
         _in_three("MomentumIterativeFastGradientMethod"),
@@ -94,7 +94,7 @@ _GRADIENT = (
         **_SEEDED,
         findings=("sign-accumulated",),
     ),
-    _with_radii("mi-fgsm", {"linf": ".LinfMomentumIterative"}, _MOMENTUM, variant="repaired", **_SEEDED),
+    _with_radii("mi-fgsm", {"linf": ".LinfMomentumIterative"}, _MOMENTUM, variant="fixed", **_SEEDED),
     _row(
         "virtual-adversarial",
         {"l2": "VirtualAdversarialAttack"},
@@ -124,7 +124,7 @@ _MINIMUM = (
         "cw",
         {"l2": ".CarliniWagner"},
         _CARLINI,
-        variant="repaired",
+        variant="fixed",
         targeted="yes",
         alone=True,
         failure="input",
@@ -149,7 +149,7 @@ _MINIMUM = (
                 {"l1": ".ElasticNet"},
                 _ELASTIC,
                 fixed={"decision_rule": rule},
-                variant="repaired",
+                variant="fixed",
                 targeted="yes",
                 alone=True,
                 failure="input",
@@ -183,7 +183,7 @@ _MINIMUM = (
         "fmn",
         {"l2": ".L2FMN", "l1": ".L1FMN", "l0": ".L0FMN"},
         _FMN,
-        variant="repaired",
+        variant="fixed",
         targeted="yes",
         failure="input",
     ),

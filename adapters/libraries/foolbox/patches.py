@@ -1,4 +1,4 @@
-"""Foolbox classes in which one issue is fixed (the `@repaired` variants), and one that returns instead of failing."""
+"""Foolbox classes in which one issue is fixed (the `@fixed` variants), and one that returns instead of failing."""
 
 # pyright: reportPrivateImportUsage=false
 

@@ -76,7 +76,7 @@ ROWS: tuple[Implementation, ...] = (
         "fab-t",
         ".patches:NearestClassFAB",
         _AIMED,
-        variant="repaired",
+        variant="fixed",
         failure="input",
         repairs=(_TARGETS,),
     ),

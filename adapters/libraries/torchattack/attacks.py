@@ -43,7 +43,7 @@ def _both(
     """Return an implementation as shipped, and its variant in which `patches` fixes all known issues except `left`."""
     return (
         _row(attack, {"linf": name}, params, findings=(*mended, *left), **more),
-        _row(attack, {"linf": f".{name}"}, params, variant="repaired", findings=left, **more),
+        _row(attack, {"linf": f".{name}"}, params, variant="fixed", findings=left, **more),
     )
 
 
@@ -105,7 +105,7 @@ _TRANSFORMED = (
         "ssa",
         {"linf": ".SSA"},
         {**_MOMENTUM, "samples": "num_spectrum", "spread": "rho"},
-        variant="repaired",
+        variant="fixed",
         **_BOTH,
         per_image_radii=True,
     ),

@@ -57,9 +57,7 @@ _with_radii = partial(_row, per_image_radii=True)
 _GRADIENT = (
     _with_radii("fgsm", {"linf": "FGSM"}, **_TARGETED),
     _with_radii("fgm", {"l2": "PGDL2"}, fixed=_ONE_STEP, **_TARGETED, findings=("epsilon-on-mean-gradient",)),
-    _with_radii(
-        "fgm", {"l2": "PGDL2"}, fixed={**_ONE_STEP, "eps_for_division": 1e-20}, variant="repaired", **_TARGETED
-    ),
+    _with_radii("fgm", {"l2": "PGDL2"}, fixed={**_ONE_STEP, "eps_for_division": 1e-20}, variant="fixed", **_TARGETED),
     _with_radii("r-fgsm", {"linf": "RFGSM"}, _ITERATED, **_BOTH),
     _row("f-fgsm", {"linf": "FFGSM"}, {"step_size": "alpha"}, **_BOTH),
     _with_radii("bim", {"linf": "BIM"}, _ITERATED, **_TARGETED),
@@ -76,7 +74,7 @@ _GRADIENT = (
         {"l2": "PGDL2"},
         _STARTED,
         fixed={"eps_for_division": 1e-20},
-        variant="repaired",
+        variant="fixed",
         **_BOTH,
         findings=("radius-uniform",),
     ),
@@ -163,7 +161,7 @@ _ENSEMBLE = (
         dict.fromkeys(("linf", "l2"), "AutoAttack"),
         {"candidates": "n_classes", "seed": "seed"},
         fixed={"steps": 100},
-        variant="repaired",
+        variant="fixed",
         **_DRAWN,
         order="content",
         min_classes=4,
@@ -195,7 +193,7 @@ _MINIMUM = (
         "deepfool",
         {"l2": _REPAIRS + "DeepFool"},
         {"steps": "steps", "overshoot": "overshoot", "candidates": "candidates"},
-        variant="repaired",
+        variant="fixed",
         alone=True,
     ),
     _row(
@@ -212,7 +210,7 @@ _MINIMUM = (
         "cw",
         {"l2": _REPAIRS + "CW"},
         _CARLINI,
-        variant="repaired",
+        variant="fixed",
         **_TARGETED,
         alone=True,
         failure="input",
@@ -234,7 +232,7 @@ _MINIMUM = (
         for rule in ("EN", "L1")
         for path, variant, findings in (
             ("", "", ("margin-against-zero", "reference-overwritten", "rounds-continue")),
-            (_REPAIRS, "repaired", ("rounds-continue",)),
+            (_REPAIRS, "fixed", ("rounds-continue",)),
         )
     ),
 )
@@ -252,7 +250,7 @@ _SPARSE = (
         "jsma",
         {"l0": "JSMA"},
         {"theta": "theta"},
-        variant="repaired",
+        variant="fixed",
         targeted="only",
         alone=True,
         findings=("pairwise-memory",),
@@ -285,7 +283,7 @@ _SPARSE = (
             repairs=("when several pixels are moved to one place, the same one remains, also on a GPU",),
             findings=findings,
         )
-        for path, variant, findings in (("", "", ("swapped-axes",)), (_REPAIRS, "repaired", ()))
+        for path, variant, findings in (("", "", ("swapped-axes",)), (_REPAIRS, "fixed", ()))
     ),
 )
 

@@ -70,7 +70,7 @@ class TrainedDetector:
         if model_digest != self.model_digest:
             raise InvalidInput(
                 f"{self.row.full_name} was trained for a different version of {self.model} than {classifier.name} (its "
-                "weights, layers, code or preprocessing differ); train it again with davylamp train"
+                "weights, layers, code or preprocessing differ); train it again with davylamp fit"
             )
         scorer = make_scorer(self.row, classifier, self.parameters)
         scorer.load_state({name: tensor.cpu() for name, tensor in self.state.items()})
@@ -136,10 +136,10 @@ def read_detector(path: Path) -> TrainedDetector:
         InvalidInput: if it is not a detector.
     """
     if not path.is_file():
-        raise Unavailable(f"no such file: {path}; train a detector with davylamp train")
-    stored = read_tensor_file(path, "a trained detector", "make one with davylamp train")
+        raise Unavailable(f"no such file: {path}; train a detector with davylamp fit")
+    stored = read_tensor_file(path, "a trained detector", "make one with davylamp fit")
     if not isinstance(stored, dict) or stored.get("format") != _FORMAT:
-        raise InvalidInput(f"{path} is not a detector trained by davylamp (davylamp train)")
+        raise InvalidInput(f"{path} is not a detector trained by davylamp (davylamp fit)")
     return TrainedDetector(
         find_detector(stored["detector"]),
         stored["parameters"],

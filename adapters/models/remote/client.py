@@ -27,7 +27,7 @@ _ADVICE: Mapping[int, str] = {
     401: "the server needs a token: put it into an environment variable and name it with --token VARIABLE",
     403: "the token, if any, does not permit the use of this model",
     404: "check the name of the model and its version",
-    429: "lower --rate",
+    429: "lower --request-rate",
 }
 
 

@@ -48,11 +48,11 @@ class Transport:
     answers: str = ""
 
     def __post_init__(self) -> None:
-        for name, value in (("rate", self.rate), ("timeout", self.timeout)):
+        for name, value in (("request_rate", self.rate), ("timeout", self.timeout)):
             if value is not None and not (value > 0 and math.isfinite(value)):
                 raise InvalidInput(f"expected {name} as a number above 0, got {value}")
         if not (self.cost >= 0 and math.isfinite(self.cost)):
-            raise InvalidInput(f"expected cost as a number from 0, got {self.cost}")
+            raise InvalidInput(f"expected price_per_image as a number from 0, got {self.cost}")
         for name, number in (("request_size", self.request_size), ("tries", self.tries)):
             if number < 1:
                 raise InvalidInput(f"expected {name} as a whole number from 1, got {number}")

@@ -72,9 +72,9 @@ def test_a_liar_of_every_kind_is_noticed(liar, monkeypatch):
 
 
 def test_the_command_says_what_it_ran(run):
-    code, out, err = run("conformance", "torchattacks:fgsm", "--plant", "nan", "--first-norm")
+    code, out, err = run("test-attack", "--misbehaving", "torchattacks:fgsm", "--plant", "nan", "--first-norm")
     assert (code, err) == (0, "")
     assert "1 implementation, 1 run: 0 false results" in out
-    code, _, err = run("conformance", "torchattacks:fgsm", "--plant", "nam")
+    code, _, err = run("test-attack", "--misbehaving", "torchattacks:fgsm", "--plant", "nam")
     assert code == 1
     assert "unknown planted model 'nam'; did you mean nan" in err

@@ -122,7 +122,7 @@ def test_every_row_promises_an_optimum_or_says_why_not():
 def test_finds_the_known_optimum_of_a_linear_model(linear, name, norm, promise):
     """A second opinion, independent of the contract's check: the settings and the tolerance are each row's.
 
-    Two of the four images, each of which is near another class; `davylamp contract` takes all of them.
+    Two of the four images, each of which is near another class; `davylamp test-attack` takes all of them.
     """
     row, classifier = IMPLEMENTATIONS[name], linear.classifier
     fixed_budget = ATTACKS[row.attack].kind == "fixed-budget"

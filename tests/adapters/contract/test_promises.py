@@ -33,7 +33,7 @@ pytest_plugins = ["pytester"]
 
 SOUND = (
     *("foolbox:pgd", "torchattacks:fgsm", "art:bim", "foolbox:ddn", "torchattacks:square"),
-    "foolbox:fmn@repaired",  # ends on the boundary, which rounding puts on either side
+    "foolbox:fmn@fixed",  # ends on the boundary, which rounding puts on either side
 )
 
 
@@ -320,24 +320,24 @@ def test_the_command(run, tmp_path):
         "def bad(model, inputs, labels, epsilon):\n    return inputs + 3 * epsilon\n\n"
         "good.norm = bad.norm = 'linf'\ngood.random = bad.random = ()\n"
     )
-    code, out, err = run("contract", "mine.py:good", "--json")
+    code, out, err = run("test-attack", "mine.py:good", "--json")
     assert code == 0, err
     document = json.loads(out)
     assert {promise["state"] for promise in document} <= {"kept", "not promised"}
     assert any(promise["promise"].startswith("tells the truth") for promise in document)
-    code, out, _ = run("contract", "mine.py:bad", "--quick")
+    code, out, _ = run("test-attack", "mine.py:bad", "--quick")
     assert code == 1
     assert "out-of-ball" in out
     assert "1 attack: 1 broken" in out
 
 
 def test_the_command_takes_norms(run):
-    code, out, err = run("contract", "foolbox:fgsm", "foolbox:fgm", "--norm", "l2", "--quick", "--json")
+    code, out, err = run("test-attack", "foolbox:fgsm", "foolbox:fgm", "--norm", "l2", "--quick", "--json")
     assert code == 0, err
     assert {(promise["implementation"], promise["norm"]) for promise in json.loads(out)} == {("foolbox:fgm", "l2")}
-    code, _, err = run("contract", "foolbox:fgsm", "--norm", "l2")
+    code, _, err = run("test-attack", "foolbox:fgsm", "--norm", "l2")
     assert (code, "expected a norm of foolbox:fgsm (linf), got l2" in err) == (1, True)
-    code, _, err = run("contract", "foolbox:fgsm", "--norm", "l3")
+    code, _, err = run("test-attack", "foolbox:fgsm", "--norm", "l3")
     assert (code, "unknown norm 'l3'" in err) == (1, True)
 
 

@@ -48,7 +48,7 @@ def test_the_targeted_ratio_of_apgd_does_not_know_the_label():
 def test_ddn_rounds_where_a_level_is_too_coarse(linear):
     """rounds-to-8-bit."""
     words = {"steps": 100, "initial_epsilon": 0.02}
-    rounded, free = (attack(name, linear, "l2", **words) for name in ("ddn", "ddn@repaired"))
+    rounded, free = (attack(name, linear, "l2", **words) for name in ("ddn", "ddn@fixed"))
     assert torch.allclose(rounded.adv_inputs * 255, (rounded.adv_inputs * 255).round(), atol=1e-3)
     assert free.success.all()
     assert (rounded.distance > 2 * free.distance).all()
@@ -102,7 +102,7 @@ def test_it_runs_without_visdom_and_leaves_no_trace_of_one():
 def test_pgd_looks_at_its_last_step(digits, steps):
     """last-step-unseen: n steps of the repaired row are n of every other library's."""
     words = {"steps": steps, "step_size": 0.3 / steps, "random_start": False}
-    rows = ("pgd", "pgd@repaired", "torchattacks:pgd")
+    rows = ("pgd", "pgd@fixed", "torchattacks:pgd")
     shipped, repaired, other = (attack(name, digits, "linf", 0.3, **words) for name in rows)
     assert torch.equal(repaired.success, other.success)
     assert repaired.success.sum() > shipped.success.sum() or steps > 1
@@ -120,13 +120,13 @@ def test_alma_keeps_images_short_of_their_target(digits, name):
     shipped = attack(name, digits, norm, **words)
     assert (shipped.adv_inputs != digits.inputs).flatten(1).any(1).all()
     assert not (shipped.success.any() if name == "alma" else shipped.success.all())
-    repaired = attack(f"{name}@repaired", digits, norm, **words)
+    repaired = attack(f"{name}@fixed", digits, norm, **words)
     assert repaired.success.all()
     best = repaired.adv_logits.topk(2).values
     assert (best[:, 0] - best[:, 1] >= 1 - 1e-3).all()
     assert torch.equal(
         attack(name, digits, norm, steps=20).adv_inputs,
-        attack(f"{name}@repaired", digits, norm, steps=20).adv_inputs,
+        attack(f"{name}@fixed", digits, norm, steps=20).adv_inputs,
     )
 
 
@@ -134,7 +134,7 @@ def test_alma_keeps_images_short_of_their_target(digits, name):
 def test_fmn_crosses_the_boundary(digits, linear, norm):
     """short-of-the-boundary: on a linear model and, in l1, on a network."""
     case, words = (linear, {"steps": 60}) if norm == "l2" else (digits, {"steps": 100})
-    shipped, repaired = (attack(name, case, norm, **words) for name in ("fmn", "fmn@repaired"))
+    shipped, repaired = (attack(name, case, norm, **words) for name in ("fmn", "fmn@fixed"))
     assert norm == "l2" or not shipped.success.all()  # on a linear model the processor's rounding decides: see below
     assert repaired.success.all()
     both = shipped.success
@@ -151,7 +151,7 @@ def test_fmn_leaves_a_tie(norm):
         network[1].weight.zero_()[1, 0] = 1
         network[1].bias[0], network[1].bias[1] = 0, -0.5
     images, labels = torch.full((1, 3, 2, 2), 0.25), torch.tensor([0])
-    for name, successful in (("adv-lib:fmn", False), ("adv-lib:fmn@repaired", True)):
+    for name, successful in (("adv-lib:fmn", False), ("adv-lib:fmn@fixed", True)):
         result = run_attack(name, Classifier(network), images, labels, ThreatModel(norm), steps=100)
         assert result.success.item() is successful
     assert 0.25 < result.distance.item() <= 0.25 * 1.002
@@ -179,7 +179,7 @@ def test_fmn_survives_an_image_that_one_component_fools():
     case = SimpleNamespace(module=module, inputs=torch.zeros(1, 3, 2, 2), labels=torch.tensor([0]))
     with pytest.raises(RuntimeError, match="out of bounds"):
         functions.fmn(module, case.inputs, case.labels, norm=0, steps=20)
-    result = attack("fmn@repaired", case, "l0", steps=20)
+    result = attack("fmn@fixed", case, "l0", steps=20)
     assert result.success.all()
     assert result.distance.item() == 1
 
@@ -188,7 +188,7 @@ def test_pdpgd_with_the_operator_of_the_paper_changes_fewer_components(digits):
     """whole-pixels: three components at a time, and several times as many."""
     digits = digits.first(4)
     shipped, repaired = (
-        attack(name, digits, "l0", steps=300).adv_inputs - digits.inputs for name in ("pdpgd", "pdpgd@repaired")
+        attack(name, digits, "l0", steps=300).adv_inputs - digits.inputs for name in ("pdpgd", "pdpgd@fixed")
     )
     pixels = (shipped != 0).sum(1)
     assert set(pixels.unique().tolist()) == {0, 3}
@@ -225,10 +225,10 @@ def test_cw_stops_for_itself_and_runs_below_ten_steps(digits):
     assert attack("cw", case, "l2", **{**words, "steps": 5}).forwards.tolist() == [10] * 4
 
 
-@pytest.mark.parametrize("name", ["fmn", "fmn@repaired"])
+@pytest.mark.parametrize("name", ["fmn", "fmn@fixed"])
 def test_fmn_begins_at_the_examples_that_it_is_given(digits, name):
     case, l2 = digits.first(5), ThreatModel("l2")
-    nearby = attack("ddn@repaired", case, "l2", steps=40)
+    nearby = attack("ddn@fixed", case, "l2", steps=40)
     row, examples = find_implementation(f"adv-lib:{name}"), nearby.adv_inputs
     assert nearby.success.all()
     asked: list[Tensor] = []

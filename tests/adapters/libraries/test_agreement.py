@@ -48,7 +48,7 @@ def test_l2_pgd_differs_by_the_order_of_clipping_and_an_absolute_constant(digits
     parameters = {"steps": 8, "step_size": 0.3, "random_start": False}
     art, foolbox, shipped, repaired = (
         attack(digits, name, L2, **parameters)
-        for name in ("art:pgd", "foolbox:pgd", "torchattacks:pgd", "torchattacks:pgd@repaired")
+        for name in ("art:pgd", "foolbox:pgd", "torchattacks:pgd", "torchattacks:pgd@fixed")
     )
     projected_first = reference_l2(digits, project_first=True)
     torch.testing.assert_close(foolbox, projected_first, rtol=0, atol=1e-5)

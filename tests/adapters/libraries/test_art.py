@@ -137,9 +137,7 @@ def test_b20_l0_changes_every_component(digits):
 
 def test_any_class_is_target_until_repaired(digits):
     case, words = digits.first(6), {"steps": 20, "binary_search_steps": 3, "initial_const": 1.0, "learning_rate": 0.1}
-    shipped, repaired = (
-        attack(name, case, "linf", None, least_likely(case), **words) for name in ("cw", "cw@repaired")
-    )
+    shipped, repaired = (attack(name, case, "linf", None, least_likely(case), **words) for name in ("cw", "cw@fixed"))
     assert repaired.success.all()
     assert not shipped.success.all()
     assert (shipped.adv_logits.argmax(1) != least_likely(case))[shipped.distance < repaired.distance].any()
@@ -239,7 +237,7 @@ def test_gradient_overflow_is_a_failed_attack_with_its_reason(digits):
 def test_conjugate_gradients_step_along_the_sign_only_when_repaired(digits, name):
     """sign-unused."""
     given = {"steps": 40, "step_size": 0.24, "restarts": 1}
-    shipped, repaired = (attack(f"{name}{kind}", digits, "linf", 0.12, **given) for kind in ("", "@repaired"))
+    shipped, repaired = (attack(f"{name}{kind}", digits, "linf", 0.12, **given) for kind in ("", "@fixed"))
     pgd = attack("pgd", digits, "linf", 0.12, steps=40, step_size=0.0075)
     assert shipped.success.sum() < 5
     assert repaired.success.sum() >= pgd.success.sum() > 12
@@ -249,7 +247,7 @@ def test_conjugate_gradients_step_along_the_sign_only_when_repaired(digits, name
 def test_conjugate_gradients_stop_where_the_loss_is_zero(digits, name):
     """stops-at-zero-loss."""
     given = {"steps": 20, "step_size": 0.24, "restarts": 1, "batch_size": 1}
-    shipped, repaired = (attack(f"{name}{kind}", digits, "linf", 0.12, **given) for kind in ("", "@repaired"))
+    shipped, repaired = (attack(f"{name}{kind}", digits, "linf", 0.12, **given) for kind in ("", "@fixed"))
     assert (shipped.backwards == 2).any()
     assert (repaired.backwards == 20).all()
 
@@ -286,7 +284,7 @@ def test_by_default_a_targeted_universal_perturbation_steps_away_from_its_target
     assert not shipped._get_attack("fgsm", shipped.attacker_params).targeted
 
 
-PAIR = ("art:deepfool@repaired", "foolbox:deepfool")
+PAIR = ("art:deepfool@fixed", "foolbox:deepfool")
 
 
 def test_deepfool_adds_its_overshoot_once_it_has_crossed_without_it():
@@ -437,7 +435,7 @@ class Padded(nn.Module):
 def test_deepfool_repaired_is_the_shipped_one_on_classes_in_order_of_likelihood(digits):
     """In that order the places of the classes are the classes, so that the shipped one looks them up rightly."""
     case, words = digits.first(6), {"steps": 20, "overshoot": 0.02, "candidates": 3}
-    shipped, repaired = (attack(name, case, "l2", **words) for name in ("deepfool", "deepfool@repaired"))
+    shipped, repaired = (attack(name, case, "l2", **words) for name in ("deepfool", "deepfool@fixed"))
     assert repaired.success.all()
     assert (~shipped.success | (shipped.distance > 1.1 * repaired.distance)).sum() >= 4
     for i in range(6):
@@ -452,7 +450,7 @@ def test_uap_repaired_is_not_misled_by_unlikely_classes(digits, norm, order, eps
     case = digits.first(2)
     padded, threat_model = case._replace(module=Padded(case.module), labels=case.labels + 2), ThreatModel(norm, epsilon)
     expected = directly("UniversalPerturbation", case, norm=order, eps=epsilon, max_iter=1)
-    repaired, _ = call("uap@repaired", padded, threat_model, max_iter=1)
+    repaired, _ = call("uap@fixed", padded, threat_model, max_iter=1)
     shipped, _ = call("uap", padded, threat_model, max_iter=1)
     assert torch.allclose(repaired.adv_inputs, expected, atol=1e-6)
     assert not torch.allclose(shipped.adv_inputs, expected, atol=1e-2)
@@ -461,7 +459,7 @@ def test_uap_repaired_is_not_misled_by_unlikely_classes(digits, norm, order, eps
 @pytest.mark.parametrize(("repaired", "rows"), [(True, 4), (False, 1)])
 def test_spatial_repaired_asks_about_shifts_of_that_many_pixels(digits, repaired, rows):
     case, words = digits.first(1), {"max_translation": 4.0, "num_translations": 3}
-    name = "spatial@repaired" if repaired else "spatial"
+    name = "spatial@fixed" if repaired else "spatial"
     _, asked = call(name, case, ThreatModel("unrestricted"), max_rotation=20.0, num_rotations=2, **words)
     expected = [
         rotate(shift(case.inputs.numpy(), [0, 0, down, right]), angle, axes=(2, 3), reshape=False).clip(0, 1)
@@ -475,7 +473,7 @@ def test_spatial_repaired_asks_about_shifts_of_that_many_pixels(digits, repaired
 @pytest.mark.parametrize("norm", ["l2", "linf"])
 def test_hopskipjump_repaired_ends_on_the_boundary(digits, norm):
     case, words = digits.first(4), {"steps": 2, "initial_evaluations": 30}
-    shipped, repaired = (attack(name, case, norm, **words) for name in ("hopskipjump", "hopskipjump@repaired"))
+    shipped, repaired = (attack(name, case, norm, **words) for name in ("hopskipjump", "hopskipjump@fixed"))
     before, after = shipped.adv_inputs - case.inputs, repaired.adv_inputs - case.inputs
     assert (repaired.distance < 0.9 * shipped.distance).all()
     assert repaired.success.all()
@@ -490,7 +488,7 @@ def test_hopskipjump_repaired_ends_on_the_boundary(digits, norm):
 def test_square_repaired_scales_its_window_as_the_paper_does(digits):
     """Of a full ball: the new window's energy, per channel, is that of what both windows erase."""
     radius, checked = 0.1, 0
-    for name, expected in (("square", lambda erased: 3 / erased), ("square@repaired", lambda erased: 3 * erased)):
+    for name, expected in (("square", lambda erased: 3 / erased), ("square@fixed", lambda erased: 3 * erased)):
         for i in range(16):
             case = part(digits, i)
             _, asked = call(name, case, ThreatModel("l2", radius), seed=i, max_iter=1, p_init=0.3)

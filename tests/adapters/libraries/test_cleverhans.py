@@ -46,7 +46,7 @@ def test_confident_images_take_shorter_steps_and_shorter_ones_in_a_batch(digits)
     tiny = less_short < 0.01
     assert 0 < tiny.sum() < len(tiny)
     torch.testing.assert_close(short[tiny] * len(tiny), less_short[tiny], rtol=0.02, atol=2e-5)
-    repaired = attack("cleverhans:fgm@repaired", case, "l2", 0.1).adv_inputs
+    repaired = attack("cleverhans:fgm@fixed", case, "l2", 0.1).adv_inputs
     has_gradient = sizes(case, attack("foolbox:fgm", case, "l2", 0.1).adv_inputs, 2) > 0  # in float32
     assert (sizes(case, repaired, 2)[has_gradient] > 0.09).all()
     assert (tiny & has_gradient).any()
@@ -65,7 +65,7 @@ def test_a_flat_image_crashes_fgm_in_l1(digits):
     case = case._replace(module=FlatForOne())
     with pytest.raises(AttackFailed, match="AssertionError"):
         attack("cleverhans:fgm", case, "l1", 0.9)
-    moved = sizes(case, attack("cleverhans:fgm@repaired", case, "l1", 0.9).adv_inputs, 0)
+    moved = sizes(case, attack("cleverhans:fgm@fixed", case, "l1", 0.9).adv_inputs, 0)
     assert moved.tolist() == [1, 0, 1]
 
 
@@ -128,7 +128,7 @@ def test_spsa_asks_about_twice_the_image(digits):
         attack(name, one._replace(module=seen), "linf", 0.1, steps=3, samples=4)
         return [batch.mean(0, keepdim=True) for batch in seen.asked if len(batch) == 8]
 
-    shipped, repaired = centres("cleverhans:spsa"), centres("cleverhans:spsa@repaired")
+    shipped, repaired = centres("cleverhans:spsa"), centres("cleverhans:spsa@fixed")
     assert len(shipped) == len(repaired) == 3
     for centre in shipped:
         torch.testing.assert_close(centre, 2 * one.inputs)
@@ -137,7 +137,7 @@ def test_spsa_asks_about_twice_the_image(digits):
     assert (repaired[0] - repaired[1]).abs().max() > 0.005
 
 
-@pytest.mark.parametrize("name", ["art:fgm", "cleverhans:fgm", "cleverhans:fgm@repaired"])
+@pytest.mark.parametrize("name", ["art:fgm", "cleverhans:fgm", "cleverhans:fgm@fixed"])
 def test_a_step_in_l1_moves_one_pixel(name):
     """l1-one-pixel: the box ends its step long before the radius."""
     case = make_linear_case()

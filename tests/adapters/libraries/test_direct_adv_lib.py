@@ -49,7 +49,7 @@ def in_norms(row: str, function: str, norms: Any, ours: Any, theirs: Any, querie
 CASES = (
     Direct("pgd", "linf", 0.1, PGD, "pgd_linf", PGD_WORDS, (3, 3)),
     Direct("pgd", "linf", 0.1, STILL, "pgd_linf", THEIRS_STILL, (3, 3)),
-    Direct("pgd@repaired", "linf", 0.1, STILL, "pgd_linf", {**THEIRS_STILL, "steps": 4}, (4, 4)),
+    Direct("pgd@fixed", "linf", 0.1, STILL, "pgd_linf", {**THEIRS_STILL, "steps": 4}, (4, 4)),
     *in_norms("apgd-ce", "apgd", NORM_BOUND, {"steps": 9}, {"n_iter": 9, "loss_function": "ce"}, (10, 10)),
     *in_norms("apgd-dlr", "apgd", NORM_BOUND, {"steps": 9}, {"n_iter": 9, "loss_function": "dlr"}, (10, 10)),
     *in_norms("apgd-t", "apgd_targeted", NORM_BOUND, {"steps": 4, "candidates": 3}, {"n_iter": 4, "num_targets": 2}),
@@ -80,7 +80,7 @@ CASES = (
     Direct("cw", "l2", None, {**CW, "steps": 5}, "carlini_wagner_l2", {**CW_WORDS, **ROUNDS, **FIVE_STEPS}, (10, 10)),
     Direct("cw", "linf", None, {**CW, "confidence": 0.0}, "carlini_wagner_linf", {**CW_WORDS, "largest_const": 40.0}),
     Direct("ddn", "l2", None, DDN, "ddn", DDN_WORDS, (8, 8)),
-    Direct("ddn@repaired", "l2", None, DDN, "ddn", {**DDN_WORDS, "levels": None}, (8, 8)),
+    Direct("ddn@fixed", "l2", None, DDN, "ddn", {**DDN_WORDS, "levels": None}, (8, 8)),
     *in_norms("fmn", "fmn", EVERY_NORM, FMN, FMN_WORDS, (8, 8)),
     *(Direct("alma", norm, None, SURE, "alma", {**SURE_WORDS, "distance": norm}, (6, 6)) for norm in ("l2", "l1")),
     *(
@@ -89,7 +89,7 @@ CASES = (
     ),
     Direct("pdgd", "l2", None, DUAL, "pdgd", DUAL_WORDS, (6, 6)),
     *in_norms("pdpgd", "pdpgd", EVERY_NORM, DUAL, DUAL_WORDS, (6, 6)),
-    Direct("pdpgd@repaired", "l0", None, DUAL, "pdpgd", {**DUAL_WORDS, "norm": 0, "proximal_operator": 23}, (6, 6)),
+    Direct("pdpgd@fixed", "l0", None, DUAL, "pdpgd", {**DUAL_WORDS, "norm": 0, "proximal_operator": 23}, (6, 6)),
     Direct("sigma-zero", "l0", None, SIGMA, "sigma_zero", SIGMA_WORDS, (6, 6)),
     Direct("fga", "l0", None, FOLDED, "fga", {**FOLDED_WORDS, "targeted": False}, (16, 4)),
     Direct("vfga", "l0", None, FOLDED, "vfga", {**FOLDED_WORDS, "targeted": False}, (28, 4)),
@@ -104,10 +104,10 @@ CASES = (
 
 # Rows whose function is a repair of ours: test_adv_lib.py.
 REPAIRED = {
-    *(("fmn@repaired", norm) for norm in ("linf", "l2", "l1", "l0")),
-    *(("alma@repaired", norm) for norm in ("l2", "l1")),
-    ("alma-ssim@repaired", "unrestricted"),
-    ("alma-ciede2000@repaired", "unrestricted"),
+    *(("fmn@fixed", norm) for norm in ("linf", "l2", "l1", "l0")),
+    *(("alma@fixed", norm) for norm in ("l2", "l1")),
+    ("alma-ssim@fixed", "unrestricted"),
+    ("alma-ciede2000@fixed", "unrestricted"),
 }
 
 

@@ -168,10 +168,10 @@ CASES = (
 
 # Rows whose class is a repair of ours, and those that cannot be called on the library as it is: test_art.py.
 ELSEWHERE = {
-    *((f"{row}@repaired", norm) for row in ("uap", "hopskipjump") for norm in ("linf", "l2")),
-    *((f"{row}@repaired", "l2") for row in ("deepfool", "square")),
-    *((f"{row}@repaired", "linf") for row in ("acg", "reacg", "cw")),
-    ("spatial@repaired", "unrestricted"),
+    *((f"{row}@fixed", norm) for row in ("uap", "hopskipjump") for norm in ("linf", "l2")),
+    *((f"{row}@fixed", "l2") for row in ("deepfool", "square")),
+    *((f"{row}@fixed", "linf") for row in ("acg", "reacg", "cw")),
+    ("spatial@fixed", "unrestricted"),
     *(("brendel-bethge", norm) for norm in ("linf", "l2", "l1", "l0")),
     *(("geoda", norm) for norm in RADII),
 }

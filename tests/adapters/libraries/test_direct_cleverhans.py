@@ -73,9 +73,9 @@ CASES = (
 
 # Rows that are repaired, or cannot be called on the library as it is: test_cleverhans.py.
 ELSEWHERE = {
-    *(("fgm@repaired", norm) for norm in ("l2", "l1")),
-    *(("spsa@repaired", norm) for norm in ("linf", "l2")),
-    ("pgd@repaired", "l2"),
+    *(("fgm@fixed", norm) for norm in ("l2", "l1")),
+    *(("spsa@fixed", norm) for norm in ("linf", "l2")),
+    ("pgd@fixed", "l2"),
     ("inversion", "unrestricted"),
 }
 

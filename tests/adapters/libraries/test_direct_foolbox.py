@@ -124,11 +124,11 @@ CASES = tuple(Direct(*case) for case in cases())
 
 # The repaired rows (test_foolbox.py), and those that are compared below, on a model that is fast enough.
 ELSEWHERE = {
-    ("mi-fgsm@repaired", "linf"),
-    *(("fmn@repaired", norm) for norm in ("l2", "l1", "l0")),
-    ("adam-bim@repaired", "l2"),
-    *((f"{row}@repaired", "l1") for row in ("adam-bim", "sparse-l1-descent", "ead-en", "ead-l1")),
-    ("cw@repaired", "l2"),
+    ("mi-fgsm@fixed", "linf"),
+    *(("fmn@fixed", norm) for norm in ("l2", "l1", "l0")),
+    ("adam-bim@fixed", "l2"),
+    *((f"{row}@fixed", "l1") for row in ("adam-bim", "sparse-l1-descent", "ead-en", "ead-l1")),
+    ("cw@fixed", "l2"),
     *(("brendel-bethge", norm) for norm in ("linf", "l2", "l1", "l0")),
     *(("pointwise", norm) for norm in ("l2", "l0")),
 }

@@ -48,7 +48,7 @@ CASES = (
 )
 
 # Rows whose class is a repair of ours: test_pyautoattack.py; those on the margin: tests/adapters/running.
-ELSEWHERE = {(row, norm) for row in ("fab-t@repaired", "apgd-margin", "margin-ensemble") for norm, *_ in BALLS}
+ELSEWHERE = {(row, norm) for row in ("fab-t@fixed", "apgd-margin", "margin-ensemble") for norm, *_ in BALLS}
 
 
 class TestDirect(DirectCalls):

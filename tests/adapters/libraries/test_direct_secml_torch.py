@@ -33,7 +33,7 @@ CASES = (
 )
 
 # Rows whose class is a repair of ours: test_secml_torch.py.
-ELSEWHERE = {("pgd", "l1"), *(("pgd@repaired", norm) for norm in ("linf", "l2", "l1")), ("ddn@repaired", "l2")}
+ELSEWHERE = {("pgd", "l1"), *(("pgd@fixed", norm) for norm in ("linf", "l2", "l1")), ("ddn@fixed", "l2")}
 
 
 class TestDirect(DirectCalls):

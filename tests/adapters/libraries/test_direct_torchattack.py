@@ -93,7 +93,7 @@ CASES = (
     steps("decowa", "DeCoWA", 3 * 2 * 2, {**DECAY, "samples": 2}, {**DECAY, "num_warping": 2}),
     steps("gra", "GRA", 9, NEAR, NEAR_WORDS),
     steps("mig", "MIG", 6, SCALES, {**DECAY, "s_factor": 2}),
-    steps("mig@repaired", "MIG", 6, SCALES, {**DECAY, "s_factor": 2}, {"turned": True}),
+    steps("mig@fixed", "MIG", 6, SCALES, {**DECAY, "s_factor": 2}, {"turned": True}),
     steps("mumodig", "MuMoDIG", 9, {**DECAY, "samples": 2}, {**DECAY, "n_trans": 2}),
     steps("l2t", "L2T", None, {**DECAY, "samples": 2}, {**DECAY, "num_scale": 2}),
     features("fia", "FIA", 2 + 3, 3, FEATURES, {**FEATURE_WORDS, "num_ens": 2}),
@@ -114,7 +114,7 @@ CASES = (
 
 # Rows whose class is a repair of ours, and GeoDA, which goes on where davylamp ends it: test_torchattack.py.
 REPAIRED = {
-    *((f"{name}@repaired", "linf") for name in ("ni-fgsm", "si-ni-fgsm", "ti-fgsm", "ssa", "decowa", "gra")),
+    *((f"{name}@fixed", "linf") for name in ("ni-fgsm", "si-ni-fgsm", "ti-fgsm", "ssa", "decowa", "gra")),
     *(("geoda", norm) for norm in ("l2", "linf")),
 }
 

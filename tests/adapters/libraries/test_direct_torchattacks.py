@@ -62,7 +62,7 @@ def ensemble(row: str, norm: str, ours: Any, words: Any, inner_steps: int) -> Di
 CASES = (
     Direct("fgsm", "linf", 0.1, {}, "FGSM", {"eps": 0.1}, (1, 1)),
     Direct("fgm", "l2", 1.5, {}, "PGDL2", ONE_L2_STEP, (1, 1)),
-    Direct("fgm@repaired", "l2", 1.5, {}, "PGDL2", {**ONE_L2_STEP, **TINY_DIVISOR}, (1, 1)),
+    Direct("fgm@fixed", "l2", 1.5, {}, "PGDL2", {**ONE_L2_STEP, **TINY_DIVISOR}, (1, 1)),
     Direct("f-fgsm", "linf", 0.1, {"step_size": 0.12}, "FFGSM", {"eps": 0.1, "alpha": 0.12}, (1, 1)),
     steps("r-fgsm", "RFGSM", 3),
     steps("bim", "BIM", 3),
@@ -70,7 +70,7 @@ CASES = (
     steps("pgd", "PGD", 3, STILL, STILL),
     Direct("pgd", "l2", 1.5, L2_STEPS, "PGDL2", L2, (3, 3)),
     Direct("pgd", "l2", 1.5, {**L2_STEPS, **STILL}, "PGDL2", {**L2, **STILL}, (3, 3)),
-    Direct("pgd@repaired", "l2", 1.5, {**L2_STEPS, "random_start": True}, "PGDL2", {**L2, **TINY_DIVISOR}, (3, 3)),
+    Direct("pgd@fixed", "l2", 1.5, {**L2_STEPS, "random_start": True}, "PGDL2", {**L2, **TINY_DIVISOR}, (3, 3)),
     steps("eot-pgd", "EOTPGD", 6, {"samples": 2, **STILL}, {"eot_iter": 2, **STILL}),
     replace(steps("trades-pgd", "TPGD", 3), queries=(4, 3)),
     steps("jitter", "Jitter", 3, STILL, STILL),
@@ -102,8 +102,8 @@ CASES = (
     Direct("apgd-t", "linf", 0.15, FOUR_OF, "APGDT", {**ENSEMBLE, "steps": 4, "n_classes": 3}),
     ensemble("autoattack", "linf", FOUR_OF, {**ENSEMBLE, "n_classes": 3}, 4),
     ensemble("autoattack", "l2", FOUR_OF, {**IN_L2, "n_classes": 3}, 4),
-    ensemble("autoattack@repaired", "l2", {"candidates": 4}, {**IN_L2, "n_classes": 4}, 100),
-    ensemble("autoattack@repaired", "linf", {"candidates": 4}, {**ENSEMBLE, "n_classes": 4}, 100),
+    ensemble("autoattack@fixed", "l2", {"candidates": 4}, {**IN_L2, "n_classes": 4}, 100),
+    ensemble("autoattack@fixed", "linf", {"candidates": 4}, {**ENSEMBLE, "n_classes": 4}, 100),
     *(
         Direct("fab", norm, epsilon, {"steps": 3}, "FAB", {"norm": word, "eps": eps, "steps": 3}, (9, 30))
         for norm, word, epsilon, eps in (
@@ -133,12 +133,12 @@ REPAIRED = {
     ("apgd-t", "l2"),
     ("fab", "l1"),
     ("least-likely", "linf"),
-    ("deepfool@repaired", "l2"),
-    ("cw@repaired", "l2"),
-    ("ead-en@repaired", "l1"),
-    ("ead-l1@repaired", "l1"),
-    ("jsma@repaired", "l0"),
-    ("pixle@repaired", "l0"),
+    ("deepfool@fixed", "l2"),
+    ("cw@fixed", "l2"),
+    ("ead-en@fixed", "l1"),
+    ("ead-l1@fixed", "l1"),
+    ("jsma@fixed", "l0"),
+    ("pixle@fixed", "l0"),
 }
 
 

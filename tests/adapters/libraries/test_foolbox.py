@@ -62,7 +62,7 @@ def test_adam_is_used_only_when_repaired(few, norm, epsilon, order):
     adam = {"l2": fa.L2AdamProjectedGradientDescentAttack, "l1": fa.L1AdamProjectedGradientDescentAttack}[norm]
     direct = adam(rel_stepsize=0.2, steps=10, random_start=False)
     _, wanted, _ = direct(wrapped(few), few.inputs, few.labels, epsilons=epsilon)
-    repaired = attack("adam-bim@repaired", few, norm, epsilon).adv_inputs
+    repaired = attack("adam-bim@fixed", few, norm, epsilon).adv_inputs
     assert torch.equal(repaired, wanted)
     assert not torch.equal(repaired, plain.adv_inputs)
     assert (sizes(few, repaired, order) <= epsilon * (1 + 1e-5)).all()
@@ -82,7 +82,7 @@ def test_a_step_of_adam_has_the_length_asked_for(few):
 
 def test_momentum_of_the_gradient_and_of_its_sign(few):
     given = {"steps": 6, "step_size": 0.02, "decay": 0.8}
-    repaired = attack("mi-fgsm@repaired", few, "linf", 0.1, **given).adv_inputs
+    repaired = attack("mi-fgsm@fixed", few, "linf", 0.1, **given).adv_inputs
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         other = torchattacks.MIFGSM(few.module, eps=0.1, alpha=0.02, steps=6, decay=0.8)(few.inputs, few.labels)
@@ -105,9 +105,9 @@ def test_targeted_sparse_descent_on_saturated_pixels(few):
     given = {"targets": targets, "steps": 20, "quantile": 0.9}
     stuck = attack("sparse-l1-descent", case, "l1", 60.0, **given)
     assert torch.equal(stuck.adv_inputs, case.inputs), "finding targeted-mask"
-    moved = attack("sparse-l1-descent@repaired", case, "l1", 60.0, **given)
+    moved = attack("sparse-l1-descent@fixed", case, "l1", 60.0, **given)
     assert moved.success.sum() >= 3
-    untargeted = [attack(f"sparse-l1-descent{kind}", few, "l1", 20.0).adv_inputs for kind in ("", "@repaired")]
+    untargeted = [attack(f"sparse-l1-descent{kind}", few, "l1", 20.0).adv_inputs for kind in ("", "@fixed")]
     assert torch.equal(*untargeted)
 
 
@@ -128,12 +128,12 @@ def test_a_failure_is_black_as_shipped_and_clean_when_repaired(few, name, norm):
     black = attack(name, few, norm, **hopeless)
     assert all("black" in kinds for kinds in black.violations), "finding black-on-failure"
     assert not black.success.any()
-    clean = attack(f"{name}@repaired", few, norm, **hopeless)
+    clean = attack(f"{name}@fixed", few, norm, **hopeless)
     assert torch.equal(clean.adv_inputs, few.inputs)
     # EAD's steps are shrunk to nothing: it has tried no other image, while C&W has tried some in vain.
     assert clean.violations == ((() if name == "cw" else ("unchanged",)),) * 4
     enough = {"steps": 30, "binary_search_steps": 2, "initial_const": 10.0, "learning_rate": 0.05}
-    both = [attack(name + kind, few, norm, **enough) for kind in ("", "@repaired")]
+    both = [attack(name + kind, few, norm, **enough) for kind in ("", "@fixed")]
     assert both[0].success.all()
     assert torch.equal(both[0].adv_inputs, both[1].adv_inputs)
 
@@ -146,7 +146,7 @@ def test_newtonfool_returns_nan(few):
 
 def test_the_l2_projection_of_fmn(linear):
     given = {"steps": 60, "learning_rate": 0.01}
-    as_shipped, repaired = (attack(f"fmn{kind}", linear, "l2", **given) for kind in ("", "@repaired"))
+    as_shipped, repaired = (attack(f"fmn{kind}", linear, "l2", **given) for kind in ("", "@fixed"))
     assert as_shipped.success.all()
     assert repaired.success.all()
     assert (as_shipped.distance > 1.5 * linear.least["l2"]).all(), "finding projection-void"
@@ -155,7 +155,7 @@ def test_the_l2_projection_of_fmn(linear):
 
 def test_fmn_crosses_the_boundary_in_l1(digits):
     """short-of-the-boundary."""
-    as_shipped, repaired = (attack(f"fmn{kind}", digits, "l1", steps=100) for kind in ("", "@repaired"))
+    as_shipped, repaired = (attack(f"fmn{kind}", digits, "l1", steps=100) for kind in ("", "@fixed"))
     assert not as_shipped.success.all()
     assert repaired.success.all()
     both = as_shipped.success
@@ -168,14 +168,14 @@ def test_the_l0_radius_of_fmn():
     radius = eagerpy.astensor(torch.tensor([5.0]))
     kept = [int((cls().project(delta, delta * 0, radius).raw != 0).sum()) for cls in (fa.L0FMNAttack, L0FMN)]
     assert kept == [6, 5], "finding one-too-many"
-    assert attack("fmn@repaired", case, "l0", steps=30).distance.tolist() == [1.0]
+    assert attack("fmn@fixed", case, "l0", steps=30).distance.tolist() == [1.0]
 
 
 def test_fmn_runs_where_its_l0_radius_reaches_every_component():
     case = case_of(Stubborn(), small_images(0.4))
     with pytest.raises(IndexError):
         fa.L0FMNAttack(steps=80)(wrapped(case), case.inputs, case.labels, epsilons=None)
-    for kind in ("", "@repaired"):
+    for kind in ("", "@fixed"):
         result = attack(f"fmn{kind}", case, "l0", steps=80)
         assert result.errors == ()
         assert result.robust.all()

@@ -30,7 +30,7 @@ def moved(half_saturated, name, norm, epsilon=None, **words):
     return float(changed[..., saturated].float().mean()), float(changed[..., ~saturated].float().mean())
 
 
-@pytest.mark.parametrize("name", ["torchattacks:cw", "torchattacks:cw@repaired"])
+@pytest.mark.parametrize("name", ["torchattacks:cw", "torchattacks:cw@fixed"])
 def test_the_change_of_variables_of_torchattacks_leaves_them_where_they_are(half_saturated, name):
     at_bounds, inside = moved(half_saturated, name, "l2", steps=60, learning_rate=0.1, initial_const=10.0)
     assert at_bounds == 0

@@ -29,7 +29,7 @@ def test_pgd_never_looks_at_its_last_step(digits, norm):
     words = {"steps": 1, "step_size": epsilon, "random_start": False}
     shipped, repaired, other = (
         attack(name, digits, norm, epsilon, **words).adv_inputs
-        for name in ("secml-torch:pgd", "secml-torch:pgd@repaired", "foolbox:pgd")
+        for name in ("secml-torch:pgd", "secml-torch:pgd@fixed", "foolbox:pgd")
     )
     assert torch.equal(shipped, digits.inputs)
     assert (repaired != digits.inputs).flatten(1).any(1).all()
@@ -45,7 +45,7 @@ def test_the_random_start_is_the_image(digits):
     at_the_corner = (directly(native, digits) - digits.inputs) >= 0.04 - 1e-6
     assert at_the_corner.float().mean() > 0.8
     words = {"steps": 1, "step_size": 1e-9, "random_start": True}
-    change = attack("secml-torch:pgd@repaired", digits, "linf", 0.04, **words).adv_inputs - digits.inputs
+    change = attack("secml-torch:pgd@fixed", digits, "linf", 0.04, **words).adv_inputs - digits.inputs
     assert (change >= 0.04 - 1e-6).float().mean() < 0.01
     assert change.mean().abs() < 1e-3
     assert change.std().item() == pytest.approx(0.04 / 3**0.5, rel=0.02)
@@ -68,9 +68,7 @@ def test_ddn_does_not_hear_of_gamma(digits):
     slow, fast = (directly(DDNNative(num_steps=30, gamma=gamma), case) for gamma in (0.02, 0.3))
     assert torch.equal(slow, fast)
     words = {"steps": 30, "initial_epsilon": 1.0}
-    rows = [
-        attack("secml-torch:ddn@repaired", case, "l2", gamma=gamma, **words).distance for gamma in (0.02, 0.05, 0.3)
-    ]
+    rows = [attack("secml-torch:ddn@fixed", case, "l2", gamma=gamma, **words).distance for gamma in (0.02, 0.05, 0.3)]
     assert torch.equal(rows[1], attack("secml-torch:ddn", case, "l2", **words).distance)
     assert len({tuple(row.tolist()) for row in rows}) == 3
 

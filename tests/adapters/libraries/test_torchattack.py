@@ -60,9 +60,7 @@ def test_a_momentum_that_accumulates_goes_on_against_one_gradient(name):
     """momentum-dropped: after two steps down, a third gradient that points up turns those without a momentum."""
     a_step = 2 if name == "decowa" else 1
     words = {"steps": 3, **UNCHANGED.get(name, {})} | ({COPIES[name]: 1} if name in COPIES else {})
-    shipped, mended = (
-        mean_steps(n, lambda i: -1 if i >= 2 * a_step else 1, **words) for n in (name, f"{name}@repaired")
-    )
+    shipped, mended = (mean_steps(n, lambda i: -1 if i >= 2 * a_step else 1, **words) for n in (name, f"{name}@fixed"))
     assert shipped == pytest.approx(1, abs=0.3)
     assert mended == pytest.approx(3, abs=0.5)
 
@@ -70,14 +68,14 @@ def test_a_momentum_that_accumulates_goes_on_against_one_gradient(name):
 def test_the_first_copy_counts_more_than_the_last():
     """copies-counted-again: of two copies with gradients 1 and -3 / 2, the first counts twice."""
     shipped, mended = (
-        mean_steps(n, lambda i: (1, -3)[i], steps=1, scales=2) for n in ("si-ni-fgsm", "si-ni-fgsm@repaired")
+        mean_steps(n, lambda i: (1, -3)[i], steps=1, scales=2) for n in ("si-ni-fgsm", "si-ni-fgsm@fixed")
     )
     assert (shipped, mended) == (pytest.approx(1), pytest.approx(-1))
 
 
 def test_the_gradient_that_tunes_a_warp_counts():
     """tuning-counted: against three times the gradient of the tuned warp, it wins."""
-    shipped, mended = (mean_steps(n, lambda i: (-3, 1)[i], steps=1, samples=1) for n in ("decowa", "decowa@repaired"))
+    shipped, mended = (mean_steps(n, lambda i: (-3, 1)[i], steps=1, samples=1) for n in ("decowa", "decowa@fixed"))
     assert shipped < -0.9
     assert mended > 0.9
 
@@ -113,7 +111,7 @@ def test_the_kernel_is_the_root_of_the_papers():
 def test_mig_makes_the_model_surer(digits):
     """climbs-the-label."""
     words = {"steps": 8, "scales": 5}
-    shipped, mended = (attack(name, digits, "linf", 0.1, **words) for name in ("mig", "mig@repaired"))
+    shipped, mended = (attack(name, digits, "linf", 0.1, **words) for name in ("mig", "mig@fixed"))
     rows = range(len(digits.labels))
     before, after = (logits.log_softmax(1)[rows, digits.labels] for logits in (shipped.logits, shipped.adv_logits))
     assert not shipped.success.any()
@@ -122,14 +120,14 @@ def test_mig_makes_the_model_surer(digits):
     assert mended.success.float().mean() > 0.6
 
 
-@pytest.mark.parametrize(("name", "steps"), [("gra", (1 - 0.94**20) / 0.06), ("gra@repaired", 20)])
+@pytest.mark.parametrize(("name", "steps"), [("gra", (1 - 0.94**20) / 0.06), ("gra@fixed", 20)])
 def test_gra_takes_shorter_and_shorter_steps_along_one_gradient(name, steps):
     """every-step-shrinks: 20 equal gradients carry it less than 12 steps far."""
     moved = mean_steps(name, lambda _: 1, steps=20, samples=1)
     assert moved == pytest.approx(steps, rel=1e-3)
 
 
-@pytest.mark.parametrize(("name", "steps"), [("gra", -3), ("gra@repaired", 3)])
+@pytest.mark.parametrize(("name", "steps"), [("gra", -3), ("gra@fixed", 3)])
 def test_targeted_gra_flees_its_target(name, steps):
     """neighbours-flee: darker images are nearer to class 1."""
     case = scripted(lambda _: 1)
@@ -173,7 +171,7 @@ ROWS = [row for row in IMPLEMENTATIONS.values() if row.library == "torchattack" 
 NAN = [row.name for row in ROWS if "nan-momentum" in row.findings]
 
 
-@pytest.mark.parametrize("name", [*NAN, "torchattack:ni-fgsm@repaired", "torchattack:ssa@repaired"])
+@pytest.mark.parametrize("name", [*NAN, "torchattack:ni-fgsm@fixed", "torchattack:ssa@fixed"])
 def test_a_flat_gradient_stops_an_image_for_good(name):
     """nan-momentum: flat in the first of three steps, the same slope ever after."""
     row = IMPLEMENTATIONS[name]
@@ -215,7 +213,7 @@ def test_what_is_mended_is_what_torchattacks_does(digits, name, parameters, thei
         images(row, digits, targets, **STEPS, decay=0.9, **parameters, **more)
         for row, more in (
             (f"torchattack:{name}", {}),
-            (f"torchattack:{name}@repaired", {}),
+            (f"torchattack:{name}@fixed", {}),
             (f"torchattacks:{name}", theirs),
         )
     )
@@ -227,9 +225,7 @@ def test_without_a_momentum_ssa_is_the_original(digits):
     """momentum-dropped, the only difference."""
     words = {**STEPS, "samples": 2}
     for decay in (0.0, 1.0):
-        shipped, mended = (
-            images(f"torchattack:{name}", digits, decay=decay, **words) for name in ("ssa", "ssa@repaired")
-        )
+        shipped, mended = (images(f"torchattack:{name}", digits, decay=decay, **words) for name in ("ssa", "ssa@fixed"))
         same = (shipped - mended).abs() < 1e-6
         assert (same.float().mean() > 0.999) == (decay == 0)
 
@@ -237,7 +233,7 @@ def test_without_a_momentum_ssa_is_the_original(digits):
 def test_a_mended_warp_is_the_gradient_behind_a_tuned_one(digits):
     """tuning-counted: one step by hand."""
     case = digits.first(3)
-    moved = images("torchattack:decowa@repaired", case, steps=1, step_size=0.03, samples=1) - case.inputs
+    moved = images("torchattack:decowa@fixed", case, steps=1, step_size=0.03, samples=1) - case.inputs
     attack = torchattack.DeCoWA(case.module, device="cpu")
     seed_everything(7)
     noise = (2 * (torch.rand(1, 1, 2) - 0.5)).requires_grad_()
@@ -254,7 +250,7 @@ def test_gra_is_the_papers(digits, targeted):
     """every-step-shrinks, neighbours-flee: against the paper's algorithm, step by step."""
     case, targets = digits.first(3), second_likely(digits.first(3)) if targeted else None
     words = {"samples": 2, "neighbourhood": 0.5, "decay": 0.9, **STEPS}
-    mended = images("torchattack:gra@repaired", case, targets, **words)
+    mended = images("torchattack:gra@fixed", case, targets, **words)
     sign, goal = (-1, targets) if targeted else (1, case.labels)
 
     def slope(points: Tensor) -> Tensor:

@@ -197,12 +197,12 @@ def test_least_likely_is_bim_at_the_least_likely_class(digits):
 
 def test_deepfool_with_the_authors_constant_passes_the_boundary(digits):
     digits = digits.first(8)
-    result = attack("deepfool@repaired", digits, "l2")
+    result = attack("deepfool@fixed", digits, "l2")
     other = attack("foolbox:deepfool", digits, "l2")
     assert result.success.all()
     assert not attack("deepfool", digits, "l2").success.all()
     torch.testing.assert_close(result.distance, other.distance, rtol=2e-3, atol=0)
-    few = attack("deepfool@repaired", digits.first(3), "l2", candidates=2)
+    few = attack("deepfool@fixed", digits.first(3), "l2", candidates=2)
     assert torch.equal(few.backwards, 2 * (few.forwards - 2))  # the clean image, and the stop, have no gradient
     assert few.success.all()
 
@@ -212,15 +212,15 @@ def test_cw_repaired_is_blind_to_a_shift_and_keeps_its_confidence(digits):
     words = {"steps": 40, "initial_const": 10.0, "learning_rate": 0.05}
     low = case._replace(module=Shifted(case.module, -100))
     assert not attack("cw", low, "l2", **words).success.any()
-    results = [attack("cw@repaired", each, "l2", **words) for each in (case, low)]
+    results = [attack("cw@fixed", each, "l2", **words) for each in (case, low)]
     assert results[0].success.all()
     torch.testing.assert_close(results[0].distance, results[1].distance, rtol=1e-2, atol=0)
-    for name, kept in (("cw", False), ("cw@repaired", True)):
+    for name, kept in (("cw", False), ("cw@fixed", True)):
         result = attack(name, case, "l2", **words, confidence=2.0)
         margin = result.adv_logits.amax(1) - result.adv_logits.gather(1, case.labels[:, None])[:, 0]
         assert bool((margin[result.success] >= 2 - 1e-3).all()) == kept
     targets = second_likely(case)
-    aimed = attack("cw@repaired", case, "l2", targets=targets, **words, confidence=1.0)
+    aimed = attack("cw@fixed", case, "l2", targets=targets, **words, confidence=1.0)
     top = aimed.adv_logits.topk(2).values
     assert aimed.success.all()
     assert (top[:, 0] - top[:, 1] >= 1 - 1e-3).all()
@@ -230,7 +230,7 @@ def test_cw_repaired_moves_saturated_pixels(digits):
     case = digits.first(3)
     case = case._replace(inputs=(case.inputs > 0.5).float())
     words = {"steps": 100, "initial_const": 10.0, "learning_rate": 0.1}
-    shipped, repaired = (attack(name, case, "l2", **words) for name in ("cw", "cw@repaired"))
+    shipped, repaired = (attack(name, case, "l2", **words) for name in ("cw", "cw@fixed"))
     assert repaired.attacked.any()
     assert torch.equal(repaired.success, repaired.attacked)
     assert torch.equal(shipped.adv_inputs, case.inputs)
@@ -242,7 +242,7 @@ def test_ead_repaired_has_its_own_reference(digits, monkeypatch, rule):
     case = case._replace(module=Shifted(case.module, 50))  # no logit is negative: margin-against-zero plays no part
     words = {"steps": 12, "initial_const": 1.0, "learning_rate": 0.05, "regularization": 0.01}
     arguments = {"max_iterations": 12, "initial_const": 1.0, "lr": 0.05, "beta": 0.01}
-    shipped, repaired = (attack(f"ead-{rule.lower()}{v}", case, "l1", **words) for v in ("", "@repaired"))
+    shipped, repaired = (attack(f"ead-{rule.lower()}{v}", case, "l1", **words) for v in ("", "@fixed"))
     cloned = SimpleNamespace(
         Parameter=lambda images: nn.Parameter(images.clone()), MSELoss=nn.MSELoss, Flatten=nn.Flatten
     )
@@ -255,12 +255,12 @@ def test_ead_repaired_has_its_own_reference(digits, monkeypatch, rule):
     assert (shipped.distances.l0 == 768).all(), "every component moves with the reference"
     assert (repaired.distances.l0 < 500).all()
     low = case._replace(module=Shifted(case.module, -200))
-    assert attack(f"ead-{rule.lower()}@repaired", low, "l1", **words).success.all()
+    assert attack(f"ead-{rule.lower()}@fixed", low, "l1", **words).success.all()
 
 
 def test_jsma_repaired_aims_at_the_second_class(digits):
     case = digits.first(3)
-    result = attack("jsma@repaired", case, "l0", 5)  # two pairs; the library would round up to three
+    result = attack("jsma@fixed", case, "l0", 5)  # two pairs; the library would round up to three
     assert torch.equal(result.adv_inputs, one_by_one("JSMA", case, second_likely(case), gamma=4 / 768))
     assert (result.distances.l0 <= 4).all()
     shipped = attack("jsma", case, "l0", 4)
@@ -274,7 +274,7 @@ def test_pixle_repaired_takes_images_wider_than_high():
     case = SimpleNamespace(module=module, inputs=inputs, labels=module(inputs).argmax(1))
     with pytest.raises(AttackFailed, match="out of bounds"):
         attack("pixle", case, "l0")
-    result = attack("pixle@repaired", case, "l0")
+    result = attack("pixle@fixed", case, "l0")
     changed = (result.adv_inputs != inputs).any(1)
     assert changed.flatten(1).any(1).all()
     assert changed[:, :, 8:].any(), "columns beyond the height are reached"
@@ -287,8 +287,8 @@ def test_pgd_repaired_takes_full_steps_where_the_gradient_is_tiny(digits):
     size = gradient.flatten(1).norm(dim=1).view(-1, 1, 1, 1)
     assert size.min() < 1e-9
     expected = (case.inputs + 0.02 * gradient / size).clamp(0, 1)
-    result = attack("fgm@repaired", case, "l2", 0.02)
+    result = attack("fgm@fixed", case, "l2", 0.02)
     torch.testing.assert_close(result.adv_inputs, expected, rtol=0, atol=1e-6)
     assert attack("fgm", case, "l2", 0.02).distance.min() < 0.019
-    one = attack("pgd@repaired", case, "l2", 0.02, steps=1, step_size=0.02, random_start=False)
+    one = attack("pgd@fixed", case, "l2", 0.02, steps=1, step_size=0.02, random_start=False)
     torch.testing.assert_close(one.adv_inputs, expected, rtol=0, atol=1e-6)

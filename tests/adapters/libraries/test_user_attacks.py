@@ -412,7 +412,7 @@ def test_the_command_line_from_the_attack_to_the_report(project):
     code, out, _ = run("attacks", "mine.py:OfFoolbox")
     assert code == 0
     assert "rel_stepsize" in out
-    code, out, err = run("compare", "mine.py:fgsm", "--model", "net.py:net", *common, "--with", "foolbox:fgsm")
+    code, out, err = run("compare", "mine.py:fgsm", "--model", "net.py:net", *common, "--also", "foolbox:fgsm")
     assert code == 0, err
     assert "identical" in out
     assert "assumed white-box" in err

@@ -318,7 +318,7 @@ def test_bad_input_is_one_line(world, tmp_path):
         read_detector_name("feature-squeezing", {"window": 4})
     with pytest.raises(UnknownName, match="unknown layer '7'"):
         fitted(world, "kernel-density", layer="7")
-    with pytest.raises(Unavailable, match="train a detector with davylamp train"):
+    with pytest.raises(Unavailable, match="train a detector with davylamp fit"):
         read_detector(tmp_path / "none.pt")
     torch.save(world.classifier.model, tmp_path / "program.pt")
     with pytest.raises(Unavailable, match=r"expected a trained detector in .* contains code"):

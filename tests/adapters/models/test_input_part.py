@@ -168,7 +168,7 @@ def test_the_options_reach_the_model(run, folder):
     assert f'"{name}"' in out
     assert f'"{name}+jpeg"' in out
     models = ("--model", "net.py:wrapped", "--data", "imagefolder:images", "--crop", "x")
-    for command in (("compare", "pgd"), ("saturation", "pgd"), ("train", "lid"), ("harden", "net.py:make")):
+    for command in (("compare", "pgd"), ("saturation", "pgd"), ("fit", "lid"), ("harden", "net.py:make")):
         given = [word for word in models if command[0] != "harden" or word not in ("--model", "net.py:wrapped")]
         code, _, err = run(*command, *given)
         assert (code, err.strip().splitlines()[-1]) == (

@@ -92,10 +92,8 @@ def test_a_model_without_gradients_is_seen_once(digits, make):
     seeing = run_attack("torchattacks:square", Classifier(digits.module), *case, steps=20)
     assert torch.equal(blind.adv_inputs, seeing.adv_inputs)
     classifier.name = "m"
-    with pytest.raises(
-        Unsupported, match="fitting art:uap@repaired needs gradients, and m has none; fit it on a surrog"
-    ):
-        fit_attack("art:uap@repaired", classifier, *case)
+    with pytest.raises(Unsupported, match="fitting art:uap@fixed needs gradients, and m has none; fit it on a surrog"):
+        fit_attack("art:uap@fixed", classifier, *case)
 
 
 def test_a_model_that_fails_is_not_called_one_without_gradients(digits):

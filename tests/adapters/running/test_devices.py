@@ -226,7 +226,7 @@ class Writes(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("name", ["torchattacks:pixle", "torchattacks:pixle@repaired"])
+@pytest.mark.parametrize("name", ["torchattacks:pixle", "torchattacks:pixle@fixed"])
 def test_pixle_writes_in_an_order_that_does_not_change(digits, name):
     case = digits.first(1)
     with Writes() as seen:
@@ -236,7 +236,7 @@ def test_pixle_writes_in_an_order_that_does_not_change(digits, name):
 
 
 @needs_gpu
-@pytest.mark.parametrize("name", ["torchattacks:pixle", "torchattacks:pixle@repaired", "torchattacks:square"])
+@pytest.mark.parametrize("name", ["torchattacks:pixle", "torchattacks:pixle@fixed", "torchattacks:square"])
 def test_the_same_seed_gives_the_same_images_on_a_gpu(digits, name):
     """Pixle writes several pixels to one place: which one stays was up to the GPU."""
     rules = ThreatModel("l0") if "pixle" in name else LINF

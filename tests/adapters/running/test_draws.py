@@ -88,7 +88,7 @@ def test_a_model_that_says_so_is_not_unstable_and_its_rate_is_the_mean_of_the_sh
         return (inputs + 0.1).clamp(0, 1)
 
     labels, row = torch.zeros(5, dtype=torch.long), davylamp.as_implementation(idle, norms=("linf",))
-    result = run_attack(row, coin(), grey, labels, ThreatModel("linf", 0.1), draws=2000)
+    result = run_attack(row, coin(), grey, labels, ThreatModel("linf", 0.1), judge_samples=2000)
     assert result.attacked.tolist() == [True, True, bool(result.attacked[2]), False, False]
     assert result.violations == ((),) * 5
     expected = grey.mean((1, 2, 3))[:2].double() + 0.1
@@ -191,7 +191,9 @@ def test_rounding_is_judged_by_the_draws_that_the_example_was_judged_by(digits):
 def test_a_folder_has_the_shares_and_a_rerun_is_the_same(digits, images, tmp_path):
     model = davylamp.defend(digits.classifier, "noise:sigma=0.3", "noisy")
     choices = (davylamp.AttackChoice("foolbox:pgd", "linf", 0.1, parameters={"steps": 3}),)
-    config = davylamp.Config(models=("noisy",), attacks=choices, data="digits", eot=2, draws=10, measures=("effect",))
+    config = davylamp.Config(
+        models=("noisy",), attacks=choices, data="digits", eot=2, judge_samples=10, measures=("effect",)
+    )
     tables = []
     for name in "ab":
         plan = make_plan(config, models={"noisy": model}, data=images)
@@ -221,7 +223,7 @@ def test_cells_of_other_models_keep_their_keys(digits, images):
             models={"plain": digits.classifier},
             data=images,
         )
-        for settings in ({}, {"eot": 9, "draws": 3})
+        for settings in ({}, {"eot": 9, "judge_samples": 3})
     ]
     assert plans[0].cells[0].key == plans[1].cells[0].key
     assert not {"draws", "eot"} & set(plans[1].cells[0].spec)
@@ -249,7 +251,7 @@ def test_an_image_with_a_draw_that_is_not_finite_is_neither_fooled_nor_robust_no
     images, labels = torch.tensor([0.2, 0.45]).view(2, 1, 1, 1).expand(2, 1, 4, 4), torch.zeros(2, dtype=torch.long)
     for share in (0.4, 1.0):
         model = Classifier(Lapsing(share), num_classes=2, random=True)
-        result = run_attack(row, model, images, labels, ThreatModel("linf", 0.1), draws=50)
+        result = run_attack(row, model, images, labels, ThreatModel("linf", 0.1), judge_samples=50)
         assert result.violations == ((), ("nan-logits",))
         assert (result.robust_rate.tolist(), result.fooled_rate.tolist()) == ([1.0, 0.0], [0.0, 0.0])
     with pytest.raises(InvalidInput, match="got NaN or infinity in a sample"):
@@ -278,7 +280,7 @@ def brighter(model, inputs, labels):
 
 
 ROW = davylamp.as_implementation(brighter, norms=("linf",), kind="fixed-budget")
-KNOWN = {"logits": torch.tensor([[1.0, -1.0]]).expand(60, 2), "draws": DRAWS}
+KNOWN = {"logits": torch.tensor([[1.0, -1.0]]).expand(60, 2), "judge_samples": DRAWS}
 
 
 def attacked(seed):

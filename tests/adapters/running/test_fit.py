@@ -94,8 +94,8 @@ def test_only_images_that_the_model_gets_right_are_learned_from(digits, learned)
 
 def test_what_was_learned_otherwise_is_refused(digits, learned):
     given = (digits.classifier, digits.inputs, digits.labels)
-    with pytest.raises(InvalidInput, match="but the attack is art:uap@repaired under"):
-        run_attack("art:uap@repaired", *given, RULES, fitted=learned)
+    with pytest.raises(InvalidInput, match="but the attack is art:uap@fixed under"):
+        run_attack("art:uap@fixed", *given, RULES, fitted=learned)
     with pytest.raises(InvalidInput, match="but the attack is art:uap under"):
         run_attack("art:uap", *given, ThreatModel("linf", 0.1), fitted=learned)
     narrow = replace(learned, arrays={"perturbation": np.zeros((3, 8, 8), np.float32)})

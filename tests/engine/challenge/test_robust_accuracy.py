@@ -271,7 +271,7 @@ def test_the_command_says_what_python_says_in_both_of_its_forms(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("until", "verdict", "decides"), [("RA >= 0.2", "at least", True), ("RA >= 0.9", "below", False)]
+    ("until", "verdict", "decides"), [("RA >= 0.2", "RA >= 0.2,", True), ("RA >= 0.9", "not RA >= 0.9,", False)]
 )
 def test_a_sequence_stops_once_it_is_decided(until, verdict, decides, tmp_path):
     """Half of the images stand at the radius: by the closed form, for the images that were drawn too."""
@@ -285,11 +285,11 @@ def test_a_sequence_stops_once_it_is_decided(until, verdict, decides, tmp_path):
     stands = (least > radius)[drawn].numpy()
     assert 0 < done.robust.n < 40
     assert done.robust.value == pytest.approx(stands.mean())
-    assert done.stopped.startswith(verdict)
+    assert f": {verdict}" in done.stopped
     assert (done.robust.low >= 0.2 if decides else done.robust.high < 0.9) is True
     assert done.robust.low <= float((least > radius).float().mean()) <= done.robust.high
     assert sum(step.fooled for step in done.steps) == int((~stands).sum())
-    assert len(list((tmp_path / "out").glob("block-*"))) == math.ceil(done.robust.n / 8)
+    assert done.robust.n % 8 == 0
     again = davylamp.robust_accuracy(model, INPUTS, labels, until=until, out=tmp_path / "out", **words)
     assert again.to_dict() == done.to_dict()
 
@@ -304,7 +304,9 @@ def test_all_images_of_a_sequence_give_the_number_itself():
     assert done.robust.n == 40
 
 
-@pytest.mark.parametrize("until", ["RA > 0.5", "CA >= 0.5", "RA >= 50", "RA >= 0.5 @ linf 8/255", "width <= 0", "soon"])
+@pytest.mark.parametrize(
+    "until", ["CA >= 0.5", "RA >= 50", "RA >= 0.5 @ l2 1", "width <= 0", "soon", "A > B", "ranked"]
+)
 def test_a_rule_that_cannot_be_kept_is_refused(until):
-    with pytest.raises(InvalidInput, match="expected"):
+    with pytest.raises(InvalidInput, match=r"expected|needs"):
         davylamp.robust_accuracy(Linear(5), INPUTS, torch.zeros(40, dtype=torch.long), until=until)

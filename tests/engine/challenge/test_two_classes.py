@@ -16,7 +16,7 @@ LABELS = (SCORE + BIAS > 0).long()
 LEAST = (SCORE + BIAS).abs() / WEIGHT.abs().sum()  # the smallest linf change that fools it
 RADIUS = float(LEAST.sort().values[13:15].mean())
 LEFT = float((LEAST > RADIUS).float().mean())
-EFFORT = {"steps": 20, "candidates": 2, "queries": 12, "eot": 2, "draws": 4}
+EFFORT = {"steps": 20, "candidates": 2, "queries": 12, "eot": 2, "judge_samples": 4}
 
 
 class Linear(nn.Module):

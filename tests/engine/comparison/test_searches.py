@@ -68,7 +68,7 @@ def test_a_search_by_every_library_that_has_the_attack():
     assert names == ["best(foolbox:pgd)", "best(torchattacks:pgd)"]
     (automatic,) = search_rows("best", "l2")
     assert "l2" in automatic.classes
-    assert "adv-lib:ddn@repaired" in automatic.name
+    assert "adv-lib:ddn@fixed" in automatic.name
 
 
 def test_a_search_that_cannot_be_is_refused_before_anything_runs():
@@ -86,7 +86,7 @@ def test_in_python_a_search_stands_beside_or_alone(digits):
         case.labels,
         norm="linf",
         libraries=["foolbox"],
-        beside=["at-saturation(foolbox:pgd)"],
+        also=["at-saturation(foolbox:pgd)"],
         steps=2,
     )
     assert comparison.threat_model.epsilon is None

@@ -95,11 +95,11 @@ def test_theirs_stand_beside_ours_with_who_says_so_and_n(small_folder, write, tm
     assert (one.metrics["RA"].low, one.metrics["RA"].high) == pytest.approx(proportion_interval(6420, 10_000))
     mine = [repr(row.metrics["RA"]) for row in table.rows if row.labels["model"] == "cnn"]
     assert sorted(mine) == sorted(repr(row.metrics["RA"]) for row in ours.rows)
-    code, out, _ = run("table", folder, "--published", "--json")
+    code, out, _ = run("table", folder, "--with-leaderboard", "--json")
     assert code == 0
     assert "not judged by davylamp" in out
-    assert run("table", folder, "--published")[0] == 0
-    assert "--latex cannot be combined" in run("table", folder, "--published", "--latex")[2]
+    assert run("table", folder, "--with-leaderboard")[0] == 0
+    assert "--latex cannot be combined" in run("table", folder, "--with-leaderboard", "--latex")[2]
 
 
 def test_a_ranking_says_that_published_rows_are_not_in_it(write, tmp_path):

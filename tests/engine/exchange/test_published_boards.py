@@ -78,7 +78,7 @@ def test_the_snapshot_says_where_it_is_from_and_under_which_licence():
         ({"target": "random"}, "targeted"),
         ({"steps": {"torchattacks:autoattack": 100}}, "apgd-ce, apgd-t, fab-t, square missing"),
         ({"steps": {"art:autoattack": 100}}, "missing or shorter"),
-        ({"steps": {"torchattacks:autoattack@repaired": 10}}, "missing or shorter"),
+        ({"steps": {"torchattacks:autoattack@fixed": 10}}, "missing or shorter"),
         ({"max_queries": 6}, "missing or shorter"),
     ],
 )
@@ -109,7 +109,7 @@ def test_the_rank_is_a_count_and_the_neighbours_are_separated_as_by_an_exact_tes
 
 
 def test_the_four_may_be_one_attack_of_a_library(writer):
-    folder = fill(writer, 120, 200, steps={"torchattacks:autoattack@repaired": 100})
+    folder = fill(writer, 120, 200, steps={"torchattacks:autoattack@fixed": 100})
     assert davylamp.standing(folder).made[0].estimate.least == 0.6
 
 

@@ -25,7 +25,7 @@ PGD = {"attack": "pgd"}
     [
         Config(),
         Config(measures=(), libraries=("art",)),
-        Config(limit=5, seeds=(1, 2), pixels=True, transfer="full", measures=("effect",)),
+        Config(limit=5, seeds=(1, 2), eight_bit=True, transfer="full", measures=("effect",)),
         Config(
             attacks=(
                 AttackChoice("best(pgd)", "l2", None, "", {"step_size": "2.5 epsilon / steps"}, {"restarts": (1, 3)}),
@@ -86,7 +86,7 @@ MISTAKES: list[tuple[dict, str]] = [
     ({"attacks": [{**PGD, "parameters": {"steps": [5]}}]}, "attacks[0].parameters.steps: expected steps as int"),
     ({"attacks": [{**PGD, "grid": {"steps": 5}}]}, "attacks[0].grid.steps: expected a list, got 5"),
     ({"attacks": [{**PGD, "grid": {"steps": [5, "a"]}}]}, "attacks[0].grid.steps: expected steps as int"),
-    ({"pixels": "yes"}, 'pixels: expected true or false, got "yes"'),
+    ({"eight_bit": "yes"}, 'eight_bit: expected true or false, got "yes"'),
     ({"transfer": "all"}, "unknown transfer 'all'; known: full, no, simple"),
     ({"limit": 0}, "limit: expected a whole number >= 1, got 0"),
     ({"limit": True}, "limit: expected a whole number, got true"),

@@ -78,8 +78,8 @@ def test_the_default_depends_on_the_norm_and_is_written_out(digits, images, name
     linf, l2, default = (
         plan_of(digits, images, AttackChoice(name, norm)).cells[0].attack for norm in ("linf", "l2", None)
     )
-    assert linf == default == "best(adv-lib:fab-t,adv-lib:fmn@repaired,adv-lib:fab,adv-lib:apgd-dlr)"
-    assert l2 == "best(adv-lib:ddn@repaired,adv-lib:fmn@repaired,adv-lib:deepfool,adv-lib:pdgd,adv-lib:alma@repaired)"
+    assert linf == default == "best(adv-lib:fab-t,adv-lib:fmn@fixed,adv-lib:fab,adv-lib:apgd-dlr)"
+    assert l2 == "best(adv-lib:ddn@fixed,adv-lib:fmn@fixed,adv-lib:deepfool,adv-lib:pdgd,adv-lib:alma@fixed)"
     aimed = plan_of(digits, images, AttackChoice(name, "l2", target="second-likely")).cells[0].attack
     assert aimed == l2.replace("adv-lib:deepfool,", "")  # which cannot be aimed
     plan = plan_of(digits, images, AttackChoice(name))

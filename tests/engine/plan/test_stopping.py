@@ -284,7 +284,7 @@ def test_a_random_model_is_attacked_until_all_of_its_draws_are_fooled(digits, im
 
     def columns_of(name, *choices, **settings):
         """Of the random model; another one is beside it."""
-        config = Config(attacks=choices, data="digits", measures=("effect",), draws=10, eot=4, **settings)
+        config = Config(attacks=choices, data="digits", measures=("effect",), judge_samples=10, eot=4, **settings)
         noisy = Classifier(Noisy(digits.classifier.model), random=True)
         plan = make_plan(config, models={"noisy": noisy, "plain": digits.classifier}, data=images)
         assert evaluate(plan, ResultsStore(tmp_path / name)).failed == {}

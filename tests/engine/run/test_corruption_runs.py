@@ -254,17 +254,17 @@ def test_the_command_measures_what_is_on_disk(run, tmp_path):
             path.parent.mkdir(parents=True)
             Image.fromarray(generator.integers(0, 255, (40, 40, 3), dtype=np.uint8)).save(path)
     options = ("--data", "imagenet-c:set", "--clean", "imagefolder:clean", "--severity", "1,2", "-o", "out")
-    code, out, err = run("corrupt-table", "model.py:build", *options, "--json")
+    code, out, err = run("corruptions", "run", "model.py:build", *options, "--json")
     assert code == 0, err
     (row,) = json.loads(out)["rows"]
     assert (row["corruptions"], row["severities"], row["images"]) == (2, "1 2", 3)
     assert row["metrics"]["RmCE"]["n"] == 3
-    code, out, err = run("corrupt-table", "-o", "out", "--by", "corruptions", "--csv")
+    code, out, err = run("corruptions", "run", "-o", "out", "--by", "corruptions", "--csv")
     assert code == 0
     assert out.splitlines()[0].startswith("model,data,corruption,images,E@1")
     assert len(out.splitlines()) == 3
-    code, out, err = run("corrupt-table", "model.py:build", *options)
-    assert "0 records written, 5 reused" in err
+    code, out, err = run("corruptions", "run", "model.py:build", *options)
+    assert "0 records made, 5 reused" in err
 
 
 def write_set(root, corruptions, classes, severities=(1, 2, 3, 4, 5)):
@@ -284,7 +284,7 @@ def test_an_interrupted_table_says_that_it_goes_on(run, tmp_path, monkeypatch):
     (tmp_path / "model.py").write_text(MODEL)
     write_set(tmp_path / "set", ("fog",), ("n01440764",), (1,))
     options = ("--data", "imagenet-c:set", "--severity", "1", "-o", "out")
-    code, out, err = run("corrupt-table", "model.py:build", *options)
+    code, out, err = run("corruptions", "run", "model.py:build", *options)
     assert (code, out) == (130, "")
     assert err.endswith(
         "davylamp: interrupted; finished results are stored in out; run the same command again to resume\n"
@@ -295,7 +295,7 @@ def test_a_set_without_a_severity_is_refused_before_anything_is_measured(run, tm
     (tmp_path / "model.py").write_text(MODEL)
     write_set(tmp_path / "set", ("contrast",), ("n01440764", "n01443537"))
     write_set(tmp_path / "set", ("fog",), ("n01440764", "n01443537"), (1, 2, 4, 5))
-    code, _, err = run("corrupt-table", "model.py:build", "--data", "imagenet-c:set", "-o", "out")
+    code, _, err = run("corruptions", "run", "model.py:build", "--data", "imagenet-c:set", "-o", "out")
     assert (code, "severity 3 in set/fog (there: 1, 2, 4, 5)" in err) == (1, True)
     assert not list((tmp_path / "out").glob("corruptions/*"))
 
@@ -305,11 +305,13 @@ def test_of_a_set_on_disk_what_the_authors_keep_for_tuning_is_measured_if_it_is_
     write_set(tmp_path / "set", ("fog", "glare", "extra/spatter"), ("n01440764",))
     options = ("--data", "imagenet-c:set", "--by", "corruptions", "--json")
     for asked, expected in (((), {"fog", "glare"}), (("--corruption", "all"), {"fog", "glare", "spatter"})):
-        code, out, err = run("corrupt-table", "model.py:build", *options, *asked, "-o", f"out{len(asked)}")
+        code, out, err = run("corruptions", "run", "model.py:build", *options, *asked, "-o", f"out{len(asked)}")
         assert code == 0, err
         assert {row["corruption"] for row in json.loads(out)["rows"]} == expected
     write_set(tmp_path / "tuning", ("spatter",), ("n01440764",))
-    code, out, err = run("corrupt-table", "model.py:build", "--data", "imagenet-c:tuning", *options[2:], "-o", "tuned")
+    code, out, err = run(
+        "corruptions", "run", "model.py:build", "--data", "imagenet-c:tuning", *options[2:], "-o", "tuned"
+    )
     assert [row["corruption"] for row in json.loads(out)["rows"]] == ["spatter"]
 
 
@@ -337,7 +339,7 @@ def test_a_model_that_does_not_say_how_many_classes_it_has_gets_imagenets_by_id(
     write_set(tmp_path / "set", ("fog",), FOLDERS, (1,))
     write_set(tmp_path, ("clean",), FOLDERS, (1,))
     options = ("--data", "imagenet-c:set", "--clean", "imagefolder:clean/1", "--severity", "1", "--json")
-    code, out, err = run("corrupt-table", "whole.py:build", "part.py:build", *options, "-o", "out")
+    code, out, err = run("corruptions", "run", "whole.py:build", "part.py:build", *options, "-o", "out")
     assert code == 0, err
     rows = json.loads(out)["rows"]
     assert {row["model"] for row in rows} == {"whole.py:build", "part.py:build"}
@@ -349,14 +351,16 @@ def test_clean_images_that_are_others_cost_intervals_or_the_relative_error_only(
     write_set(tmp_path / "set", ("fog",), FOLDERS, (1,))
     write_set(tmp_path, ("fewer",), FOLDERS[:2], (1,))
     options = ("--data", "imagenet-c:set", "--severity", "1", "--by", "corruptions", "--json")
-    code, out, _ = run("corrupt-table", "model.py:build", *options, "--clean", "imagefolder:fewer/1", "-o", "few")
+    code, out, _ = run("corruptions", "run", "model.py:build", *options, "--clean", "imagefolder:fewer/1", "-o", "few")
     (row,), notes = json.loads(out)["rows"], json.loads(out)["notes"]
     assert (code, row["metrics"]["E@1"]["value"]) == (0, pytest.approx(1 / 3))
     assert "model.py:build: no RmCE without clean images for the same 3 images (got 2); use --clean DATA" in notes
     write_set(tmp_path / "renamed", ("clean",), FOLDERS, (1,))
     for path in (tmp_path / "renamed").glob("clean/1/*/0.png"):
         path.rename(path.with_name("1.png"))
-    code, out, _ = run("corrupt-table", "model.py:build", *options, "--clean", "imagefolder:renamed/clean/1", "-o", "o")
+    code, out, _ = run(
+        "corruptions", "run", "model.py:build", *options, "--clean", "imagefolder:renamed/clean/1", "-o", "o"
+    )
     (row,), notes = json.loads(out)["rows"], json.loads(out)["notes"]
     error = row["metrics"]["E@1"]
     assert (error["low"], error["high"]) == pytest.approx((0.0084, 0.9057), abs=1e-4)  # Clopper and Pearson: 1 of 3
@@ -368,7 +372,7 @@ def test_labels_that_a_model_does_not_have_are_no_errors_of_it(run, tmp_path):
     (tmp_path / "two.py").write_text(RED.format(classes=(0, 1, 0), count=2))
     write_set(tmp_path / "set", ("fog",), FOLDERS, (1,))
     options = ("--data", "imagenet-c:set", "--severity", "1", "-o", "out", "--json")
-    code, out, err = run("corrupt-table", "two.py:build", "whole.py:build", *options)
+    code, out, err = run("corruptions", "run", "two.py:build", "whole.py:build", *options)
     assert (code, [row["model"] for row in json.loads(out)["rows"]]) == (0, ["whole.py:build"])
     assert "- two.py:build: expected labels from 0 to 1, got values from 0 to 2" in err
 
@@ -383,6 +387,6 @@ def test_labels_that_a_model_does_not_have_are_no_errors_of_it(run, tmp_path):
 )  # fmt: skip
 def test_the_command_says_what_is_wrong_in_a_line(run, tmp_path, options, named):
     (tmp_path / "model.py").write_text(MODEL)
-    code, _, err = run("corrupt-table", "model.py:build", *options)
+    code, _, err = run("corruptions", "run", "model.py:build", *options)
     assert (code, named in err) == (1, True)
     assert len([each for each in err.splitlines() if each.startswith("davylamp:")]) == 1

@@ -65,7 +65,9 @@ def test_a_model_behind_a_server_has_a_price_and_a_rate_and_is_not_queried(still
     net.register_forward_hook(lambda *_: seen.append(1))
     name = "http://127.0.0.1:9/v2/models/m"
     keywords = {"attacks": "torchattacks:square", "epsilon": 0.1, "max_queries": 40, "out": tmp_path / "out"}
-    (row,) = davylamp.estimate(davylamp.evaluate, {name: net}, images, labels, cost=0.5, rate="20", **keywords).made
+    (row,) = davylamp.estimate(
+        davylamp.evaluate, {name: net}, images, labels, price_per_image=0.5, request_rate="20", **keywords
+    ).made
     queried = len(seen)
     assert row.passes <= 12 * 41
     assert (row.price, row.seconds) == (row.passes * 0.5, row.passes / 20)

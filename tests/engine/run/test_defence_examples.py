@@ -119,14 +119,14 @@ def test_both_ways_stand_beside_each_other_and_several_defences_in_one_table(fil
 
 def test_examples_of_an_earlier_run_that_kept_none_are_made_again(files):
     store = ResultsStore("r")
-    evaluate(make_plan(config("own")), store)
+    evaluate(make_plan(config("defended")), store)
     assert evaluate(make_plan(config("original")), store).done == 2  # the images were not kept
     assert [row.labels["made_on"] for row in build_defence("r", PLAIN, MEDIAN, bootstrap=0).rows].count("original") == 2
 
 
 def test_predictions_of_a_transfer_run_get_their_logits(files):
     store = ResultsStore("r")
-    evaluate(make_plan(config("own", transfer="full")), store)
+    evaluate(make_plan(config("defended", transfer="full")), store)
     assert [row.labels["made_on"] for row in build_defence("r", PLAIN, BITS, bootstrap=0).rows].count("original") == 0
     summary = evaluate(make_plan(config("both", transfer="full")), store)
     assert (summary.done, summary.kept) == (0, 6)
@@ -173,12 +173,12 @@ def test_on_the_command_line(files, run):
     rank = ("rank", "nowhere", "--examples")
     for named, *words in (
         ("unknown examples 'theirs'", "evaluate", *given, "--examples", "theirs"),
-        ("--examples needs --subjects defences", *rank, "own"),
+        ("--examples needs --subjects defences", *rank, "defended"),
         ("--epsilon and --examples cannot be combined", *rank, "original", "--subjects", "defences", "--budget", "1"),
     ):
         code, _, errors = run(*words)
         assert (code, named in errors) == (1, True)
-    evaluate(make_plan(config("own", models=(PLAIN,), attacks=ATTACKS[:1])), ResultsStore("alone"))
+    evaluate(make_plan(config("defended", models=(PLAIN,), attacks=ATTACKS[:1])), ResultsStore("alone"))
     assert '<section id="defences"' not in build_report("alone", bootstrap=20)
 
 
@@ -207,7 +207,7 @@ def test_what_a_defence_costs_and_keeps(files):
 def test_a_random_defence_counts_by_its_draws(files):
     """Its point is the robust accuracy of the table: both are means over draws, not shares of images."""
     name = f"{PLAIN}+noise:sigma=0.3"
-    evaluate(make_plan(config("own", models=(PLAIN, name), attacks=ATTACKS[:1])), ResultsStore("r"))
+    evaluate(make_plan(config("defended", models=(PLAIN, name), attacks=ATTACKS[:1])), ResultsStore("r"))
     (mine,) = build_tradeoffs(read_outcomes("r", ["OTR"]))
     rows = {row.labels["model"]: row.metrics for row in build_table("r", by="models").rows}
     for point in mine.points:
@@ -219,13 +219,13 @@ def test_a_random_defence_counts_by_its_draws(files):
 def test_a_random_defence_is_compared_with_what_it_defends(files):
     """How many draws judge it is no part of the attack: both models met the same one, and every table pairs them."""
     name = f"{PLAIN}+noise:sigma=0.3"
-    store, both = ResultsStore("r"), config("own", models=(PLAIN, name), attacks=ATTACKS[:1])
+    store, both = ResultsStore("r"), config("defended", models=(PLAIN, name), attacks=ATTACKS[:1])
     evaluate(make_plan(both), store)
     clean, row = build_defence("r", PLAIN, name, bootstrap=0).rows
     assert (clean.labels["made_on"], row.labels["made_on"]) == ("", "own")
     assert len(build_table("r", by="attacks", bootstrap=0).rows) == 1
     assert set(build_matrix("r", ["MR"]).frame.index) == {PLAIN, name}
-    evaluate(make_plan(replace(both, draws=7, eot=3)), store)  # the plain model's cells are these already
+    evaluate(make_plan(replace(both, judge_samples=7, eot=3)), store)  # the plain model's cells are these already
     _, *rows = build_defence("r", PLAIN, name, bootstrap=0).rows
     assert {row.labels["setting"] for row in rows} == {"draws=20, eot=1", "draws=7, eot=3"}
     settings = [row.labels["setting"] for row in build_table("r", by="attacks", bootstrap=0).rows]
@@ -294,7 +294,7 @@ def test_a_random_defence_that_is_shown_examples_counts_by_the_share_of_its_draw
 def test_under_targeted_attacks_rates_of_errors_of_a_random_defence_are_majorities_and_it_says_so(files):
     for target in ("", "random"):
         attack, folder = replace(ATTACKS[0], epsilon=0.1, target=target), f"r{target}"
-        evaluate(make_plan(config("own", models=(PLAIN, NOISE), attacks=(attack,))), ResultsStore(folder))
+        evaluate(make_plan(config("defended", models=(PLAIN, NOISE), attacks=(attack,))), ResultsStore(folder))
         notes = build_defence(folder, PLAIN, NOISE, bootstrap=0).notes
         said = f"MRV of {NOISE} uses the majority of the samples under targeted attacks"
         assert [note for note in notes if note.startswith("MRV of")] == [said] * bool(target)
@@ -332,7 +332,7 @@ def test_defences_are_ranked_by_what_they_were_shown_and_it_says_so(files, run):
     assert {row["subject"] for row in document["rows"]} == {"none", "bit-depth:bits=2", "median"}
     for *refused, named in (
         ("--budget", "0.01", "budget cannot be used with responses to examples of the original"),
-        ("--examples", "own", "no examples were made on defended models; use --examples original"),
+        ("--examples", "defended", "no examples were made on defended models; use --examples original"),
     ):
         code, out, err = run("rank", "r", "--subjects", "defences", "--method", "mean", *refused)
         assert (code, out, named in err) == (1, "", True)
@@ -340,10 +340,11 @@ def test_defences_are_ranked_by_what_they_were_shown_and_it_says_so(files, run):
 
 @pytest.mark.parametrize("method", ["mean", "canary"])
 def test_a_folder_with_both_ways_is_ranked_by_one(files, run, method):
-    for way in ("both", "own"):
+    for way in ("both", "defended"):
         evaluate(make_plan(config(way, attacks=ATTACKS[:1])), ResultsStore(way))
     rank, ranked = ("--subjects", "defences", "--method", method, "--json"), {}
-    for folder, *way in (("both",), ("both", "--examples", "own"), ("both", "--examples", "original"), ("own",)):
+    ways = (("both",), ("both", "--examples", "defended"), ("both", "--examples", "original"), ("defended",))
+    for folder, *way in ways:
         code, out, err = run("rank", folder, *rank, *way)
         assert code == 0, err
         ranked[folder, tuple(way)] = json.loads(out)
@@ -355,12 +356,12 @@ def test_a_folder_with_both_ways_is_ranked_by_one(files, run, method):
 def test_python_ranks_by_one_way_and_places_a_defence_among_those_of_a_baseline(files, run):
     """A folder with both ways gives what a folder with that way alone gives; two ways are never set side by side."""
     new = (PLAIN, "net.py:net+jpeg:quality=30")
-    for way in ("own", "original", "both"):
+    for way in ("defended", "original", "both"):
         one = config(way, attacks=ATTACKS[:1])
         evaluate(make_plan(one), ResultsStore(way))
         evaluate(make_plan(replace(one, models=new)), ResultsStore(f"new-{way}"))
     placed, ranked = {}, {}
-    for way in ("own", "original"):
+    for way in ("defended", "original"):
         code, out, err = run("rank", way, "--subjects", "defences", "--method", "mean", "--json")
         assert code == 0, err
         ranked[way] = davylamp.rank("both", "defences", scoring="mean", examples=way)
@@ -370,27 +371,27 @@ def test_python_ranks_by_one_way_and_places_a_defence_among_those_of_a_baseline(
         alone = davylamp.rank(f"new-{way}", "defences", against=way)
         (placed[way],) = both
         assert [each.score for each in both] == [each.score for each in alone]
-    assert placed["own"].score != placed["original"].score
+    assert placed["defended"].score != placed["original"].score
     with pytest.raises(InvalidInput, match="original in the new results; set `examples`"):
-        davylamp.rank("new-original", "defences", against="own")
-    code, _, err = run("rank", "new-original", "--against", "own", "--subjects", "defences")
+        davylamp.rank("new-original", "defences", against="defended")
+    code, _, err = run("rank", "new-original", "--against", "defended", "--subjects", "defences")
     assert (code, "got own in the baseline and original in the new results" in err) == (1, True)
     code, out, err = run("rank", "new-both", "--against", "both", "--subjects", "defences", "--examples", "original")
     assert code == 0, err
     (noted,) = davylamp.rank("new-both", "defences", against="both")
     assert noted.notes[0] == "examples='original' ranks by the examples made on the undefended model"
     with pytest.raises(InvalidInput, match=r".examples. needs subjects='defences'"):
-        davylamp.rank("both", examples="own")
+        davylamp.rank("both", examples="defended")
 
 
 def test_means_of_metrics_are_over_examples_made_in_one_way(files):
     """A folder with both ways gives the matrix of a folder with that way alone."""
-    ways = ("own", "original", "both")
+    ways = ("defended", "original", "both")
     for way in ways:
         evaluate(make_plan(config(way)), ResultsStore(way))
     both = {way: build_defence_matrix("both", ["CAV", "CRR", "MRV"], examples=way).frame for way in ways[:2]}
     for way in ways[:2]:
         pd.testing.assert_frame_equal(both[way], build_defence_matrix(way, ["CAV", "CRR", "MRV"]).frame)
-    assert not both["own"].equals(both["original"])
+    assert not both["defended"].equals(both["original"])
     with pytest.raises(Unsupported, match="no examples made on each defended model itself"):
-        build_defence_matrix("original", ["MRV"], examples="own")
+        build_defence_matrix("original", ["MRV"], examples="defended")

@@ -60,7 +60,7 @@ def plan_of(digits, profile, tree, shard_size=6, measures=GROUPS):
         shard_size=shard_size,
         keep_images=True,
         measures=measures,
-        profile=f"npz:{profile[0]}" if any(each.startswith("coverage") for each in measures) else "",
+        neuron_profile=f"npz:{profile[0]}" if any(each.startswith("coverage") for each in measures) else "",
         hierarchy=str(tree),
     )
     data = Data(digits.inputs, digits.labels, [str(place) for place in range(16)])
@@ -334,8 +334,8 @@ def test_noise_of_each_kind():
 @pytest.mark.parametrize(
     ("given", "line"),
     [
-        ({"measures": ("coverage",)}, "`profile=DATA`"),
-        ({"profile": "demo:imagenet"}, "`profile` needs `measures=coverage`"),
+        ({"measures": ("coverage",)}, "`neuron_profile=DATA`"),
+        ({"neuron_profile": "demo:imagenet"}, "`neuron_profile` needs `measures=coverage`"),
         ({"measures": ("coverage:sections=0",)}, "expected sections from 1"),
         ({"measures": ("coverage:section=3",)}, "did you mean sections"),
         ({"measures": ("boundry",)}, "did you mean boundary"),

@@ -257,7 +257,7 @@ def test_servers_are_asked_by_all_parts_together_at_the_rate_that_was_given(
         raise InvalidInput("that is all")
 
     monkeypatch.setattr(Config, "transport", watched)
-    asked = {"models": "net.py:one", "data": "net.py:images", "rate": "6", "workers": 3}
+    asked = {"models": "net.py:one", "data": "net.py:images", "request_rate": "6", "workers": 3}
     with pytest.raises(InvalidInput, match="that is all"):
         davylamp.evaluate(attacks="foolbox:pgd", norm="linf", epsilon=0.05, out="r", part=part, **asked)
     options = [word for name, value in asked.items() for word in (f"--{name}", str(value))]

@@ -199,7 +199,7 @@ def test_an_image_that_a_combination_cannot_better_costs_it_one_run(digits):
 def test_on_pixels_success_and_distance_are_those_of_the_8_bit_image(digits):
     radii = [k * 0.16 / 32 for k in range(1, 33)]
     hits = outcomes(digits, "foolbox:pgd", "linf", radii, flag="success_8bit", **PGD)
-    result = effort(digits, rounds=5, pixels=True, **PGD)
+    result = effort(digits, rounds=5, eight_bit=True, **PGD)
     monotone = (hits.long().diff(dim=0) >= 0).all(0)
     expected = torch.tensor(radii, dtype=torch.double)[hits.long().argmax(0)]
     assert torch.equal(result.budget[monotone], expected[monotone])
@@ -217,7 +217,7 @@ def test_changes_below_half_a_level_are_no_success_on_pixels(linear):
     case = case._replace(labels=case.module(case.inputs).argmax(1))
     small = ThreatModel("linf", 0.4 / 255)
     assert effort(case, "art:fgsm", small, rounds=3).success.all()
-    result = effort(case, "art:fgsm", small, rounds=3, pixels=True)
+    result = effort(case, "art:fgsm", small, rounds=3, eight_bit=True)
     assert not result.success.any()
     assert result.robust.all()
     assert result.budget.isinf().all()

@@ -65,9 +65,9 @@ def test_costs_are_those_of_all_runs_and_end_at_the_limit(digits, watched, limit
 
 @pytest.mark.parametrize(("limit", "early"), [(150, 0), (250, 204), (270, 200)])
 def test_what_comes_from_far_outside_gets_its_passes_at_once_if_they_suffice(digits, watched, limit, early):
-    search(digits.first(3), ("adv-lib:ddn@repaired", "adv-lib:pdgd"), ThreatModel("l2"), max_queries=limit)
+    search(digits.first(3), ("adv-lib:ddn@fixed", "adv-lib:pdgd"), ThreatModel("l2"), max_queries=limit)
     (first, _, opening), (second, _, run) = watched[:2]
-    assert first.name == "adv-lib:ddn@repaired"
+    assert first.name == "adv-lib:ddn@fixed"
     assert (opening.forwards + opening.backwards <= 40).all()
     if early:
         assert second.name == "adv-lib:pdgd"
@@ -150,7 +150,7 @@ def test_draws_that_an_attack_sees_the_mean_of_end_at_the_limit_too(digits, watc
 
 def test_deepfool_as_the_opener_takes_turns_and_in_linf_too(digits, watched):
     for names, norm in (
-        (("adv-lib:deepfool", "adv-lib:fmn@repaired"), "l2"),
+        (("adv-lib:deepfool", "adv-lib:fmn@fixed"), "l2"),
         (("adv-lib:fmn", "adv-lib:deepfool"), "linf"),
     ):
         watched.clear()
@@ -235,7 +235,7 @@ def test_the_default_attacks_together_are_nearer_than_each_with_all_the_passes(d
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
-@pytest.mark.parametrize("names", [("adv-lib:fmn@repaired", "foolbox:pgd"), None])
+@pytest.mark.parametrize("names", [("adv-lib:fmn@fixed", "foolbox:pgd"), None])
 def test_a_linear_model_is_fooled_at_its_least_perturbation(linear, norm, names):
     """FMN as shipped stops on the boundary, on its inner side, where the last bit of a product has it there."""
     result = search(linear, names or default_names(norm), ThreatModel(norm), max_queries=400)
@@ -288,7 +288,7 @@ def test_a_seed_gives_the_same_search_and_another_seed_another(digits):
 
 
 def test_on_pixels_success_and_distance_are_those_of_the_8_bit_image(digits):
-    result = search(digits.first(6), max_queries=150, pixels=True)
+    result = search(digits.first(6), max_queries=150, eight_bit=True)
     levels = result.adv_inputs * 255
     assert torch.allclose(levels, levels.round(), atol=1e-4)
     assert torch.equal(digits.module(result.adv_inputs).argmax(1) != result.labels, result.success)

@@ -50,7 +50,7 @@ def test_what_is_not_given_is_the_librarys_default():
 
 
 def test_the_commands_say_it_before_they_run(run, tmp_path):
-    common = ("--param", "steps=1", "--limit", "1", "--eot", "2", "--draws", "2")
+    common = ("--param", "steps=1", "--limit", "1", "--eot", "2", "--judge-samples", "2")
     where = ("--data", "demo:mnist", "--norm", "linf", "--epsilon", "0.1")
     model = "demo:mnist-lenet5+resize-pad"
     _, _, err = run("evaluate", "--models", model, "--attacks", "torchattacks:eot-pgd", *where, *common, "-o", "r")

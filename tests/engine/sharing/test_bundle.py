@@ -202,7 +202,7 @@ def test_the_commands_pack_read_rank_and_unpack(run, small_folder, tmp_path):
     code, _, errors = run("import", "digits.zip", "-o", "back")
     assert code == 0, errors
     assert run("table", "digits.zip", "--json")[1] == run("table", "back", "--json")[1]
-    assert run("report", "digits.zip", "back", "--together", "-o", "report.html")[0] == 0
+    assert run("report", "digits.zip", "back", "--merge", "-o", "report.html")[0] == 0
     for named, *words in (
         ("no new models", "rank", "back", "--against", "digits.zip"),
         ("a new or an empty folder", "import", "digits.zip", "-o", "back"),

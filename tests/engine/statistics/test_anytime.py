@@ -7,9 +7,9 @@ import pytest
 from scipy.special import betaln
 from scipy.stats import hypergeom
 
-from davylamp.engine.statistics.anytime import AnytimeMean, StoppingRule
-from davylamp.intervals import Interval, proportion_interval
-from davylamp.tools.calibration.stopping import decide
+from davylamp.engine.statistics.anytime import AnytimeMean, rate_interval
+from davylamp.intervals import proportion_interval
+from davylamp.tools.calibration.stopping import correlated_attacks, decide, one_model, two_models
 
 
 def interval_of(values, population=None, level=0.95):
@@ -79,10 +79,9 @@ def test_no_rounding_decides_what_the_last_image_decides(population):
     """All images but one are 0: the mean is 0 or 1 / population, which a bound of 1 - (1 - mean) misses by rounding."""
     mean = AnytimeMean(population)
     mean.add(np.zeros(population - 1))
-    assert not StoppingRule(threshold=1 / population).is_met(mean.interval)
+    assert mean.interval.low < 1 / population <= mean.interval.high
     mean.add([1.0])
     assert mean.interval.low == mean.interval.high == 1 / population
-    assert StoppingRule(threshold=1 / population).is_met(mean.interval)
 
 
 def test_known_sums_bound_the_rest():
@@ -118,22 +117,48 @@ def test_wrong_values_are_refused():
         AnytimeMean(3).add([1.0] * 4)
 
 
-@pytest.mark.parametrize(
-    ("rule", "low", "high", "met"),
-    [
-        (StoppingRule(threshold=0.6), 0.6, 0.9, True),
-        (StoppingRule(threshold=0.6), 0.1, 0.59, True),
-        (StoppingRule(threshold=0.6), 0.1, 0.6, False),
-        (StoppingRule(width=0.05), 0.5, 0.54, True),
-        (StoppingRule(width=0.05), 0.5, 0.56, False),
-    ],
-)
-def test_a_rule_is_met_by_the_interval(rule, low, high, met):
-    assert rule.is_met(Interval(0.5, low, high)) is met
+def test_only_drawn_images_have_the_interval_that_allows_looking():
+    low, high = np.array([1.0] * 12 + [0.0] * 8), np.array([1.0] * 14 + [0.0] * 6)
+    ends = proportion_interval(12, 20)[0], proportion_interval(14, 20)[1]
+    assert rate_interval(low, high, None) == pytest.approx(ends)
+    mean = AnytimeMean(50)
+    mean.add(low, high)
+    assert rate_interval(low, high, 50) == tuple(mean.interval[1:])
 
 
-@pytest.mark.parametrize(("truth", "invalid"), [(0.5, 0.0), (0.7, 0.0), (0.7, 0.05)])
-def test_decisions_are_right_and_early(truth, invalid):
-    done = decide(truth, 20, invalid=invalid, images=2000)
-    assert done.wrong <= 1
+@pytest.mark.parametrize("gap", [-0.1, 0.1])
+@pytest.mark.parametrize("question", ["one model", "invalid results", "correlated attacks", "two models"])
+def test_decisions_are_right_and_early(question, gap):
+    """Looked at after every block, at most 5 % of the decisions are wrong."""
+    threshold = 0.5 if question == "two models" else 0.6
+    low, high = {
+        "one model": lambda: one_model(gap, 0, 2000),
+        "invalid results": lambda: one_model(gap, 0.02, 2000),
+        "correlated attacks": lambda: correlated_attacks(gap, 2000),
+        "two models": lambda: two_models(gap, 0, 2000),
+    }[question]()
+    exact = {"two models": 0.5 + gap / 2}.get(question, 0.6 + gap)
+    assert low.mean() == pytest.approx(exact)
+    done = decide(low, high, threshold, 40, shard=16)
+    assert done.wrong <= 0.05 * 40
+    assert done.open == 0
     assert np.median(done.images) < 1000
+
+
+def test_decisions_near_the_bound_need_nearly_all_images_and_are_right():
+    """A fixed interval, looked at as often, is wrong far more often."""
+    low, _ = one_model(0.005, 0, 400)
+    done = decide(low, low, 0.6, 40, shard=8)
+    assert done.wrong <= 0.05 * 40
+    generator, wrong = np.random.default_rng(0), 0
+    for _ in range(40):
+        sums = np.cumsum(generator.permutation(low))
+        looks = np.arange(8, 400, 8)
+        wrong += any(proportion_interval(sums[n - 1], n)[1] < 0.6 for n in looks)
+    assert wrong > done.wrong
+
+
+def test_the_quick_grid_of_the_simulation_decides_as_the_full_one():
+    low, high = one_model(0.08, 0.02, 600)
+    quick, full = (decide(low, high, 0.6, 4, shard=16, is_quick=is_quick) for is_quick in (True, False))
+    assert np.array_equal(quick.images, full.images)

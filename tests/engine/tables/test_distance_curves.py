@@ -50,16 +50,16 @@ def test_the_median_is_that_of_every_images_nearest_point(folder):
 
 
 def test_the_command_and_the_report_show_them(folder, run):
-    code, out, err = run("curve", folder, "--against", "passes")
+    code, out, err = run("curves", folder, "--x-axis", "passes")
     assert code == 0, err
-    code, out, _ = run("curve", folder, "--against", "passes", "--csv")
+    code, out, _ = run("curves", folder, "--x-axis", "passes", "--csv")
     lines = [*csv.DictReader(io.StringIO(out))]
     curves = build_distance_curves(folder).curves
     assert [float(line["median"]) for line in lines] == [value for curve in curves for value in curve.median]
     assert {line["n"] for line in lines} == {"16"}
-    code, out, _ = run("curve", folder, "--against", "passes", "--json")
+    code, out, _ = run("curves", folder, "--x-axis", "passes", "--json")
     assert [each["passes"] for each in json.loads(out)["curves"]] == [curve.passes.tolist() for curve in curves]
-    code, _, err = run("curve", folder, "--against", "passes", "-o", "x.svg")
+    code, _, err = run("curves", folder, "--x-axis", "passes", "-o", "x.svg")
     assert (code, "the report draws these curves" in err) == (1, True)
     assert "curve-passes-0" in build_report(folder)
 

@@ -19,7 +19,7 @@ IMAGES, DRAWS, SHARE = 800, 20, 0.3
 ATTACKS = ("foolbox:pgd", "foolbox:fgsm", "art:pgd")
 WHAT = (
     "m+noise:sigma=0.1: for a random model the worst case takes the lowest of several estimated rates per image, which "
-    "is biased low; more --draws reduce the bias"
+    "is biased low; more --judge-samples reduce the bias"
 )
 
 

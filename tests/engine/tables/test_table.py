@@ -60,7 +60,7 @@ def test_rows_by_knowledge_and_over_all_threat_models(writer, case):
     for knowledge, names in kinds.items():
         table = build_table(folder, by="attacks", knowledge=knowledge, **rates)
         assert {row.labels["implementation"] for row in table.rows} == names
-    mixed = build_table(folder, by="models", mixed=True, knowledge="black-box", **rates)
+    mixed = build_table(folder, by="models", all_threat_models=True, knowledge="black-box", **rates)
     first, second = mixed.rows
     black = [of_pairs["a", name] for name in ("foolbox:boundary", "art:square")]
     assert first.metrics["MR"].value == pytest.approx(np.mean(black))
@@ -68,8 +68,8 @@ def test_rows_by_knowledge_and_over_all_threat_models(writer, case):
     assert mixed.labels[:2] == ("model", "setting")
     for table in (mixed, build_table(folder, by="models", **rates)):
         assert [note for note in table.notes if note.startswith("b") and "no result for art:square" in note]
-    with pytest.raises(InvalidInput, match=r"mixed.* got by='pairs'"):
-        build_table(folder, by="pairs", mixed=True)
+    with pytest.raises(InvalidInput, match=r"all_threat_models.* got by='pairs'"):
+        build_table(folder, by="pairs", all_threat_models=True)
     with pytest.raises(Unsupported, match="transfer attacks, got decision-based, score-based, white-box only"):
         build_table(folder, knowledge="transfer")
 
@@ -131,7 +131,7 @@ def test_the_interval_of_a_share_is_the_clustered_one(writer, case):
     outcomes = read_outcomes(writer.store.folder)
     columns = np.stack([outcome.columns["MR"] for outcome in outcomes.done], axis=1)
     for pooled in (False, True):
-        (row,) = build_table(outcomes, metrics=["MR"], pooled=pooled).rows
+        (row,) = build_table(outcomes, metrics=["MR"], pool_images=pooled).rows
         expected = clustered_interval(columns, (~np.isnan(columns)).sum(0) if pooled else None)
         assert row.metrics["MR"][:3] == pytest.approx(
             (float(expected.value), float(expected.low), float(expected.high))
@@ -162,7 +162,7 @@ def test_no_interval_claims_certainty(writer):
 def test_pooled_is_the_mean_over_images(writer, case):
     labels, clean, other, adv, other_adv = case
     write_two(writer, case)
-    (row,) = build_table(writer.store.folder, metrics=["MR"], pooled=True).rows
+    (row,) = build_table(writer.store.folder, metrics=["MR"], pool_images=True).rows
     truth = metrics.misclassification_ratio(torch.cat([clean, other]), torch.cat([adv, other_adv]), labels.repeat(2))
     assert row.metrics["MR"].value == pytest.approx(float(truth))
 
@@ -426,7 +426,7 @@ def test_a_half_distortion_beyond_the_radius_is_extrapolated_though_half_of_the_
 
 
 UNSUPPORTED = {  # symbol -> rows, and what the reason names
-    "KMNCov": ("attacks", "--profile"), "mCE": ("attacks", "corrupt-table"), "CAV": ("attacks", "--defence"),
+    "KMNCov": ("attacks", "--neuron-profile"), "mCE": ("attacks", "corruptions run"), "CAV": ("attacks", "--defence"),
     "CTC": ("models", "--by attacks"), "RA_mean": ("pairs", "--by models"), "AED": ("attacks", "'distance'"),
     "OTR": ("attacks", "--transfer full"), "TAS": ("attacks", "target"), "D_half": ("attacks", "minimum-norm"),
     "ACTC": ("attacks", "missing"),
@@ -512,7 +512,7 @@ def test_violations_and_examples_outside_of_the_radius_are_not_usable(writer):
 
 def test_on_8_bit_images_what_rounding_left_outside_of_the_ball_counts_as_not_fooled(digits, images, tmp_path):
     attack = AttackChoice("torchattacks:pgd", "linf", 25.5 / 255, parameters={"steps": 3})
-    config = Config(attacks=(attack,), pixels=True, measures=("effect",))
+    config = Config(attacks=(attack,), eight_bit=True, measures=("effect",))
     evaluate(make_plan(config, models={"cnn": digits.classifier}, data=images), ResultsStore(tmp_path))
     (outcome,) = read_outcomes(tmp_path).done
     columns, (row,) = outcome.columns, build_table(tmp_path, metrics=["MR"]).rows

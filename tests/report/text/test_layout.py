@@ -148,7 +148,7 @@ def test_stacked_tables_leave_out_rows_without_a_value_and_keep_infinity_beside_
 
 
 def test_a_long_worst_case_is_its_first_attack_and_a_number():
-    members = ["art:fgsm", "best(foolbox:pgd)", "torchattacks:fgsm@repaired", "foolbox:deepfool"]
+    members = ["art:fgsm", "best(foolbox:pgd)", "torchattacks:fgsm@fixed", "foolbox:deepfool"]
     assert short_name(f"on worst-case({','.join(members)}) here") == "on worst-case(art:fgsm+3) here"
     assert short_name("worst-case(foolbox:fgsm,foolbox:pgd)") == "worst-case(foolbox:fgsm,foolbox:pgd)"
     assert short_name("best(foolbox:pgd)") == "best(foolbox:pgd)"

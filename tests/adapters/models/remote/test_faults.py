@@ -225,7 +225,7 @@ def test_a_server_that_asks_for_too_long_a_wait_is_given_up():
     waited = []
     patience = Patience(_address(), Transport(), ServerUsage(), waited.append)
     patience.connection.request = lambda *_: _reply(429, {"retry-after": str(int(LONGEST_ASKED) + 1)})
-    with pytest.raises(ModelFailed, match="returned 429; lower --rate"):
+    with pytest.raises(ModelFailed, match="returned 429; lower --request-rate"):
         patience.send("POST", "/", b"", images=4)
     assert waited == []
 

@@ -19,7 +19,7 @@ from davylamp.engine.store.checksummed import differing_columns
 from davylamp.errors import WrongType
 
 ATTACKS = "torchattacks:square,foolbox:boundary"
-SETTINGS = ["--attacks", ATTACKS, "--norm", "l2", "--param", "steps=6", "--limit", "3", "--cost", "0.5"]
+SETTINGS = ["--attacks", ATTACKS, "--norm", "l2", "--param", "steps=6", "--limit", "3", "--price-per-image", "0.5"]
 LIGHT = ("effect", "cost")  # measures
 
 NET = """
@@ -203,7 +203,7 @@ def test_json_of_an_evaluation_says_what_was_paid(run, serve, images):
         "-o",
         "r",
         "--json",
-        "--no-answers",
+        "--no-cache",
         *SETTINGS,
     )
     document = json.loads(out)
@@ -215,13 +215,13 @@ def test_json_of_an_evaluation_says_what_was_paid(run, serve, images):
 def test_commands_without_a_folder_say_what_was_paid(run, serve, images):
     server = serve()
     square = ("saturation", "torchattacks:square", "--model", server.url, "--data", images, "--limit", "2")
-    code, _, err = run(*square, "--param", "steps=3", "--budget", "0.1,0.2", "--cost", "0.5")
+    code, _, err = run(*square, "--param", "steps=3", "--budget", "0.1,0.2", "--price-per-image", "0.5")
     assert code == 0, err
     paid = server.images()
     assert f"{paid} sent to the server" in err
     assert f"price {paid * 0.5:g}\n" in err
     smoothed = ("certify", f"{server.url}+smoothing:sigma=0.1", "--data", images, "--limit", "1")
-    code, _, err = run(*smoothed, "--first", "5", "--draws", "20")
+    code, _, err = run(*smoothed, "--n0", "5", "--n", "20")
     assert code == 0, err
     assert f"{server.images() - paid} sent to the server" in err
 
@@ -230,7 +230,7 @@ def test_what_a_detector_asks_of_a_server_is_said(run, serve, images, tmp_path):
     server = serve()
     data = np.load(tmp_path / "digits.npz")
     np.savez(tmp_path / "noise.npz", inputs=np.clip(data["inputs"] * 0.9, 0, 1), labels=data["labels"])
-    train = ("train", "feature-squeezing", "--model", server.url, "--data", "npz:noise.npz", "-o", "d.pt")
+    train = ("fit", "feature-squeezing", "--model", server.url, "--data", "npz:noise.npz", "-o", "d.pt")
     assert run(*train)[0] == 0
     asked = ("evaluate", "--models", server.url, "--data", images, "--limit", "3", "--attacks", "foolbox:boundary")
     code, _, err = run(*asked, "--norm", "l2", "--param", "steps=6", "--keep-images", "-o", "r")

@@ -61,8 +61,8 @@ def test_a_rate_is_read(text, rate):
 @pytest.mark.parametrize(
     ("field", "value", "line"),
     [
-        ("rate", "fast", "rate: expected a rate as '20 images' or '5 requests'"),
-        ("cost", -1.0, "expected cost as a number from 0, got -1.0"),
+        ("request_rate", "fast", "request_rate: expected a rate as '20 images' or '5 requests'"),
+        ("price_per_image", -1.0, "expected price_per_image as a number from 0, got -1.0"),
         ("timeout", 0.0, "timeout: expected a number > 0"),
         ("request_size", 0, "request_size: expected a whole number >= 1"),
         ("token", SECRET, "expected the name of an environment variable"),
@@ -75,8 +75,8 @@ def test_a_setting_that_cannot_be_is_one_line(field, value, line):
 
 
 def test_a_rate_is_shared_by_workers():
-    assert Config(rate="20").transport(workers=4).rate == 5
-    assert Config(no_answers=True).transport("somewhere").answers == ""
+    assert Config(request_rate="20").transport(workers=4).rate == 5
+    assert Config(no_cache=True).transport("somewhere").answers == ""
 
 
 def test_a_token_goes_to_its_host_alone(monkeypatch):

@@ -1,0 +1,1 @@
+"""Evaluations on images in random order that stop when a question is decided."""

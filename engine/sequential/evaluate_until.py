@@ -1,0 +1,116 @@
+"""Evaluation in blocks of images in random order, until a question is decided."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from ...adapters.data.datasets import Data
+from ...errors import Unavailable
+from ..plan.plan import Plan
+from ..run.evaluate import EvaluationSummary
+from ..store.results import Results, read_outcomes
+from ..store.sequence import SequenceRecord, read_sequence, write_sequence
+from ..store.store import ResultsStore
+from .drawing import count_images, draw_images, remove_results, reuse_shards
+from .question import Answer, Answers, Question, describe_order
+
+_GROWTH = 0.1  # smallest block, as a part of the images so far: each block repeats the clean predictions
+Run = Callable[[Plan, SequenceRecord], EvaluationSummary]
+
+
+class Stopped(NamedTuple):
+    """Where an evaluation stopped: the plan of its images, the summary of the last block, and the record."""
+
+    plan: Plan
+    summary: EvaluationSummary
+    record: SequenceRecord
+
+
+def evaluate_until(
+    plan: Plan,
+    images: Mapping[str, Data],
+    store: ResultsStore,
+    question: Question,
+    *,
+    seed: int,
+    workers: int,
+    run: Run,
+) -> Stopped:
+    """Run a plan on blocks of images in random order until the question is decided, or a run fails.
+
+    Each block is an evaluation of the images so far, whose finished shards are reused. A killed call resumes in its
+    block; several processes with the same arguments share the work. A different question goes on from the images so
+    far. Results of earlier blocks are removed, because later ones contain them.
+
+    Args:
+        plan: plan on all images.
+        images: all images of each model, by key of the model on data.
+        store: results folder.
+        question: when to stop.
+        seed: seed of the order of the images.
+        workers: number of simultaneous tasks, which determines the number of shards of a block.
+        run: evaluates the plan of a block; the record has the answers after the blocks before it.
+
+    Raises:
+        InvalidInput: if the runs cannot answer the question, or need all images at once.
+        DavylampError: as `run`.
+    """
+    population = count_images(plan)
+    question.check(plan.cells)
+    unit = max(cell.shard_size for cell in plan.cells)
+    record = read_sequence(store)
+    if record is None or (record.population, record.seed) != (population, seed):
+        record = SequenceRecord(question.text, population, seed, next_block(0, unit, workers, population))
+    record = replace(record, until=question.text, is_decided=False)
+    answers, seconds = Answers(question), 0.0
+    while True:
+        here = draw_images(plan, images, seed, record.images)
+        write_sequence(store, record)
+        earlier = draw_images(plan, images, seed, record.before) if record.before else None
+        if earlier is not None:
+            reuse_shards(store, earlier.cells, here.cells)
+        summary = run(here, record)
+        seconds += summary.seconds
+        if earlier is not None:
+            remove_results(store, earlier)
+        if summary.failed:
+            break
+        found = answers.update(results_of_plan(store, here))
+        decided = bool(found) and all(answer.verdict for answer in found)
+        record = replace(record, before=0, answers=_texts(question, found), is_decided=decided)
+        write_sequence(store, record)
+        if decided or record.images == population:
+            break
+        following = next_block(record.images, unit, workers, population)
+        record = replace(record, before=record.images, images=following)
+    return Stopped(here, summary._replace(seconds=seconds), record)
+
+
+def next_block(images: int, shard_size: int, workers: int, population: int) -> int:
+    """Return the number of images at the end of the block that begins after this number."""
+    shards = max(workers, 1, math.ceil(_GROWTH * images / shard_size))
+    return min(images + shards * shard_size, population)
+
+
+def results_of_plan(store: ResultsStore, plan: Plan) -> Results:
+    """Read the results of a plan's runs.
+
+    Raises:
+        Unavailable: if there are none.
+    """
+    outcomes = read_outcomes(store.folder, ["CA", "RA"])
+    keys = {cell.key for cell in plan.cells}
+    done = tuple(each for each in outcomes.done if each.cell.key in keys)
+    if not done:
+        raise Unavailable(f"{store.folder} has results of these models on more images; choose a different folder")
+    return replace(outcomes, done=done, failed=())
+
+
+def _texts(question: Question, answers: list[Answer]) -> tuple[str, ...]:
+    """Return the answers as sentences: for an order of models, one for each threat model."""
+    if not question.is_of_pairs or question.pair:
+        return tuple(map(str, answers))
+    threats = dict.fromkeys(answer.threat for answer in answers)
+    orders = ((threat, [answer for answer in answers if answer.threat == threat]) for threat in threats)
+    return tuple(f"{threat}: {describe_order(pairs)} (> decided, ~ not)" for threat, pairs in orders)

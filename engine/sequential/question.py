@@ -1,0 +1,220 @@
+"""Questions that end an evaluation on images in random order, and their answers by intervals that allow looking."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations, groupby, pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from ...adapters.parameters import parse_number
+from ...adapters.threat_model import ThreatModel
+from ...errors import InvalidInput
+from ...intervals import LEVEL, Interval
+from ..attack_run import AttackRun
+from ..checks.gate_requirements import Requirement, is_at, parse_requirement
+from ..checks.standings import attempt_key, restrict_parts, threat_of, worst_case_bounds
+from ..statistics.anytime import AnytimeMean
+from ..store.results import Results
+from ..tables.groups import TableGroup, group_cells
+
+GRAMMAR = '"RA >= 0.6", "width <= 0.05", "A > B" for two models, each with or without "@ linf 8/255", or "ranked"'
+_AT = re.compile(r"(.*?)\s*(?:@\s*(\w+)(?:\s+(\S+))?)?\s*")
+_WIDTH = re.compile(r"width\s*<=\s*(\S+)")
+_NUMBER = re.compile(r"[^=].*[<>]=?\s*[-+.\d][-+.\d/e%]*")
+
+
+class Answer(NamedTuple):
+    """Answer to a question about one model, or about a pair, under one threat model.
+
+    Args:
+        about: the model or the pair, with the threat model.
+        interval: robust accuracy, or the difference of two, with an interval that holds at every number of images.
+        verdict: the decision; "" if there is none yet.
+        models: names of the model, or of the two.
+        threat: the threat model.
+    """
+
+    about: str
+    interval: Interval
+    verdict: str
+    models: tuple[str, ...]
+    threat: str
+
+    def __str__(self) -> str:
+        value, low, high = self.interval
+        return f"{self.about}: {self.verdict or 'undecided'}, {value:.3f} [{low:.3f}, {high:.3f}]"
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question on the robust accuracy of all images.
+
+    Args:
+        text: the question as given.
+        requirement: bound on robust accuracy that every model meets or not.
+        width: largest width of the interval of every model.
+        pair: names of two models, of which the first may be more robust. Without a requirement, a width and a pair, the
+            question is the order of all models.
+        threat_model: norm and radius; None for every threat model with a radius.
+    """
+
+    text: str
+    requirement: Requirement | None = None
+    width: float | None = None
+    pair: tuple[str, ...] = ()
+    threat_model: ThreatModel | None = None
+
+    @property
+    def is_of_pairs(self) -> bool:
+        """Whether models are compared in pairs."""
+        return self.requirement is None and self.width is None
+
+    def check(self, cells: Iterable[AttackRun]) -> None:
+        """Raise InvalidInput if runs cannot answer it: no such model or threat model, or a single model."""
+        cells = [*cells]
+        fitting = [cell for cell in cells if self._is_about(cell)]
+        if not fitting:
+            raise InvalidInput(
+                f"`until={self.text}` needs untargeted attacks with a radius"
+                + (f" of {self.threat_model.norm} {self.threat_model.epsilon:g}" if self.threat_model else "")
+            )
+        models = dict.fromkeys(cell.subject.name for cell in fitting)
+        if lacking := [name for name in self.pair if name not in models]:
+            raise InvalidInput(
+                f"expected models of this evaluation in `until={self.text}` ({', '.join(models)}), got {lacking[0]}"
+            )
+        if self.is_of_pairs and len(models) < 2:
+            raise InvalidInput(f"`until={self.text}` compares models: expected at least two, got {len(models)}")
+
+    def _is_about(self, cell: AttackRun) -> bool:
+        threat, at = cell.threat_model, self.threat_model
+        if threat.targeted or (threat.epsilon is None and threat.norm != "unrestricted"):
+            return False
+        return at is None or is_at(threat.norm, threat.epsilon, at)
+
+    def groups(self, outcomes: Results) -> list[TableGroup]:
+        """Return the rows of a table by models that it is about."""
+        groups = [group for group in group_cells(outcomes, "models") if group.parts]
+        return [group for group in groups if self._is_about(group.parts[0][0].cell)]
+
+
+def parse_question(text: str) -> Question:
+    """Parse a question: see `GRAMMAR`.
+
+    Raises:
+        InvalidInput: if the text has a different form.
+        UnknownName: if there is no such metric.
+    """
+    if text.strip() == "ranked":
+        return Question(text)
+    match = _AT.fullmatch(text)
+    assert match is not None  # every text fits
+    body, norm, radius = match.groups()
+    wrong = f"expected {GRAMMAR}, got `until={text}`"
+    if _NUMBER.fullmatch(body) and not _WIDTH.fullmatch(body):
+        requirement = parse_requirement(text)
+        if requirement.symbol != "RA":
+            raise InvalidInput(f"{wrong}: only RA is decided early")
+        return Question(text, requirement, threat_model=requirement.threat_model)
+    try:
+        threat_model = None if norm is None else ThreatModel(norm, radius)  # type: ignore[arg-type]
+    except InvalidInput as error:
+        raise InvalidInput(f"{error} (in `until={text}`)") from error
+    if width := _WIDTH.fullmatch(body):
+        most = parse_number(width[1], f"the number in `until={text}`")
+        if not 0 < most < 1:
+            raise InvalidInput(f"expected a width inside (0, 1) in `until={text}`, got {width[1]}")
+        return Question(text, width=most, threat_model=threat_model)
+    first, operator, second = (part.strip() for part in body.partition(">"))
+    if not operator or not first or not second or second[0] == "=" or first == second:
+        raise InvalidInput(wrong)
+    return Question(text, pair=(first, second), threat_model=threat_model)
+
+
+class Answers:
+    """Answers to a question that are updated as images are added.
+
+    Args:
+        question: the question.
+    """
+
+    def __init__(self, question: Question):
+        self.question = question
+        self._means: dict[str, AnytimeMean] = {}
+
+    def update(self, outcomes: Results) -> list[Answer]:
+        """Return the answers by results that contain all earlier images, in their random order.
+
+        Raises:
+            InvalidInput: if two compared models have no attack in common, or different images.
+        """
+        question, groups = self.question, self.question.groups(outcomes)
+        if not question.is_of_pairs:
+            return [self._of_model(group) for group in groups]
+        threats = groupby(sorted(groups, key=threat_of), key=threat_of)
+        pairs = [pair for _, rivals in threats for pair in self._pairs([*rivals])]
+        level = 1 - (1 - LEVEL) / max(len(pairs), 1)  # Bonferroni's correction
+        return [self._of_pair(*pair, level) for pair in pairs]
+
+    def _pairs(self, rivals: Sequence[TableGroup]) -> list[tuple[TableGroup, TableGroup]]:
+        if not self.question.pair:
+            return [*combinations(rivals, 2)]
+        named = {group.labels["model"]: group for group in rivals}
+        return (
+            [(named[self.question.pair[0]], named[self.question.pair[1]])]
+            if named.keys() >= {*self.question.pair}
+            else []
+        )
+
+    def _of_model(self, group: TableGroup) -> Answer:
+        name, threat = group.labels["model"], threat_of(group)
+        about = f"{name}, {threat}"
+        interval = self._interval(about, group, *worst_case_bounds(group), LEVEL)
+        requirement, width = self.question.requirement, self.question.width
+        if requirement is not None:
+            verdict = requirement.decide(interval.low, interval.high)
+            bound = f"RA {requirement.operator} {requirement.number:.10g}"
+            return Answer(
+                about, interval, {"pass": bound, "fail": f"not {bound}", "open": ""}[verdict], (name,), threat
+            )
+        is_narrow = width is not None and interval.high - interval.low <= width
+        return Answer(about, interval, f"width <= {width:.10g}" if is_narrow else "", (name,), threat)
+
+    def _of_pair(self, first: TableGroup, second: TableGroup, level: float) -> Answer:
+        names, threat = tuple(group.labels["model"] for group in (first, second)), threat_of(first)
+        about = f"{names[0]} less {names[1]}, {threat}"
+        met = [{attempt_key(each.cell) for each in group.outcomes} for group in (first, second)]
+        shared = met[0] & met[1]
+        images = [group.outcomes[0].columns["image"] for group in (first, second)]
+        if not shared or not np.array_equal(images[0], images[1]):
+            lacking = "attack" if not shared else "set of images in one order"
+            raise InvalidInput(f"`until={self.question.text}`: {' and '.join(names)} have no {lacking} in common")
+        same = (group._replace(parts=restrict_parts(group, shared)) for group in (first, second))
+        (low, high), (other_low, other_high) = map(worst_case_bounds, same)
+        halves = (low - other_high + 1) / 2, (high - other_low + 1) / 2  # differences as values from 0 to 1
+        _, least, most = self._interval(about, first, *halves, level)
+        verdict = f"{names[0]} > {names[1]}" if least > 0.5 else f"{names[1]} > {names[0]}" if most < 0.5 else ""
+        verdict = verdict or ("equal" if least == most else "")
+        interval = Interval(float(low.mean() - other_low.mean()), 2 * least - 1, 2 * most - 1)
+        return Answer(about, interval, verdict, names, threat)
+
+    def _interval(self, about: str, group: TableGroup, low: np.ndarray, high: np.ndarray, level: float) -> Interval:
+        mean = self._means.setdefault(about, AnytimeMean(group.parts[0][0].cell.subject.population, level))
+        mean.add(low[mean.images :], high[mean.images :])
+        return mean.interval
+
+
+def describe_order(answers: Sequence[Answer]) -> str:
+    """Return the order of the models as far as it is decided: "A > B ~ C", where B and C may be in either order."""
+    wins: dict[str, int] = {}
+    decided = {}
+    for answer in answers:
+        first, second = answer.models
+        sign = {f"{first} > {second}": 1, f"{second} > {first}": -1}.get(answer.verdict, 0)
+        wins = {**wins, first: wins.get(first, 0) + sign, second: wins.get(second, 0) - sign}
+        decided[first, second], decided[second, first] = sign > 0, sign < 0
+    order = sorted(wins, key=lambda name: -wins[name])
+    links = (" > " if decided[pair] else " ~ " for pair in pairwise(order))
+    return "".join([order[0], *(link + name for link, name in zip(links, order[1:], strict=True))])

@@ -1,0 +1,77 @@
+"""The record of an evaluation on images in random order that stops when a question is decided."""
+
+import json
+from dataclasses import asdict, dataclass
+
+from ...errors import Unavailable
+from .atomic_files import read_regular_file, replace_file
+from .store import ResultsStore
+
+FILE = "sequence.json"
+_LARGEST = 1 << 20  # bytes
+
+
+@dataclass(frozen=True)
+class SequenceRecord:
+    """State of a sequence of images.
+
+    Args:
+        until: the question that ends it.
+        population: number of all images.
+        seed: seed of their random order.
+        images: number of images so far, or in the current block.
+        before: number of images before this block; 0 for the first.
+        answers: answers by the images so far; empty before the end of a block.
+        is_decided: whether the question is decided.
+    """
+
+    until: str
+    population: int
+    seed: int
+    images: int
+    before: int = 0
+    answers: tuple[str, ...] = ()
+    is_decided: bool = False
+
+    @property
+    def progress(self) -> str:
+        """The answers so far, in a short sentence."""
+        return f"after {self.before or self.images} of {self.population} images: {'; '.join(self.answers)}"
+
+    @property
+    def sentence(self) -> str:
+        """Where it stopped, the answers, and how its intervals are to be read."""
+        answers = f" ({'; '.join(self.answers)})" if self.answers else ""
+        state = "decided" if self.is_decided else "not decided"
+        return (
+            f"until {self.until!r}: {state} after {self.before or self.images} of {self.population} images in random "
+            f"order{answers}; looking at these intervals after any number of images, and stopping, is allowed"
+        )
+
+
+def read_sequence(store: ResultsStore) -> SequenceRecord | None:
+    """Return the record of a folder; None if it has none, or one that cannot be read."""
+    try:
+        stated = json.loads(read_regular_file(store.folder / FILE, _LARGEST))
+        record = SequenceRecord(**{**stated, "answers": tuple(map(str, stated["answers"]))})
+        numbers = record.population, record.seed, record.images, record.before
+        is_sane = all(type(each) is int for each in numbers) and 0 <= record.before < record.images <= record.population
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+    return record if is_sane and isinstance(record.until, str) else None
+
+
+def write_sequence(store: ResultsStore, record: SequenceRecord) -> None:
+    """Store the record of a folder atomically.
+
+    Raises:
+        Unavailable: if it cannot be written.
+    """
+    path = store.folder / FILE
+    try:
+        store.prepare()
+        replace_file(
+            path, lambda draft: draft.write_text(json.dumps(asdict(record), indent=1) + "\n", encoding="utf-8")
+        )
+    except OSError as error:
+        raise Unavailable(f"could not write {path} ({error}); free space and run it again to resume") from error

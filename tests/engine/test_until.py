@@ -1,0 +1,228 @@
+"""`evaluate --until`: linear models whose robustness to FGSM in linf is a closed form, on images in random order."""
+
+import json
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binomtest
+
+import davylamp
+from davylamp.api import evaluation
+from davylamp.engine import ResultsStore
+from davylamp.engine.checks.standings import rank_models
+from davylamp.engine.sequential.evaluate_until import next_block
+from davylamp.engine.sequential.question import Answers, parse_question
+from davylamp.engine.statistics.anytime import AnytimeMean
+from davylamp.engine.store.results import read_outcomes
+from davylamp.engine.store.sequence import read_sequence
+from davylamp.errors import DavylampError, InvalidInput
+from davylamp.intervals import proportion_interval
+
+from .conftest import Interrupted
+
+IMAGES, EPSILON = 240, 0.02
+SETTINGS = {"attacks": "torchattacks:fgsm", "norm": "linf", "epsilon": EPSILON, "shard_size": 16, "measures": ()}
+
+
+def linear(noise):
+    """A linear model of two classes; the more noise in its weights, the less robust it is."""
+    generator = torch.Generator().manual_seed(3)
+    right, other = torch.randn(2, 1, 12, generator=generator)
+    layer = torch.nn.Linear(12, 2)
+    layer.weight.data = torch.cat([right + noise * other, -right - noise * other])
+    layer.bias.data = -layer.weight.data.sum(1) / 2
+    return torch.nn.Sequential(torch.nn.Flatten(), layer).eval()
+
+
+MODELS = {"plain": linear(0.0), "noisy": linear(0.5), "noisier": linear(2.0)}
+INPUTS = 0.1 + 0.8 * torch.rand(IMAGES, 3, 2, 2, generator=torch.Generator().manual_seed(5))
+LABELS = MODELS["plain"](INPUTS).argmax(1)
+
+
+def robust(name):
+    """Whether each image keeps its class in the ball: by the l1 norm of the difference of both classes' weights."""
+    model = MODELS[name]
+    margin = (model(INPUTS)[:, 0] - model(INPUTS)[:, 1]) * torch.where(LABELS == 0, 1, -1)
+    weight = model[1].weight.data
+    return (margin > EPSILON * (weight[0] - weight[1]).abs().sum()).numpy()
+
+
+def order(seed):
+    return np.random.default_rng(seed).permutation(IMAGES)
+
+
+def run(folder, until, *names, **settings):
+    models = {name: MODELS[name] for name in names or MODELS}
+    return davylamp.evaluate(models, INPUTS, LABELS, out=folder, until=until, **{**SETTINGS, **settings})
+
+
+def rows_of(folder):
+    return {row.labels["model"]: row.metrics["RA"] for row in davylamp.table(folder, "models", metrics=["RA"]).rows}
+
+
+@pytest.fixture(scope="module")
+def decided(tmp_path_factory):
+    """Whether the plain model has a robust accuracy of at least 0.75."""
+    folder = tmp_path_factory.mktemp("decided")
+    return folder, run(folder, "RA_worst >= 0.75", "plain")
+
+
+def test_it_stops_once_the_requirement_is_decided(decided):
+    folder, done = decided
+    truth = robust("plain")
+    assert 0.75 < truth.mean() < 0.9
+    mean, count = AnytimeMean(IMAGES), 0
+    while not (mean.interval.low >= 0.75 or mean.interval.high < 0.75):
+        block = order(0)[count : next_block(count, 16, 1, IMAGES)]
+        mean.add(truth[block].astype(float))
+        count += len(block)
+    record = read_sequence(ResultsStore(folder))
+    assert (record.images, record.population, record.is_decided) == (count, IMAGES, True)
+    assert count < IMAGES
+    assert rows_of(folder)["plain"][:3] == pytest.approx(tuple(mean.interval))
+    frame = done.to_frame()
+    assert list(frame["image"].astype(int)) == list(order(0)[:count])
+    assert len(list((folder / "cells").iterdir())) == len(list((folder / "clean").iterdir())) == 1
+
+
+def test_every_view_has_the_interval_of_the_sequence(decided):
+    folder, done = decided
+    value, low, high, n = rows_of(folder)["plain"]
+    (decision,) = davylamp.gate(folder, "RA >= 0.75").made
+    assert (decision.verdict, decision.low, decision.high) == ("pass", low, high)
+    assert any("random order" in note for note in davylamp.gate(folder, "RA >= 0.75").notes)
+    ((standing,),) = [each.places for each in rank_models(read_outcomes(folder), ())]
+    assert (standing.low, standing.high) == (low, high)
+    fixed = proportion_interval(round(value * n), n)
+    assert low < fixed[0]  # at this number of images, and the only one
+    clean = davylamp.table(folder, "models", metrics=["CA"])
+    mean = AnytimeMean(IMAGES)
+    mean.add(np.ones(n))
+    assert clean.rows[0].metrics["CA"][:3] == pytest.approx(tuple(mean.interval))
+    assert {"sequence", "drawn-images"} <= {each.name for each in clean.findings}
+    assert "RA >= 0.75" in done.stopped
+
+
+def test_a_baseline_is_compared_by_the_interval_of_the_sequence(decided, tmp_path):
+    folder, _ = decided
+    davylamp.evaluate({"plain": MODELS["noisier"]}, INPUTS, LABELS, out=tmp_path, **SETTINGS)
+    decision = next(
+        each for each in davylamp.gate(folder, "RA >= 0.1", against=tmp_path).made if "baseline" in each.requirement
+    )
+    drawn = order(0)[: read_sequence(ResultsStore(folder)).images]
+    mean = AnytimeMean(IMAGES)
+    mean.add((robust("plain").astype(float) - robust("noisier") + 1)[drawn] / 2)
+    assert (decision.low, decision.high) == pytest.approx((2 * mean.interval.low - 1, 2 * mean.interval.high - 1))
+    assert decision.images == len(drawn)
+
+
+@pytest.mark.parametrize("tasks", [1, 4, 9])
+def test_a_killed_run_resumes_and_stops_at_the_same_image(tasks, decided, tmp_path, monkeypatch):
+    monkeypatch.setattr(evaluation, "choose_executor", lambda *_, **__: Interrupted(tasks))
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, "RA >= 0.75", "plain")
+    monkeypatch.undo()
+    done = run(tmp_path, "RA >= 0.75", "plain")
+    columns = ["image", "success", "adv_predicted", "linf"]
+    assert done.to_frame()[columns].equals(decided[1].to_frame()[columns])
+    assert rows_of(tmp_path) == rows_of(decided[0])
+    again = run(tmp_path, "RA >= 0.75", "plain")
+    assert (again.summary.done, again.stopped) == (0, done.stopped)
+
+
+def test_a_narrower_question_goes_on_from_the_images_so_far(decided, tmp_path):
+    run(tmp_path, "RA >= 0.75", "plain")
+    before = read_sequence(ResultsStore(tmp_path)).images
+    seen = []
+    done = run(tmp_path, "width <= 0.12", "plain", progress=lambda each: seen.append(each.plan) or _Nothing())
+    low, high = rows_of(tmp_path)["plain"][1:3]
+    assert high - low <= 0.12
+    assert seen[0].subjects[0][0].images == before
+    assert list(done.to_frame()["image"].astype(int)) == list(order(0)[: len(done.to_frame())])
+
+
+class _Nothing:
+    def __enter__(self):
+        return lambda *_: None
+
+    def __exit__(self, *_):
+        return None
+
+
+def test_pairs_are_decided_by_their_differences(tmp_path):
+    done = run(tmp_path, "plain > noisier @ linf 0.02", seeds=(1,))
+    count = read_sequence(ResultsStore(tmp_path)).images
+    first, second = (robust(name)[order(1)[:count]] for name in ("plain", "noisier"))
+    only = int((first & ~second).sum()), int((second & ~first).sum())
+    assert "plain > noisier" in done.stopped
+    assert count < IMAGES
+    # A fixed number of images would show it as well, by McNemar's exact test.
+    assert binomtest(only[0], sum(only)).pvalue < 0.05
+    mean = AnytimeMean(IMAGES)
+    mean.add((first.astype(float) - second + 1) / 2)
+    (answer,) = Answers(parse_question("plain > noisier")).update(read_outcomes(tmp_path))
+    assert answer.interval[1:] == pytest.approx((2 * mean.interval.low - 1, 2 * mean.interval.high - 1))
+    assert answer.interval.value == pytest.approx((only[0] - only[1]) / count)
+    assert answer.interval.low > 0
+
+
+def test_the_order_of_all_models_is_that_of_all_images(tmp_path):
+    done = run(tmp_path, "ranked", shard_size=48)
+    truth = {name: robust(name).mean() for name in MODELS}
+    names = sorted(truth, key=lambda name: -truth[name])
+    assert all(truth[one] > truth[other] for one, other in pairwise(names))
+    assert " > ".join(names) in done.stopped
+    assert read_sequence(ResultsStore(tmp_path)).is_decided
+
+
+def test_all_images_answer_what_remains(tmp_path):
+    """Equal models differ by exactly 0, which only the last image shows."""
+    models = {"one": MODELS["plain"], "same": linear(1e-9)}
+    done = davylamp.evaluate(models, INPUTS[:48], LABELS[:48], out=tmp_path, until="one > same", **SETTINGS)
+    assert "equal, 0.000 [0.000, 0.000]" in done.stopped
+    assert read_sequence(ResultsStore(tmp_path)).images == 48
+
+
+def test_blocks_have_a_shard_for_every_worker_and_grow():
+    ends = [0]
+    while ends[-1] < 10_000:
+        ends.append(next_block(ends[-1], 64, 3, 10_000))
+    sizes = np.diff(ends)
+    assert (ends[1], ends[-1]) == (192, 10_000)
+    assert all(
+        size % 64 == 0 and 192 <= size < max(193, 0.1 * end + 64) for end, size in zip(ends, sizes[:-1], strict=False)
+    )
+    assert len(ends) < 40
+
+
+@pytest.mark.parametrize(
+    ("until", "more", "expected"),
+    [
+        ("RA >= 50", {}, "0.5"),
+        ("CA >= 0.5", {}, "only RA"),
+        ("soon", {}, "ranked"),
+        ("plain >= noisy", {}, "got"),
+        ("plain > none", {}, "none"),
+        ("RA >= 0.5 @ l2 1", {}, "l2 1"),
+        ("width <= 2", {}, "width"),
+        ("RA >= 0.5", {"part": "1/2"}, "part"),
+        ("RA >= 0.5", {"attacks": "at-saturation(torchattacks:fgsm)", "epsilon": None}, "all images at once"),
+    ],
+)
+def test_what_cannot_be_decided_is_refused_before_anything_runs(until, more, expected, tmp_path):
+    with pytest.raises(DavylampError, match=expected) as caught:
+        run(tmp_path / "out", until, "plain", "noisy", **more)
+    assert isinstance(caught.value, InvalidInput)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out" / "cells").exists()
+
+
+def test_a_damaged_record_starts_again_and_never_crashes_a_table(decided, tmp_path):
+    run(tmp_path, "RA >= 0.75", "plain")
+    whole = json.loads((tmp_path / "sequence.json").read_text())
+    for text in ("", "[]", json.dumps({**whole, "images": "9"}), json.dumps({**whole, "more": 1})):
+        (tmp_path / "sequence.json").write_text(text)
+        assert read_sequence(ResultsStore(tmp_path)) is None
+        assert rows_of(tmp_path) == rows_of(decided[0])
