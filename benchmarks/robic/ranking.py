@@ -57,7 +57,10 @@ def rank_attacks(published: str, options: Options) -> dict[str, Any]:
 
 
 def rank_replicates(halves: np.ndarray) -> np.ndarray:
-    """Rank A half-distortions in each of R replicates, (R, A): 1 is the smallest, ties at their mean, NaN last."""
+    """Rank A half-distortions in each of R replicates, shape (R, A).
+
+    1 is the smallest, ties get their mean rank, NaN is last.
+    """
     known = np.where(np.isnan(halves), math.inf, halves)
     below = (known[:, None, :] < known[:, :, None]).sum(2)
     same = (known[:, None, :] == known[:, :, None]).sum(2)

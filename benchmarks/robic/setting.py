@@ -48,7 +48,7 @@ def choose(attacks: Sequence[str], *changes: Mapping[str, Any]) -> Config:
 
     Args:
         attacks: names of attacks in the preset.
-        *changes: changes of parameters. Every attack is run once with each change.
+        *changes: changes of parameters. Every attack runs once with each change.
     """
     chosen = [choice for choice in _CONFIG.attacks if choice.attack in attacks]
     return replace(_CONFIG, attacks=tuple(_change(choice, change) for choice in chosen for change in changes or ({},)))
@@ -59,17 +59,17 @@ def _change(choice: AttackChoice, change: Mapping[str, Any]) -> AttackChoice:
 
 
 def half_distortions(run: SettingRun) -> Iterator[tuple[AttackRun, Estimate]]:
-    """Yield the half-distortion of every finished run, in grey levels, root mean square."""
+    """Yield the half-distortion of every finished run, as root mean square in grey levels."""
     for cell, draws, n in half_draws(run):
         yield cell, interval(draws, n)
 
 
 def half_draws(run: SettingRun) -> Iterator[tuple[AttackRun, np.ndarray, int]]:
-    """Yield each run with half-distortions of the images and of 1000 bootstrap replicates, and its number of images."""
-    outcomes, drawn = read_outcomes(run.folder), RunReplicates(1000, 0)
-    for outcome in outcomes.done:
-        halves = drawn.draw(outcome, outcomes, [GREY_HALF])[GREY_HALF]
-        yield outcome.cell, halves.ratio, halves.n
+    """Yield for each run the half-distortions of the images and of 1000 bootstrap replicates, and the image count."""
+    for outcome in read_outcomes(run.folder).done:
+        images = run.plan.data.load(run.models[outcome.cell.subject.model]).inputs
+        grey = outcome.columns["distance"] * 255 / math.sqrt(images[0].numel())
+        yield outcome.cell, draw_half_distortion(resample(len(images), 1000, 0), grey), len(images)
 
 
 def compare_budgets(
@@ -82,16 +82,18 @@ def compare_budgets(
     budgets: Mapping[str, Sequence[int]],
     images: int,
 ) -> dict[str, Any]:
-    """Compute the half-distortion of each attack at growing budgets, for which the paper prints curves without numbers.
+    """Compute the half-distortion of each attack at increasing budgets.
+
+    The paper prints these curves without numbers.
 
     Args:
         published: "robic_figures".
         options: options of the command.
         figure: "1" or "2".
-        attacks: attacks of the preset.
-        parameter: parameter that is the budget.
+        attacks: names of attacks in the preset.
+        parameter: name of the parameter that is the budget.
         budgets: budgets by size: "quick", "default", "full".
-        images: number of images of the default size.
+        images: default number of images.
     """
     size = "quick" if options.quick else "full" if options.full else "default"
     config = choose(attacks, *({parameter: budget} for budget in budgets[size]))

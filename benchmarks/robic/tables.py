@@ -1,4 +1,4 @@
-"""RoBIC's table and figures (Maho et al. 2021)."""
+"""List of RoBIC's table and figures (Maho et al. 2021)."""
 
 from ..shared.paper_table import PaperTable
 

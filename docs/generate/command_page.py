@@ -1,4 +1,4 @@
-"""Command reference: the arguments and options of every command, as in `--help`."""
+"""Renders the command reference: arguments and options of every command, as in `--help`."""
 
 from typing import Any
 

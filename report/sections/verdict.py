@@ -1,4 +1,4 @@
-"""First section: the most robust model, the strongest attack, agreement of libraries, failures and missing results."""
+"""First section: the most robust model, the strongest attack, agreement of libraries, and failed indicators."""
 
 import math
 from collections import Counter
@@ -40,7 +40,7 @@ _THREATS = 3  # most threat models with a sentence per question
 def write_verdict(
     folder: ReportData, table: Table, pairs: Sequence[PairComparison], checks: Sequence[Finding]
 ) -> Section:
-    """Build five answers, a figure and the numbers of every model.
+    """Build the answers to the key questions, a figure, and the numbers of every model.
 
     Args:
         folder: data of the report.
