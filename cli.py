@@ -4,6 +4,7 @@ import atexit
 import os
 import sys
 import threading
+from functools import cache
 from typing import Annotated, Any
 
 import typer
@@ -131,6 +132,12 @@ for _name, _function in COMMANDS.items():
     app.command(_name, cls=Command, epilog=epilog_of(_name))(with_options(_function))
 
 
+@cache
+def program() -> Any:
+    """Return the command line as a Click group, which is built once in a process."""
+    return typer.main.get_command(app)
+
+
 def main() -> None:
     """Run the command line; any error becomes one line and an exit code.
 
@@ -147,7 +154,7 @@ def main() -> None:
     with protected():
         try:
             refuse_empty(sys.argv[1:])
-            app()
+            program()()
         except SystemExit as stop:
             code = stop.code
         except (Exception, KeyboardInterrupt) as error:

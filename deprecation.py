@@ -132,7 +132,7 @@ def takes_old_names(*more: type | str) -> Callable[[_Decorated], _Decorated]:
         if isinstance(target, type):
             target.__init__ = decorate(target.__init__)  # type: ignore[misc]
             target.__getattr__ = _read_old_attribute  # type: ignore[attr-defined]
-            return target
+            return target  # type: ignore[return-value]
         known = set(inspect.signature(target).parameters)
         for each in more:
             known |= {each} if isinstance(each, str) else {field.name for field in fields(each)}

@@ -64,6 +64,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     "target_value": Parameter(float, 0, 1, "grey value towards which the image fades"),
     "max_sigma": Parameter(float, 0, _INFINITY, "largest standard deviation of the blur, pixels"),
     "quantise": Parameter(bool, 0, 1, "round every image that the model is queried with to 8 bits"),
+    "quantise_after": Parameter(bool, 0, 1, "round the result to 8 bits such that it stays adversarial"),
     "tolerance": Parameter(float, 0, _INFINITY, "l2 distance at which a binary search for the boundary ends", 0),
     "noise_samples": Parameter(int, 1, _INFINITY, "noise images tried; the first that fools is used"),
 }

@@ -12,7 +12,13 @@ from ..errors import InvalidInput, UnknownName
 from .coercion import read_radius, type_error
 from .defaults import NORMS, Norm
 
+_CLOSE = 1e-6  # largest difference between equal radii
 _BY_NUMBER: Mapping[Any, Norm] = {math.inf: "linf", 2: "l2", 1: "l1", 0: "l0"}  # as NumPy and torch call them
+
+
+def same_radius(one: float, other: float) -> bool:
+    """Whether two radii are equal up to 1e-6, which a decimal form of 8/255 may be off; False for NaN."""
+    return abs(one - other) < _CLOSE
 
 
 def check_norm(norm: Any) -> None:

@@ -292,7 +292,7 @@ def evaluate(
         store = ResultsStore(_folder(out))
         work = choose_executor(executor, workers=workers, address=address, device=chosen.device)
         transport = chosen.transport(store.folder / ANSWERS, count_processes(workers, chosen_part))
-        images_of: dict[str, Data] = {}
+        images_of: dict[str, Data] | None = None if question is None else {}
         named = {"models": given, "data": images, "surrogates": lent, "fit_data": seen, "images_of": images_of}
         plan = make_plan(chosen, **named, transport=transport)
         plan = plan_for_part(plan, chosen_part) if chosen_part else plan
@@ -356,7 +356,7 @@ def _run(
     begun: Evaluation,
     store: ResultsStore,
     question: Question | None,
-    images_of: Mapping[str, Data],
+    images_of: Mapping[str, Data] | None,
     workers: int,
     progress: Callable[[Evaluation], AbstractContextManager[Any]],
     how: Mapping[str, Any],
@@ -371,7 +371,7 @@ def _run(
             return evaluate_plan(plan, store, progress=advance, **how)
 
     assert begun.plan is not None
-    if question is None:
+    if question is None or images_of is None:
         return replace(begun, summary=run(begun.plan))
     seed = begun.plan.config.seeds[0]
     made = evaluate_until(begun.plan, images_of, store, question, seed=seed, workers=workers, run=run)

@@ -2,9 +2,10 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import NormalDist
 
 from ..adapters.coercion import read_path
 from ..adapters.display_text import counted, format_threat_labels
@@ -26,7 +27,8 @@ from ..engine.statistics.verdict import MARGIN, SIGNIFICANT
 from ..engine.store.notes import sequence_notes
 from ..engine.store.results import Results, check_models, read_outcomes
 from ..engine.tables.estimates import undecided_rate
-from ..engine.tables.groups import TableGroup, group_cells
+from ..engine.tables.groups import TableGroup, find_union, group_cells, is_bounded
+from ..engine.tables.symbols import is_union
 from ..engine.tables.table import build_table, is_worst
 from ..errors import InvalidInput, Unsupported
 from ..scoring.projections import TIMES, images_to_separate
@@ -34,7 +36,7 @@ from .evaluation import Evaluation
 from .python_inputs import read_names, read_number, read_several
 from .verb_result import VerbResult
 
-_DEVIATIONS = 1.959964  # of a 95 % interval of a normal distribution
+_DEVIATIONS = NormalDist().inv_cdf(1 - SIGNIFICANT / 2)  # from the value to either end of a 95 % interval
 
 
 def gate(
@@ -46,31 +48,31 @@ def gate(
     model: str | Iterable[str] | None = None,
     strict: bool = False,
 ) -> VerbResult:
-    """Decide for every model of a results folder whether requirements hold, by 95 % intervals.
+    """Decide requirements on every model of a results folder by their 95 % intervals.
 
-    A requirement passes if its whole interval meets it, and fails if no value of the interval does. In between, there
-    are too few images, or invalid results that may count either way. A run that failed or is unfinished can only lower
-    a robust accuracy, so it prevents a pass. If the true rate does not meet a requirement, the requirement passes with
-    a probability of at most 2.5 %. The same bound holds for the gate, because every requirement has to pass. It does
-    not hold strictly for metrics with bootstrap intervals on few images.
+    A requirement passes if its whole interval meets it, and fails if no value of the interval does; else there are too
+    few images, or invalid results that may count either way. A run that failed or is unfinished can only lower a robust
+    accuracy, so it prevents a pass. A requirement on a rate that is not met in truth passes with a probability of
+    at most 2.5 %, and so does the gate, because every requirement has to pass; bootstrap intervals of other metrics
+    cover less with few images.
 
     Args:
-        folder: results folder made by `evaluate`, or the result of `evaluate`.
+        folder: made by `evaluate`, or its result.
         require: one or several of "METRIC >= NUMBER [@ NORM RADIUS]", with >=, >, <= or <: "RA >= 0.5 @ linf 8/255".
-            Without a norm, the requirement applies to every threat model of the folder.
-        against: baseline folder with the same images and attacks. The required metrics, RA or CA, must not be more than
-            `margin` below the baseline's, decided by the interval of the paired difference. A model is compared with
-            the baseline's model of the same name, or with its only model.
-        margin: largest tolerated loss compared with the baseline, from 0 to 1.
-        model: names of the models to check; empty for all.
-        strict: whether to also fail if a failure indicator of `check` fails.
+            Without a norm, it holds for every threat model of the folder; RA_union is over all of them together.
+        against: a folder with the same images and attacks: the required metrics, RA or CA, must not be lower than
+            there by more than `margin`, decided by the interval of the paired difference. A model is compared with the
+            one of its name, or with the only one there.
+        margin: largest tolerated loss against the baseline, from 0 to 1.
+        model: restrict to these models.
+        strict: also fail if a failure indicator of `check` fails.
 
     Returns:
-        A row per requirement, model and threat model, the worst first. `made` are the `Decision`s, and
-        `document["code"]` is the exit code of the command.
+        A row per requirement, model and threat model, the worst first; `made` are the `Decision`s, `document["code"]`
+        is the command's exit code.
 
     Raises:
-        InvalidInput: if a requirement has a wrong form, or the folder has no result to which it applies.
+        InvalidInput: if a requirement has a wrong form, or the folder has nothing that it is about.
         UnknownName: if there is no such metric or model.
         Unsupported: if a metric is not available in this folder, or has no paired outcomes for a baseline.
         Unavailable: if a folder does not exist, or has no run.
@@ -89,7 +91,7 @@ def gate(
     baseline = None if against is None else read_outcomes(_path(against), symbols)
     if baseline is not None and (unpaired := [each for each in symbols if each not in PAIRED]):
         raise Unsupported(f"a baseline is compared by {' or '.join(PAIRED)}, got {', '.join(unpaired)}")
-    rows = [each for each in _rows(outcomes, symbols) if not names or _is_one_of(each.group, names)]
+    rows = _rows(_only(outcomes, names) if names else outcomes, symbols)
     decisions: list[Decision] = []
     for requirement in requirements:
         chosen = _rows_about(requirement, rows, place)
@@ -108,22 +110,30 @@ def gate(
 
 
 class _GateRow:
-    """Results of one model under one threat model: its runs, estimates by symbol, and number of attacks."""
+    """A row of the table by models: its group, estimates by symbol and the number of its attacks.
 
-    def __init__(self, group: TableGroup, metrics: dict[str, Estimate]):
-        self.group, self.metrics, self.labels = group, metrics, group.labels
+    `union` is the text of the threat models of a row over their union.
+    """
+
+    def __init__(self, group: TableGroup, metrics: dict[str, Estimate], union: str = ""):
+        self.group, self.metrics, self.labels, self.union = group, metrics, group.labels, union
 
     @property
     def threat(self) -> str:
         """Norm and radius, and the setting that distinguishes the row."""
         setting = f", {self.labels['setting']}" if self.labels["setting"] else ""
-        return format_threat_labels(self.labels) + setting
+        return (self.union or format_threat_labels(self.labels)) + setting
 
 
 def _rows(outcomes: Results, symbols: Sequence[str]) -> list[_GateRow]:
     table = build_table(outcomes, by="models", metrics=symbols)
     groups = group_cells(outcomes, "models")
-    return [_GateRow(group, dict(row.metrics)) for group, row in zip(groups, table.rows, strict=True)]
+    rows = [_GateRow(group, dict(row.metrics)) for group, row in zip(groups, table.rows, strict=True)]
+    if not any(map(is_union, symbols)):
+        return rows
+    union = find_union(outcomes)
+    wholes = {id(whole): _GateRow(whole, row.metrics, union.text) for row in rows if (whole := union.row_of(row.group))}
+    return [*rows, *wholes.values()]
 
 
 def _rows_about(requirement: Requirement, rows: Sequence[_GateRow], place: Path) -> list[_GateRow]:
@@ -133,6 +143,9 @@ def _rows_about(requirement: Requirement, rows: Sequence[_GateRow], place: Path)
         InvalidInput: if a model has no such row, or the metric is undefined for one.
     """
     symbol, record, at = requirement.symbol, facts_of(requirement.symbol), requirement.threat_model
+    if is_union(symbol):
+        return [row for row in rows if row.union]
+    rows = [row for row in rows if not row.union]
     fitting = [row for row in rows if row.labels["targeted"] == ("target" in record.needs) or record.stored == "clean"]
     if is_worst(symbol):  # meaningless over attacks without a radius
         fitting = [row for row in fitting if row.labels["norm"] == "unrestricted" or row.labels["epsilon"] > 0]
@@ -157,8 +170,12 @@ def _radius(row: _GateRow) -> float | None:
     return None if math.isnan(row.labels["epsilon"]) else row.labels["epsilon"]
 
 
-def _is_one_of(group: TableGroup, names: Iterable[str]) -> bool:
-    return group.labels["model"] in names or any(each.cell.subject.is_called(names) for each in group.outcomes)
+def _only(outcomes: Results, names: Collection[str]) -> Results:
+    """Return the runs of the named models."""
+    done = tuple(each for each in outcomes.done if each.cell.subject.is_called(names))
+    return replace(
+        outcomes, done=done, failed=tuple(each for each in outcomes.failed if each[0].subject.is_called(names))
+    )
 
 
 def _decide(requirement: Requirement, row: _GateRow, outcomes: Results) -> Decision:
@@ -221,6 +238,8 @@ def _missing(row: _GateRow, outcomes: Results) -> str:
     }
 
     def belongs(cell: AttackRun) -> bool:
+        if row.union:
+            return cell.subject.key in keys and is_bounded(cell)
         rules = cell.threat_model
         epsilon = math.nan if rules.epsilon is None else rules.epsilon
         labels = {"norm": rules.norm, "epsilon": epsilon, "targeted": rules.targeted}

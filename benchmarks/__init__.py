@@ -1,6 +1,6 @@
 """Reproductions of tables from papers (`davylamp reproduce`).
 
-A table is one `PaperTable`; docs/add-a-paper-table.md shows one.
+Each table is defined by a `PaperTable`. docs/add-a-paper-table.md shows an example.
 """
 
 from .shared.paper_table import Options, PaperTable

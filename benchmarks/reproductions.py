@@ -1,4 +1,4 @@
-"""All tables of `davylamp reproduce`: of the papers, of other packages, and of a user's file.
+"""All tables of `davylamp reproduce`: from papers, from other packages, and from a user's file.
 
 Listing the tables imports neither torch nor an attack library.
 """
@@ -28,7 +28,7 @@ _CHECKS = PaperTable(
 
 
 class Collection(NamedTuple):
-    """Tables by name, and the reasons why other packages' tables were refused, by entry point."""
+    """Tables by name, and by entry point the reasons why tables of other packages were refused."""
 
     tables: dict[str, PaperTable]
     refused: dict[str, str]
@@ -41,7 +41,7 @@ def list_tables() -> dict[str, PaperTable]:
 
 
 def collect_tables() -> Collection:
-    """Return davylamp's tables and those of other packages. Unusable ones are skipped."""
+    """Return davylamp's tables and those of other packages. Unusable tables are skipped."""
     tables, refused = list_tables(), {}
     for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name):
         try:
@@ -55,21 +55,21 @@ def collect_tables() -> Collection:
 
 
 def measured_seconds() -> dict[str, dict[str, float]]:
-    """Return the CPU time that each table took with its defaults and with --quick, by name and "default" or "quick".
+    """Return the measured CPU seconds of each table, by table name and by "default" or "quick".
 
-    One thread and one process; a table that was not measured in this size has no entry.
+    They were measured with one thread and one process. Tables without a measurement have no entry.
     """
     file = files("davylamp.benchmarks").joinpath("shared/measured_seconds.json")
     return json.loads(file.read_text(encoding="utf-8"))["seconds"]
 
 
 def find_table(name: str) -> PaperTable:
-    """Return the table of a name, or "path/to/file.py:TABLE".
+    """Return a table by its name, or by "path/to/file.py:TABLE".
 
     Raises:
         UnknownName: If there is no such table.
         Unavailable: If there is no such file.
-        ModelFailed: If the file fails.
+        ModelFailed: If the file raises an error.
         InvalidInput: If the object in the file is not a table.
     """
     known = list_tables()
@@ -96,7 +96,7 @@ def _tables_of(point: EntryPoint) -> Iterator[PaperTable]:
 def _table_of_file(name: str) -> PaperTable:
     """Return a table from a user's file.
 
-    Its functions run in user code guards, and can import from the file's folder.
+    Its functions run with the guards for user code, and can import modules from the file's folder.
     """
     from ..adapters.paths import split_file_name
     from ..adapters.user_file import load_object  # loads torch
@@ -124,7 +124,7 @@ def _walled(function: Callable[..., Any], name: str, surroundings: AbstractConte
 
 
 def _shown(show: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `show` so that it can print although the guard suppresses user code's standard output."""
+    """Wrap `show` so that it can print although standard output of user code is suppressed."""
 
     @wraps(show)
     def print_result(result: Any, console: Any) -> None:

@@ -117,7 +117,7 @@ def _run_misbehaving_models(
             raise UnknownName("planted model", name, PLANTS)
     chosen: list[Any] = []
     for name in names or [None]:
-        if name in LIBRARIES:
+        if name is not None and name in LIBRARIES:
             matching = list(LIBRARIES[name].attacks)
         else:
             matching = [find_implementation(name)] if name and ":" in name else choose_rows(name, library, fixed=True)

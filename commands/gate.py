@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from .merge import Results, open_results_arguments
+from .merge import Results, open_named
 from .options import OUTPUT, Json, one_format, split_models
 from .table_options import TableOptions
 
@@ -50,11 +50,11 @@ def gate_results(
 
     form = one_format({"markdown": as_markdown, "json": as_json})
     view.check(form)
-    opened = open_results_arguments(context, [folder])
-    before = None if against is None else open_results_arguments(context, [against])
+    opened, before, titles = open_named(context, [folder], None if against is None else str(against))
     result = gate(opened, require, against=before, margin=margin, model=split_models(model), strict=strict)
     document = {**result.to_dict(), "folder": str(folder)}
-    headline = result.headline.replace(str(opened), str(folder))
+    document["notes"] = notes = [*map(titles, result.notes)]
+    headline = titles(result.headline)
     if junit is not None:
         write_atomic(junit, gate_junit(result.made), advice="choose another file for --junit")
     if sarif is not None:
@@ -63,9 +63,9 @@ def gate_results(
     if form == "json":
         print(json.dumps(document, indent=2, allow_nan=False))  # noqa: T201 - standard output is the product
     elif form == "markdown":
-        print(gate_markdown(headline, result.made, result.notes), end="")  # noqa: T201
+        print(gate_markdown(headline, result.made, notes), end="")  # noqa: T201
     else:
         with view.open() as console:
-            print_gate(headline, result.made, result.notes, console)
+            print_gate(headline, result.made, notes, console)
     if document["code"]:
         raise typer.Exit(document["code"])

@@ -25,6 +25,7 @@ class Kind(str, Enum):  # Typer has no lists of Literal
     fr_at_k = "fr-at-k"
     thresholds = "thresholds"
     extremes = "extremes"
+    similarities = "similarities"
 
 
 def draw_figures(

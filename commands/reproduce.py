@@ -62,7 +62,7 @@ def reproduce(
     """Recompute a published table and compare it with the published numbers."""
     from ..report.text.console import make_console
 
-    form, style = one_format({"latex": as_latex, "json": as_json}), latex_style(latex_words)
+    form = one_format({"latex": as_latex, "json": as_json})
     view.check(form)
     side = one_format({"grid": as_grid, "ours": only_ours, "published": only_published})
     if side and form == "json" and side != "published":
@@ -74,6 +74,7 @@ def reproduce(
     if name is None:
         _list_tables(as_json, view)
         return
+    style = latex_style(latex_words)
     from ..api.measuring import reproduce as recompute
 
     with make_console(stderr=True).status("starting") as status:

@@ -26,14 +26,16 @@ Seed = Annotated[int, typer.Option(min=0, help="random seed of the bootstrap")]
 Csv = Annotated[bool, typer.Option("--csv", help="print CSV")]
 
 
-By = Literal["attacks", "models", "pairs"]
+By = Literal["attacks", "models", "pairs", "classes"]
 
 
 def show_table(
     *,
     context: typer.Context,
     folders: ManyResults,
-    by: Annotated[By, typer.Option(help="one row per attack, model or pair of both")] = "attacks",
+    by: Annotated[
+        By, typer.Option(help="one row per attack, model, pair of both, or model and true class")
+    ] = "attacks",
     metric: Annotated[
         list[str] | None,
         typer.Option("--metric", "--metrics", help="metric from `davylamp metrics`: MR, FR@10, RA, l2 (repeatable)"),

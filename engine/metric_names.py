@@ -63,7 +63,7 @@ def metric_command(symbol: str) -> MetricCommand:
     record = METRICS[symbol]
     if record.group == "corruption":
         return MetricCommand("", f"davylamp corruptions run MODELS{''.join(_OPTIONS[need] for need in record.needs)}")
-    rows = " --by models" if record.across == "worst" or record.only == ("models",) else ""
+    rows = " --by models" if record.across != "mean" or record.only == ("models",) else ""
     rows = " --defence ORIGINAL DEFENDED" if record.group.startswith("defence") else rows
     needs = ", ".join(_CONDITIONS[need] for need in record.needs if need in _CONDITIONS)
     return MetricCommand(needs, f"davylamp table FOLDER{rows} --metric")

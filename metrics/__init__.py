@@ -1,8 +1,9 @@
-"""Metrics of adversarial attacks, models and defences; a folder that also works alone (see its README.md).
+"""Metrics of adversarial attacks, models and defences. The folder also works as a separate package (see its README.md).
 
-Functions of tensors, batched, on the device and in the precision of their arguments. `METRICS` maps each symbol to
-its record, in the order of the imports below. `reduction="none"` gives one value per image, NaN where the image does
-not count; `summarise` turns these into a mean and the number of images that count.
+Metrics are functions of batched tensors. They compute on the device and in the precision of their arguments. `METRICS`
+maps each symbol to its record, in the order of the imports below. With `reduction="none"`, a metric returns one value
+per image, and NaN for images that do not count. `summarise` turns these values into a mean and the number of images
+that count.
 """
 
 from typing import TYPE_CHECKING

@@ -1,17 +1,16 @@
-"""Print a table of all metrics in Markdown: `python -m davylamp.metrics`, alone `python -m davylamp_metrics`."""
+"""Prints a Markdown table of all metrics: `python -m davylamp.metrics`, or `python -m davylamp_metrics` if separate."""
 
 from . import METRICS, NOTATION, Metric
 
 
 def render() -> str:
-    """Return the notation of the formulas, and one table row per metric."""
+    """Return the notation of the formulas and a Markdown table with one row per metric."""
     heads = ("symbol", "function", "also", "meaning", "formula", "robust when", "range", "unit", "source")
     rows = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     return f"{NOTATION}\n\n" + "\n".join(rows + [_row(record) for record in METRICS.values()]) + "\n"
 
 
 def _row(record: Metric) -> str:
-    """Return a row of the table."""
     cells = (
         record.symbol,
         f"`{record.function.__name__}`",

@@ -27,12 +27,12 @@ def clean_accuracy(logits: Tensor, labels: Tensor, *, reduction: Reduction = "me
     """Share of the images that the model classifies correctly.
 
     Args:
-        logits: logits of the clean images, shape (N, K); on a tie the first class is predicted.
+        logits: logits of the clean images, shape (N, K). On a tie, the first class is predicted.
         labels: true classes, shape (N,), int64.
         reduction: "mean" or "sum" over the images, or "none".
 
     Returns:
-        A scalar, or shape (N,) of 0 and 1 for "none"; a fraction; NaN without images.
+        A fraction, as a scalar. For "none", 0 or 1 for each image, shape (N,). It is NaN without images.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -58,8 +58,8 @@ def clean_accuracy(logits: Tensor, labels: Tensor, *, reduction: Reduction = "me
 def macro_f1(logits: Tensor, labels: Tensor, *, classes: Literal["met", "all"] = "met") -> Tensor:
     """Unweighted mean over the classes of the F1 score.
 
-    F1 = 2 P R / (P + R) with precision P and recall R, 0/0 counted as 0. The paper sums over images and divides by
-    their number, although precision and recall are defined for classes.
+    For each class, F1 = 2 P R / (P + R) with precision P and recall R. 0/0 counts as 0. The paper averages over images,
+    although precision and recall are defined for classes.
 
     Args:
         logits: logits of the clean images, shape (N, K).
@@ -67,7 +67,7 @@ def macro_f1(logits: Tensor, labels: Tensor, *, classes: Literal["met", "all"] =
         classes: "met" averages over the classes that occur among labels or predictions, "all" over all K.
 
     Returns:
-        A scalar; a fraction; NaN without images.
+        A fraction, as a scalar. It is NaN without images.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -107,7 +107,7 @@ def true_class_confidence(logits: Tensor, labels: Tensor, *, reduction: Reductio
         reduction: "mean" or "sum" over the images, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none"; a probability; NaN without images.
+        A probability, as a scalar. For "none", one value for each image, shape (N,). It is NaN without images.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -140,22 +140,22 @@ def robust_accuracy(
     targets: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Share of all images that are right when clean and that no attack of the threat model fools: the worst case.
+    """Share of all images that are classified correctly, both clean and under every attack.
 
-    If several attacks ran, an image that one of them fools is not robust. In tables, an image with an invalid result is
-    not robust either, and for a random model an image counts with the rate of its samples.
+    If any attack fools an image, the image is not robust. In tables, an image with an invalid result is not robust
+    either. For a randomised model, the value of an image is the fraction of its samples that are robust.
 
     Args:
         logits: logits of the clean images, shape (N, K).
-        adv_logits: logits of the adversarial images, shape (N, K), or of A attacks, shape (A, N, K).
+        adv_logits: logits of the adversarial images, shape (N, K), or shape (A, N, K) for A attacks.
         labels: true classes, shape (N,), int64.
-        targets: target classes, shape (N,), int64. An image that is not classified as its target counts as robust. None
-            without targets.
+        targets: target classes of targeted attacks, shape (N,), int64. An image counts as robust unless it is
+            classified as its target. None for untargeted attacks.
         reduction: "mean" or "sum" over the images, or "none".
 
     Returns:
-        A scalar, or shape (N,) of 0 and 1 for "none"; a fraction; the clean accuracy for equal images; NaN without
-        images.
+        A fraction, as a scalar. For "none", 0 or 1 for each image, shape (N,). It is the clean accuracy if the images
+        are unchanged. It is NaN without images.
 
     Raises:
         ValueError: if shapes, types or values are not as described.

@@ -1,4 +1,4 @@
-"""Attention of a model (Grad-CAM), and how far an attack moves it."""
+"""Attention maps of a model (Grad-CAM), and how much an attack changes them."""
 
 from collections.abc import Iterator, Sequence
 from math import isqrt
@@ -54,26 +54,26 @@ def grad_cam(
     score: Literal["logit", "softmax"] = "logit",
     layout: Layout | None = None,
 ) -> Tensor:
-    """Class activation maps of a layer (Grad-CAM), at the size of the layer and not rescaled.
+    """Class activation maps of a layer (Grad-CAM), at the resolution of the layer.
 
-    Positive part of the sum of the layer's channels, each weighted by the mean over its positions of the gradient of
-    the score of the class. Only the part of the model after the layer is differentiated.
+    A map is the positive part of a weighted sum of the layer's channels. The weight of a channel is the gradient of the
+    class score, averaged over the channel's positions. Only the part of the model after the layer is differentiated.
 
     Args:
-        model: classifier in evaluation mode, gives logits (N, K).
+        model: classifier in evaluation mode that returns logits (N, K).
         inputs: images in [0, 1], shape (N, C, H, W).
-        classes: class of each map, shape (N,), or several for each image, shape (N, M), int64. Several need only one
+        classes: class of each map, int64, shape (N,), or shape (N, M) for M classes per image. M classes need only one
             forward pass.
-        layer: name of the layer (as in `model.named_modules()`) or the module itself; None finds the output of the
-            last stage, after its activation, for torchvision's classifiers and EfficientNet-Lite, also inside a
-            wrapper. For vision transformers it is the first norm of the last block, for Swin the last norm.
-        score: "logit", as Grad-CAM has it, or "softmax", the probability.
+        layer: name of the layer (as in `model.named_modules()`) or the module itself. None selects the output of the
+            last stage, after its activation. This works for torchvision's classifiers and EfficientNet-Lite, also
+            inside a wrapper. For vision transformers it is the first norm of the last block, for Swin the last norm.
+        score: class score to differentiate: "logit", as in the Grad-CAM paper, or "softmax", the probability.
         layout: layout of the layer's output: "maps" (N, c, h, w), "maps-last" (N, h, w, c), or "tokens" (N, t, c), a
-            square of positions with or without a class token before it; None: tokens if it has three dimensions,
-            maps-last for Swin, else maps.
+            square of positions with or without a class token before it. None selects "tokens" for an output of three
+            dimensions, "maps-last" for Swin, and otherwise "maps".
 
     Returns:
-        Shape (N, h, w), or (N, M, h, w) for several, >= 0.
+        Maps of shape (N, h, w), or (N, M, h, w) for M classes per image, >= 0.
 
     Raises:
         ValueError: if shapes, types or values are not as described, no layer is known for the model, or the score does
@@ -111,18 +111,20 @@ def predicted_attention_similarity(
     *,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Cosine between the activation maps of the predicted class before and after, over correctly classified images.
+    """Cosine similarity of the predicted class's activation maps before and after the attack, over valid images.
+
+    Valid images are those that the model classifies correctly before the attack.
 
     Args:
         predicted_cams: maps of the class predicted for the clean image, shape (N, h, w), >= 0.
-        predicted_adv_cams: maps on the adversarial image of the class predicted for it, shape (N, h, w), >= 0.
+        predicted_adv_cams: maps of the class predicted for the adversarial image, shape (N, h, w), >= 0.
         logits: logits of the clean images, shape (N, K).
         labels: true classes, shape (N,), int64.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none", NaN where the clean image is misclassified or a map is all zero; a cosine;
-        1 for equal images.
+        A cosine, as a scalar. For "none", one value for each image, shape (N,), and NaN where the clean image is
+        misclassified or a map is all zero. It is 1 if the images are unchanged.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -150,7 +152,9 @@ def predicted_attention_similarity(
 def true_attention_similarity(
     true_cams: Tensor, true_adv_cams: Tensor, logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean"
 ) -> Tensor:
-    """Cosine between the activation maps of the true class before and after, over correctly classified images.
+    """Cosine similarity of the true class's activation maps before and after the attack, over valid images.
+
+    Valid images are those that the model classifies correctly before the attack.
 
     Args:
         true_cams: maps of the true class on the clean image, shape (N, h, w), >= 0.
@@ -160,8 +164,8 @@ def true_attention_similarity(
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none", NaN where the clean image is misclassified or a map is all zero; a cosine;
-        1 for equal images.
+        A cosine, as a scalar. For "none", one value for each image, shape (N,), and NaN where the clean image is
+        misclassified or a map is all zero. It is 1 if the images are unchanged.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -172,9 +176,9 @@ def true_attention_similarity(
 
 
 def _cosine(cams: Tensor, adv_cams: Tensor) -> Tensor:
-    """Cosine of each pair of maps, NaN if one is all zero.
+    """Return the cosine of each pair of maps, or NaN if one of them is all zero.
 
-    Maps are scaled first, so that small values do not underflow.
+    The maps are scaled first, so that small values do not underflow.
     """
     pairs = [at_least_float32(maps).flatten(1) for maps in (cams, adv_cams)]
     directions = [maps / maps.amax(1, keepdim=True) for maps in pairs]
@@ -183,7 +187,6 @@ def _cosine(cams: Tensor, adv_cams: Tensor) -> Tensor:
 
 
 def _layer(model: nn.Module, layer: str | nn.Module | None) -> nn.Module:
-    """Return the layer: the module itself, by name, or the known one of the architecture."""
     if isinstance(layer, nn.Module):
         return layer
     if layer is not None:
@@ -199,7 +202,6 @@ def _layer(model: nn.Module, layer: str | nn.Module | None) -> nn.Module:
 
 
 def _layout(model: nn.Module, layout: Layout | None) -> Layout | None:
-    """Return the layout after checking it; None if it follows from the number of dimensions."""
     check_choice("layout", layout, (None, "maps", "maps-last", "tokens"))
     if layout is None and any(type(part).__name__ in CHANNELS_LAST for part in model.modules()):
         return "maps-last"
@@ -207,7 +209,6 @@ def _layout(model: nn.Module, layout: Layout | None) -> Layout | None:
 
 
 def _known_layers(model: nn.Module) -> Iterator[nn.Module]:
-    """Yield the layer for each part of the model whose architecture is known."""
     for part in model.modules():
         for path in LAYERS.get(type(part).__name__, ()):
             module: Any = part
@@ -221,11 +222,10 @@ def _known_layers(model: nn.Module) -> Iterator[nn.Module]:
 def _gradients(
     model: nn.Module, module: nn.Module, inputs: Tensor, classes: Tensor, score: str
 ) -> tuple[Tensor, list[Tensor]]:
-    """Return the output of the module and its gradient of the scores for each column of `classes`.
+    """Return the module's output, and its gradient of the scores for each column of `classes`.
 
-    If the model splits the images into passes, the outputs are joined. If a layer runs twice for each image, for
-    example with
-    shared weights, the last run counts.
+    If the model runs the layer on parts of the batch, the outputs are joined. If a layer runs twice for each image, for
+    example with shared weights, the last run counts.
     """
     caught: list[Tensor] = []
 
@@ -257,29 +257,26 @@ def _gradients(
 
 
 def _gradient(score: Tensor, outputs: list[Tensor], *, keep: bool) -> Tensor:
-    """Return the gradient of a score with respect to a layer's outputs, joined over the passes."""
     gradients: tuple[Tensor | None, ...] = (None,)
     if score.requires_grad:
         gradients = torch.autograd.grad(score, outputs, retain_graph=keep, allow_unused=True)
     known = [gradient for gradient in gradients if gradient is not None]
     if len(known) < len(outputs):
-        raise ValueError("expected a layer on which the scores depend, got one without influence")
+        raise ValueError("expected a layer on which the scores depend, got a layer without influence on them")
     return torch.cat(known)
 
 
 def _maps_of_each(activations: Tensor, gradients: Sequence[Tensor], layout: Layout | None) -> Tensor:
-    """Return the maps for each gradient, shape (N, M, h, w)."""
+    """Return the Grad-CAM maps for each gradient, shape (N, M, h, w)."""
     return torch.stack([_maps(activations, gradient, layout) for gradient in gradients], 1)
 
 
 def _maps(activations: Tensor, gradient: Tensor, layout: Layout | None) -> Tensor:
-    """Compute Grad-CAM from the activations of a layer and their gradient."""
     activations, gradient = (at_least_float32(_channels_first(values, layout)) for values in (activations, gradient))
     return torch.einsum("nchw,nc->nhw", activations, gradient.mean((2, 3))).relu()
 
 
 def _channels_first(values: Tensor, layout: Layout | None) -> Tensor:
-    """Return a layer's output as (N, c, h, w)."""
     if values.ndim == 3 and layout in (None, "tokens", "maps-last"):
         side = isqrt(values.shape[1])
         if values.shape[1] - side**2 not in (0, 1):

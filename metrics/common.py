@@ -1,4 +1,4 @@
-"""Argument checks shared by all metrics, and arithmetic that does not suffer from half precision."""
+"""Argument checks shared by all metrics, and arithmetic that is safe in half precision."""
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -26,20 +26,20 @@ def check(
     within: tuple[float, float] | None = FINITE,
     sizes: Sizes | None = None,
 ) -> Sizes:
-    """Check tensors that share one shape, and return the sizes of its dimensions.
+    """Check that tensors have the same shape, and return the sizes of its dimensions.
 
     Args:
         tensors: tensors by the names that error messages use.
         dims: names of the dimensions, such as "N K". A name in `sizes` must have that size.
-        kind: type of the elements; "number" is float or integer.
-        within: least and largest allowed element, which excludes NaN; None to allow everything, including NaN.
+        kind: type of the elements. "number" is float or integer.
+        within: smallest and largest allowed element. NaN is not allowed. None to allow every value, including NaN.
         sizes: known sizes by name of the dimension.
 
     Returns:
         The sizes of all dimensions known so far.
 
     Raises:
-        TypeError: if one is not a tensor.
+        TypeError: if a value is not a tensor.
         ValueError: if a shape, an element type or an element is not as expected.
     """
     sizes = dict(sizes or {})
@@ -57,10 +57,6 @@ def check(
 
 
 def _check_elements(name: str, value: Tensor, kind: Kind, within: tuple[float, float] | None) -> None:
-    """Raise ValueError unless the elements are of the kind and within the range.
-
-    The extremes are NaN if an element is.
-    """
     integer = not (value.is_floating_point() or value.is_complex() or value.dtype == torch.bool)
     fits = {
         "float": value.is_floating_point(),
@@ -79,11 +75,11 @@ def _check_elements(name: str, value: Tensor, kind: Kind, within: tuple[float, f
 
 
 def _extremes(value: Tensor) -> tuple[float, float]:
-    """Return the least and largest element, NaN if one is; cached while the tensor lives and is unchanged.
+    """Return the smallest and largest element, or NaN if any element is NaN.
 
-    Memory that is shared with NumPy (which torch cannot resize) and inference tensors (which have no version) are
-    checked each time. Writes through `.data` are not detected until the tensor is changed in a different way, because
-    they do not change its version.
+    The result is cached until the tensor is deleted or changed. NumPy memory (which torch cannot resize) and inference
+    tensors (which have no version) are checked at every call. Writes through `.data` do not change the version, so they
+    are not detected.
     """
     watched = not value.is_inference() and value.untyped_storage().resizable()
     known = _EXTREMES.get(value) if watched else None
@@ -96,33 +92,40 @@ def _extremes(value: Tensor) -> tuple[float, float]:
 
 
 def check_logits(**named: Tensor) -> Sizes:
-    """Check logits of one shape (N, K), finite numbers."""
+    """Raise ValueError unless all logits are finite and have the same shape (N, K)."""
     return check(named, "N K")
 
 
 def check_classes(sizes: Sizes, **named: Tensor) -> Sizes:
-    """Check class indices of shape (N,), int64, each below the number of classes K."""
+    """Raise ValueError unless the class indices are int64, have shape (N,), and are below the number of classes K."""
     return check(named, "N", kind="int64", within=(0, sizes["K"] - 1), sizes=sizes)
 
 
 def check_images(**named: Tensor) -> Sizes:
-    """Check images of one shape (N, C, H, W), each value in [0, 1]."""
+    """Raise ValueError unless all images have the same shape (N, C, H, W) and values in [0, 1]."""
     return check(named, "N C H W", within=(0, 1))
 
 
 def check_success(sizes: Sizes, **named: Tensor | None) -> Sizes:
-    """Check flags of shape (N,), bool; None for all images is not checked."""
+    """Raise ValueError unless the flags are bool and have shape (N,). None (all images count) is accepted."""
     return check({name: each for name, each in named.items() if each is not None}, "N", kind="bool", sizes=sizes)
 
 
 def check_index(name: str, value: int, size: int) -> None:
-    """Raise ValueError unless the value is an index below the size."""
+    """Raise ValueError unless the value is in 0..size - 1."""
     if not 0 <= value < size:
         raise ValueError(f"expected {name} from 0 to {size - 1}, got {value}")
 
 
 def check_pairs(inputs: Tensor, adv_inputs: Tensor, success: Tensor | None, *, least: int = 1) -> Sizes:
-    """Check images before and after an attack, each side at least `least`, and the flags of those that count."""
+    """Check clean images, adversarial images and success flags, and return the sizes of their dimensions.
+
+    Args:
+        inputs: clean images, shape (N, C, H, W).
+        adv_inputs: adversarial images, same shape.
+        success: whether each image counts, shape (N,), bool. None to count all images.
+        least: smallest allowed height and width, pixels.
+    """
     sizes = check_success(check_images(inputs=inputs, adv_inputs=adv_inputs), success=success)
     if min(sizes["H"], sizes["W"]) < least:
         raise ValueError(f"expected images of at least {least} x {least}, got {sizes['H']} x {sizes['W']}")
@@ -137,22 +140,22 @@ def check_choice(name: str, value: Any, allowed: Iterable[Any]) -> None:
 
 
 def at_least_float32(values: Tensor) -> Tensor:
-    """Convert half precision to float32. Float32 and float64 stay unchanged."""
+    """Convert half precision to float32, and leave float32 and float64 unchanged."""
     return values if values.dtype in (torch.float32, torch.float64) else values.float()
 
 
 def nan_where_undefined(values: Tensor, where: Tensor | None) -> Tensor:
-    """Return the values as floats, NaN where the metric is undefined; None: it is defined everywhere."""
+    """Return the values as floats, with NaN where `where` is False. None keeps all values."""
     return values if where is None else values.where(where, nan)
 
 
 def as_float(true: Tensor, like: Tensor) -> Tensor:
-    """Return 1 for true and 0 for false, in a precision that suits the tensor `like`."""
+    """Return 1 for True and 0 for False, in the precision of `like` but at least float32."""
     return true.to(torch.float64 if like.dtype == torch.float64 else torch.float32)
 
 
 def confidence(logits: Tensor, classes: Tensor) -> Tensor:
-    """Return the softmax probability of one class per row, with at most `ROWS` rows in memory."""
+    """Return the softmax probability of one class per row. At most `ROWS` rows are in memory at a time."""
     parts = zip(logits.split(ROWS), classes.split(ROWS), strict=True)
     return torch.cat([at_least_float32(rows).softmax(1).gather(1, index[:, None])[:, 0] for rows, index in parts])
 
@@ -164,24 +167,24 @@ def grey_levels(images: Tensor) -> Tensor:
 
 
 def l2_divisor(values: int, normalisation: Normalisation) -> float:
-    """Return the divisor of the L2 norm of `values` values."""
+    """Return the number by which the L2 norm of `values` colour values is divided."""
     divisors = {"rms": sqrt(values), "published": sqrt(3 * values), "formula": float(values)}
     check_choice("normalisation", normalisation, divisors)
     return divisors[normalisation]
 
 
 def values_at_once(device: torch.device) -> int:
-    """Return a suitable number of colour values per group of images for the device."""
+    """Return the number of colour values per group of images that is fast on the device."""
     return VALUES["cpu" if device.type == "cpu" else "other"]
 
 
 def in_groups(function: Callable[..., Tensor], *images: Tensor, at_once: int | None = None) -> Tensor:
-    """Apply a function with one value per image to groups of images, without gradients. Small groups are faster.
+    """Apply a function to small groups of images, which is faster than all images at once, without gradients.
 
     Args:
-        function: takes as many tensors (n, C, H, W), float32 or float64, and returns shape (n,).
-        *images: each of shape (N, C, H, W).
-        at_once: colour values in a group; None for a number that suits the device.
+        function: called with one tensor (n, C, H, W), float32 or float64, for each of `images`. Returns shape (n,).
+        *images: tensors of shape (N, C, H, W).
+        at_once: colour values per group. None for a number that suits the device.
 
     Returns:
         The values, shape (N,).

@@ -1,4 +1,4 @@
-"""Semantic and visual distance of predictions under attack from the true class."""
+"""Semantic and visual distance between the class predicted under attack and the clean prediction or the target."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -35,17 +35,17 @@ PAPER_KS = (1, 2, 5, 10, 20, 50, 100)
 def fooling_rate_at_k(logits: Tensor, adv_logits: Tensor, k: int, *, reduction: Reduction = "mean") -> Tensor:
     """Share of the images whose clean prediction is no longer among the K most probable classes.
 
-    Classes that tie with the clean prediction do not lower its rank, so a tie counts against the attack. With at most K
-    classes every prediction is among the first K, so the rate is undefined, NaN.
+    Classes that tie with the clean prediction do not lower its rank, so a tie counts against the attack. If the model
+    has at most K classes, every class is among the first K, and the rate is NaN.
 
     Args:
-        logits: logits of the clean images, shape (N, C); the paper takes correctly classified ones.
+        logits: logits of the clean images, shape (N, C). The paper uses correctly classified images only.
         adv_logits: logits of the adversarial images, shape (N, C).
         k: number of most probable classes, at least 1.
         reduction: "mean" or "sum" over the images, or "none".
 
     Returns:
-        A scalar, or shape (N,) of 0 and 1 for "none"; a fraction; 0 for equal images.
+        A fraction, as a scalar. For "none", 0 or 1 for each image, shape (N,). It is 0 if the images are unchanged.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -71,19 +71,19 @@ def fooling_rate_at_k(logits: Tensor, adv_logits: Tensor, k: int, *, reduction: 
 def fooling_rate_auc(
     logits: Tensor, adv_logits: Tensor, ks: Sequence[int] = PAPER_KS, *, reduction: Reduction = "mean"
 ) -> Tensor:
-    """Area under the fooling rate at K by the trapezoid rule on a linear axis, over the width of the axis.
+    """Mean fooling rate at K: the area under its curve over K, divided by the range of K.
 
-    The paper gives neither the axis nor the normalisation, and its values for the weakest attacks cannot be obtained
-    with these.
+    The area follows the trapezoid rule on a linear axis. The paper does not specify the axis and the normalisation. Its
+    values for the weakest attacks cannot be reproduced with these choices.
 
     Args:
-        logits: logits of the clean images, shape (N, C); the paper takes correctly classified ones.
+        logits: logits of the clean images, shape (N, C). The paper uses correctly classified images only.
         adv_logits: logits of the adversarial images, shape (N, C).
-        ks: values of K, at least two, increasing, from 1; the paper's by default.
+        ks: values of K: at least two, increasing, at least 1. The default is the paper's choice.
         reduction: "mean" or "sum" over the images, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none"; a fraction; 0 for equal images.
+        A fraction, as a scalar. For "none", one value for each image, shape (N,). It is 0 if the images are unchanged.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -120,18 +120,19 @@ def semantic_confusion(
     *,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Share of the images whose prediction under attack means something else than the clean prediction.
+    """Share of the images whose prediction under attack has a different meaning from the clean prediction.
 
     Args:
-        logits: logits of the clean images, shape (N, C); the paper takes correctly classified ones.
+        logits: logits of the clean images, shape (N, C). The paper uses correctly classified images only.
         adv_logits: logits of the adversarial images, shape (N, C).
-        similarity: similarity of each pair of classes, shape (C, C), -1 to 1, such as `imagenet_wup` for ImageNet;
-            NaN where it is undefined.
-        threshold: classes less similar than this are confused.
+        similarity: similarity of each pair of classes, shape (C, C), -1 to 1, such as `imagenet_wup` for ImageNet.
+            NaN if it is undefined.
+        threshold: similarity below which two classes count as different.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none", NaN where the similarity is undefined; a fraction; 0 for equal images.
+        A fraction, as a scalar. For "none", one value for each image, shape (N,), and NaN where the similarity is
+        undefined. It is 0 if the images are unchanged.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -159,17 +160,18 @@ def visual_confusion(
     *,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Share of the images whose prediction under attack looks like something else than the clean prediction.
+    """Share of the images whose prediction under attack is visually unlike the clean prediction.
 
     Args:
-        logits: logits of the clean images, shape (N, C); the paper takes correctly classified ones.
+        logits: logits of the clean images, shape (N, C). The paper uses correctly classified images only.
         adv_logits: logits of the adversarial images, shape (N, C).
         weight: weight of the last linear layer of the model, shape (C, d).
-        threshold: classes less similar than this are confused.
+        threshold: similarity below which two classes count as different.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none", NaN where the similarity is undefined; a fraction; 0 for equal images.
+        A fraction, as a scalar. For "none", one value for each image, shape (N,), and NaN where the similarity is
+        undefined. It is 0 if the images are unchanged.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -198,19 +200,19 @@ def targeted_semantic_confusion(
     *,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Share of the images whose prediction under attack means something else than the target: a miss.
+    """Share of the images whose prediction under attack has a different meaning from the target class.
 
     Args:
         targets: target classes, shape (N,), int64.
         adv_logits: logits of the adversarial images, shape (N, C).
-        similarity: similarity of each pair of classes, shape (C, C), -1 to 1, such as `imagenet_wup` for ImageNet;
-            NaN where it is undefined.
-        threshold: classes less similar than this are confused.
+        similarity: similarity of each pair of classes, shape (C, C), -1 to 1, such as `imagenet_wup` for ImageNet.
+            NaN if it is undefined.
+        threshold: similarity below which two classes count as different.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none", NaN where the similarity is undefined; a fraction; 0 if all hit
-        their target.
+        A fraction, as a scalar. For "none", one value for each image, shape (N,), and NaN where the similarity is
+        undefined. It is 0 if all images reach their target.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -238,18 +240,18 @@ def targeted_visual_confusion(
     *,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Share of the images whose prediction under attack looks like something else than the target: a miss.
+    """Share of the images whose prediction under attack is visually unlike the target class.
 
     Args:
         targets: target classes, shape (N,), int64.
         adv_logits: logits of the adversarial images, shape (N, C).
         weight: weight of the last linear layer of the model, shape (C, d).
-        threshold: classes less similar than this are confused.
+        threshold: similarity below which two classes count as different.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none", NaN where the similarity is undefined; a fraction; 0 if all hit
-        their target.
+        A fraction, as a scalar. For "none", one value for each image, shape (N,), and NaN where the similarity is
+        undefined. It is 0 if all images reach their target.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -259,13 +261,13 @@ def targeted_visual_confusion(
 
 
 def weight_similarity(weight: Tensor) -> Tensor:
-    """Visual similarity of classes: cosine between their rows of the last layer, without bias.
+    """Visual similarity of each pair of classes: the cosine of their weights in the last layer, without bias.
 
     Args:
         weight: weight of the last linear layer of the model, shape (C, d).
 
     Returns:
-        Shape (C, C), in [-1, 1], 1 on the diagonal; NaN for a class with a row of zeros.
+        Similarities, shape (C, C), in [-1, 1], 1 on the diagonal. NaN for a class whose weights are all zero.
 
     Raises:
         ValueError: if the weight is not as described.
@@ -277,7 +279,7 @@ def weight_similarity(weight: Tensor) -> Tensor:
 
 
 def rank_of_clean(logits: Tensor, adv_logits: Tensor) -> Tensor:
-    """Return the rank of the clean prediction under attack: 1 plus the number of classes with a greater score."""
+    """Return the rank of the clean prediction under attack: 1 plus the number of classes with a higher score."""
     score = adv_logits.gather(1, logits.argmax(1, keepdim=True))
     return 1 + (adv_logits > score).sum(1)
 

@@ -27,12 +27,12 @@ def corruption_error(errors: Tensor, *, baseline_errors: Tensor | None = None) -
 
     Args:
         errors: error rate of each corruption at each severity, shape (corruptions, severities), in [0, 1].
-        baseline_errors: error rates of a reference model, same shape; each sum is divided by that of the reference, as
-            Hendrycks does.
+        baseline_errors: error rates of a reference model, same shape. Each sum is divided by the reference model's sum,
+            as in Hendrycks and Dietterich (2019).
 
     Returns:
-        Shape (corruptions,); from 0 to the number of severities, or a ratio, NaN if the reference makes no error
-        (`summarise` counts these).
+        Shape (corruptions,). Without a reference model, values are from 0 to the number of severities. With one, they
+        are ratios, and NaN if the reference model makes no error (`summarise` counts the NaN values).
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -63,9 +63,8 @@ def mean_corruption_error(errors: Tensor, *, baseline_errors: Tensor | None = No
         baseline_errors: error rates of a reference model, same shape, as in `corruption_error`.
 
     Returns:
-        A scalar. Without a baseline: from 0 to the number of severities. With one: the mean of the ratios to
-        the baseline over the corruptions whose ratio is defined, see `corruption_error`; NaN if it is defined
-        for no corruption.
+        A scalar. Without a reference model, it is from 0 to the number of severities. With one, it is the mean ratio
+        over the corruptions whose ratio is defined (see `corruption_error`), and NaN if there is no such corruption.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -88,16 +87,16 @@ def mean_corruption_error(errors: Tensor, *, baseline_errors: Tensor | None = No
 def relative_corruption_error(
     errors: Tensor, clean_error: float, *, subtract: Literal["each", "once"] = "each"
 ) -> Tensor:
-    """Rise of the error rate under corruption, summed over severities and averaged over corruptions.
+    """Increase of the error rate due to corruption, summed over severities and averaged over corruptions.
 
     Args:
         errors: error rate of each corruption at each severity, shape (corruptions, severities), in [0, 1].
         clean_error: error rate without corruption, in [0, 1].
-        subtract: whether the clean error is subtracted from "each" error rate, so that an insensitive model gets 0, or
-            "once" from each sum, a different interpretation of the equation.
+        subtract: "each" subtracts the clean error from every error rate, so that an insensitive model gets 0. "once"
+            subtracts it once from each sum, which is another interpretation of the equation.
 
     Returns:
-        A scalar; 0 ("each") if corruption changes nothing; NaN without corruptions.
+        A scalar. For "each", it is 0 if corruptions do not change the error rate. It is NaN without corruptions.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -121,14 +120,14 @@ def relative_corruption_error(
     needs=("sequences",),
 )
 def flip_probability(frames: Tensor, *, against: Literal["previous", "first"] = "previous") -> Tensor:
-    """Share of the frames of noise sequences whose prediction differs from the frame before.
+    """Share of the frames in noise sequences whose prediction differs from that of the previous frame.
 
     Args:
         frames: predictions along each sequence, shape (sequences, frames), int64, at least 2 frames.
         against: frame with which each frame is compared: "previous", or "first", as Hendrycks does for noise.
 
     Returns:
-        A scalar; a fraction; 0 for constant predictions; NaN without sequences.
+        A fraction, as a scalar. It is 0 for constant predictions and NaN without sequences.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -154,15 +153,16 @@ def flip_probability(frames: Tensor, *, against: Literal["previous", "first"] = 
     needs=("sequences", "baseline"),
 )
 def mean_flip_rate(flip_probabilities: Tensor, base_flip_probabilities: Tensor) -> Tensor:
-    """Flip probability over that of a reference model, averaged over the corruptions.
+    """Flip probability divided by that of a reference model, averaged over the corruptions.
 
     Args:
         flip_probabilities: flip probability of each corruption, shape (corruptions,), in [0, 1].
-        base_flip_probabilities: those of the reference model, which the paper does not name, same shape.
+        base_flip_probabilities: flip probabilities of the reference model, same shape. The paper does not name this
+            model.
 
     Returns:
-        A scalar; a ratio, 1 for equal models; over the corruptions for which `flip_rates` is defined; NaN without such
-        corruptions.
+        A ratio, as a scalar, 1 for equal models. The mean is over the corruptions for which `flip_rates` is defined,
+        and NaN if there is no such corruption.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -171,14 +171,15 @@ def mean_flip_rate(flip_probabilities: Tensor, base_flip_probabilities: Tensor) 
 
 
 def flip_rates(flip_probabilities: Tensor, base_flip_probabilities: Tensor) -> Tensor:
-    """Flip probability over that of a reference model for each corruption.
+    """Flip probability for each corruption, divided by that of a reference model.
 
     Args:
         flip_probabilities: flip probability of each corruption, shape (corruptions,), in [0, 1].
-        base_flip_probabilities: those of the reference model, same shape.
+        base_flip_probabilities: flip probabilities of the reference model, same shape.
 
     Returns:
-        Shape (corruptions,); a ratio; NaN if the reference never flips (`summarise` counts these).
+        Ratios, shape (corruptions,). NaN if the reference model's predictions never flip (`summarise` counts the NaN
+        values).
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -189,5 +190,5 @@ def flip_rates(flip_probabilities: Tensor, base_flip_probabilities: Tensor) -> T
 
 
 def _ratio(values: Tensor, reference: Tensor) -> Tensor:
-    """Return the quotient, NaN where the reference is 0."""
+    """Return the quotient, or NaN if the reference is 0."""
     return (values / reference).where(reference > 0, torch.nan)

@@ -24,16 +24,16 @@ AT_LEAST_ZERO = (0.0, float("inf"))
     only=("attacks", "pairs"),
 )
 def time_cost_levels(seconds: Tensor) -> Tensor:
-    """Rank of the running time of each attack among all, in five levels: 0 very fast to 4 very slow.
+    """Running time of each attack relative to the others, in five levels from 0 (fastest) to 4 (slowest).
 
-    The paper gives no boundaries of the levels; here they are five equal groups of ranks. Equal times share a level.
-    Only the order of levels has a meaning.
+    The paper does not define the levels. Here they are five equal groups of ranks. Equal times have the same level.
+    Only the order of the levels has a meaning.
 
     Args:
         seconds: running time of each attack, shape (A,), >= 0.
 
     Returns:
-        Shape (A,), int64.
+        Levels, shape (A,), int64.
 
     Raises:
         ValueError: if the times are not as described.
@@ -57,15 +57,16 @@ def time_cost_levels(seconds: Tensor) -> Tensor:
     brief=True,
 )
 def forward_queries(forwards: Tensor, success: Tensor | None = None, *, reduction: Reduction = "mean") -> Tensor:
-    """Forward passes of the model that an adversarial example takes, over successful attacks.
+    """Forward passes of the model per adversarial example, over successful attacks.
 
     Args:
-        forwards: passes spent on each image (a batch of b images is one pass for each), shape (N,), >= 0.
-        success: which images count, shape (N,), bool; None: all, failed attacks too.
+        forwards: forward passes for each image, shape (N,), >= 0. A batch of b images is one pass for each of them.
+        success: whether each attack succeeded, shape (N,), bool. Only successes count. None to count all images.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none", NaN where the image does not count; passes per image.
+        Passes per image, as a scalar. For "none", one value for each image, shape (N,), and NaN for images that do not
+        count.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -88,15 +89,18 @@ def forward_queries(forwards: Tensor, success: Tensor | None = None, *, reductio
     brief=True,
 )
 def backward_queries(backwards: Tensor, success: Tensor | None = None, *, reduction: Reduction = "mean") -> Tensor:
-    """Backward passes of the model that an adversarial example takes, over successful attacks; 0 without gradients.
+    """Backward passes of the model per adversarial example, over successful attacks.
+
+    It is 0 for attacks that use no gradients.
 
     Args:
-        backwards: passes spent on each image (a batch of b images is one pass for each), shape (N,), >= 0.
-        success: which images count, shape (N,), bool; None: all, failed attacks too.
+        backwards: backward passes for each image, shape (N,), >= 0. A batch of b images is one pass for each of them.
+        success: whether each attack succeeded, shape (N,), bool. Only successes count. None to count all images.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none", NaN where the image does not count; passes per image.
+        Passes per image, as a scalar. For "none", one value for each image, shape (N,), and NaN for images that do not
+        count.
 
     Raises:
         ValueError: if shapes, types or values are not as described.

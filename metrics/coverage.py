@@ -1,7 +1,7 @@
-"""Proportion of the range of a network's neurons that a test set exercises.
+"""Share of the neurons' activation ranges that a test set covers.
 
-A neuron is a scalar unit; for feature maps each position of each channel. `neurons="channel"` uses the mean of each
-channel over its positions instead.
+A neuron is a scalar unit. In a feature map, each position of each channel is a neuron. With `neurons="channel"`, the
+mean of a channel over its positions is a neuron instead.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,21 +32,21 @@ VALUES = 2**24  # activations sorted into sections per step
 def multisection_coverage(
     activations: Tensor, low: Tensor, high: Tensor, sections: int, *, neurons: Neurons = "unit"
 ) -> Tensor:
-    """Share of the sections of the neurons' known ranges that the test set reaches.
+    """Share of the sections of the neurons' activation ranges that the test set reaches.
 
-    The range of each neuron is cut into equal sections. A section includes its lower bound, and the last section also
-    its upper bound. Values outside the range do not count. If a neuron has high = low, only its first section can be
-    reached, by exactly that value.
+    The range of each neuron on the training set is divided into equal sections. A section includes its lower bound, and
+    the last section also its upper bound. Values outside the range do not count. If a neuron has high = low, only its
+    first section can be reached, by exactly that value.
 
     Args:
         activations: activations on the test set, shape (N, units) or (N, C, h, w).
         low: least value of each neuron on the training set, shape (units,).
         high: greatest value of each neuron on the training set, shape (units,).
         sections: number of sections, at least 1.
-        neurons: "unit" or "channel"; `low` and `high` must be for the same neurons.
+        neurons: "unit" or "channel". `low` and `high` must be for the same neurons.
 
     Returns:
-        A scalar; a fraction; 0 without images.
+        A fraction, as a scalar. It is 0 without images.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -68,16 +68,16 @@ def multisection_coverage(
     parameter="layer",
 )
 def boundary_coverage(activations: Tensor, low: Tensor, high: Tensor, *, neurons: Neurons = "unit") -> Tensor:
-    """Share of the two ends of the neurons' known ranges that the test set goes beyond.
+    """Share of the upper and lower bounds of the neurons' activation ranges that the test set exceeds.
 
     Args:
         activations: activations on the test set, shape (N, units) or (N, C, h, w).
         low: least value of each neuron on the training set, shape (units,).
         high: greatest value of each neuron on the training set, shape (units,).
-        neurons: "unit" or "channel"; `low` and `high` must be for the same neurons.
+        neurons: "unit" or "channel". `low` and `high` must be for the same neurons.
 
     Returns:
-        A scalar; a fraction; 0 without images or on the training set itself.
+        A fraction, as a scalar. It is 0 without images and for the training set itself.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -100,16 +100,16 @@ def boundary_coverage(activations: Tensor, low: Tensor, high: Tensor, *, neurons
     parameter="layer",
 )
 def strong_activation_coverage(activations: Tensor, low: Tensor, high: Tensor, *, neurons: Neurons = "unit") -> Tensor:
-    """Share of the neurons that the test set drives above their known range.
+    """Share of the neurons whose activation on the test set exceeds their range on the training set.
 
     Args:
         activations: activations on the test set, shape (N, units) or (N, C, h, w).
         low: least value of each neuron on the training set, shape (units,).
         high: greatest value of each neuron on the training set, shape (units,).
-        neurons: "unit" or "channel"; `low` and `high` must be for the same neurons.
+        neurons: "unit" or "channel". `low` and `high` must be for the same neurons.
 
     Returns:
-        A scalar; a fraction; 0 without images or on the training set itself.
+        A fraction, as a scalar. It is 0 without images and for the training set itself.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -139,7 +139,7 @@ def top_k_coverage(layers: Sequence[Tensor], k: int, *, neurons: Neurons = "unit
         neurons: "unit" or "channel".
 
     Returns:
-        A scalar; a fraction; 0 without images.
+        A fraction, as a scalar. It is 0 without images.
 
     Raises:
         ValueError: if shapes, types or values are not as described, or there is no layer.
@@ -154,7 +154,9 @@ def top_k_coverage(layers: Sequence[Tensor], k: int, *, neurons: Neurons = "unit
 
 
 def sections_reached(units: Tensor, low: Tensor, high: Tensor, sections: int) -> Tensor:
-    """Return which sections of the neurons' ranges are reached. The union of several sets of images is their "or".
+    """Return which sections of the neurons' ranges are reached.
+
+    Combine the results for several sets of images with a logical or.
 
     Args:
         units: values of the neurons, shape (N, units), from `neuron_values`.
@@ -181,7 +183,7 @@ def sections_reached(units: Tensor, low: Tensor, high: Tensor, sections: int) ->
 
 
 def beyond_ranges(units: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-    """Return which neurons go above their ranges and which below, bool, shape (units,) each."""
+    """Return which neurons exceed their ranges and which fall below them, each bool, shape (units,)."""
     _check_ranges(units, low, high)
     return (units > high).any(0), (units < low).any(0)
 
@@ -200,7 +202,7 @@ def most_active(units: Tensor, k: int) -> Tensor:
 
 
 def neuron_values(activations: Tensor, neurons: Neurons = "unit", name: str = "activations") -> Tensor:
-    """Return the checked values of the neurons, shape (N, units), from activations (N, units) or (N, C, h, w).
+    """Check activations, (N, units) or (N, C, h, w), and return the values of the neurons, shape (N, units).
 
     Raises:
         ValueError: if the activations or `neurons` are not as described.
@@ -215,12 +217,10 @@ def neuron_values(activations: Tensor, neurons: Neurons = "unit", name: str = "a
 
 
 def _check_ranges(units: Tensor, low: Tensor, high: Tensor) -> None:
-    """Raise ValueError unless each neuron has a range."""
     check({"low": low, "high": high}, "units", sizes={"units": units.shape[1]})
     if (low > high).any():
-        raise ValueError("expected low <= high for every neuron, got a larger one")
+        raise ValueError("expected low <= high for every neuron, got low > high")
 
 
 def _groups(units: Tensor) -> Iterator[Tensor]:
-    """Yield the rows in groups of bounded size."""
     yield from units.split(max(VALUES // max(units.shape[1], 1), 1))

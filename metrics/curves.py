@@ -18,7 +18,7 @@ GRID = 64  # first guesses of the rate of an exponential
 
 
 class HalfDistortion(NamedTuple):
-    """Distortion that halves the accuracy, from an exponential fit, with the rate of decay and quality of the fit."""
+    """Distortion that halves the accuracy, and the decay rate and R^2 of the exponential fit behind it."""
 
     value: float
     rate: float
@@ -26,14 +26,14 @@ class HalfDistortion(NamedTuple):
 
 
 def success_curve(distances: Tensor, budgets: Tensor) -> Tensor:
-    """Share of all images that the attack gets misclassified within each budget.
+    """Share of all images that are misclassified within each distortion budget.
 
     Args:
         distances: distance of each image, shape (N,), >= 0.
         budgets: distortions, shape (B,), >= 0.
 
     Returns:
-        Shape (B,); fractions; NaN without images.
+        Fractions, shape (B,). NaN without images.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -47,14 +47,14 @@ def success_curve(distances: Tensor, budgets: Tensor) -> Tensor:
 
 
 def accuracy_curve(distances: Tensor, budgets: Tensor) -> Tensor:
-    """Share of all images that the model still classifies correctly within each budget.
+    """Share of all images that remain correctly classified within each distortion budget.
 
     Args:
         distances: distance of each image, shape (N,), >= 0.
         budgets: distortions, shape (B,), >= 0.
 
     Returns:
-        Shape (B,); fractions, the clean accuracy at 0; NaN without images.
+        Fractions, shape (B,). At budget 0 it is the clean accuracy. It is NaN without images.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -67,28 +67,29 @@ def accuracy_curve(distances: Tensor, budgets: Tensor) -> Tensor:
     title="Half distortion",
     robust_when="higher",
     between=(0, inf),
-    unit="of the distances; grey levels in the paper",
+    unit="unit of the distances (grey levels in the paper)",
     source="RoBIC (Maho et al. 2021), eq 4",
     formula="ln 2 / lambda, by least squares on the accuracy eta(D) = eta(0) exp(-lambda D) at distance D",
     latex=r"\frac{\ln 2}{\lambda}, \quad \eta(d) = \eta(0) \, e^{-\lambda d} \text{ by least squares}",
     aliases=("D_1/2", "half distortion"),
-    readings={"grey": Reading({}, "in the paper's unit: grey levels, of l2 the root mean square")},
+    readings={"grey": Reading({}, "in the paper's unit, grey levels (for l2, the root mean square)")},
     kind="set",
     stored="always",
     needs=("minimum norm",),
 )
 def half_distortion(distances: Tensor) -> HalfDistortion:
-    """Distortion at which an exponential through the clean accuracy falls to half of it.
+    """Distortion at which an exponential that is fitted to the accuracy falls to half of the clean accuracy.
 
-    The rate is fitted by least squares to the accuracy at 0 and just after each distance. The paper fixes neither the
-    method nor the points.
+    The decay rate is fitted by least squares to the accuracy at 0 and just after each distance. The paper specifies
+    neither the method nor the points.
 
     Args:
         distances: distance of each image, shape (N,), >= 0.
 
     Returns:
-        The distortion ln 2 / rate, the rate and R^2; infinite, 0 and NaN if the attack always fails; all NaN without
-        correctly classified images, or if all these are fooled at the same distance, which no exponential fits.
+        The distortion ln 2 / rate, the rate and R^2. If the attack always fails, these are infinity, 0 and NaN. All
+        three are NaN if no image is classified correctly. They are also NaN if all correctly classified images are
+        fooled at the same distance, because no exponential fits that.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -111,14 +112,14 @@ def half_distortion(distances: Tensor) -> HalfDistortion:
 
 
 def empirical_half_distortion(distances: Tensor) -> float:
-    """Least distortion at which the accuracy is at most half of the clean accuracy.
+    """Smallest distortion at which the accuracy is at most half of the clean accuracy.
 
     Args:
         distances: distance of each image, shape (N,), >= 0.
 
     Returns:
-        In the unit of the distances; infinite if the accuracy stays above half; NaN without correctly classified
-        images.
+        The distortion, in the unit of the distances. It is infinite if the accuracy stays above half, and NaN if no
+        image is classified correctly.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -129,13 +130,13 @@ def empirical_half_distortion(distances: Tensor) -> float:
 
 
 def best_distances(distances: Sequence[Tensor]) -> Tensor:
-    """Least distance of each image over several attacks or settings of one.
+    """Smallest distance of each image over several attacks, or over several settings of one attack.
 
     Args:
         distances: for each attack, the distance of each image, shape (N,), >= 0.
 
     Returns:
-        Shape (N,); infinite if all attacks fail.
+        Distances, shape (N,). Infinite if all attacks fail.
 
     Raises:
         ValueError: if shapes, types or values are not as described, or there is no attack.
@@ -158,25 +159,26 @@ def best_distances(distances: Sequence[Tensor]) -> Tensor:
     stored="always",
 )
 def local_optimality(distances: Tensor, best_distances: Tensor) -> Tensor:
-    """How near an attack comes to the best of all attacks, by the area under the accuracy.
+    """Closeness of an attack to the best of all attacks, by the areas under their accuracy curves.
 
-    1 - (A - A*) / (r e - A*), with A the exact area of this attack up to the largest best distance e, A* that of the
-    best distances and r the clean accuracy.
+    The value is 1 - (A - A*) / (r e - A*). A is the area under this attack's accuracy curve, up to the largest best
+    distance e. A* is the area for the best distances. r is the clean accuracy.
 
     Args:
-        distances: distance of each image, shape (N,), at least the best.
-        best_distances: least distance of each image over all attacks, shape (N,), from the function `best_distances`.
+        distances: distance of each image, shape (N,), not below the best distance.
+        best_distances: smallest distance of each image over all attacks, shape (N,), from the function
+            `best_distances`.
 
     Returns:
-        A scalar; 1 if the attack equals the best, 0 if it never succeeds; NaN if a best distance is infinite, or all
-        best distances are equal.
+        A scalar. It is 1 if the attack is the best on every image, and 0 if it never succeeds. It is NaN if a best
+        distance is infinite, or if all best distances are equal.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
     """
     check({"distances": distances, "best_distances": best_distances}, "N", kind="number", within=(0, inf))
     if (distances < best_distances).any():
-        raise ValueError("expected distances >= best_distances, got a smaller one")
+        raise ValueError("expected distances >= best_distances, got a smaller distance")
     attack, best = at_least_float32(distances), at_least_float32(best_distances)
     if not len(best) or best.isinf().any():
         return best.new_tensor(nan)
@@ -199,7 +201,7 @@ def local_optimality(distances: Tensor, best_distances: Tensor) -> Tensor:
 def quantised_success(
     logits: Tensor, adv_logits: Tensor, labels: Tensor, success: Tensor, *, reduction: Reduction = "mean"
 ) -> Tensor:
-    """Share of the successful adversarial images that still fool the model once rounded to 8 bits.
+    """Share of the successful adversarial images that still fool the model after rounding to 8 bits.
 
     Args:
         logits: logits of the clean images, shape (N, K).
@@ -209,8 +211,8 @@ def quantised_success(
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none", NaN where the attack failed or the clean image is misclassified;
-        a fraction.
+        A fraction, as a scalar. For "none", one value for each image, shape (N,), and NaN where the attack failed or
+        the clean image is misclassified.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -223,7 +225,6 @@ def quantised_success(
 
 
 def _decay_rate(distances: np.ndarray, shares: np.ndarray) -> float:
-    """Return the rate of the exponential from 1 that fits the accuracies best, by least squares."""
     from scipy.optimize import least_squares
 
     scale = float(distances.mean())

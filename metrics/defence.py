@@ -1,6 +1,6 @@
-"""Effect of a defence without an attack in between: the defended model compared with the original one.
+"""Effect of a defence: the defended model compared with the original model on the same images.
 
-The caller chooses the images: clean images measure the cost of a defence, adversarial images its gain.
+The caller chooses the images. Clean images measure the cost of a defence, and adversarial images its gain.
 """
 
 from math import e, log
@@ -62,7 +62,7 @@ confidence_variance = difference(
     kind="share",
 )
 def rectify_ratio(logits: Tensor, defended_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean") -> Tensor:
-    """Share of all images that the original model gets wrong and the defended one right.
+    """Share of all images that the original model misclassifies and the defended model classifies correctly.
 
     Args:
         logits: logits of the original model, shape (N, K).
@@ -71,7 +71,7 @@ def rectify_ratio(logits: Tensor, defended_logits: Tensor, labels: Tensor, *, re
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        A scalar, or shape (N,) of 0 and 1 for "none"; a fraction; 0 for equal models.
+        A fraction, as a scalar. For "none", 0 or 1 for each image, shape (N,). It is 0 for two equal models.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -94,7 +94,7 @@ def rectify_ratio(logits: Tensor, defended_logits: Tensor, labels: Tensor, *, re
 def sacrifice_ratio(
     logits: Tensor, defended_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean"
 ) -> Tensor:
-    """Share of all images that the original model gets right and the defended one wrong.
+    """Share of all images that the original model classifies correctly and the defended model misclassifies.
 
     Args:
         logits: logits of the original model, shape (N, K).
@@ -103,7 +103,7 @@ def sacrifice_ratio(
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        A scalar, or shape (N,) of 0 and 1 for "none"; a fraction; 0 for equal models.
+        A fraction, as a scalar. For "none", 0 or 1 for each image, shape (N,). It is 0 for two equal models.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -126,7 +126,7 @@ def sacrifice_ratio(
 def classification_confidence_variance(
     logits: Tensor, defended_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean"
 ) -> Tensor:
-    """Absolute change of the probability of the true class, over images that both models get right.
+    """Absolute change of the probability of the true class, over images that both models classify correctly.
 
     Args:
         logits: logits of the original model, shape (N, K).
@@ -135,8 +135,8 @@ def classification_confidence_variance(
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none", NaN where a model is wrong; a difference of probabilities;
-        0 for equal models.
+        A difference of probabilities, as a scalar. For "none", one value for each image, shape (N,), and NaN where a
+        model is wrong. It is 0 for two equal models.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -166,19 +166,20 @@ def classification_output_stability(
     base: float = e,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Jensen-Shannon divergence between the outputs of the two models, over images that both get right.
+    """Jensen-Shannon divergence between the outputs of the models, over images that both classify correctly.
 
-    The divergence itself, not its root (which `scipy.spatial.distance.jensenshannon` returns).
+    It is the divergence, not its square root, which `scipy.spatial.distance.jensenshannon` returns.
 
     Args:
         logits: logits of the original model, shape (N, K).
         defended_logits: logits of the defended model, shape (N, K).
         labels: true classes, shape (N,), int64.
-        base: base of the logarithm, above 1. The papers do not state it; 2 makes the largest value 1.
+        base: base of the logarithm, above 1. The papers do not state it. With base 2, the largest value is 1.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none", NaN where a model is wrong; nats for the default base; 0 for equal models.
+        The divergence, as a scalar, in nats for the default base. For "none", one value for each image, shape (N,), and
+        NaN where a model is wrong. It is 0 for two equal models.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -192,18 +193,17 @@ def classification_output_stability(
 
 
 def _right(logits: Tensor, defended_logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return 1 where each of the two models is right, 0 where it is wrong, after checking the arguments."""
+    """Check the arguments, and return for each model 1 where it classifies correctly and 0 where it does not."""
     check_classes(check_logits(logits=logits, defended_logits=defended_logits), labels=labels)
     return as_float(logits.argmax(1) == labels, logits), as_float(defended_logits.argmax(1) == labels, logits)
 
 
 def _both_right(logits: Tensor, defended_logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the images that both models classify correctly."""
     return (logits.argmax(1) == labels) & (defended_logits.argmax(1) == labels)
 
 
 def _jensen_shannon(logits: Tensor, defended_logits: Tensor) -> Tensor:
-    """Return the divergence between the softmax outputs of each pair of rows, in nats; 0 log 0 is 0."""
+    """Return the divergence between the softmax outputs of each pair of rows, in nats. 0 log 0 counts as 0."""
     p, q = at_least_float32(logits).softmax(1), at_least_float32(defended_logits).softmax(1)
     middle = (p + q) / 2
     terms = xlogy(p, p) + xlogy(q, q) - xlogy(p, middle) - xlogy(q, middle)

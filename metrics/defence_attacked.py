@@ -1,4 +1,4 @@
-"""Effect of a defence on an attack: the attack on the defended model compared with that on the original one."""
+"""Effect of a defence on an attack: the attack on the defended model compared with the attack on the original model."""
 
 from typing import Literal
 
@@ -43,19 +43,20 @@ def adversarial_confidence_drop(
     of: Literal["each", "original"] = "each",
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Probability of the prediction under attack on the original model minus that on the defended one.
+    """Confidence under attack of the original model minus that of the defended model.
 
-    According to the paper's wording, the prediction is that of each model; with a working defence, the defended model
-    predicts the true class.
+    The confidence is the probability of the predicted class. By the paper's wording, each model's own prediction
+    counts. If the defence works, the defended model predicts the true class.
 
     Args:
         adv_logits: logits of the original model on its adversarial images, shape (N, K).
         defended_adv_logits: logits of the defended model on its adversarial images, shape (N, K).
-        of: "each" takes the class that each model predicts, "original" on both the class that the original predicts.
+        of: "each" takes the class that each model predicts. "original" takes the original model's prediction for both.
         reduction: "mean" or "sum" over the images, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none"; a difference of probabilities; 0 for equal models.
+        A difference of probabilities, as a scalar. For "none", one value for each image, shape (N,). It is 0 for two
+        equal models.
 
     Raises:
         ValueError: if shapes, types or values are not as described.

@@ -1,4 +1,4 @@
-"""Classes under attack: how far the clean one is demoted, how few are reached, and confusion within a group."""
+"""Predicted classes under attack: rank of the clean prediction, number of predicted classes, confusion in a group."""
 
 from collections.abc import Sequence
 
@@ -24,15 +24,16 @@ INFINITE = float("inf")
     needs=("confidences",),
 )
 def demotion_rank(logits: Tensor, adv_logits: Tensor, *, reduction: Reduction = "mean") -> Tensor:
-    """Rank of the clean prediction among the classes under attack.
+    """Rank of the clean prediction among the scores of all classes under attack.
 
     Args:
-        logits: of the clean images, shape (N, C); the paper takes correctly classified ones.
-        adv_logits: of the adversarial images, shape (N, C).
+        logits: logits of the clean images, shape (N, C). The paper uses correctly classified images only.
+        adv_logits: logits of the adversarial images, shape (N, C).
         reduction: "mean" or "sum" over the images, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none"; a rank, 1 to C; 1 for equal images.
+        A rank, 1 to C, as a scalar. For "none", one value for each image, shape (N,). It is 1 if the images are
+        unchanged.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -54,14 +55,16 @@ def demotion_rank(logits: Tensor, adv_logits: Tensor, *, reduction: Reduction = 
     needs=("confidences",),
 )
 def largest_demotion_rank(logits: Tensor, adv_logits: Tensor) -> Tensor:
-    """Rank to which the attack demotes the clean prediction of any image at most; the paper has 3 for DeepFool.
+    """Worst rank of the clean prediction under attack, over all images.
+
+    The paper reports 3 for DeepFool.
 
     Args:
-        logits: of the clean images, shape (N, C); the paper takes correctly classified ones.
-        adv_logits: of the adversarial images, shape (N, C).
+        logits: logits of the clean images, shape (N, C). The paper uses correctly classified images only.
+        adv_logits: logits of the adversarial images, shape (N, C).
 
     Returns:
-        A scalar; a rank, 1 to C; it rises with the number of images; NaN without images.
+        A rank, 1 to C, as a scalar. It increases with the number of images. It is NaN without images.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -81,13 +84,15 @@ def largest_demotion_rank(logits: Tensor, adv_logits: Tensor) -> Tensor:
     kind="set",
 )
 def reached_classes(adv_logits: Tensor) -> Tensor:
-    """Share of the classes that the model predicts for any adversarial image: small if few labels dominate.
+    """Share of the classes that the model predicts for at least one adversarial image.
+
+    It is small if a few classes dominate.
 
     Args:
-        adv_logits: of the adversarial images, shape (N, C).
+        adv_logits: logits of the adversarial images, shape (N, C).
 
     Returns:
-        A scalar; a fraction, at most N / C; it rises with the number of images; NaN without images.
+        A fraction, at most N / C, as a scalar. It increases with the number of images. It is NaN without images.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -113,20 +118,20 @@ def reached_classes(adv_logits: Tensor) -> Tensor:
 def confusion_within(
     logits: Tensor, adv_logits: Tensor, classes: Sequence[int] | None = None, *, reduction: Reduction = "mean"
 ) -> Tensor:
-    """Share of the images of a group of classes that the attack gets classified as another class of the group.
+    """Share of the images in a group of classes that the attack moves to another class of the group.
 
     Args:
-        logits: of the clean images, shape (N, C); the paper takes correctly classified ones.
-        adv_logits: of the adversarial images, shape (N, C).
-        classes: the group, numbers of classes; None: all classes.
+        logits: logits of the clean images, shape (N, C). The paper uses correctly classified images only.
+        adv_logits: logits of the adversarial images, shape (N, C).
+        classes: indices of the classes in the group. None for all classes.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none", NaN where the clean prediction is not in the group; a fraction; 0 for equal
-        images.
+        A fraction, as a scalar. For "none", one value for each image, shape (N,), and NaN where the clean prediction is
+        not in the group. It is 0 if the images are unchanged.
 
     Raises:
-        ValueError: if shapes, types or values are not as described, or the group has a class that there is not.
+        ValueError: if shapes, types or values are not as described, or the group contains a class that does not exist.
     """
     sizes = check_logits(logits=logits, adv_logits=adv_logits)
     group = torch.zeros(sizes["K"], dtype=torch.bool, device=logits.device)
@@ -139,13 +144,15 @@ def confusion_within(
 
 
 def similarity_variance(weights: Sequence[Tensor]) -> Tensor:
-    """Variance over models of the visual similarity of two classes, averaged over the pairs of different classes.
+    """Disagreement of models about which classes look similar: the variance of `weight_similarity` over the models.
+
+    The population variance is averaged over all pairs of different classes.
 
     Args:
-        weights: of the last linear layer of each model, shapes (C, d); d may differ.
+        weights: weight of the last linear layer of each model, shape (C, d). d may differ between models.
 
     Returns:
-        A scalar, float64, the population variance of `weight_similarity`; 0 for models that agree.
+        A scalar, float64. It is 0 if the models agree.
 
     Raises:
         ValueError: if there are fewer than two models, or their numbers of classes differ.

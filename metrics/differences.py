@@ -1,6 +1,7 @@
 """Metrics of a defence that are the difference of a one-model metric: defended model minus original model."""
 
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -13,15 +14,15 @@ _SHARED = ("inputs", "labels")  # by both models
 _TEXTS = {
     "inputs": "clean images in [0, 1], shape (N, C, H, W).",
     "labels": "true classes, shape (N,), int64.",
-    "adv_inputs": "made on the {} model, in [0, 1], shape (N, C, H, W).",
-    "success": "which images count for the {} model, shape (N,), bool; None: all.",
-    "logits": "of the {} model, shape (N, K).",
-    "adv_logits": "of the {} model on its adversarial images, shape (N, K).",
+    "adv_inputs": "adversarial images for the {} model, in [0, 1], shape (N, C, H, W).",
+    "success": "whether each image counts for the {} model, shape (N,), bool. None to count all images.",
+    "logits": "logits of the {} model, shape (N, K).",
+    "adv_logits": "logits of the {} model on its adversarial images, shape (N, K).",
     "reduction": '"mean" or "sum" over the images that count, or "none".',
 }
-_ONE = """A scalar, in the unit of `{}`; NaN if no image counts for one of the models (how many do: `summarise` of its
-        values with `reduction="none"`); 0 for equal models."""
-_EACH = 'A scalar, or shape (N,) for "none", in the unit of `{}`; 0 for equal models.'
+_ONE = """A scalar, in the unit of `{}`. It is NaN if no image counts for one of the models, and 0 for two equal models.
+        To count these images, call `summarise` with that model's values for `reduction="none"`."""
+_EACH = 'A scalar, in the unit of `{}`, 0 for two equal models. For "none", one value for each image, shape (N,).'
 
 
 def difference(
@@ -33,21 +34,22 @@ def difference(
     note: str = "",
     **facts: Any,
 ) -> Callable[..., Tensor]:
-    """Make and register a metric of a defence: a metric of the defended model minus that of the original model.
+    """Register a defence metric: the value for the defended model minus the value for the original model.
 
-    Its arguments are those of the metric, for each model; range, unit, direction, needs and formula follow from it.
+    The arguments of the new metric are those of `base`, once for each model. Its range, unit, direction, needs and
+    formula follow from `base`.
 
     Args:
         base: function that computes the metric of one model.
         name: name of the new function.
-        of_images: whether the difference is taken on each image; otherwise it is that of the two means, each over its
-            images.
+        of_images: whether the difference is taken for each image. If False, it is the difference of the two means, each
+            over the images that count for that model.
         adversarial: whether the metric's logits are those on adversarial images.
-        note: of its docstring, a sentence after the first line.
-        **facts: of the record (`Metric`), `symbol`, `title` and `meaning` at least.
+        note: sentence for the new docstring, after the first line.
+        **facts: fields of the record (`Metric`), at least `symbol`, `title` and `meaning`.
 
     Returns:
-        The function.
+        The new function.
     """
     known = next(record for record in METRICS.values() if record.function is base)
     every = inspect.signature(base).parameters
@@ -75,7 +77,7 @@ def difference(
         return reduce(after - before, reduction) if of_images else after - before
 
     function.__name__ = function.__qualname__ = name
-    function.__module__ = inspect.stack()[1].frame.f_globals["__name__"]
+    function.__module__ = sys._getframe(1).f_globals["__name__"]  # inspect.stack reads the file of every frame
     function.__signature__ = signature.replace(return_annotation=Tensor)  # pyright: ignore[reportFunctionMemberAccess]
     further = f"    {note}\n\n" if note else ""
     function.__doc__ = f"{facts['meaning']}\n\n{further}    Args:\n" + "".join(
@@ -99,13 +101,12 @@ def difference(
 
 
 def _text(name: str, base: Callable[..., Tensor]) -> str:
-    """Return the description of an argument."""
     text = _TEXTS.get(name.removeprefix("defended_"), f"as in `{base.__name__}`.")
     return text.format("defended" if name.startswith("defended_") else "original")
 
 
 def _check(given: dict[str, Tensor]) -> None:
-    """Check the arguments of both models under the caller's names."""
+    """Check the arguments of both models, and use the caller's names in messages."""
     logits, images, success = (
         {key: each for key, each in given.items() if key.endswith(end)} for end in ("logits", "inputs", "success")
     )

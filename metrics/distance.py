@@ -1,4 +1,4 @@
-"""Distance between the adversarial image and the clean one, pixel by pixel."""
+"""Distance between the adversarial image and the clean image, pixel by pixel."""
 
 from typing import Literal
 
@@ -42,12 +42,12 @@ def maximum_distortion(
     Args:
         inputs: clean images in [0, 1], shape (N, C, H, W).
         adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
-        success: which images count, shape (N,), bool; None: all, failed attacks too.
+        success: whether each attack succeeded, shape (N,), bool. Only successes count. None to count all images.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none", NaN where the image does not count; a share of the pixel range;
-        0 for equal images.
+        A share of the pixel range, as a scalar. For "none", one value for each image, shape (N,), and NaN for images
+        that do not count. It is 0 if the images are unchanged.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -84,19 +84,19 @@ def euclidean_distortion(
 ) -> Tensor:
     """Root mean square change of the colour values (normalised L2 norm), over successful attacks.
 
-    The paper prints ||xa - x||_2 / N; its Table 5 fits the root of 3 N.
+    The paper's formula is ||xa - x||_2 / N, but the values in its Table 5 agree with the divisor sqrt(3 N).
 
     Args:
         inputs: clean images in [0, 1], shape (N, C, H, W).
         adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
-        success: which images count, shape (N,), bool; None: all, failed attacks too.
-        normalisation: what divides the L2 norm, with n = C H W values in an image: "rms" the root of n;
-            "published" the root of 3 n, the scale of the paper's Table 5; "formula" n, as the formula is printed.
+        success: whether each attack succeeded, shape (N,), bool. Only successes count. None to count all images.
+        normalisation: divisor of the L2 norm, for n = C H W values in an image. "rms" divides by sqrt(n), "published"
+            by sqrt(3 n) (the scale of the paper's Table 5), and "formula" by n (the printed formula).
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none", NaN where the image does not count; a share of the pixel range;
-        0 for equal images.
+        A share of the pixel range, as a scalar. For "none", one value for each image, shape (N,), and NaN for images
+        that do not count. It is 0 if the images are unchanged.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -118,7 +118,7 @@ def euclidean_distortion(
     aliases=("AND",),
     readings={
         "truncate": Reading({"rounding": "truncate"}, "levels cut to 8 bits, as the paper's program does"),
-        "exact": Reading({"rounding": "exact"}, "values that differ at all"),
+        "exact": Reading({"rounding": "exact"}, "values that differ, without rounding"),
         "pixel": Reading({"unit": "pixel"}, "pixels of which any channel changed"),
     },
     tables=("attacks", "models"),
@@ -132,19 +132,20 @@ def pixel_change_ratio(
     unit: Literal["value", "pixel"] = "value",
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Share of the colour values that differ once both images are stored with 8 bits, over successful attacks.
+    """Share of the colour values that differ after both images are rounded to 8 bits, over successful attacks.
 
     Args:
         inputs: clean images in [0, 1], shape (N, C, H, W).
         adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
-        success: which images count, shape (N,), bool; None: all, failed attacks too.
-        rounding: to 8 bits: "round" to the nearest level, "truncate" to the level below, as the paper's program
-            does; "exact" compares the numbers as they are.
-        unit: "value" counts every channel of a pixel, "pixel" a pixel once if any of its channels changed.
+        success: whether each attack succeeded, shape (N,), bool. Only successes count. None to count all images.
+        rounding: conversion to 8 bits: "round" to the nearest level, or "truncate" to the level below, as the paper's
+            program does. "exact" compares the values without rounding.
+        unit: "value" counts every channel of a pixel. "pixel" counts a pixel once if any of its channels changed.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none", NaN where the image does not count; a fraction; 0 for equal images.
+        A fraction, as a scalar. For "none", one value for each image, shape (N,), and NaN for images that do not count.
+        It is 0 if the images are unchanged.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -169,7 +170,7 @@ def pixel_change_ratio(
     between=(0, INFINITE),
     unit="ratio of norms",
     source="AISafety (Liu et al. 2021), eq 4; DEEPSEC (Ling et al. 2019)",
-    formula="mean over successes of ||xa - x||_p / ||x||_p, p = 2 unless said (ALD@inf)",
+    formula="mean over successes of ||xa - x||_p / ||x||_p, p = 2 by default (ALD@inf for p = inf)",
     latex=r"\operatorname{mean}_{\text{successes}} \frac{\lVert x_a - x \rVert_p}{\lVert x \rVert_p}",
     aliases=("ALD_p",),
     parameter="p",
@@ -178,20 +179,20 @@ def pixel_change_ratio(
 def relative_distortion(
     inputs: Tensor, adv_inputs: Tensor, success: Tensor | None = None, p: float = 2, *, reduction: Reduction = "mean"
 ) -> Tensor:
-    """Norm of the change over the norm of the clean image, over successful attacks.
+    """Norm of the change divided by the norm of the clean image, over successful attacks.
 
-    The norm of order 0 is the number of values that are not zero.
+    The norm of order 0 is the number of nonzero values.
 
     Args:
         inputs: clean images in [0, 1], shape (N, C, H, W).
         adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
-        success: which images count, shape (N,), bool; None: all, failed attacks too.
+        success: whether each attack succeeded, shape (N,), bool. Only successes count. None to count all images.
         p: order of the norm: 0, 1, 2 or infinity.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none": a ratio of norms; NaN where the image does not count or the clean image
-        is black, otherwise 0 for equal images.
+        A ratio of norms, as a scalar. For "none", one value for each image, shape (N,). It is NaN where the image does
+        not count or the clean image is black, otherwise 0 if the images are unchanged.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -214,7 +215,7 @@ def relative_distortion(
     latex=r"\operatorname{mean} d(x), \quad d(x) = \frac{\lVert r(x_a) - r(x) \rVert_2}{\sqrt{N}}",
 )
 def pixel_rms_distance(inputs: Tensor, adv_inputs: Tensor, *, reduction: Reduction = "mean") -> Tensor:
-    """Root mean square change of the colour values once both images are rounded to 8 bits.
+    """Root mean square change of the colour values after both images are rounded to 8 bits.
 
     Args:
         inputs: clean images in [0, 1], shape (N, C, H, W).
@@ -222,7 +223,8 @@ def pixel_rms_distance(inputs: Tensor, adv_inputs: Tensor, *, reduction: Reducti
         reduction: "mean" or "sum" over the images, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none"; grey levels, 0 to 255; 0 for equal images.
+        Grey levels, 0 to 255, as a scalar. For "none", one value for each image, shape (N,). It is 0 if the images are
+        unchanged.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -244,7 +246,7 @@ def pixel_rms_distance(inputs: Tensor, adv_inputs: Tensor, *, reduction: Reducti
     latex=r"\operatorname{mean} 20 \log_{10} \frac{255}{d(x)}",
 )
 def peak_signal_to_noise_ratio(inputs: Tensor, adv_inputs: Tensor, *, reduction: Reduction = "mean") -> Tensor:
-    """Full pixel range over the pixel distance of the 8-bit images, in decibels: 20 log10(255 / RMSD).
+    """Peak signal-to-noise ratio of the 8-bit images, in decibels: 20 log10(255 / RMSD).
 
     Args:
         inputs: clean images in [0, 1], shape (N, C, H, W).
@@ -252,8 +254,8 @@ def peak_signal_to_noise_ratio(inputs: Tensor, adv_inputs: Tensor, *, reduction:
         reduction: "mean" or "sum" over the images, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none"; decibels; infinite for images that are equal in 8 bits, so that one such
-        image makes the mean infinite.
+        Decibels, as a scalar. For "none", one value for each image, shape (N,). It is infinite for images that are
+        equal in 8 bits, so that one such image makes the mean infinite.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -283,22 +285,22 @@ def perturbation_sensitivity_distance(
     weighting: Literal["inverse", "complement", "product"] = "inverse",
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Change of every colour value weighted by how flat the clean image is there, summed, over successful attacks.
+    """Sum of the changes of all colour values, larger in flat regions of the image, over successful attacks.
 
-    The deviation is the population standard deviation of the 3 x 3 region of the clean channel around the value,
-    mirrored at the border.
+    Each change is weighted by the local deviation: the population standard deviation of the clean channel in the 3 x 3
+    region around the value. The image is mirrored at its border.
 
     Args:
         inputs: clean images in [0, 1], shape (N, C, H, W), at least 2 x 2.
         adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
-        success: which images count, shape (N,), bool; None: all, failed attacks too.
-        weighting: of a change by the deviation s: "inverse" 1 / s, as printed; "complement" 1 - s, DEEPSEC's program;
-            "product" s, AISafety's program and its Table VIII.
+        success: whether each attack succeeded, shape (N,), bool. Only successes count. None to count all images.
+        weighting: weight of a change, for local deviation s: "inverse" is 1 / s, the printed formula. "complement" is
+            1 - s, as in DEEPSEC's program. "product" is s, as in AISafety's program and its Table VIII.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none", NaN where the image does not count; infinite ("inverse") if a value
-        changes in a flat region; 0 for equal images.
+        The weighted sum, as a scalar. For "inverse", it is infinite if a value changes in a flat region. For "none",
+        one value for each image, shape (N,), and NaN for images that do not count. It is 0 if the images are unchanged.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -318,7 +320,6 @@ def perturbation_sensitivity_distance(
 
 
 def _norm(images: Tensor, p: float) -> Tensor:
-    """Return the norm of order p of all values of each image."""
     values = images.flatten(1)
     return (
         torch.maximum(values.amax(1), -values.amin(1))
@@ -328,9 +329,9 @@ def _norm(images: Tensor, p: float) -> Tensor:
 
 
 def _local_deviation(images: Tensor) -> Tensor:
-    """Return the population standard deviation of every 3 x 3 region, which is exactly 0 in flat regions.
+    """Return the population standard deviation of every 3 x 3 region.
 
-    It is computed from differences to the centre.
+    It is computed from differences to the centre, so that it is exactly 0 in flat regions.
     """
     height, width = images.shape[-2:]
     mirrored = pad(images, (1, 1, 1, 1), mode="reflect")

@@ -35,7 +35,7 @@ Counted = Literal["successes", "all"]
 def misclassification_ratio(
     logits: Tensor, adv_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean"
 ) -> Tensor:
-    """Share of the correctly classified images that the attack gets misclassified.
+    """Share of the correctly classified images that the attack makes the model misclassify.
 
     Args:
         logits: logits of the clean images, shape (N, K).
@@ -44,7 +44,8 @@ def misclassification_ratio(
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none", NaN where the clean image is misclassified; a fraction; 0 for equal images.
+        A fraction, as a scalar. For "none", one value for each image, shape (N,), and NaN where the clean image is
+        misclassified. It is 0 if the images are unchanged.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -79,8 +80,8 @@ def targeted_attack_success(
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none", NaN where the clean image is misclassified or the target is the true
-        class; a fraction; 0 for equal images.
+        A fraction, as a scalar. For "none", one value for each image, shape (N,), and NaN where the clean image is
+        misclassified or the target is the true class. It is 0 if the images are unchanged.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -105,11 +106,11 @@ def targeted_attack_success(
 def adversarial_confidence_increase(
     logits: Tensor, adv_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean"
 ) -> Tensor:
-    """Rise of the probability of the class that is predicted after the attack, over correctly classified images.
+    """Increase of the probability of the class predicted under attack, over correctly classified images.
 
-    The value is the probability after the attack minus that before the attack, because the paper's tables are positive
-    (its formula is printed the other way round). Failed attacks also count. Their values may be negative, because the
-    label is still predicted with a lower probability.
+    The value is the probability after the attack minus that before the attack. The paper prints the opposite sign in
+    its formula, but its tables are positive. Failed attacks also count. Their values may be negative, because the true
+    class is still predicted, with a lower probability.
 
     Args:
         logits: logits of the clean images, shape (N, K).
@@ -118,8 +119,8 @@ def adversarial_confidence_increase(
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none", NaN where the clean image is misclassified; a difference of probabilities;
-        0 for equal images.
+        A difference of probabilities, as a scalar. For "none", one value for each image, shape (N,), and NaN where the
+        clean image is misclassified. It is 0 if the images are unchanged.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -145,7 +146,7 @@ def adversarial_confidence_increase(
 def true_confidence_reduction(
     logits: Tensor, adv_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean"
 ) -> Tensor:
-    """Fall of the probability of the true class, over correctly classified images.
+    """Decrease of the probability of the true class, over correctly classified images.
 
     Args:
         logits: logits of the clean images, shape (N, K).
@@ -154,8 +155,8 @@ def true_confidence_reduction(
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none", NaN where the clean image is misclassified; a difference of probabilities,
-        before minus after; 0 for equal images.
+        A difference of probabilities, before minus after, as a scalar. For "none", one value for each image, shape
+        (N,), and NaN where the clean image is misclassified. It is 0 if the images are unchanged.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -192,17 +193,18 @@ def true_confidence_reduction(
 def adversarial_accuracy(adv_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Share of all adversarial images that the model classifies correctly.
 
-    Equation 8 counts the misclassified images instead, in contradiction to the name and the tables; it equals 1 minus
-    this metric.
+    The paper's equation 8 counts the misclassified images instead, which contradicts its name and tables. Its value is
+    1 minus this metric.
 
     Args:
-        adv_logits: logits of the adversarial images, made with (AAW) or without (AAB) access to the model, shape (N,
-            K).
+        adv_logits: logits of the adversarial images, shape (N, K), from white-box attacks (AAW) or black-box attacks
+            (AAB).
         labels: true classes, shape (N,), int64.
         reduction: "mean" or "sum" over the images, or "none".
 
     Returns:
-        A scalar, or shape (N,) of 0 and 1 for "none"; a fraction; the clean accuracy for equal images.
+        A fraction, as a scalar. For "none", 0 or 1 for each image, shape (N,). It is the clean accuracy if the images
+        are unchanged.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -224,9 +226,9 @@ def adversarial_accuracy(adv_logits: Tensor, labels: Tensor, *, reduction: Reduc
     brief=True,
 )
 def adversarial_class_confidence(adv_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean") -> Tensor:
-    """Probability that the model gives to its wrong prediction, over misclassified adversarial images.
+    """Probability that the model assigns to its wrong prediction, over misclassified adversarial images.
 
-    Equation 9 uses the true class; the text and both published programs use the predicted class.
+    The paper's equation 9 uses the true class. Its text and both published programs use the predicted class.
 
     Args:
         adv_logits: logits of the adversarial images, shape (N, K).
@@ -234,7 +236,7 @@ def adversarial_class_confidence(adv_logits: Tensor, labels: Tensor, *, reductio
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none", NaN where the model is right; a probability.
+        A probability, as a scalar. For "none", one value for each image, shape (N,), and NaN where the model is right.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -259,16 +261,17 @@ def adversarial_class_confidence(adv_logits: Tensor, labels: Tensor, *, reductio
 def true_class_confidence_when_fooled(
     adv_logits: Tensor, labels: Tensor, *, over: Counted = "successes", reduction: Reduction = "mean"
 ) -> Tensor:
-    """Probability that the model still gives to the true class, over misclassified adversarial images.
+    """Probability that the model still assigns to the true class, over misclassified adversarial images.
 
     Args:
         adv_logits: logits of the adversarial images, shape (N, K).
         labels: true classes, shape (N,), int64.
-        over: "successes" counts misclassified images, "all" every image, as in equation 10.
+        over: "successes" counts misclassified images only. "all" counts every image, as in the paper's equation 10.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none", NaN where the image does not count; a probability.
+        A probability, as a scalar. For "none", one value for each image, shape (N,), and NaN for images that do not
+        count.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -304,21 +307,23 @@ def noise_tolerance(
     of: Literal["predicted", "clean"] = "predicted",
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Lead of the most probable class over the second, over misclassified adversarial images.
+    """Largest minus second-largest class probability, over misclassified adversarial images.
 
-    Equation 11 uses the clean prediction instead of the wrong one, which would make the value of every success
-    negative.
+    The paper's equation 11 takes the clean prediction instead of the most probable class. This would make the value
+    negative for every success.
 
     Args:
         adv_logits: logits of the adversarial images, shape (N, K), K >= 2.
         labels: true classes, shape (N,), int64.
-        over: "successes" counts misclassified images, "all" every image.
-        of: class whose lead counts: "predicted" under attack, or "clean", as printed, by which every success is
-            negative; the clean prediction is taken to be the label, so the images should be correctly classified.
+        over: "successes" counts misclassified images only. "all" counts every image.
+        of: class whose lead is measured: "predicted" is the prediction under attack. "clean" is the clean prediction,
+            as in the printed equation, which makes every success negative. The label is used as the clean prediction,
+            so the clean images should be correctly classified.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none", NaN where the image does not count; a difference of probabilities.
+        A difference of probabilities, as a scalar. For "none", one value for each image, shape (N,), and NaN for images
+        that do not count.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -335,6 +340,5 @@ def noise_tolerance(
 
 
 def _counted(values: Tensor, adv_logits: Tensor, labels: Tensor, over: Counted) -> Tensor:
-    """Return the values, NaN for the images that the choice excludes."""
     check_choice("over", over, ("successes", "all"))
     return values if over == "all" else nan_where_undefined(values, adv_logits.argmax(1) != labels)

@@ -61,25 +61,26 @@ def low_frequency_distortion(
 ) -> Tensor:
     """Root mean square of the low-frequency part of the change, over successful attacks.
 
-    The part is what the low band of a one-level transform rebuilds, with half-sample symmetric borders. For Haar these
-    are the means of 2 x 2 blocks, of what is left of a block at an odd border, and FDL^2 + FDH^2 = AED^2 for each
-    image. The paper does not name the wavelet.
+    The low-frequency part is reconstructed from the low band of a one-level wavelet transform, with half-sample
+    symmetric borders. For the Haar wavelet, it consists of the means of 2 x 2 blocks (smaller at an odd border), and
+    FDL^2 + FDH^2 = AED^2 for each image. The paper does not name the wavelet.
 
     Args:
         inputs: clean images in [0, 1], shape (N, C, H, W).
         adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
-        success: which images count, shape (N,), bool; None: all, failed attacks too.
+        success: whether each attack succeeded, shape (N,), bool. Only successes count. None to count all images.
         wavelet: any discrete wavelet of PyWavelets: "haar", "db4", "sym8", "bior2.2".
-        normalisation: what divides the L2 norm, with n = C H W values in an image: "rms" the root of n;
-            "published" the root of 3 n, the scale of AED in the paper's Table 5; "formula" nothing, as printed.
-        method: "dwt", or "published" for the columns of the paper's tables: grey images, a Gaussian filter of the
-            Fourier transform, each part stretched to 8 bits (n = H W), and the two bands swapped. The centre is one
-            line off for an even size, and values are truncated to 8 bits, as in the paper's program.
+        normalisation: divisor of the L2 norm, for n = C H W values in an image. "rms" divides by sqrt(n), "published"
+            by sqrt(3 n) (the scale of AED in the paper's Table 5). "formula" does not divide, as in the printed
+            formula.
+        method: "dwt" for the wavelet transform, or "published" to reproduce the paper's program. The program converts
+            images to grey (n = H W), filters the Fourier transform with a Gaussian, stretches each band to 8 bits, and
+            swaps the two bands. For an even size, the filter's centre is off by one. Values are truncated to 8 bits.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none", NaN where the image does not count; a share of the pixel range;
-        0 for equal images.
+        A share of the pixel range, as a scalar. For "none", one value for each image, shape (N,), and NaN for images
+        that do not count. It is 0 if the images are unchanged.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -116,20 +117,20 @@ def high_frequency_distortion(
 ) -> Tensor:
     """Root mean square of the high-frequency part of the change, over successful attacks.
 
-    This part is the change minus its low-frequency part; see `low_frequency_distortion`.
+    This part is the change minus its low-frequency part (see `low_frequency_distortion`).
 
     Args:
         inputs: clean images in [0, 1], shape (N, C, H, W).
         adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
-        success: which images count, shape (N,), bool; None: all, failed attacks too.
+        success: whether each attack succeeded, shape (N,), bool. Only successes count. None to count all images.
         wavelet: any discrete wavelet of PyWavelets, as in `low_frequency_distortion`.
         normalisation: "rms", "published" or "formula", as in `low_frequency_distortion`.
         method: "dwt" or "published", as in `low_frequency_distortion`.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none", NaN where the image does not count; a share of the pixel range;
-        0 for equal images.
+        A share of the pixel range, as a scalar. For "none", one value for each image, shape (N,), and NaN for images
+        that do not count. It is 0 if the images are unchanged.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -142,7 +143,6 @@ def high_frequency_distortion(
 def _band_norm(
     sizes: Sizes, band: Band, wavelet: str, normalisation: Normalisation, method: Method
 ) -> Callable[[Tensor, Tensor], Tensor]:
-    """Return the function that computes the normalised L2 norm of one band of the change."""
     check_choice("method", method, ("dwt", "published"))
     if method == "published" and sizes["C"] not in (1, 3):
         raise ValueError(f"expected images of 1 or 3 channels for the published method, got {sizes['C']}")
@@ -163,7 +163,7 @@ def _band_norm(
 
 @lru_cache(maxsize=32)
 def _low_pass(size: int, wavelet: str) -> np.ndarray:
-    """Return the matrix of one level of a transform along an axis and back without its high band, float64."""
+    """Return the float64 matrix that removes the high band of a one-level transform along an axis."""
     import pywt
 
     try:
@@ -175,29 +175,28 @@ def _low_pass(size: int, wavelet: str) -> np.ndarray:
 
 
 def _wavelet_norm(band: Band, rows: np.ndarray, columns: np.ndarray, inputs: Tensor, adv_inputs: Tensor) -> Tensor:
-    """Return the norm of one band of the change in the image, with the matrices of its two axes."""
+    """Return the norm of one band of the change, given the low-pass matrices of the two image axes."""
     change = adv_inputs - inputs
     low = torch.as_tensor(rows).to(change) @ change @ torch.as_tensor(columns).to(change).T
     return _norm(low if band == "low" else change - low)
 
 
 def _haar_low(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
-    """Return the norm of the low band of the change.
-
-    It equals that of the coefficients, because the transform is orthogonal.
-    """
+    """Return the norm of the change's low band, from its coefficients, because the transform is orthogonal."""
     return _norm(_haar(_haar(adv_inputs - inputs, -2, "low"), -1, "low")) / 2
 
 
 def _haar_high(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
-    """Return the norm of the high band of the change."""
     change = adv_inputs - inputs
     across = _norm(_haar(_haar(change, -2, "low"), -1, "high")) / 2
     return torch.hypot(_norm(_haar(change, -2, "high")) * sqrt(0.5), across)
 
 
 def _haar(values: Tensor, dim: int, band: Band) -> Tensor:
-    """Return Haar coefficients along a dimension, too large by root 2. An unpaired last value is in the low band."""
+    """Return Haar coefficients along a dimension, multiplied by sqrt(2).
+
+    An unpaired last value belongs to the low band.
+    """
     pairs = values.shape[dim] // 2
     first, second = values.narrow(dim, 0, 2 * pairs).unflatten(dim, (pairs, 2)).unbind(dim)
     coefficients = first + second if band == "low" else first - second
@@ -207,22 +206,21 @@ def _haar(values: Tensor, dim: int, band: Band) -> Tensor:
 
 
 def _norm(values: Tensor) -> Tensor:
-    """Return the L2 norm of all values of each image."""
     return torch.linalg.vector_norm(values.flatten(1), dim=1)
 
 
 def _published_low(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
-    """Return the norm of the change in the band that the published program calls low, which is the high one."""
+    """Return the norm of the band that the published program calls low, which is the high-frequency one."""
     return _norm(_filtered(adv_inputs, high=True) - _filtered(inputs, high=True))
 
 
 def _published_high(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
-    """Return the norm of the change in the band that the published program calls high, which is the low one."""
+    """Return the norm of the band that the published program calls high, which is the low-frequency one."""
     return _norm(_filtered(adv_inputs, high=False) - _filtered(inputs, high=False))
 
 
 def _filtered(images: Tensor, *, high: bool) -> Tensor:
-    """Return 8-bit grey images filtered in Fourier space, each stretched to 0..1 in steps of 1/255."""
+    """Return grey images filtered in Fourier space, each stretched to 0..1 in steps of 1/255."""
     levels = grey_levels(images)
     luma = images.new_tensor(LUMA)
     grey = torch.einsum("nchw,c->nhw", levels, luma) if images.shape[1] == 3 else levels[:, 0]
@@ -236,5 +234,5 @@ def _filtered(images: Tensor, *, high: bool) -> Tensor:
 
 
 def _squared_offset(size: int) -> Tensor:
-    """Return squared distances of frequencies from the filter's centre, one line below 0 for an even size."""
+    """Return squared distances of frequencies from the filter's centre, which is off by -1 for an even size."""
     return (torch.fft.fftfreq(size, 1 / size, dtype=torch.float64) + size // 2 - (size - 1) // 2).square()

@@ -1,4 +1,4 @@
-"""Change of a layer's neurons under attack, and their variance."""
+"""Change of a layer's activations under attack, and their variance."""
 
 from typing import Literal
 
@@ -25,8 +25,8 @@ INFINITE = float("inf")
 def neuron_sensitivity(activations: Tensor, adv_activations: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Mean absolute change of the activations of a layer under attack.
 
-    The mean is over the positions of a channel, then over the channels, so all values have equal weight. Pass one
-    channel (`activations[:, c : c + 1]`) for the sensitivity of one neuron.
+    All values of the layer have equal weight. To get the sensitivity of one neuron, pass one channel
+    (`activations[:, c : c + 1]`).
 
     Args:
         activations: activations on the clean images, shape (N, units) or (N, C, h, w).
@@ -34,7 +34,8 @@ def neuron_sensitivity(activations: Tensor, adv_activations: Tensor, *, reductio
         reduction: "mean" or "sum" over the images, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none"; in the unit of the activations; 0 for equal images.
+        The mean change, as a scalar, in the unit of the activations. For "none", one value for each image, shape (N,).
+        It is 0 if the images are unchanged.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -63,17 +64,19 @@ def neuron_uncertainty(
 ) -> Tensor:
     """Variance of the neurons of a layer, averaged over them.
 
-    The equation does not state over which values the variance is computed. Pass one channel for the uncertainty of one
-    neuron.
+    The paper's equation does not state over which values the variance is computed. To get the uncertainty of one
+    neuron, pass one channel.
 
     Args:
         activations: activations on the clean images, shape (N, units) or (N, C, h, w).
-        over: "positions" for the variance of each channel within an image, 0 for scalar units; "images" for the
-            variance of each unit or channel mean over the images. Both are population variances.
-        reduction: "mean" or "sum" over the images, or "none" (for "images" the squared deviations of each image).
+        over: "positions" for the variance of each channel within an image, which is 0 for scalar units. "images" for
+            the variance over the images of each unit or channel mean. Both are population variances.
+        reduction: "mean" or "sum" over the images, or "none". For `over="images"`, the value of an image is its mean
+            squared deviation.
 
     Returns:
-        A scalar, or shape (N,) for "none"; in the squared unit of the activations.
+        The variance, as a scalar, in the squared unit of the activations. For "none", one value for each image, shape
+        (N,).
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -91,5 +94,4 @@ def neuron_uncertainty(
 
 
 def _dims(activations: Tensor) -> str:
-    """Return the names of the dimensions of a layer's activations."""
     return "N C h w" if isinstance(activations, Tensor) and activations.ndim == 4 else "N units"

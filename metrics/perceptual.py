@@ -39,18 +39,21 @@ def multi_scale_gmsd(
     chromatic: bool = False,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Unevenness of the loss of edges: deviation of the gradient similarity at four scales, over successful attacks.
+    """Difference of edges at four scales (MS-GMSD), over successful attacks.
+
+    At each scale, it is the standard deviation of the gradient similarity over the image.
 
     Args:
         inputs: clean images in [0, 1], grey or RGB, shape (N, C, H, W), at least 17 x 17.
         adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
-        success: which images count, shape (N,), bool; None: all, failed attacks too.
-        chromatic: mix in the colour error, as the paper's tables do; its formula has luma only. RGB images only.
+        success: whether each attack succeeded, shape (N,), bool. Only successes count. None to count all images.
+        chromatic: include the colour error, as in the paper's tables. The paper's formula has luma only. Needs RGB
+            images.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none", NaN where the image does not count; below 1 without colour;
-        0 for equal images.
+        The difference, as a scalar, below 1 without colour. For "none", one value for each image, shape (N,), and NaN
+        for images that do not count. It is 0 if the images are unchanged.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -92,26 +95,26 @@ def dists(
     features: Features | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Loss of texture and structure in the features of VGG16, over successful attacks.
+    """Difference of texture and structure in the features of VGG16 (DISTS), over successful attacks.
 
-    1 minus a weighted sum, over the image and five stages of VGG16 with Hann-weighted L2 pooling, of the similarity
-    of channel means and of channel structure. Images are not resized.
+    The value is 1 minus a weighted sum of the similarities of channel means (texture) and channel structure. The sum is
+    over the image itself and five stages of VGG16 with Hann-weighted L2 pooling. Images are not resized.
 
     Args:
         inputs: clean RGB images in [0, 1], shape (N, 3, H, W).
         adv_inputs: adversarial images in [0, 1], shape (N, 3, H, W).
-        success: which images count, shape (N,), bool; None: all, failed attacks too.
-        features: torchvision's VGG16 (or its `features`), or the path of its weights; None: the weights that
-            torchvision has downloaded already.
+        success: whether each attack succeeded, shape (N,), bool. Only successes count. None to count all images.
+        features: torchvision's VGG16 (or its `features`), or the path of its weights. None for the weights that
+            torchvision has already downloaded.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none", NaN where the image does not count; usually in [0, 1], and above 1 if
-        structure is anticorrelated; 0 for equal images.
+        The difference, as a scalar, usually in [0, 1]. It exceeds 1 if structure is anticorrelated. For "none", one
+        value for each image, shape (N,), and NaN for images that do not count. It is 0 if the images are unchanged.
 
     Raises:
         ValueError: if shapes, types or values are not as described, or the features are not those of a VGG16.
-        FileNotFoundError: if there are no weights; the message says how to provide them.
+        FileNotFoundError: if there are no weights.
     """
     sizes = check_pairs(inputs, adv_inputs, success)
     if sizes["C"] != 3:
@@ -141,16 +144,18 @@ def structural_similarity(
 ) -> Tensor:
     """Similarity of local brightness, contrast and structure (SSIM), over successful attacks.
 
-    Gaussian window of 11 x 11 and deviation 1.5, inside the image; constants 0.01 and 0.03; per channel, then averaged.
+    The window is an 11 x 11 Gaussian with standard deviation 1.5 and stays inside the image. The constants are 0.01 and
+    0.03. The similarity is computed per channel and averaged.
 
     Args:
         inputs: clean images in [0, 1], shape (N, C, H, W), at least 11 x 11.
         adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
-        success: which images count, shape (N,), bool; None: all, failed attacks too.
+        success: whether each attack succeeded, shape (N,), bool. Only successes count. None to count all images.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none", NaN where the image does not count; 1 for equal images.
+        The similarity, as a scalar, 1 for equal images. For "none", one value for each image, shape (N,), and NaN for
+        images that do not count.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -169,7 +174,10 @@ def structural_similarity(
 
 
 def _gradient_difference(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
-    """MS-GMSD of the luma of each image; equal to piq's, which takes 7 to 14 times as long (32 x 32 and 224 x 224)."""
+    """Compute MS-GMSD of the luma of each image.
+
+    The results equal piq's and take 7 to 14 times less time (32 x 32 and 224 x 224).
+    """
     total = inputs.new_zeros(len(inputs))
     luma, level = _framed_luma(inputs, adv_inputs)
     for scale, weight in enumerate(SCALE_WEIGHTS):
@@ -182,9 +190,9 @@ def _gradient_difference(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
 
 
 def _framed_luma(inputs: Tensor, adv_inputs: Tensor) -> tuple[Tensor, float]:
-    """Return the luma of clean, then adversarial images, bordered with zeros, and the grey levels of 255 in its unit.
+    """Return the luma of clean and then adversarial images with a border of zeros, and the value of 255 grey levels.
 
-    The shape is (2 N, H + 2, W + 2).
+    The luma has shape (2 N, H + 2, W + 2). The second value is in its unit.
     """
     height, width = inputs.shape[-2:]
     framed = inputs.new_zeros(2, len(inputs), height + 2, width + 2)  # both in one tensor for half as many calls
@@ -199,7 +207,7 @@ def _framed_luma(inputs: Tensor, adv_inputs: Tensor) -> tuple[Tensor, float]:
 
 
 def _halved_frame(framed: Tensor) -> Tensor:
-    """Return sums of 2 x 2 pixels, with a border. If a side is odd, its last sums include zeros of the border."""
+    """Return sums of 2 x 2 pixels, with a border of zeros. For an odd side, the last sums include the old border."""
     height, width = (side - 2 for side in framed.shape[-2:])
     odd = max(height % 2, width % 2)
     height, width = (height + odd) // 2, (width + odd) // 2
@@ -210,7 +218,7 @@ def _halved_frame(framed: Tensor) -> Tensor:
 
 
 def _squared_gradient(framed: Tensor) -> Tensor:
-    """Return nine times the squared magnitude of the Prewitt gradient, without the border."""
+    """Return the squared magnitude of the Prewitt gradient, times nine, without the border."""
     rows = (framed[:, :-2] + framed[:, 1:-1]).add_(framed[:, 2:])
     across = rows[..., 2:] - rows[..., :-2]
     steps = torch.sub(framed[:, 2:], framed[:, :-2], out=rows)
@@ -219,7 +227,7 @@ def _squared_gradient(framed: Tensor) -> Tensor:
 
 
 def _gradient_loss(squared: Tensor, adv_squared: Tensor, *, stability: float) -> Tensor:
-    """Return 1 minus the similarity of two gradient maps, which are overwritten: 0 where they are equal."""
+    """Return 1 minus the similarity of two gradient maps. The arguments are overwritten."""
     bottom = squared + adv_squared
     product = squared.mul_(adv_squared).sqrt_()
     top = torch.sub(bottom, product, alpha=2, out=adv_squared)
@@ -227,7 +235,7 @@ def _gradient_loss(squared: Tensor, adv_squared: Tensor, *, stability: float) ->
 
 
 def _colour_error(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
-    """Return the root mean square error of the two chroma channels, at the coarsest scale."""
+    """Return the root mean square error of the two chroma channels at the coarsest scale."""
     framed = pad(adv_inputs - inputs, (1, 1, 1, 1)).flatten(0, 1)
     for _ in SCALE_WEIGHTS[1:]:
         framed = _halved_frame(framed).div_(4)
@@ -239,9 +247,10 @@ def _colour_error(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
 def _stage_difference(
     layers: nn.Sequential, weights: list[tuple[Tensor, Tensor]], inputs: Tensor, adv_inputs: Tensor
 ) -> Tensor:
-    """1 minus the similarity of the images, summed over the stages of the network.
+    """Return 1 minus the similarity of the images, summed over the stages of the network.
 
-    piq's DISTS downloads two files when it is made, resizes images above 256 pixels, and its weights sum to 0.9999998.
+    piq's DISTS is not used, because it downloads two files, resizes images above 256 pixels, and its weights sum to
+    0.9999998.
     """
     stages = stage_features(layers, torch.cat((inputs, adv_inputs)))
     alike = [_stage_similarity(maps.flatten(2), *pair) for maps, pair in zip(stages, weights, strict=True)]
@@ -249,7 +258,7 @@ def _stage_difference(
 
 
 def _stage_similarity(maps: Tensor, mean_weights: Tensor, structure_weights: Tensor) -> Tensor:
-    """Return the weighted similarity of the maps of clean images (first half) and adversarial images (second half)."""
+    """Return the weighted similarity of clean images (first half of the maps) and adversarial images (second half)."""
     means = maps.mean(2)
     centred = maps - means[..., None]
     variances = centred.square().mean(2)

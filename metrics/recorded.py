@@ -1,4 +1,4 @@
-"""Quantities that an evaluation records per image or once per run: queries, seconds, norms and costs of a fit."""
+"""Quantities that every evaluation records: queries, seconds and norms per image, and the cost of fitting an attack."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def recorded_mean(values: Tensor, counting: Tensor, *, reduction: Reduction = "m
 
 
 def _record(*, symbol: str, title: str, formula: str, **facts: Any) -> None:
-    """Register a quantity that every result has and no paper defines. Higher values indicate a more robust model."""
+    """Register a quantity that every result has and no paper defines. Higher values mean a more robust model."""
     shared = {"robust_when": "higher", "between": AT_LEAST_ZERO, "source": "", "stored": "always"}
     metric(**{"symbol": symbol, "title": title, "meaning": f"{title}.", "formula": formula, **shared, **facts})(
         recorded_mean
@@ -37,20 +37,17 @@ def _record(*, symbol: str, title: str, formula: str, **facts: Any) -> None:
 
 
 def _per_image(*, what: str, **facts: Any) -> None:
-    """Register a per-image cost of the attack."""
     formula, unit = f"mean over attacked images of the {what}", "seconds" if what == "seconds" else "passes"
     _record(title=f"{_capital(what)} per attacked image", formula=formula, unit=unit, over="attacked", **facts)
 
 
 def _of_fit(*, what: str, **facts: Any) -> None:
-    """Register a one-time cost of fitting an attack."""
     meaning = f"{_capital(what)} of fitting the attack once before it runs, all images together."
     unit = "seconds" if what == "seconds" else "passes"
     _record(title=f"{_capital(what)} of fitting", meaning=meaning, formula=f"{what} of the fit", unit=unit, **facts)
 
 
 def _of_change(*, what: str, formula: str, latex: str, **facts: Any) -> None:
-    """Register a size of the change in images that fool the model."""
     title, formula = f"{_capital(what)}, over successes", f"mean over successes of {formula}"
     latex = rf"\operatorname{{mean}}_{{\text{{successes}}}} {latex}"
     _record(title=title, formula=formula, latex=latex, over="success", **{"unit": "pixel range", **facts})
@@ -73,6 +70,22 @@ _record(
     tables={"models": "RA"},
     only=("models",),
     brief=True,
+)
+_record(
+    symbol="RA_union",
+    title="Robust accuracy over the union of threat models",
+    meaning="Share of all images that are right when clean and that no attack of any threat model fools.",
+    between=(0, 1),
+    source="Tramer and Boneh 2019; Maini et al. 2020",
+    formula="mean [F(x) = y, and F(xa) = y for the xa of every attack of every threat model]",
+    latex=r"\operatorname{mean} [F(x) = y \text{ and } F(x_a) = y \text{ for every attack } a "
+    r"\text{ of every threat model}]",
+    aliases=("union accuracy",),
+    kind="share",
+    across="union",
+    invalid="not robust",
+    tables={"models": "RA"},
+    only=("models",),
 )
 _SECONDS, _FORWARDS, _BACKWARDS = "seconds", "forward passes", "backward passes"
 _per_image(symbol="seconds", what=_SECONDS, tables={"pairs": "RA"}, brief=True)

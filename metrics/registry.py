@@ -1,4 +1,4 @@
-"""Registry of all metrics, its decorator, and the reduction of values per image to one number."""
+"""Registry of all metrics, the decorator that fills it, and the reduction of per-image values to one number."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -20,9 +20,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Reading(NamedTuple):
-    """A reading of a metric's source besides the usual one: options of the function, and what they mean in a line.
+    """An alternative interpretation of a metric's definition: options of its function, and a line of explanation.
 
-    An option that is a function stands for its result, for arguments that are too large to be made in advance.
+    If an option is a function, its result is passed instead. This is for arguments that are too large to build in
+    advance.
     """
 
     options: Mapping[str, Any]
@@ -32,41 +33,41 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric with all facts that programs need. Most fields have defaults.
+    """Record of a metric: its function, symbol, definition and use in tables. Most fields have defaults.
 
     Attributes:
         symbol: key in `METRICS`, the papers' abbreviation.
         function: function that computes it.
         title: display name.
-        meaning: one line; by default the first line of the function's docstring.
+        meaning: explanation in one line. The default is the first line of the function's docstring.
         robust_when: which values indicate a good model or defence, or None for neither.
-        between: least and largest possible value.
+        between: smallest and largest possible value.
         unit: unit of the value.
         source: paper and equation.
-        formula: as computed by default, in the notation of `NOTATION`.
-        latex: the same formula in LaTeX; "" if it is in words only.
-        aliases: other names in the papers and in the field. A family shares an alias, such as AND for AMD, AED and
-            APCR.
-        kind: type of the value, which determines its interval: a mean of values per image, a proportion of the images,
-            a difference of two proportions, or a value of a set of images together.
+        formula: default formula, in the notation of `NOTATION`.
+        latex: the same formula in LaTeX. "" if there is only a description in words.
+        aliases: other names in the papers and in the field. A family of metrics shares an alias, such as AND for AMD,
+            AED and APCR.
+        kind: type of the value, which determines its confidence interval: a mean of values per image, a proportion of
+            the images, a difference of two proportions, or one value for a set of images.
         stored: location in results folders: in a column if its group was measured, with the predictions on clean
             images, or in every result.
-        over: which images count, for a metric whose column also has values for other images; "" for all images with a
+        over: which images count, if the metric's column also has values for other images. "" for all images with a
             value.
-        across: how a model's row aggregates several attacks: by the mean, or image by image by the worst case.
-        invalid: value of an image with an invalid result; "" to exclude it.
-        knowledge: attacker knowledge of the attacks that it concerns; "" for all attacks.
+        across: how several attacks are combined into a model's value: by the mean, or by the worst case of each image.
+        invalid: value of an image with an invalid result. "" to exclude the image.
+        knowledge: attacker knowledge of the attacks for which it is defined. "" for all attacks.
         needs: requirements: the model's confidences, a target (implied by an argument `targets`), other models as
             transfer targets, a minimum-norm attack, image sequences, a baseline model, or a group of measurements that
             an evaluation makes only on request ("coverage", "boundary", "neurons", "consistency").
-        parameter: argument whose value may follow "@" in the symbol ("layer": a part of the model); "" for none.
-        usual: default value of the parameter, if the symbol has none.
-        readings: other readings of its source, by the word that follows "@" in the symbol ("NTE@all").
-        tables: the tables of attacks, models and pairs that show it if no metric is chosen, in the order of `METRICS`;
-            in a mapping with the metric that it follows instead.
-        only: the only tables that can have it; empty for all.
-        brief: whether it is one of the few columns that a page shows first.
-        base: symbol of the metric of which it is the difference between two models.
+        parameter: argument whose value may follow "@" in the symbol ("layer" is a part of the model). "" for none.
+        usual: value of the parameter if the symbol has no "@".
+        readings: alternative interpretations of the definition, by the word that follows "@" in the symbol ("NTE@all").
+        tables: tables (of attacks, models or pairs) that show the metric by default, in the order of `METRICS`. A
+            mapping gives for each table the metric that it follows instead.
+        only: the only tables that can show it. Empty for all.
+        brief: whether a page shows it among its first few columns.
+        base: for a difference between two models, the symbol of the metric that is subtracted.
     """
 
     symbol: str
@@ -83,7 +84,7 @@ class Metric:
     kind: Literal["mean", "share", "difference", "set"] = "mean"
     stored: Literal["measured", "clean", "always"] = "measured"
     over: Literal["", "attacked", "success"] = ""
-    across: Literal["mean", "worst"] = "mean"
+    across: Literal["mean", "worst", "union"] = "mean"
     invalid: Literal["", "not fooled", "not robust"] = ""
     knowledge: Literal["", "white-box", "black-box"] = ""
     needs: tuple[Need, ...] = ()
@@ -97,29 +98,29 @@ class Metric:
 
     @cached_property
     def arguments(self) -> tuple[str, ...]:
-        """Arguments of the function that depend on the images: the required ones without the parameter, and success."""
+        """Arguments that depend on the images: the required ones except `parameter`, and `success`."""
         parameters = inspect.signature(self.function).parameters.items()
         required = [name for name, each in parameters if each.default is each.empty or name == "success"]
         return tuple(name for name in required if name != self.parameter)
 
     @cached_property
     def of_images(self) -> bool:
-        """Whether the function returns a value for each image, with `reduction="none"`."""
+        """Whether the function returns one value per image for `reduction="none"`."""
         return "reduction" in inspect.signature(self.function).parameters
 
     @cached_property
     def of_prediction(self) -> bool:
-        """Whether the metric depends on the example's predicted class, without being a rate of right or wrong ones."""
+        """Whether the metric depends on which class is predicted, not only on whether the prediction is correct."""
         return not self.invalid and bool({"adv_logits", "predicted_adv_cams"} & {*self.arguments})
 
     @property
     def group(self) -> str:
-        """Group of the metric, the module of its function: "effect", "distance"; as in `measures`."""
+        """Group of the metric, such as "effect" or "distance": the name of its function's module."""
         return self.function.__module__.rpartition(".")[2]
 
     @property
     def range(self) -> str:
-        """Least and largest possible value, for display."""
+        """Smallest and largest possible value, as text."""
         names = {inf: "∞", -inf: "-∞", log(2): "ln 2"}
         low, high = (names.get(bound, f"{bound:g}") for bound in self.between)
         return f"{low} to {high}"
@@ -128,7 +129,7 @@ class Metric:
 class _Metrics(dict[str, Metric]):
     """Records by symbol.
 
-    A record is also available under any name that only its metric has: `METRICS["ASR"]` is MR's.
+    A record is also available under a name that no other metric has: `METRICS["ASR"]` is MR's record.
     """
 
     def __missing__(self, name: str) -> Metric:
@@ -143,18 +144,20 @@ METRICS: dict[str, Metric] = _Metrics()
 PLAIN = Metric("", lambda: None, "", "", None, (-inf, inf), "")  # of a user's metric
 NOTATION = """\
 x, xa: clean and adversarial image, N colour values in [0, 1]; y: true class; t: target class; P: probabilities of the
-model; F: its prediction; [...]: 1 if true, else 0; mean: over all images where nothing else is said; valid: images with
-F(x) = y; successes: valid images that the attack fools; _O, _D: of the original and of the defended model."""
+model; F: its prediction; [...]: 1 if true, else 0; mean: over all images unless stated otherwise; valid: images with
+F(x) = y; successes: valid images that the attack fools; _O, _D: original and defended model."""
 
 
 def symbols_named(name: str) -> tuple[str, ...]:
-    """Return the metrics with a symbol, an alias, a title or a function name; case, "-", "_" and spaces are ignored.
+    """Return the symbols of the metrics with a given symbol, alias, title or function name.
+
+    Case, "-", "_" and spaces are ignored.
 
     Args:
         name: "MR", "ssim", "QI-Wup", "Misclassification ratio", or the name of a family: "AND".
 
     Returns:
-        Symbols in the order of `METRICS`; one for a symbol, several for a family, empty for an unknown name.
+        Symbols in the order of `METRICS`: one for a symbol, several for a family, and none for an unknown name.
     """
     if name in METRICS:
         return (name,)
@@ -164,7 +167,7 @@ def symbols_named(name: str) -> tuple[str, ...]:
 
 
 def near_symbols(name: str) -> list[str]:
-    """Return the symbols of metrics with a similar symbol or, without any, a similar other name."""
+    """Return the symbols of metrics with a similar symbol. If there are none, other similar names are searched."""
     symbols = {symbol.casefold(): symbol for symbol in METRICS}
     called = {text.casefold(): symbol for symbol, each in METRICS.items() for text in aliases_of(each)}
     wanted = name.strip().casefold()
@@ -173,10 +176,9 @@ def near_symbols(name: str) -> list[str]:
 
 
 def record_of(symbol: str) -> Metric | None:
-    """Return the metric of a symbol; None if no metric has it.
+    """Return the metric with a symbol, or None if there is no such metric.
 
-    The symbol may include a parameter ("FR@10", "NS@fc") or the name of a different reading of the source
-    ("NTE@all").
+    The symbol may include a parameter ("FR@10", "NS@fc") or the name of an alternative interpretation ("NTE@all").
     """
     if symbol in METRICS:
         return METRICS[symbol]
@@ -214,19 +216,16 @@ def _plain(name: str) -> str:
 
 
 def metric(*, symbol: str, title: str = "", meaning: str = "", **facts: Any) -> Callable[[Function], Function]:
-    """Record the decorated function in `METRICS` and return it unchanged.
+    """Return a decorator that records a function in `METRICS` and returns it unchanged.
 
     Args:
         symbol: key in `METRICS`.
-        title: display name; if empty, the symbol.
-        meaning: one line; if empty, the first line of the function's docstring.
-        **facts: the other fields of `Metric`; `robust_when`, `between` and `source` are required.
-
-    Returns:
-        The decorator.
+        title: display name. If empty, the symbol.
+        meaning: explanation in one line. If empty, the first line of the function's docstring.
+        **facts: the other fields of `Metric`. `robust_when`, `between` and `source` are required.
 
     Raises:
-        TypeError: if a required fact is missing, or there is no such field.
+        TypeError: if a required field is missing or a field does not exist.
         ValueError: if the symbol is taken or the function has no docstring.
     """
 
@@ -247,7 +246,7 @@ def reduce(values: Tensor, reduction: Reduction) -> Tensor:
     """Return the mean or the sum of the defined values, or all values.
 
     Args:
-        values: one per image, shape (N,); NaN where the metric is undefined.
+        values: one value per image, shape (N,). NaN if the metric is undefined.
         reduction: "mean" or "sum" over the defined values, or "none".
 
     Returns:
@@ -266,7 +265,7 @@ def reduce(values: Tensor, reduction: Reduction) -> Tensor:
 
 
 class Summary(NamedTuple):
-    """Mean over the images for which a metric is defined, and the numbers of defined and undefined images."""
+    """Mean over the images for which a metric is defined, with the numbers of defined and undefined values."""
 
     mean: float
     defined: int

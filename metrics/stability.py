@@ -42,22 +42,22 @@ def empirical_boundary_distance(
     *,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Least magnitude of a grid at which a step along one of the directions changes the decision.
+    """Smallest magnitude at which a step along one of the directions changes the model's decision.
 
-    An image x is moved to clip(x + a / 255 v, 0, 1) for each magnitude a and direction v. The value depends on both
-    sets, which the paper does not specify.
+    For each magnitude a and direction v, an image x is moved to clip(x + a / 255 v, 0, 1). The value depends on the
+    given magnitudes and directions, which the paper does not specify.
 
     Args:
         model: classifier in evaluation mode, from images (N, C, H, W) to logits (N, K).
         inputs: clean images in [0, 1], shape (N, C, H, W).
         labels: true classes, shape (N,), int64.
         directions: directions with root mean square 1, shape (m, C, H, W), such as those of `orthogonal_directions`.
-        magnitudes: root mean square change in grey levels, increasing, shape (g,), >= 0.
+        magnitudes: root mean square changes in grey levels, increasing, shape (g,), >= 0.
         reduction: "mean" or "sum" over the images, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none"; grey levels; 0 for misclassified images, the largest magnitude for images
-        that stay correct after every step.
+        The magnitude in grey levels, as a scalar. For "none", one value for each image, shape (N,). It is 0 for
+        misclassified images, the largest magnitude for images that stay correct after every step.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -82,7 +82,7 @@ def empirical_boundary_distance(
     between=(0, INFINITE),
     unit="steps",
     source="AISafety (Liu et al. 2021), EBD-2",
-    formula="mean number of steps of BIM (0.0005 each) until F != y; none within 1000 steps: left out",
+    formula="mean number of steps of BIM (0.0005 each) until F != y, without images that need more than 1000",
     latex=r"\operatorname{mean} \min \{ s \leq 1000 : F(\mathrm{BIM}_s(x)) \neq y \}",
     aliases=("EBD-2",),
     needs=("boundary",),
@@ -97,23 +97,25 @@ def boundary_steps(
     towards: Literal["any", "each"] = "any",
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Steps of the basic iterative attack until the model is wrong.
+    """Number of steps of the basic iterative attack until the model misclassifies the image.
 
-    Each step follows the sign of the gradient of the cross-entropy and stays in [0, 1]; there is no other bound. The
-    text has steps "for each direction j in the k classes", the authors' program steps away from the true class.
+    Each step follows the sign of the gradient of the cross-entropy. The image stays in [0, 1], and there is no other
+    bound. The paper's text has steps "for each direction j in the k classes". The authors' program steps away from the
+    true class.
 
     Args:
         model: differentiable classifier in evaluation mode, from images (N, C, H, W) to logits (N, K).
         inputs: clean images in [0, 1], shape (N, C, H, W).
         labels: true classes, shape (N,), int64.
-        step_size: of each value in a step, > 0.
-        limit: steps after which an image is left out, at least 1.
-        towards: "any" steps away from the true class; "each" takes the steps towards every other class, of which the
-            least number until the model is wrong counts, which costs up to K - 1 times as much.
+        step_size: change of each value in one step, > 0.
+        limit: number of steps after which an image is excluded, at least 1.
+        towards: "any" steps away from the true class. "each" steps towards every other class in turn and takes the
+            smallest number of steps, which costs up to K - 1 times as much.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none", NaN where the limit is reached; steps; 0 for misclassified images.
+        The number of steps, as a scalar. For "none", one value for each image, shape (N,), and NaN where the limit is
+        reached. It is 0 for misclassified images.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -154,10 +156,9 @@ def boundary_steps(
 def noise_insensitivity(
     logits: Tensor, noisy_logits: Tensor, inputs: Tensor, noisy_inputs: Tensor, labels: Tensor, epsilon: float
 ) -> Tensor:
-    """Change of the loss over the largest change of a colour value, averaged over the noisy versions of the images.
+    """Change of the cross-entropy loss per L-infinity change of the image, averaged over noisy versions of the images.
 
-    The loss is the cross-entropy. Versions that equal their image, or differ from it by more than epsilon (beyond
-    rounding), are omitted.
+    A noisy version is omitted if it equals its image, or if it differs by more than epsilon (beyond rounding).
 
     Args:
         logits: logits of the clean images, shape (N, K).
@@ -168,8 +169,7 @@ def noise_insensitivity(
         epsilon: largest change of a colour value that counts, > 0.
 
     Returns:
-        A scalar; nats per full pixel range, over the versions for which `noise_ratios` is defined; NaN without such
-        versions, as for equal images.
+        A scalar, in nats per full pixel range. It is NaN if all versions are omitted.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -180,7 +180,7 @@ def noise_insensitivity(
 def noise_ratios(
     logits: Tensor, noisy_logits: Tensor, inputs: Tensor, noisy_inputs: Tensor, labels: Tensor, epsilon: float
 ) -> Tensor:
-    """Change of the loss over the largest change of a colour value for each noisy version of each image.
+    """Change of the cross-entropy loss per L-infinity change of the image, for each noisy version of each image.
 
     Args:
         logits: logits of the clean images, shape (N, K).
@@ -191,8 +191,8 @@ def noise_ratios(
         epsilon: largest change of a colour value that counts, > 0.
 
     Returns:
-        Shape (N m,), with the versions of an image next to each other; nats per full pixel range; NaN for versions that
-        equal their image or differ from it by more than epsilon (`summarise` counts these).
+        Shape (N m,), in nats per full pixel range. The versions of an image are adjacent. NaN for versions that equal
+        their image or differ by more than epsilon (`summarise` counts the NaN values).
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -218,7 +218,7 @@ def orthogonal_directions(count: int, like: Tensor, *, seed: int = 0) -> Tensor:
 
     Args:
         count: number of directions, at most the number of values in an image.
-        like: an image (C, H, W): shape, precision and device of each direction.
+        like: image (C, H, W) whose shape, precision and device the directions get.
         seed: random seed. The random numbers are the same on every device.
 
     Returns:
@@ -237,13 +237,13 @@ def orthogonal_directions(count: int, like: Tensor, *, seed: int = 0) -> Tensor:
 
 
 def _check_examples(inputs: Tensor, labels: Tensor) -> dict[str, int]:
-    """Check images and labels without checking the labels against a number of classes."""
+    """Check images and labels, but not whether the labels are below a number of classes."""
     sizes = check_images(inputs=inputs)
     return check({"labels": labels}, "N", kind="int64", within=(0, INFINITE), sizes=sizes)
 
 
 def _checked_grid(directions: Tensor, magnitudes: Tensor, sizes: dict[str, int]) -> list[float]:
-    """Return the magnitudes as a list, after checking the directions, and that the magnitudes increase."""
+    """Check the directions and magnitudes, and return the magnitudes as a list."""
     check({"directions": directions}, "m C H W", sizes={name: sizes[name] for name in "CHW"})
     check({"magnitudes": magnitudes}, "g", kind="number", within=(0, INFINITE))
     if not len(magnitudes) or not len(directions) or (magnitudes.diff() <= 0).any():
@@ -252,14 +252,17 @@ def _checked_grid(directions: Tensor, magnitudes: Tensor, sizes: dict[str, int])
 
 
 def _right(model: Model, images: Tensor, labels: Tensor) -> Tensor:
-    """Return which images the model classifies correctly; none with non-finite logits, as argmax would select NaN."""
+    """Return which images the model classifies correctly.
+
+    Non-finite logits count as wrong, because argmax would select NaN.
+    """
     with torch.no_grad():
         logits = torch.cat([model(part) for part in images.split(IMAGES)])
     return (logits.argmax(1) == labels) & logits.isfinite().all(1)
 
 
 def _held(model: Model, images: Tensor, labels: Tensor, directions: Tensor, length: float) -> Tensor:
-    """Return which images stay correct after a step along every direction. An image that fails is not tried again."""
+    """Return which images remain correct after a step along every direction. An image that fails is not tried again."""
     left, tried = torch.arange(len(images), device=images.device), 0
     while len(left) and tried < len(directions):
         group = directions[tried : tried + max(IMAGES // len(left), 1)]
@@ -272,7 +275,10 @@ def _held(model: Model, images: Tensor, labels: Tensor, directions: Tensor, leng
 def _steps(
     model: Model, images: Tensor, labels: Tensor, targets: Tensor | None, step_size: float, limits: Tensor
 ) -> Tensor:
-    """Return how many steps away from the labels, or towards the targets, fool the model; NaN beyond the limit."""
+    """Return the number of steps, away from the labels or towards the targets, that fool the model.
+
+    NaN beyond the limit.
+    """
     steps = nan_where_undefined(limits, torch.zeros_like(labels, dtype=torch.bool))
     left, moved, step = (limits >= 1).nonzero()[:, 0], images[limits >= 1], 0
     while len(left):
@@ -287,7 +293,6 @@ def _steps(
 
 
 def _gradient(model: Model, images: Tensor, labels: Tensor) -> Tensor:
-    """Return the gradient of the cross-entropy of each image."""
     parts = []
     for part, classes in zip(images.split(IMAGES), labels.split(IMAGES), strict=True):
         with torch.enable_grad():

@@ -1,7 +1,7 @@
-"""Transfer of attacks made on one model to other models.
+"""Transfer of attacks to models other than the source model.
 
-A table of rates has shape (A, M, M): attack, source model, target model. Any
-metric may fill it; NaN off the diagonal stays NaN in its means, and the diagonal is not read.
+Rates have shape (A, M, M): attack, source model, target model. They may be values of any metric. The diagonal is not
+used. NaN off the diagonal gives a NaN mean.
 """
 
 from math import nan
@@ -36,19 +36,21 @@ def observable_transfer_rate(
     over: Literal["fooled", "valid"] = "fooled",
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Share of the other models that an example fools, over the examples that fool the model they were made on.
+    """Share of the other models that an example fools, over examples that fool their source model.
 
     Args:
         predictions: class that each of M models predicts for each clean image, shape (M, n), int64.
         adv_predictions: class that each model predicts for the examples made on model `source`, shape (M, n), int64.
         labels: true classes, shape (n,), int64.
-        source: row of the source model, on which the examples were made.
-        over: "fooled" counts the images that the source model classifies correctly when clean and wrongly under attack;
-            "valid" counts all that it classifies correctly when clean, so that a failed attack transfers to no model.
+        source: index of the source model, on which the examples were made.
+        over: "fooled" counts images that the source model classifies correctly when clean and misclassifies under
+            attack. "valid" counts all images that it classifies correctly when clean, so that failed attacks count as
+            not transferred.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        A scalar, or shape (n,) for "none", NaN where the image does not count or there is no other model; a fraction.
+        A fraction, as a scalar. For "none", one value for each image, shape (n,), and NaN where the image does not
+        count or there is no other model.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -67,13 +69,13 @@ def observable_transfer_rate(
 
 
 def transfer_by_source(rates: Tensor) -> Tensor:
-    """Mean rate of an attack made on one model over the other models it is tested on.
+    """Mean transfer rate of each attack from each source model, over all target models.
 
     Args:
         rates: rates by attack, source model and target model, shape (A, M, M).
 
     Returns:
-        Shape (A, M); the unit of the rates; NaN for M = 1.
+        Rates, shape (A, M). NaN for M = 1.
 
     Raises:
         ValueError: if the rates are not of shape (A, M, M).
@@ -82,13 +84,13 @@ def transfer_by_source(rates: Tensor) -> Tensor:
 
 
 def transfer_by_target(rates: Tensor) -> Tensor:
-    """Mean rate of an attack on one tested model over the other models it is made on.
+    """Mean transfer rate of each attack to each target model, over all source models.
 
     Args:
         rates: rates by attack, source model and target model, shape (A, M, M).
 
     Returns:
-        Shape (A, M); the unit of the rates; NaN for M = 1.
+        Rates, shape (A, M). NaN for M = 1.
 
     Raises:
         ValueError: if the rates are not of shape (A, M, M).
@@ -97,13 +99,13 @@ def transfer_by_target(rates: Tensor) -> Tensor:
 
 
 def transfer_of_attack(rates: Tensor) -> Tensor:
-    """Mean rate of an attack over all pairs of different models.
+    """Mean transfer rate of each attack over all pairs of different models.
 
     Args:
         rates: rates by attack, source model and target model, shape (A, M, M).
 
     Returns:
-        Shape (A,); the unit of the rates; NaN for M = 1.
+        Rates, shape (A,). NaN for M = 1.
 
     Raises:
         ValueError: if the rates are not of shape (A, M, M).
@@ -112,13 +114,13 @@ def transfer_of_attack(rates: Tensor) -> Tensor:
 
 
 def transfer_threat(rates: Tensor) -> Tensor:
-    """Mean rate on a tested model over all attacks and the other models they are made on.
+    """Mean transfer rate to each target model, over all attacks and source models.
 
     Args:
         rates: rates by attack, source model and target model, shape (A, M, M).
 
     Returns:
-        Shape (M,); the unit of the rates; NaN for M = 1.
+        Rates, shape (M,). NaN for M = 1.
 
     Raises:
         ValueError: if the rates are not of shape (A, M, M).
@@ -127,14 +129,14 @@ def transfer_threat(rates: Tensor) -> Tensor:
 
 
 def simple_transfer_of_attack(rates: Tensor, tested: int) -> Tensor:
-    """Mean rate of an attack on one fixed tested model over the other models it is made on.
+    """Mean transfer rate of each attack to one fixed target model, over all source models.
 
     Args:
         rates: rates by attack, source model and target model, shape (A, M, M).
         tested: index of the target model.
 
     Returns:
-        Shape (A,); the unit of the rates; NaN for M = 1.
+        Rates, shape (A,). NaN for M = 1.
 
     Raises:
         ValueError: if the rates are not of shape (A, M, M) or there is no such model.
@@ -145,14 +147,14 @@ def simple_transfer_of_attack(rates: Tensor, tested: int) -> Tensor:
 
 
 def simple_transfer_threat(rates: Tensor, source: int) -> Tensor:
-    """Mean rate on each tested model over all attacks made on one fixed model.
+    """Mean transfer rate from one fixed source model to each target model, over all attacks.
 
     Args:
         rates: rates by attack, source model and target model, shape (A, M, M).
         source: index of the source model.
 
     Returns:
-        Shape (M,); the unit of the rates; NaN for the source model itself, which is not tested.
+        Rates, shape (M,). NaN for the source model itself.
 
     Raises:
         ValueError: if the rates are not of shape (A, M, M) or there is no such model.
@@ -163,6 +165,6 @@ def simple_transfer_threat(rates: Tensor, source: int) -> Tensor:
 
 
 def _without_diagonal(rates: Tensor, fill: float) -> Tensor:
-    """Return checked rates with `fill` on the diagonal, where source and target model are equal."""
+    """Check rates, and return them with `fill` on the diagonal, where source and target model are equal."""
     check({"rates": rates}, "A M M", within=None)
     return rates.masked_fill(torch.eye(rates.shape[1], dtype=torch.bool, device=rates.device), fill)

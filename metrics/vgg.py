@@ -1,4 +1,4 @@
-"""Features of VGG16 for DISTS, from a module or a file of weights; nothing is downloaded."""
+"""Loads the VGG16 features that DISTS uses, from a module or a file of weights. Nothing is downloaded."""
 
 from copy import deepcopy
 from pathlib import Path
@@ -21,7 +21,7 @@ def load_features(features: Features | None, dtype: torch.dtype, device: torch.d
     """Return the layers of a VGG16 in evaluation mode, in the precision and on the device of the images.
 
     Args:
-        features: torchvision's VGG16, its `features`, or the path of the weights of either; None for the weights in the
+        features: torchvision's VGG16, its `features`, or the path of the weights of either. None for the weights in the
             cache of torch.hub.
         dtype: precision of the layers.
         device: device of the layers.
@@ -32,7 +32,7 @@ def load_features(features: Features | None, dtype: torch.dtype, device: torch.d
     Raises:
         FileNotFoundError: if there is no file of weights.
         ValueError: if the layers or the weights are not those of a VGG16.
-        TypeError: if it is neither a module nor a path.
+        TypeError: if `features` is neither a module nor a path.
     """
     if features is None:
         features = Path(torch.hub.get_dir()) / "checkpoints" / CACHED
@@ -49,11 +49,11 @@ def load_features(features: Features | None, dtype: torch.dtype, device: torch.d
 
 
 def stage_features(layers: nn.Sequential, images: Tensor) -> list[Tensor]:
-    """Return the images and the output of each of the five stages, which end before the pooling.
+    """Return the images, and the output of each of the five stages before its pooling.
 
     Args:
-        layers: result of `load_features`. Their pooling is replaced by that of DISTS.
-        images: in [0, 1], shape (N, 3, H, W).
+        layers: result of `load_features`. Their pooling layers are replaced by the pooling of DISTS.
+        images: images in [0, 1], shape (N, 3, H, W).
 
     Returns:
         Six tensors of shape (N, c, h, w) with 3, 64, 128, 256, 512 and 512 channels.
@@ -70,7 +70,7 @@ def stage_features(layers: nn.Sequential, images: Tensor) -> list[Tensor]:
 
 
 def stage_weights(like: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Return the weights of the means and of the structure for each of the six stages.
+    """Return the weights of mean similarity and structure similarity for each of the six stages.
 
     All weights together sum to 1.
     """
@@ -81,14 +81,13 @@ def stage_weights(like: Tensor) -> list[tuple[Tensor, Tensor]]:
 
 
 def _l2_pooled(maps: Tensor) -> Tensor:
-    """Return the root of the Hann-weighted mean of squares of 3 x 3 values, in steps of 2."""
+    """Return the root of the Hann-weighted mean of squares in 3 x 3 windows, with stride 2."""
     hann = maps.new_tensor((0.25, 0.5, 0.25))
     kernel = (hann[:, None] * hann).expand(maps.shape[1], 1, 3, 3)
     return conv2d(maps.square(), kernel, stride=2, padding=1, groups=maps.shape[1]).add_(1e-12).sqrt_()
 
 
 def _from_weights(path: Path) -> nn.Sequential:
-    """Return the layers of a VGG16 with the weights of a file."""
     if not path.is_file():
         raise FileNotFoundError(f"no VGG16 weights at {path}; {HOW}")
     layers: list[nn.Module] = []
@@ -100,11 +99,11 @@ def _from_weights(path: Path) -> nn.Sequential:
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # of damaged bytes, anything
-        raise ValueError(f"expected the weights of a VGG16 in {path}, got a damaged or other file; {HOW}") from error
+        raise ValueError(f"expected VGG16 weights in {path}, got a damaged or different file; {HOW}") from error
     prefix = "features." if any(name.startswith("features.") for name in state) else ""
     state = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
     try:
         network.load_state_dict(state)
     except RuntimeError as error:
-        raise ValueError(f"expected the weights of a VGG16, got others; {HOW}") from error
+        raise ValueError(f"expected VGG16 weights, got different weights; {HOW}") from error
     return network

@@ -17,19 +17,20 @@ Nodes = np.ndarray
 def imagenet_wup(sense: Literal["class", "first"] = "class") -> Tensor:
     """Wu-Palmer similarity of the 1000 ImageNet classes, in the usual order of the classes.
 
-    Each class is the synset of its WordNet id, on its shortest hypernym path in WordNet 3.0. The paper looked up the
-    class names and took the first sense, which is a different synset for 209 classes. (Coral and jackfruit have a
-    similarity of 0.46 there, and 0.19 here.)
+    By default, each class is the synset of its WordNet id, on its shortest hypernym path in WordNet 3.0. The paper took
+    the first sense of the class name instead, which is a different synset for 209 classes. For example, the similarity
+    of coral and jackfruit is 0.19 by synset and 0.46 by first sense.
 
     Args:
-        sense: "class" for the synset of the class; "first" for the first noun sense of its first name, and of two
-            synsets the pair of hypernym paths that makes them most similar, as the paper has it.
+        sense: "class" for the synset of the class. "first" for the first noun sense of its first name, with the
+            hypernym paths that make two synsets most similar, as in the paper.
 
     Returns:
-        Shape (1000, 1000), float64, in (0, 1], 1 on the diagonal ("first": and for two classes of one first sense).
+        Similarities, shape (1000, 1000), float64, in (0, 1], 1 on the diagonal. For "first", classes with the same
+        first sense also have similarity 1.
 
     Raises:
-        ValueError: if there is no such sense.
+        ValueError: if `sense` is unknown.
     """
     check_choice("sense", sense, ("class", "first"))
     if sense == "first":
@@ -40,7 +41,7 @@ def imagenet_wup(sense: Literal["class", "first"] = "class") -> Tensor:
 
 @lru_cache(maxsize=1)
 def first_sense_similarity() -> Tensor:
-    """Return the similarity by first senses; see `imagenet_wup`."""
+    """Return the similarity of the ImageNet classes by their first senses (see `imagenet_wup`)."""
     with np.load(Path(__file__).parent / "data" / "imagenet_first_senses.npz") as stored:
         pairs, owner = _similarity(stored["nodes"]).numpy(), stored["owner"]  # of each path, its class, in order
     starts = np.flatnonzero(np.diff(owner.astype(int), prepend=-1))
@@ -48,14 +49,14 @@ def first_sense_similarity() -> Tensor:
 
 
 def wup_from_paths(paths: Sequence[Sequence[Hashable]]) -> Tensor:
-    """Wu-Palmer similarity of classes: twice the depth of their last common node over the sum of their depths.
+    """Wu-Palmer similarity of classes: twice the depth of their last common node, divided by the sum of their depths.
 
     Args:
         paths: for each of K classes, its nodes from the root, whose depth is 1, down to the class itself. A node must
             have the same depth in all paths, as in a tree or on shortest paths.
 
     Returns:
-        Shape (K, K), float64, in (0, 1], 1 for equal classes.
+        Similarities, shape (K, K), float64, in (0, 1], 1 for equal classes.
 
     Raises:
         ValueError: if there is no path, the roots differ or a node has two depths.
@@ -76,7 +77,7 @@ def wup_from_paths(paths: Sequence[Sequence[Hashable]]) -> Tensor:
 
 
 def _similarity(nodes: Nodes) -> Tensor:
-    """Return the similarity of classes, given a row of nodes for each class, from the root down, padded with 0."""
+    """Return the similarity of classes from a row of nodes for each class, from the root down, padded with 0."""
     common = np.ones((len(nodes), len(nodes)), np.uint8)
     for depth, column in enumerate(nodes.T[1:], start=2):
         order = np.argsort(column, kind="stable")

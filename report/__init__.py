@@ -1,6 +1,7 @@
 """Command output: tables for terminals, plain text for pipes, and documents for programs.
 
-`davylamp.report` is both this package and a function: `davylamp.report("results", "report.html")` writes the report.
+`davylamp.report` is a package and can also be called as a function: `davylamp.report("results", "report.html")` writes
+the report.
 """
 
 import sys
@@ -9,7 +10,7 @@ from types import ModuleType
 
 
 class _Verb(ModuleType):
-    """Make the package callable, because it shares its name with the function."""
+    """Make the package callable, because it has the same name as the function."""
 
     def __call__(self, folder: str | Path, path: str | Path = "report.html") -> Path:
         """Write the report of a results folder as one self-contained HTML file, and return its path.

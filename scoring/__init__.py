@@ -1,4 +1,4 @@
-"""Rankings of models, attacks and defences by item response theory; independent of the rest of the project."""
+"""Rankings of models, attacks and defences by item response theory, from a matrix of responses."""
 
 from typing import Any
 

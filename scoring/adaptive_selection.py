@@ -1,4 +1,4 @@
-"""Adaptive selection of the most informative images for a new subject, until its rank is known closely enough."""
+"""Selects the most informative images for a new subject, batch by batch, until its rank is known precisely enough."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -18,7 +18,7 @@ _FEWEST = 25  # fewest draws
 
 
 class Step(NamedTuple):
-    """Ability and rank of a new subject after some images, with their 95 % intervals."""
+    """Ability and rank of a new subject after a batch of images, with 95 % intervals."""
 
     images: int
     responses: int
@@ -30,7 +30,7 @@ class Step(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Difference of the worst and the best rank of the interval."""
+        """Worst minus best rank of the interval."""
         return self.rank_high - self.rank_low
 
 
@@ -39,9 +39,9 @@ class SelectionResult(NamedTuple):
 
     Attributes:
         images: selected images.
-        steps: result after each batch.
-        enough: whether the interval after the last batch is narrow enough.
-        width: requested width, worst minus best rank.
+        steps: ability and rank after each batch.
+        enough: whether the rank interval after the last batch is at most `width` wide.
+        width: requested width: worst minus best rank of the interval.
         further: most informative images among those that were not available.
     """
 
@@ -53,15 +53,16 @@ class SelectionResult(NamedTuple):
 
 
 class ImageSelector:
-    """Selects images by expected Fisher information about a new subject's ability, given its responses.
+    """Selects images by their expected Fisher information about a new subject's ability, given its responses so far.
 
-    The information of a response with probability P is P'^2 / (P (1 - P)), averaged over the posterior of the new
-    subject's ability and over draws of the baseline (van der Linden and Pashley 2000). P is averaged over the posterior
-    of the item, so uncertain items are less informative. The information of an image is the sum over its items.
+    The information of a response with probability P is P'^2 / (P (1 - P)). It is averaged over the posterior of the new
+    subject's ability and over draws of the baseline (van der Linden and Pashley 2000). P itself is averaged over the
+    posterior of the item, so uncertain items are less informative. The information of an image is the sum over its
+    items.
 
     Args:
-        fit: fit of the baseline, with binary responses.
-        responses: responses of the baseline, shape (N, M); NaN is missing.
+        fit: fitted model of the baseline, with binary responses.
+        responses: responses of the baseline's N subjects to M items, shape (N, M). NaN is missing.
         clusters: image of each item, length M.
         seed: random seed of every draw.
 
@@ -92,7 +93,7 @@ class ImageSelector:
         self.images, self._image = np.unique(self.clusters, return_inverse=True)
 
     def log_likelihood(self, newcomer: np.ndarray) -> Tensor:
-        """Return `Anchor.log_likelihood`, computed from cached probabilities."""
+        """Compute the same as `Anchor.log_likelihood`, from cached probabilities."""
         log = torch.zeros(self.anchor.prior.numel())
         for value, curves in enumerate(self._log):
             log += (
@@ -101,13 +102,10 @@ class ImageSelector:
         return log.view_as(self.anchor.prior)
 
     def information(self, log: Tensor) -> np.ndarray:
-        """Return the expected information of each of `images`.
+        """Return the expected information of each image in `images` about the ability, shape (images,).
 
         Args:
-            log: log-likelihood of the new subject, shape (D, T).
-
-        Returns:
-            Shape (images,), with respect to ability on the scale of the fit.
+            log: log-likelihood of the new subject for D baseline draws and T grid abilities, shape (D, T).
         """
         weight = self.anchor.posterior(log).float()
         between = (weight[:, 1:] + weight[:, :-1]) / 2
@@ -115,11 +113,11 @@ class ImageSelector:
         return np.bincount(self._image, of_pattern[self._pattern], len(self.images))
 
     def next_images(self, newcomer: np.ndarray, asked: Sequence[str], count: int = BATCH) -> list[str]:
-        """Return the images with the most information, the most informative first.
+        """Return the `count` most informative images, the most informative first.
 
         Args:
-            newcomer: responses of the new subject so far, shape (M,); NaN is missing.
-            asked: images to skip.
+            newcomer: responses of the new subject so far, shape (M,). NaN is missing.
+            asked: images that were already selected, which are skipped.
             count: number of images.
         """
         information = self.information(self.log_likelihood(newcomer))
@@ -154,20 +152,20 @@ def choose_images(
 ) -> SelectionResult:
     """Evaluate a new subject on the most informative images, until its rank interval is narrow enough.
 
-    The first batch is the most informative one before anything is known about the new subject. Stopping early does not
-    bias the posterior, because it depends only on the responses.
+    The first batch is the most informative one a priori. Stopping early does not bias the posterior, because stopping
+    depends only on the responses.
 
     Args:
         chooser: selector of the baseline.
-        answer: called with the images selected so far; evaluates them and returns the new subject's responses, shape
-            (M,), NaN if missing.
-        width: largest worst minus best rank of the interval; 0 for a single rank.
-        batch: images per batch.
+        answer: called with the images selected so far. It evaluates them and returns the new subject's responses,
+            shape (M,). NaN is missing.
+        width: largest accepted width of the rank interval (worst minus best rank). 0 for a single rank.
+        batch: number of images per batch.
         among: available images. None for all.
-        tell: called with the result after each batch.
+        tell: called with the ability and rank after each batch.
 
     Returns:
-        The selected images; all images if even they do not make the interval narrow enough.
+        The selected images. These are all available images if the interval never becomes narrow enough.
     """
     asked: list[str] = []
     steps: list[Step] = []
@@ -189,13 +187,13 @@ def choose_images(
 def replay_selection(
     fit: IRTFit, values: np.ndarray, clusters: Sequence[str], width: int | None, batch: int, seed: int = 0
 ) -> SelectionResult:
-    """Find which of a new subject's evaluated images would have sufficed for its rank.
+    """Find how few of a new subject's evaluated images would have been enough to determine its rank.
 
     Args:
-        fit: fit of the baseline.
-        values: responses of the baseline and, last, the new subject, shape (N + 1, M); NaN is missing.
+        fit: fitted model of the baseline.
+        values: responses of the baseline and, in the last row, the new subject, shape (N + 1, M). NaN is missing.
         clusters: image of each item, length M.
-        width: see `choose_images`. None for the width that all its images give.
+        width: see `choose_images`. None for the width of the interval from all of the new subject's images.
         batch: see `choose_images`.
         seed: random seed of every draw.
     """

@@ -1,4 +1,4 @@
-"""A fitted baseline for placing new subjects: draws of its abilities, with every item integrated out."""
+"""Fitted baseline on which new subjects are placed."""
 
 from collections.abc import Iterator, Sequence
 
@@ -18,17 +18,19 @@ _BLOCK = 2e7  # most numbers in a table
 
 
 class Anchor:
-    """A fitted baseline: draws of its abilities, and the posterior of each item for each draw.
+    """A fitted baseline: posterior draws of its abilities, and the posterior of each item for each draw.
 
-    Given the baseline's abilities and the priors, items are independent, and each has a posterior on the sampler's
-    grid. The probability of a response is its mean over that posterior. Items are thus not treated as known, and
-    responses to uncertain items count less. The new responses do not change the baseline: the draws are not weighted by
-    their likelihood (a cut posterior, Plummer 2015).
+    Given the baseline's abilities and the priors, items are independent, and each item has a posterior on the sampler's
+    grid. The probability of a response is averaged over that posterior. Items are therefore not treated as known, and
+    responses to uncertain items count less. Responses of a new subject do not change the baseline: its draws are not
+    weighted by their likelihood (a cut posterior, Plummer 2015).
+
+    Shapes use D for draws, T for grid abilities, N for subjects and M for items.
 
     Args:
-        fit: fit of the baseline.
-        responses: fitted responses, shape (N, M); NaN is missing.
-        draws: number of evenly spaced draws of the fit to use. None for all D draws that include the items.
+        fit: fitted model of the baseline.
+        responses: responses that were fitted, shape (N, M). NaN is missing.
+        draws: number of evenly spaced draws of the fit to use. None for all draws that include the items.
         seed: random seed of every draw.
     """
 
@@ -57,7 +59,7 @@ class Anchor:
         """Return the log-likelihood of a new subject's responses, at each grid ability and for each draw.
 
         Args:
-            newcomer: responses, shape (M,), in [0, 1]; NaN is missing.
+            newcomer: responses, shape (M,), in [0, 1]. NaN is missing.
 
         Returns:
             Shape (D, T).
@@ -76,10 +78,10 @@ class Anchor:
         return log
 
     def response_probabilities(self, items: Sequence[int] | np.ndarray) -> Tensor:
-        """Return the probability of response 1 to items, at each grid ability and for each draw.
+        """Return the probability of response 1 to each item, at each grid ability and for each draw.
 
         Args:
-            items: positions of the items.
+            items: indices of the items.
 
         Returns:
             Shape (items, D, T).
@@ -87,7 +89,7 @@ class Anchor:
         return torch.cat([curves for _, curves in self._curves(np.asarray(items), 1.0)], 1)
 
     def draw(self, log: Tensor, count: int) -> np.ndarray:
-        """Draw abilities of a new subject on the scale of the fit, stratified over each posterior.
+        """Draw abilities of a new subject, on the scale of the fit, by stratified sampling of each draw's posterior.
 
         Args:
             log: log-likelihood, shape (D, T).
@@ -107,15 +109,15 @@ class Anchor:
         return np.take_along_axis(self.ability, place.numpy(), 1) + step * inside.numpy()
 
     def posterior(self, log: Tensor) -> Tensor:
-        """Return the posterior of a new subject's ability on the grid per draw, (D, T), from its log-likelihood."""
+        """Return the posterior of a new subject's ability on the grid for each draw, shape (D, T)."""
         return (log + self.prior).double().softmax(1)
 
     def expect(self, log: Tensor) -> float:
-        """Return the posterior mean of a new subject's ability on the scale of the fit, from its log-likelihood."""
+        """Return the posterior mean of a new subject's ability on the scale of the fit."""
         return float((self.posterior(log).numpy() * self.ability).sum(1).mean())
 
     def _curves(self, items: np.ndarray, value: float) -> Iterator[tuple[slice, Tensor]]:
-        """Yield the probability or density of a response to items, (items, C, T), for blocks of C draws."""
+        """Yield the probability or density of a response to items, shape (items, C, T), for blocks of C draws."""
         tables, response = self._tables, self.fit.model.response
         observed = observe(self.responses[:, items], response)
         data = torch.where(observed.seen, statistics(observed.values, response), 0.0).float()
@@ -129,16 +131,18 @@ class Anchor:
 
 
 def joint_draws(anchor: Anchor, log: Tensor, effect: float, effect_of_newcomer: float) -> np.ndarray:
-    """Draw abilities of the baseline and a new subject, widened by the root of a design effect.
+    """Draw abilities of the baseline's subjects and a new subject, with deviations widened by a design effect.
+
+    Deviations from the mean are multiplied by the square root of the design effect.
 
     Args:
         anchor: baseline with N subjects.
         log: log-likelihood of the new subject, shape (D, T).
         effect: design effect of the baseline.
-        effect_of_newcomer: design effect for the new subject's number of items per image.
+        effect_of_newcomer: design effect for the new subject, from its number of items per image.
 
     Returns:
-        Shape (about `DRAWS`, N + 1), the new subject last.
+        Abilities, shape (about `DRAWS`, N + 1). The new subject is the last column.
     """
     count = max(1, DRAWS // len(log))
     baseline, drawn = anchor.baseline.repeat(count, 0), anchor.draw(log, count).reshape(-1, 1)
@@ -146,12 +150,12 @@ def joint_draws(anchor: Anchor, log: Tensor, effect: float, effect_of_newcomer: 
 
 
 def partial_design_effect(effect: float, clusters: np.ndarray, some: np.ndarray) -> float:
-    """Return the design effect for fewer items per image: 1 + (m - 1) times the same correlation (Kish).
+    """Return the design effect for m items per image, 1 + (m - 1) times the correlation of the full data (Kish 1965).
 
     Args:
         effect: design effect of all items.
         clusters: image of each item.
-        some: image of each item with a response.
+        some: image of each item that has a response.
     """
     counts = (np.unique(images, return_counts=True)[1] for images in (clusters, some))
     size, fewer = (
@@ -161,7 +165,7 @@ def partial_design_effect(effect: float, clusters: np.ndarray, some: np.ndarray)
 
 
 def _nearest(grid: Tensor, values: np.ndarray) -> Tensor:
-    """Return the nearest positions of values on an evenly spaced grid."""
+    """Return the indices of the grid points nearest to the values. The grid is evenly spaced."""
     step = float(grid[1] - grid[0]) if len(grid) > 1 else 1.0
     place = torch.from_numpy(np.rint((values - float(grid[0])) / step).astype(int))
     return place.clamp(0, len(grid) - 1)

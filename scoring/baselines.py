@@ -1,4 +1,4 @@
-"""Rankings without a response model: mean, Borda count, bootstrap over images, agreement of rankings."""
+"""Rankings without a response model (mean, Borda count), bootstrap over images, and agreement of rankings."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -10,13 +10,13 @@ FEWEST = 5  # fewest images to resample
 
 
 def mean_response(responses: np.ndarray) -> np.ndarray:
-    """Return the mean response of each subject, over the items with a response.
+    """Return the mean response of each subject over the items that it has a response to.
 
     Args:
-        responses: shape (N, M); NaN is missing.
+        responses: shape (N, M). NaN is missing.
 
     Returns:
-        Shape (N,); NaN for a subject without responses.
+        Means, shape (N,). NaN for a subject without responses.
     """
     seen = ~np.isnan(responses)
     with np.errstate(invalid="ignore"):
@@ -24,15 +24,16 @@ def mean_response(responses: np.ndarray) -> np.ndarray:
 
 
 def borda(responses: np.ndarray) -> np.ndarray:
-    """Return the Borda count: the rate at which a subject's response exceeds another's on the same item.
+    """Return the Borda count: how often a subject's response exceeds another subject's response to the same item.
 
     Ties count half.
 
     Args:
-        responses: shape (N, M); NaN is missing. An item counts for the pairs in which both subjects have a response.
+        responses: shape (N, M). NaN is missing. An item counts for the pairs in which both subjects have a response.
 
     Returns:
-        Mean over the other subjects, in [0, 1], shape (N,); NaN for a subject that shares no item.
+        Rate for each subject, averaged over the other subjects, in [0, 1], shape (N,). NaN for a subject that has no
+        item in common with any other.
     """
     seen = ~np.isnan(responses)
     values = np.where(seen, responses, 0.0)
@@ -47,13 +48,14 @@ def borda(responses: np.ndarray) -> np.ndarray:
 
 
 def borda_parts(responses: np.ndarray) -> np.ndarray:
-    """Return the contribution of each item to `borda`: the rate of other subjects' responses below a subject's.
+    """Return the contribution of each item to `borda`: the share of other subjects with a lower response.
 
     Args:
-        responses: shape (N, M); NaN is missing and not counted.
+        responses: shape (N, M). NaN is missing and does not count.
 
     Returns:
-        Shape (N, M); NaN if missing or if no other subject has the item. Without gaps the mean over items is `borda`.
+        Shares, shape (N, M). NaN if the response is missing or if no other subject has the item. Without missing
+        responses, the mean over items is `borda`.
     """
     seen = ~np.isnan(responses)
     parts = np.full(responses.shape, np.nan)
@@ -68,17 +70,17 @@ def borda_parts(responses: np.ndarray) -> np.ndarray:
 def expected_borda(shares: np.ndarray) -> np.ndarray:
     """Return the expected Borda count if each response is 1 with a given probability, independently.
 
-    For probabilities p and q, the first exceeds with p (1 - q), and both are equal with p q + (1 - p) (1 - q), so the
-    first wins with 1/2 + (p - q) / 2. If the probabilities were compared directly, a model that is robust in 99 of 100
-    samples would lose every image to a model that is robust in all. For probabilities 0 and 1 the result equals
-    `borda`.
+    For probabilities p and q, the first response is greater with probability p (1 - q), and the responses are equal
+    with probability p q + (1 - p) (1 - q). The first subject therefore scores 1/2 + (p - q) / 2. If the probabilities
+    were compared directly, a model that is robust in 99 of 100 samples would lose every image to a model that is robust
+    in all samples. For probabilities 0 and 1 the result equals `borda`.
 
     Args:
-        shares: probabilities, shape (N, M); NaN is missing. An item counts for the pairs in which both subjects have a
+        shares: probabilities, shape (N, M). NaN is missing. An item counts for the pairs in which both subjects have a
             value.
 
     Returns:
-        Mean over the other subjects, as for `borda`.
+        Rate for each subject, as for `borda`.
     """
     seen = (~np.isnan(shares)).astype(float)
     values = np.where(seen > 0, shares, 0.0)
@@ -97,18 +99,18 @@ def bootstrap(
     replicates: int = 1000,
     seed: int = 0,
 ) -> np.ndarray:
-    """Return scores on resampled images, for the uncertainty due to the choice of images.
+    """Return scores on resampled images, which show the uncertainty due to the choice of images.
 
     Args:
         score: function from a matrix like `responses` to the score of each subject.
-        responses: shape (N, M); NaN is missing.
-        clusters: image of each item, length M; images are resampled as a whole.
+        responses: shape (N, M). NaN is missing.
+        clusters: image of each item, length M. All items of an image are resampled together.
         replicates: number of bootstrap replicates.
         seed: random seed of the resampling.
 
     Returns:
-        Shape (replicates, N); NaN if a replicate has no response of a subject. All NaN for fewer than `FEWEST` images,
-        whose resamples are too similar.
+        Scores, shape (replicates, N). NaN if a replicate has no response of a subject. All are NaN for fewer than
+        `FEWEST` images, because the replicates would be too similar.
     """
     names, cluster = np.unique(np.asarray(clusters), return_inverse=True)
     if len(names) < FEWEST:
@@ -122,7 +124,7 @@ def bootstrap(
 
 
 def _resampled_means(responses: np.ndarray, cluster: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """Return the plain means over the resampled clusters from their counts, without building resampled matrices."""
+    """Return the plain means over resampled clusters from the clusters' counts, without building resampled matrices."""
     seen = ~np.isnan(responses)
     times = np.stack([np.bincount(row, minlength=chosen.shape[1]) for row in chosen])
     sums, counts = np.zeros((2, chosen.shape[1], len(responses)))
@@ -137,9 +139,9 @@ class LeaveOneOut(NamedTuple):
 
     Attributes:
         name: omitted subject or item.
-        tau: Kendall's tau-b of the rankings with and without it, over common subjects; NaN if one of the rankings ties
-            all subjects.
-        moved: largest rank change among the common subjects; NaN if these cannot be ranked.
+        tau: Kendall's tau-b between the rankings with and without it, over common subjects. NaN if all subjects are
+            tied in one of the rankings.
+        moved: largest rank change of a common subject. NaN if the common subjects cannot be ranked.
     """
 
     name: str
@@ -153,13 +155,13 @@ def leave_one_out(
     """Rank again without each subject, item or metric in turn.
 
     Args:
-        score: function from the remaining positions in `names` to the scores of the remaining subjects; raises
+        score: function from the remaining indices of `names` to the scores of the remaining subjects. It raises
             ValueError if they cannot be ranked.
         names: names of the subjects or items.
         axis: whether `names` are subjects or items.
 
     Returns:
-        One record for each name, the most influential first. Names without which nothing can be ranked are last.
+        One record for each name, the most influential first. Names that are necessary for a ranking come last.
     """
     everything = np.arange(len(names))
     full = score(everything)
@@ -177,14 +179,14 @@ def leave_one_out(
 
 
 def agreement(score: np.ndarray, others: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """Return Kendall's tau-b of a ranking with other rankings.
+    """Return Kendall's tau-b between a ranking and each of the other rankings.
 
     Args:
         score: higher is better, shape (N,).
-        others: scores of the same subjects by name of the ranking, such as the plain mean; NaN is excluded.
+        others: scores of the same subjects, by name of the ranking, such as the plain mean. NaN is excluded.
 
     Returns:
-        Values in [-1, 1] by name; NaN if fewer than two subjects remain or all are tied.
+        Values in [-1, 1] by name. NaN if fewer than two subjects remain or if all are tied.
     """
     result = {}
     for name, other in others.items():

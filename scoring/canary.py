@@ -1,6 +1,7 @@
-"""CANARY's ranking of a table of metrics (Sun et al. 2023, section 3.3): Tables 7 and 8 to Table 9.
+"""CANARY's ranking of subjects by a table of metrics (Sun et al. 2023, section 3.3): from Tables 7 and 8 to Table 9.
 
-It has two layers of item response models: an ability for each category of metrics, and one over those abilities.
+Item response models are fitted in two layers. The first layer gives an ability for each category of metrics. The second
+layer combines these abilities into one score.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,14 +36,15 @@ VIEWS: dict[Subjects, View] = {
 
 
 class Rule(NamedTuple):
-    """Conversion of a metric to a response.
+    """How a metric is converted to a response.
 
     Attributes:
         category: category of the metric.
         scale: function that maps the metric into [0, 1].
         complement: views that use 1 minus the scaled metric.
         between: smallest and largest possible value of the metric.
-        factor: for a metric that the published program multiplies by this and cuts at 1; 0 for others.
+        factor: factor by which the published program multiplies the metric before it cuts the value at 1. 0 if it does
+            not.
     """
 
     category: str
@@ -92,13 +94,13 @@ RULES: dict[str, Rule] = {
 
 
 def metrics_of(view: View) -> tuple[str, ...]:
-    """Return the metrics of a view.
+    """Return the symbols of the metrics that a view uses.
 
     Args:
-        view: view of models, attacks or defences.
+        view: kind of subject that is ranked: "model", "attack" or "defence".
 
     Returns:
-        Symbols from `RULES`. OTR and the computing cost are only in the view of attacks.
+        Symbols from `RULES`. Only the view of attacks has OTR and the computing cost.
     """
     return tuple(symbol for symbol, rule in RULES.items() if rule.category in OF_VIEW[view] and (symbol, view) != OTR)
 
@@ -112,18 +114,18 @@ def rank_metrics(
     propagate: bool = False,
     seed: int = 0,
 ) -> Ranking:
-    """Rank the rows of a table of metrics as `rank_table` does.
+    """Rank the rows of a data frame of metrics with `rank_table`.
 
     Args:
-        frame: a row for each subject, by name, and a column for each metric.
-        subjects: kind of the rows.
+        frame: one row per subject, indexed by name, and one column per metric.
+        subjects: kind of the subjects in the rows.
         curve: see `rank_table`.
         uncapped: see `rank_table`.
         propagate: see `rank_table`.
         seed: see `rank_table`.
 
     Raises:
-        ValueError: As `rank_table`.
+        ValueError: If `rank_table` raises it.
     """
     names, metrics = list(map(str, frame.index)), list(map(str, frame.columns))
     options = {"curve": curve, "uncapped": uncapped, "propagate": propagate, "seed": seed}
@@ -141,39 +143,42 @@ def rank_table(  # noqa: PLR0913 - the data by position, the choices by keyword
     propagate: bool = False,
     seed: int = 0,
 ) -> Ranking:
-    """Rank models, attacks or defences by a table of metrics, as CANARY does, with uncertainty.
+    """Rank models, attacks or defences by a table of metrics, as CANARY does, and estimate the uncertainty.
 
-    3PL with theta ~ N(0, 1), log a ~ N(0, 1), b ~ N(0, 1), c ~ Beta(5, 17), fractional Bernoulli likelihood.
-    Metrics are mapped to [0, 1] by `RULES`, which cut large disturbances at 1 as the published program does, then
-    max-min normalised and rounded to two decimals; one that is the same for every subject is unchanged. A category
-    in which no two subjects differ, or whose metrics cancel out, is omitted with a note. The abilities of each
-    category are max-min normalised, but not rounded as in the published program, because rounding would turn noise
-    of 0.001 into 0.01. The posterior is that of the published program, which samples it by Metropolis steps; here
-    every conditional draw is exact.
+    `RULES` map the metrics to [0, 1] and cut large distortions at 1, as the published program does. The metrics are
+    then max-min normalised and rounded to two decimals, unless a metric is the same for every subject. A category is
+    omitted with a note if no two subjects differ in it, or if its metrics cancel out. The abilities of each category
+    are max-min normalised. They are not rounded as in the published program, because rounding would turn noise of 0.001
+    into 0.01.
 
-    There are two departures. The published program inverts the time levels twice, so that slow attacks score higher;
-    here fast attacks score higher, as in the text. It has no rules for defences; the text puts all their metrics into
-    one category (section 3.1.4), so there is one layer, and they are max-min normalised in the direction given there.
+    The model is a 3PL with theta ~ N(0, 1), log a ~ N(0, 1), b ~ N(0, 1), c ~ Beta(5, 17) and a fractional Bernoulli
+    likelihood. The posterior is the one of the published program, which samples it by Metropolis steps. Here every
+    conditional draw is exact.
+
+    There are two differences from the published program. It inverts the time levels twice, so that slow attacks score
+    higher. Here fast attacks score higher, as in the paper's text. It also has no rules for defences. The text puts all
+    their metrics into one category (section 3.1.4), so there is only one layer, and the metrics are max-min normalised
+    in the direction that the text gives.
 
     Args:
-        values: shape (N, M); NaN is missing.
+        values: metrics, shape (N, M). NaN is missing.
         subjects: names, length N.
-        metrics: symbols from `RULES`, length M. QN is the number of queries, half of forward plus backward passes
-            (forward passes if there are no others). CTC is the time level, 0 for the fastest of five.
-        view: subjects to score: models, attacks (without CA, CF, CC), or defences.
-        curve: "intercept" as in the published program, "paper" as in its text: 3PL with a difficulty and D = 1.702.
-        uncapped: max-min normalise the metrics as they are, as in the text, without the caps of the published program.
-        propagate: include the uncertainty of the categories' abilities in the intervals. As published, only their means
-            enter the second layer.
+        metrics: symbols from `RULES`, length M. QN is the number of queries: half of forward plus backward passes, or
+            the forward passes if there are no backward passes. CTC is the time level, from 0 for the fastest to 4.
+        view: kind of subject that is ranked: "model", "attack" (without CA, CF and CC) or "defence".
+        curve: "intercept" as in the published program, or "paper" as in the text: 3PL with a difficulty and D = 1.702.
+        uncapped: whether to max-min normalise the metrics without the caps of the published program, as in the text.
+        propagate: whether the intervals include the uncertainty of the categories' abilities. If False, only their
+            means enter the second layer, as published.
         seed: the same seed gives the same ranking.
 
     Returns:
-        Scores in [0, 1], max-min normalised posterior means. The intervals come from the draws on the same scale, and
-        the bootstrap is over the metrics.
+        The ranking. Scores are max-min normalised posterior means in [0, 1]. The intervals come from the draws on the
+        same scale. The bootstrap is over the metrics.
 
     Raises:
-        ValueError: If a metric has no rule or is out of range, or the table cannot be ranked: one subject, or no
-            differences.
+        ValueError: If a metric has no rule or is out of range. Also if the table has only one subject, or if the
+            subjects do not differ.
     """
     values = np.asarray(values, dtype=float)
     if values.shape != (len(subjects), len(metrics)) or len(set(metrics)) < len(metrics):
@@ -206,7 +211,7 @@ def rank_table(  # noqa: PLR0913 - the data by position, the choices by keyword
 
 
 def _capped_notes(values: np.ndarray, metrics: Sequence[str]) -> list[str]:
-    """Describe which metrics are cut at 1 before they are max-min normalised, and for how many subjects."""
+    """Describe which metrics are cut at 1 before the max-min normalisation, and for how many subjects."""
     cut = {
         metric: (int((RULES[metric].factor * column >= 1).sum()), int((~np.isnan(column)).sum()))
         for metric, column in zip(metrics, values.T, strict=True)
@@ -223,7 +228,7 @@ def _capped_notes(values: np.ndarray, metrics: Sequence[str]) -> list[str]:
 def _fit_layers(
     responses: np.ndarray, subjects: Sequence[str], metrics: Sequence[str], view: View, model: ResponseModel, seed: int
 ) -> tuple[list[IRTFit], list[list[bool]], list[str]]:
-    """Return the fits of both layers (the second is last), the metrics of each first-layer fit, and notes.
+    """Return the fits (the second layer is last), the metrics used by each first-layer fit, and notes.
 
     The first layer has only the categories in which subjects differ, because max-min normalisation would otherwise
     scale simulation errors to [0, 1]. Notes list the other categories, and those without metrics.
@@ -263,12 +268,11 @@ def _fit_layers(
 
 
 def _second(layers: Sequence[IRTFit]) -> np.ndarray:
-    """Return the responses of the second layer: the max-min normalised abilities of the first layer."""
     return np.stack([_normalised(layer.expected, digits=15) for layer in layers], 1)
 
 
 def _differs(fit: IRTFit) -> bool:
-    """Whether the largest difference of two abilities exceeds three standard errors of its simulation."""
+    """Return whether the largest difference of two abilities exceeds three standard errors of its simulation."""
     first, last = np.argmin(fit.expected), np.argmax(fit.expected)
     by_chain = (fit.ability[:, :, last] - fit.ability[:, :, first]).mean(1)
     return fit.expected[last] - fit.expected[first] > 3 * by_chain.std(ddof=1) / np.sqrt(len(by_chain))
@@ -286,17 +290,18 @@ def place_row(  # noqa: PLR0913 - the data by position, the choices by keyword
     uncapped: bool = False,
     seed: int = 0,
 ) -> Placement:
-    """Place a new subject among the subjects of a table of metrics, as ranked by `rank_table`.
+    """Place a new subject among the subjects of a table of metrics that `rank_table` ranks.
 
-    Both layers are fitted to the table only (`Anchor`). A metric of the new subject is scaled to the metric's range in
-    the table, and its ability in a category to the range of the table's subjects. Values beyond the range are clipped,
-    with a note. Missing metrics of the new subject are missing responses, as are categories without any metric.
+    Both layers are fitted to the table without the new subject (see `Anchor`). The new subject's metrics are scaled to
+    the range of each metric in the table, and its category abilities to the range of the table's subjects. Values
+    outside the range are clipped, with a note. Missing metrics, and categories without any metric, are missing
+    responses.
 
     Args:
-        values: metrics of the baseline, shape (N, M); NaN is missing.
+        values: metrics of the baseline, shape (N, M). NaN is missing.
         subjects: names, length N.
         metrics: symbols from `RULES`, length M.
-        newcomer: metrics of the new subject, shape (M,); NaN is missing.
+        newcomer: metrics of the new subject, shape (M,). NaN is missing.
         name: name of the new subject.
         view: see `rank_table`.
         curve: see `rank_table`.
@@ -304,10 +309,10 @@ def place_row(  # noqa: PLR0913 - the data by position, the choices by keyword
         seed: see `rank_table`.
 
     Returns:
-        Scores on the scale of `rank_table`; the new subject's may lie outside [0, 1].
+        A ranking with scores on the scale of `rank_table`. The new subject's score may lie outside [0, 1].
 
     Raises:
-        ValueError: As `rank_table`, or if the new subject has none of the metrics.
+        ValueError: If `rank_table` raises it, or if the new subject has none of the metrics.
     """
     from .anchor import Anchor, joint_draws
 
@@ -360,16 +365,16 @@ def place_row(  # noqa: PLR0913 - the data by position, the choices by keyword
 
 
 def normalise_metrics(values: np.ndarray, metrics: Sequence[str], view: View, *, uncapped: bool = False) -> np.ndarray:
-    """Convert metrics to responses: scaled by `RULES`, max-min normalised and rounded to two decimals.
+    """Convert metrics to responses in [0, 1]: scale by `RULES`, max-min normalise and round to two decimals.
 
     Args:
-        values: shape (N, M); NaN is missing.
+        values: metrics, shape (N, M). NaN is missing.
         metrics: symbols, length M.
-        view: view of models, attacks or defences.
+        view: kind of subject that is ranked: "model", "attack" or "defence".
         uncapped: see `rank_table`.
 
     Returns:
-        Shape (N, M), in [0, 1].
+        Responses, shape (N, M), in [0, 1].
 
     Raises:
         ValueError: If a metric has no rule, is not part of the view, or is out of range.
@@ -386,7 +391,7 @@ def normalise_metrics(values: np.ndarray, metrics: Sequence[str], view: View, *,
 
 
 def _directed(values: np.ndarray, metrics: Sequence[str], view: View, uncapped: bool) -> np.ndarray:
-    """Return metrics scaled by `RULES`, higher being better for the view, shape (N, M)."""
+    """Return metrics scaled by `RULES` so that higher values are better for the view, shape (N, M)."""
     columns = []
     for metric, column in zip(metrics, values.T, strict=True):
         low, high = RULES[metric].between
@@ -412,12 +417,12 @@ def _normalised(value: np.ndarray, digits: int = 2, among: np.ndarray | None = N
 
 
 def _fit(responses: np.ndarray, model: ResponseModel, seed: int) -> IRTFit:
-    """Fit one layer with many short chains, which are sufficient because draws with few items are exact."""
+    """Fit one layer with many short chains. They are sufficient because draws with few items are exact."""
     return fit_irt(responses, model, method="fast", chains=CHAINS, warmup=WARMUP, draws=DRAWS, seed=seed)
 
 
 def _propagated(layers: list[IRTFit], model: ResponseModel, seed: int) -> np.ndarray:
-    """Return the abilities of the hierarchy's second layer, fitted to several posterior draws of the first and pooled.
+    """Return second-layer abilities, fitted to several posterior draws of the first layer and pooled.
 
     This is multiple imputation (Rubin 1987).
     """

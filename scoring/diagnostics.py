@@ -1,4 +1,4 @@
-"""Convergence diagnostics and effective sample size of the chains (Vehtari et al. 2021)."""
+"""Convergence diagnostics and effective sample size of Markov chains (Vehtari et al. 2021)."""
 
 from dataclasses import dataclass
 
@@ -11,18 +11,18 @@ STEP = 0.1  # posterior deviations: a smaller last step changes no interval
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """Quality of a fit. All values are the worst over the subjects.
+    """Quality of a fit. Each value is the worst over the subjects.
 
     Attributes:
         sampler: sampling method.
         chains: number of independent chains.
         draws: draws per chain.
-        rhat: rank-normalised split R-hat, at best 1.
-        bulk_ess: effective draws for the middle of the distribution.
-        tail_ess: effective draws for the 5 % and 95 % quantiles.
-        divergences: divergent steps of NUTS; 0 for other samplers.
-        seconds: time of the fit.
-        step: last step of an optimisation, in posterior standard deviations, the largest; 0 for a sampler.
+        rhat: rank-normalised split R-hat. 1 is the best value.
+        bulk_ess: effective number of draws for the middle of the distribution.
+        tail_ess: effective number of draws for the 5 % and 95 % quantiles.
+        divergences: number of divergent steps of NUTS. 0 for other samplers.
+        seconds: duration of the fit, seconds.
+        step: largest last step of an optimisation, in posterior standard deviations. 0 for a sampler.
     """
 
     sampler: str
@@ -37,7 +37,7 @@ class Diagnostics:
 
     @property
     def problem(self) -> str | None:
-        """Reason why the fit cannot be trusted, in one line. None if it can."""
+        """Reason why the fit cannot be trusted, in one line, or None if it can."""
         problems = []
         if not self.rhat <= RHAT:
             problems.append(f"R-hat {self.rhat:.3f} above {RHAT}")
@@ -55,13 +55,10 @@ def diagnose(ability: np.ndarray, sampler: str, divergences: int, seconds: float
     """Compute the diagnostics of the draws, over all subjects.
 
     Args:
-        ability: shape (chains, draws, N), at least 4 draws.
+        ability: draws of the abilities, shape (chains, draws, N), at least 4 draws.
         sampler: sampling method.
         divergences: number of divergent steps.
-        seconds: time of the fit.
-
-    Returns:
-        The worst over the subjects.
+        seconds: duration of the fit, seconds.
     """
     each = [ability[:, :, subject] for subject in range(ability.shape[2])]
     return Diagnostics(
@@ -76,13 +73,15 @@ def diagnose(ability: np.ndarray, sampler: str, divergences: int, seconds: float
 
 
 def rank_normalised_rhat(draws: np.ndarray) -> float:
-    """Return the larger of the split R-hats of the ranks and of the ranks of the distances from the median.
+    """Return the rank-normalised R-hat: the larger of the split R-hats for location and for spread.
+
+    The first is computed from the ranks of the draws, the second from the ranks of their distances from the median.
 
     Args:
         draws: shape (chains, draws).
 
     Returns:
-        At least about 1; 1.01 is the usual limit.
+        A value of about 1 or more. 1.01 is the usual limit.
     """
     folded = np.abs(draws - np.median(draws))
     return max(_rhat(_normal_scores(_split(draws))), _rhat(_normal_scores(_split(folded))))
@@ -95,19 +94,19 @@ def bulk_ess(draws: np.ndarray) -> float:
         draws: shape (chains, draws).
 
     Returns:
-        Positive; NaN for constant draws.
+        A positive number, or NaN for constant draws.
     """
     return effective_draws(_normal_scores(_split(draws)))
 
 
 def tail_ess(draws: np.ndarray) -> float:
-    """Return the effective number of draws for the 5 % and the 95 % quantile, the smaller of the two.
+    """Return the smaller effective number of draws for the 5 % and the 95 % quantile.
 
     Args:
         draws: shape (chains, draws).
 
     Returns:
-        Positive; NaN for constant draws.
+        A positive number, or NaN for constant draws.
     """
     levels = np.quantile(draws, (0.05, 0.95))
     return min(effective_draws(_split((draws <= level).astype(float))) for level in levels)
@@ -120,7 +119,7 @@ def effective_draws(draws: np.ndarray) -> float:
         draws: shape (chains, draws).
 
     Returns:
-        Positive, at most draws times log10 of their number; NaN for constant draws.
+        A positive number, at most the number of draws times its log10. NaN for constant draws.
     """
     chains, length = draws.shape
     centred = draws - draws.mean(1, keepdims=True)
@@ -138,19 +137,16 @@ def effective_draws(draws: np.ndarray) -> float:
 
 
 def _split(draws: np.ndarray) -> np.ndarray:
-    """Split each chain into its first and second half as separate chains."""
     half = draws.shape[1] // 2
     return np.concatenate([draws[:, :half], draws[:, -half:]])
 
 
 def _normal_scores(draws: np.ndarray) -> np.ndarray:
-    """Return normal quantiles of the ranks."""
     rank = rankdata(draws).reshape(draws.shape)
     return norm.ppf((rank - 0.375) / (draws.size + 0.25))
 
 
 def _rhat(draws: np.ndarray) -> float:
-    """Return the ratio of the standard deviation of all draws to that within the chains."""
     length = draws.shape[1]
     within = draws.var(1, ddof=1).mean()
     return float(np.sqrt((length - 1) / length + draws.mean(1).var(ddof=1) / within)) if within > 0 else float("nan")

@@ -1,8 +1,8 @@
 """Gibbs sampling of an item response model on a grid, as a kernel of Pyro's MCMC.
 
-Every conditional distribution is a table, which is evaluated from the Pyro program and sampled exactly, because
-abilities are independent given the items, and vice versa. A sweep is two look-ups and two categorical draws for all
-chains in parallel. There is no tuning and no rejection.
+Given the items, abilities are independent, and given the abilities, items are. Every conditional distribution is
+therefore a table, which is evaluated from the Pyro program and sampled exactly. A sweep is two look-ups and two
+categorical draws for all chains in parallel. There is no tuning and no rejection.
 """
 
 import logging
@@ -21,14 +21,14 @@ SAVED = 20_000  # items over all chains, above which Pyro discards their draws
 
 
 class State(NamedTuple):
-    """State of the chains, as positions in the tables.
+    """State of the chains, as indices into the tables.
 
     Attributes:
-        ability: shape (chains, N).
+        ability: grid ability of each subject, shape (chains, N).
         item: setting of each item, shape (chains, M).
-        where: setting of the prior of the abilities, shape (chains,).
-        hard: setting of the prior of the difficulties, shape (chains,).
-        steep: setting of the prior of the discriminations, shape (chains,).
+        where: setting of the abilities' prior, shape (chains,).
+        hard: setting of the difficulties' prior, shape (chains,).
+        steep: setting of the discriminations' prior, shape (chains,).
     """
 
     ability: Tensor
@@ -39,15 +39,15 @@ class State(NamedTuple):
 
 
 class GridGibbs(MCMCKernel):
-    """Samples the posterior of `item_response` on a grid; run it with `VectorizedMCMC`.
+    """Samples the posterior of `item_response` on a grid. Run it with `VectorizedMCMC`.
 
-    Its sites are those of the program, with the chains as first dimension, and two generated quantities:
-    "ability_expected", the mean of the abilities given everything else in the draw, shape (chains, N, 1), which has the
-    same mean as the abilities with far less Monte Carlo noise; and "steepness", the mean log discrimination, (chains,).
+    Its sites are those of the program, with the chains as first dimension, and two generated quantities.
+    "ability_expected" is the mean of the abilities given everything else in the draw, shape (chains, N, 1). It has the
+    same mean as the abilities and far less Monte Carlo noise. "steepness" is the mean log discrimination, (chains,).
 
     Args:
-        chains: number of chains, advanced together, each started from a separate draw of the prior.
-        seed: random seed; global state is not changed.
+        chains: number of chains, which advance together. Each starts from its own draw of the prior.
+        seed: random seed. Global random state is not changed.
     """
 
     model = staticmethod(item_response)
@@ -60,9 +60,9 @@ class GridGibbs(MCMCKernel):
         """Build the tables.
 
         Args:
-            warmup_steps: ignored, because nothing adapts.
+            warmup_steps: ignored, because the sampler has no adaptation.
             args: arguments of `item_response`: model, values and seen.
-            kwargs: none.
+            kwargs: not used.
         """
         self._model, values, seen = args
         data = statistics(values, self._model.response)
@@ -75,18 +75,18 @@ class GridGibbs(MCMCKernel):
 
     @property
     def initial_params(self) -> dict[str, Tensor]:
-        """The value of every site at the chains' initial draws from the prior."""
+        """Value of every site at the chains' initial draws from the prior."""
         return self._values(self._state, self._tables.ability[self._state.ability])
 
     def diagnostics(self) -> dict[str, Any]:
-        """Return diagnostics in the form of other kernels; no step can diverge."""
+        """Return diagnostics in the form that other Pyro kernels use. No step can diverge."""
         return {"divergences": []}
 
     def sample(self, params: dict[str, Tensor]) -> dict[str, Tensor]:  # noqa: ARG002 - the state holds their places
-        """Run one sweep: items given abilities, abilities given items, priors given both.
+        """Run one sweep: draw items given abilities, abilities given items, and prior settings given both.
 
         Args:
-            params: values of the last sweep.
+            params: values of the previous sweep.
 
         Returns:
             The sites, each with the chains as first dimension.
@@ -103,7 +103,10 @@ class GridGibbs(MCMCKernel):
         return self._values(self._state, weight @ tables.ability / weight.sum(-1))
 
     def _first(self, items: int) -> State:
-        """Draw prior settings from their weights, and abilities from the priors. A sweep begins with the items."""
+        """Draw prior settings from their weights, and abilities from the priors.
+
+        Items need no start, as a sweep draws them first.
+        """
         priors = _priors(self._tables)
         settings = [_draw(prior.weight.repeat(self.chains, 1), self._generator) for prior in priors]
         first = priors[0].points[settings[0]][:, None].repeat(1, self._data.shape[1], 1)
@@ -111,7 +114,6 @@ class GridGibbs(MCMCKernel):
         return State(_draw(first, self._generator), nowhere, *settings)
 
     def _values(self, state: State, expected: Tensor) -> dict[str, Tensor]:
-        """Return the sites of the program at a state."""
         tables = self._tables
         log_slope = tables.discriminations[tables.discrimination[state.item]]
         sites = {
@@ -134,8 +136,8 @@ class VectorizedMCMC(MCMC):
 
     Args:
         kernel: kernel whose sites have the chains as first dimension.
-        num_samples: stored sweeps per chain.
-        warmup_steps: discarded sweeps per chain.
+        num_samples: number of stored sweeps per chain.
+        warmup_steps: number of discarded sweeps per chain.
         options: other options of MCMC.
     """
 
@@ -170,11 +172,11 @@ def _priors(tables: Tables) -> tuple[Prior, Prior, Prior]:
 def draw_settings(
     tables: Tables, places: tuple[Tensor, Tensor, Tensor], generator: torch.Generator
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Draw settings of the priors, given the values drawn from them.
+    """Draw the settings of the priors, given abilities, difficulties and discriminations.
 
     Args:
         tables: tables of the model.
-        places: positions of abilities (C, N), difficulties and discriminations (C, M) in the tables.
+        places: indices into the tables of abilities (C, N), difficulties (C, M) and discriminations (C, M).
         generator: random generator.
 
     Returns:
@@ -185,12 +187,12 @@ def draw_settings(
 
 
 def _given(prior: Prior, places: Tensor) -> Tensor:
-    """Return the log probability of each setting of a prior, given the points drawn from it, (chains, H)."""
+    """Return the log probability of each setting of a prior, given the points drawn from it, shape (chains, H)."""
     return _tally(places, prior.points.shape[1]) @ prior.points.T + prior.weight
 
 
 def _tally(places: Tensor, size: int) -> Tensor:
-    """Count the occurrences of each of `size` positions in each row, (rows, size)."""
+    """Count how often each of `size` indices occurs in each row, shape (rows, size)."""
     return torch.zeros(len(places), size).scatter_add_(1, places, torch.ones(places.shape))
 
 
@@ -198,12 +200,12 @@ def weigh_items(data: Tensor, tables: Tables, state: State) -> Tensor:
     """Return the unnormalised log posterior of the settings of each item, given abilities and priors.
 
     Args:
-        data: statistics of the responses, 0 if missing, shape (K, N, M).
+        data: K statistics of the responses, shape (K, N, M). 0 if missing.
         tables: tables of the model.
         state: state of C chains. Its item settings are ignored.
 
     Returns:
-        Shape (M, C, G).
+        Log weights, shape (M, C, G).
     """
     complete = bool((data[-1] == 1).all())  # then the last statistic, the presence of a response, is constant
     informative = tables.likelihood[: -1 if complete else None]  # (K, T, G)
@@ -217,7 +219,7 @@ def weigh_items(data: Tensor, tables: Tables, state: State) -> Tensor:
 
 
 def _from_items(data: Tensor, item: Tensor, of_item: Tensor) -> Tensor:
-    """Return the log-likelihood of abilities for each subject, (C, N, T), given the settings of the items, (C, M)."""
+    """Return the log-likelihood of each subject's abilities, (C, N, T), given the settings of the items, (C, M)."""
     statistics, settings = of_item.shape[:2]
     if item.shape[1] < settings:
         table = of_item[:, item].transpose(0, 1).flatten(1, 2)  # (C, K M, T)
@@ -237,7 +239,7 @@ def _scatter(grid: Tensor, place: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _draw(log: Tensor, generator: torch.Generator, blocks: int = 1) -> Tensor:
-    """Draw a position from the unnormalised log probabilities in each last row, which are overwritten."""
+    """Draw an index along the last dimension from unnormalised log probabilities, which are overwritten."""
     weight = _weigh(log)
     if blocks == 1:
         return _pick(weight, generator)
@@ -250,13 +252,13 @@ def _draw(log: Tensor, generator: torch.Generator, blocks: int = 1) -> Tensor:
 
 
 def _weigh(log: Tensor) -> Tensor:
-    """Replace logarithms by unnormalised probabilities, so that the largest is 1."""
+    """Replace logarithms by unnormalised probabilities, of which the largest is 1."""
     # Below -80 the exponential nears denormal numbers, which are ten times slower and irrelevant.
     return log.sub_(log.amax(-1, keepdim=True)).clamp_(min=-80).exp_()
 
 
 def _pick(weight: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw a position from the unnormalised probabilities in each last row."""
+    """Draw an index along the last dimension from unnormalised probabilities."""
     total = weight.cumsum(-1)
     level = torch.rand(*total.shape[:-1], 1, generator=generator) * total[..., -1:]
     return torch.searchsorted(total, level, right=True).squeeze(-1).clamp_max(total.shape[-1] - 1)

@@ -1,4 +1,4 @@
-"""The sampler's grid, and the tables precomputed on it."""
+"""Grid of the Gibbs sampler, and tables that are computed on it in advance."""
 
 import math
 from typing import Any, NamedTuple
@@ -13,12 +13,12 @@ from .response_model import HALF_NORMAL, PRECISION, ResponseModel, statistics
 
 
 class Prior(NamedTuple):
-    """Normal distributions over P points of a grid, one for each of H settings of mean and spread.
+    """Normal distributions over P grid points, one for each of H settings of mean and spread.
 
     Attributes:
-        points: log probability, shape (H, P).
-        weight: log prior of the settings, not normalised, shape (H,).
-        settings: values of the program's sites for mean and spread, each of shape (H,); empty if they are fixed.
+        points: log probability of each point, shape (H, P).
+        weight: unnormalised log prior of the settings, shape (H,).
+        settings: values of the program's sites for mean and spread, each of shape (H,). Empty if they are fixed.
     """
 
     points: Tensor
@@ -27,20 +27,20 @@ class Prior(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """The sampler's tables; T abilities, G item settings, B difficulties, A discriminations.
+    """Tables of the sampler, for T abilities, G item settings, B difficulties and A discriminations.
 
     Attributes:
         difficulty: index into B of each item setting, shape (G,).
         discrimination: index into A of each item setting, shape (G,).
-        last: guessing or precision of each item setting, shape (G,).
-        ability: shape (T,).
-        difficulties: shape (B,); intercepts for the "intercept" curve.
-        discriminations: logarithms, shape (A,).
-        log_weight: prior of the last parameter of each item setting, shape (G,).
+        last: last parameter of each item setting, guessing or precision, shape (G,).
+        ability: abilities, shape (T,).
+        difficulties: difficulties, shape (B,), or intercepts for the "intercept" curve.
+        discriminations: log discriminations, shape (A,).
+        log_weight: log prior of the last parameter of each item setting, shape (G,).
         likelihood: coefficients of the K statistics in the log-likelihood, shape (K, T, G).
-        ability_prior: prior with means and spreads as settings.
-        difficulty_prior: prior with spreads as settings.
-        discrimination_prior: prior with spreads as settings.
+        ability_prior: prior of the abilities. Its settings are means and spreads.
+        difficulty_prior: prior of the difficulties. Its settings are spreads.
+        discrimination_prior: prior of the log discriminations. Its settings are spreads.
     """
 
     difficulty: Tensor
@@ -57,7 +57,7 @@ class Tables(NamedTuple):
 
 
 def make_tables(model: ResponseModel, subjects: int, items: int) -> Tables:
-    """Build the tables, with a grid as fine as the numbers of subjects and items can resolve.
+    """Build the tables. The grid is as fine as the numbers of subjects and items can resolve.
 
     Args:
         model: model to tabulate.
@@ -65,7 +65,7 @@ def make_tables(model: ResponseModel, subjects: int, items: int) -> Tables:
         items: number of items per subject.
 
     Returns:
-        The tables, single precision.
+        The tables, in single precision.
     """
     ability, difficulties, discriminations = (torch.from_numpy(axis) for axis in _axes(model, subjects, items))
     nodes, weight = _last(model)
@@ -94,31 +94,28 @@ def make_tables(model: ResponseModel, subjects: int, items: int) -> Tables:
 
 
 def count_settings(model: ResponseModel, subjects: int, items: int) -> int:
-    """Return the number of item settings on the grid. The time of a sweep per response is proportional to it.
+    """Return the number G of item settings on the grid. The time of a sweep per response is proportional to it.
 
     Args:
         model: model to tabulate.
         subjects: number of subjects per item.
         items: number of items per subject.
-
-    Returns:
-        The number G of the tables.
     """
     _, difficulties, discriminations = _axes(model, subjects, items)
     return len(difficulties) * len(discriminations) * len(_last(model)[0])
 
 
 def likelihood(model: ResponseModel, values: dict[str, Tensor]) -> Tensor:
-    """Return the coefficients of the statistics of a response in its log-likelihood, evaluated from the Pyro program.
+    """Return the coefficients of a response's log-likelihood, which is linear in K statistics of the response.
 
-    The log-likelihood is linear in K statistics, so its values at K responses determine the coefficients.
+    They are determined by the values of the Pyro program at K responses.
 
     Args:
         model: item response model.
         values: values of the program's sites: abilities of shape (T, 1), item parameters of shape (G,).
 
     Returns:
-        Shape (K, T, G), double precision.
+        Coefficients, shape (K, T, G), double precision.
     """
     probes = torch.linspace(0, 1, 2) if model.response == "bernoulli" else torch.linspace(0.2, 0.8, 3)
     response = _sites(model, values)["response"]["fn"]
@@ -128,7 +125,7 @@ def likelihood(model: ResponseModel, values: dict[str, Tensor]) -> Tensor:
 
 
 def _sites(model: ResponseModel, values: dict[str, Tensor]) -> dict[str, Any]:
-    """Return all sites of the program, given the values of some. The others do not matter."""
+    """Return all sites of the program, given the values of some sites. The values of the others do not matter."""
     rest = {
         name: torch.ones((), dtype=torch.double) for name in ("ability_mean", *(f"{n}_spread" for n in HALF_NORMAL))
     }
@@ -142,7 +139,6 @@ def _sites(model: ResponseModel, values: dict[str, Tensor]) -> dict[str, Any]:
 
 
 def _axes(model: ResponseModel, subjects: int, items: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return abilities, difficulties and log discriminations."""
     # A continuous score is as informative as about ten binary ones.
     beta = model.response == "beta"
     finer = 3.0 if beta else 1.0
@@ -162,9 +158,9 @@ def _line(reach: float, step: float) -> np.ndarray:
 
 
 def _spreads(low: float, high: float, count: int) -> np.ndarray:
-    """Return standard deviations so close that `count` values cannot distinguish them.
+    """Return standard deviations that are too close for `count` values to distinguish.
 
-    With coarser ones, chains get stuck.
+    With larger gaps, chains get stuck.
     """
     return np.geomspace(low, high, 8 + math.ceil(math.log(high / low) * math.sqrt(2 * count)))
 
@@ -185,7 +181,7 @@ def _last(model: ResponseModel) -> tuple[Tensor, Tensor]:
 
 
 def _prior(model: ResponseModel, site: str, points: Tensor, settings: dict[str, Tensor]) -> Prior:
-    """Return the prior of a site at points of a grid, for each weighted setting of its mean and spread."""
+    """Return the prior of a site at grid points, for each weighted setting of its mean and spread."""
     if site == "log_discrimination" and model.name == "1pl":
         return Prior(torch.zeros(1, 1), torch.zeros(1), {})
     if not model.hierarchical:

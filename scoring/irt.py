@@ -25,21 +25,21 @@ ITEM_DRAWS = 100  # approximate item draws kept per chain
 class IRTFit:
     """Posterior of an item response model.
 
-    Abilities are in logits: one more multiplies the odds on an item of average discrimination by e. With hierarchical
-        priors, every draw is standardised to abilities of mean 0 and discriminations of geometric mean 1, because the
-        responses do not determine location and scale.
+    Abilities are in logits: for an item of average discrimination, one more logit multiplies the odds of a positive
+    response by e. With hierarchical priors, every draw is standardised to abilities of mean 0 and discriminations of
+    geometric mean 1, because the responses do not determine location and scale.
 
     Attributes:
         model: fitted model.
-        ability: draws, shape (chains, draws, N).
-        expected: posterior mean of the abilities, shape (N,).
-        difficulty: posterior mean of each item, shape (M,); the intercept for the "intercept" curve.
-        difficulty_deviation: posterior standard deviation, shape (M,).
-        discrimination: exponential of the posterior mean of the logarithm, shape (M,).
-        discrimination_deviation: posterior standard deviation of the logarithm, shape (M,).
+        ability: draws of the abilities, shape (chains, draws, N).
+        expected: posterior means of the abilities, shape (N,).
+        difficulty: posterior means of the difficulties, shape (M,), or of the intercepts for the "intercept" curve.
+        difficulty_deviation: posterior standard deviations of the difficulties, shape (M,).
+        discrimination: discriminations, shape (M,): exponential of the posterior mean of the logarithm.
+        discrimination_deviation: posterior standard deviations of the log discriminations, shape (M,).
         diagnostics: diagnostics of the draws.
-        items: posterior draws of the program's item sites, about a hundred per chain, with the abilities of the same
-            draws: shape (D, M), and (D, N) for "ability"; on the scale of the program.
+        items: posterior draws of the program's item sites, about a hundred per chain, on the scale of the program. The
+            shape is (D, M). "ability" has the abilities of the same draws, shape (D, N).
         mcmc: Pyro's `MCMC` object of the default fit, for example for `arviz.from_pyro`. None for other fits.
     """
 
@@ -56,14 +56,16 @@ class IRTFit:
 
 
 def choose_model(responses: np.ndarray, name: str = "auto") -> ResponseModel:
-    """Choose the model for a matrix: 1PL below `FEW` subjects, otherwise 2PL; a Beta response for non-binary scores.
+    """Choose the item response model for a matrix of responses.
+
+    Non-binary responses get a Beta distribution.
 
     Args:
-        responses: shape (N, M), in [0, 1]; NaN is missing.
-        name: "1pl", "2pl", "3pl", or "auto" for this choice.
+        responses: shape (N, M), in [0, 1]. NaN is missing.
+        name: "1pl", "2pl" or "3pl". "auto" selects 1PL for fewer than `FEW` subjects, and otherwise 2PL.
 
     Returns:
-        The model, hierarchical.
+        The model, with hierarchical priors.
 
     Raises:
         ValueError: If the name is unknown, or for 3PL with non-binary scores.
@@ -90,17 +92,17 @@ def fit_irt(
     """Fit an item response model: abilities of the subjects and parameters of the items.
 
     Args:
-        responses: shape (N, M), in [0, 1], 1 in favour of the subject; NaN is missing.
+        responses: shape (N, M), in [0, 1]. 1 is in favour of the subject. NaN is missing.
         model: model with its priors.
         method: how the Pyro program `item_response` is fitted. "fast" is a Gibbs sampler on a grid, a kernel of Pyro's
-            MCMC; "nuts" is the reference, many times slower; "svi" is variational inference on subsamples of the items,
-            followed by integration over them, an approximation for data too large to sample. "auto" is "svi" for binary
-            responses that take the sampler minutes under 1PL or 2PL (60 subjects x 4000 items), otherwise "fast",
-            repeated with three times the length if its chains have not converged.
-        chains: independent chains, at least 2.
-        warmup: discarded draws per chain.
-        draws: stored draws per chain, at least 4.
-        seed: the same seed gives the same fit.
+            MCMC. "nuts" is the reference, which is many times slower. "svi" is an approximation for data that are too
+            large to sample: variational inference on subsamples of the items, then integration over the items. "auto"
+            selects "svi" for binary responses under 1PL or 2PL that would take the sampler minutes (60 subjects x 4000
+            items). Otherwise it selects "fast", and triples the chain length if the chains have not converged.
+        chains: number of independent chains, at least 2.
+        warmup: number of discarded draws per chain.
+        draws: number of stored draws per chain, at least 4.
+        seed: random seed. The same seed gives the same fit.
 
     Returns:
         The fit with its diagnostics.
@@ -140,7 +142,7 @@ def fit_irt(
 
 
 def _too_large(model: ResponseModel, subjects: int, items: int) -> bool:
-    """Whether the sampler would take minutes. This depends on sizes only, so that the choice is reproducible."""
+    """Return whether the sampler would take minutes. This depends on sizes only, so that the choice is reproducible."""
     from .grid import count_settings
 
     simulated = model.hierarchical and subjects >= SIMULATED and model.name != "3pl" and model.response == "bernoulli"
@@ -148,7 +150,6 @@ def _too_large(model: ResponseModel, subjects: int, items: int) -> bool:
 
 
 def _fit_on_grid(model: ResponseModel, data: Observed, chains: int, warmup: int, draws: int, seed: int) -> IRTFit:
-    """Run the default fit: the grid sampler in Pyro's MCMC."""
     from .gibbs import GridGibbs, VectorizedMCMC
 
     every, thinned = _every(draws), []
@@ -165,17 +166,11 @@ def _fit_on_grid(model: ResponseModel, data: Observed, chains: int, warmup: int,
 
 
 def check_responses(responses: np.ndarray) -> np.ndarray:
-    """Check a matrix of responses and convert it to double precision.
-
-    Args:
-        responses: shape (N, M).
-
-    Returns:
-        The same values.
+    """Check a matrix of responses, shape (N, M), and convert it to double precision.
 
     Raises:
-        ValueError: If it has fewer than two subjects, no item, values outside [0, 1], a subject or an item without
-            responses, or no item on which two subjects differ.
+        ValueError: If the matrix has fewer than two subjects, no item, or values outside [0, 1]. Also if a subject or
+            an item has no response, or if no two subjects differ on any item.
     """
     values = _numbers(responses)
     if values.ndim == 2 and len(values) == 1:
@@ -196,7 +191,7 @@ def check_responses(responses: np.ndarray) -> np.ndarray:
 
 
 def _numbers(responses: Any) -> np.ndarray:
-    """Convert the responses to numbers; masked ones become NaN."""
+    """Convert the responses to numbers. Masked values become NaN."""
     if isinstance(responses, np.ma.MaskedArray):
         responses = np.ma.filled(responses.astype(float), np.nan)
     try:
@@ -209,11 +204,7 @@ def _numbers(responses: Any) -> np.ndarray:
 
 
 def check_seed(seed: int) -> None:
-    """Check that a seed is valid for every generator.
-
-    Raises:
-        ValueError: If it is not.
-    """
+    """Raise ValueError unless a seed is valid for every random generator."""
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**32:
         raise ValueError(f"expected a seed from 0 to {2**32 - 1}, got {seed!r}")
 
@@ -227,7 +218,7 @@ def _arrays(sites: dict[str, Any]) -> dict[str, np.ndarray]:
 
 
 def _parts(sites: dict[str, Any]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Return draws of the sites of subjects and priors, and thinned draws of the items' sites."""
+    """Return draws of the sites of subjects and priors, and thinned draws of the sites of items."""
     every = slice(None, None, _every(sites["ability"].shape[1]))
     items = {name: sites[name].numpy().reshape(*sites[name].shape[:2], -1) for name in ITEM_SITES if name in sites}
     steepness = (
@@ -237,7 +228,6 @@ def _parts(sites: dict[str, Any]) -> tuple[dict[str, np.ndarray], dict[str, np.n
 
 
 def _every(draws: int) -> int:
-    """Return the thinning interval of item draws."""
     return max(1, draws // ITEM_DRAWS)
 
 
@@ -249,7 +239,7 @@ def _finish(
     divergences: int = 0,
     mcmc: "MCMC | None" = None,
 ) -> IRTFit:
-    """Standardise and summarise draws, shape (chains, draws, ...). Those of the items are thinned by `_every`."""
+    """Standardise and summarise draws, shape (chains, draws, ...). Draws of `items` are already thinned by `_every`."""
     raw, every = sites["ability"].astype(float), slice(None, None, _every(sites["ability"].shape[1]))
     difficulty = items["difficulty"].astype(float)
     log_slope = items.get("log_discrimination", np.zeros_like(difficulty)).astype(float)

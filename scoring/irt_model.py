@@ -1,4 +1,4 @@
-"""The item response model as a Pyro program, and its reference fit by the No-U-Turn sampler.
+"""Item response model as a Pyro program, and its reference fit by the No-U-Turn sampler.
 
 The grid sampler, NUTS and variational inference all use this program.
 """
@@ -27,13 +27,14 @@ _SITES = (*_NORMAL, "guessing", "precision", "ability_mean", *(f"{name}_spread" 
 
 
 def item_response(model: ResponseModel, values: Tensor, seen: Tensor, batch: int | None = None) -> None:
-    """Define priors of subjects and items, and the likelihood of the observed responses.
+    """Pyro program: sample abilities and item parameters from their priors, and observe the responses.
 
     Args:
         model: curve, response distribution, and whether the priors are hierarchical.
-        values: responses in [0, 1], in (0, 1) for a Beta response, shape (N, M); any such value if missing.
+        values: responses in [0, 1], or in (0, 1) for a Beta response, shape (N, M). A missing response may have any
+            value in this range.
         seen: False for missing responses, shape (N, M).
-        batch: number of items in a random subsample, whose likelihood is scaled up to all items. None for all items.
+        batch: number of items in a random subsample. Its likelihood is scaled up to all items. None for all items.
     """
     one = values.new_ones(())
     centre, spread = 0 * one, dict.fromkeys(HALF_NORMAL, one)
@@ -62,11 +63,11 @@ def item_response(model: ResponseModel, values: Tensor, seen: Tensor, batch: int
 
 
 def trace_sites(program: Any, given: Mapping[str, Tensor], *data: Any) -> dict[str, Any]:
-    """Run a program once with given values of some sites, and return all sites.
+    """Run a Pyro program once with fixed values of some sites, and return all sites.
 
     Args:
         program: `item_response`, or a program derived from it.
-        given: values by site.
+        given: fixed values, by site.
         data: arguments of the program.
     """
     conditioned: Any = poutine.condition(program, data=dict(given))
@@ -76,10 +77,10 @@ def trace_sites(program: Any, given: Mapping[str, Tensor], *data: Any) -> dict[s
 
 @contextmanager
 def pyro_context(seed: int) -> Iterator[None]:
-    """Seed every generator that Pyro uses; restore them and Pyro's parameter store on exit.
+    """Seed every random generator that Pyro uses, and restore them and Pyro's parameter store on exit.
 
     Args:
-        seed: random seed of Python, NumPy and torch.
+        seed: random seed for Python, NumPy and torch.
     """
     state, numbers, python = pyro.get_param_store().get_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
@@ -105,12 +106,12 @@ def sample_nuts(
         values: responses from `observe`, shape (N, M).
         seen: False for missing responses, shape (N, M).
         chains: number of chains, each with a different starting point.
-        warmup: adaptation steps per chain.
-        draws: stored steps per chain.
-        seed: random seed; global generators and Pyro's parameter store are restored.
+        warmup: number of adaptation steps per chain.
+        draws: number of stored steps per chain.
+        seed: random seed. Global generators and Pyro's parameter store are restored.
 
     Returns:
-        The program's sites, each with leading dimensions (chains, draws), and the number of divergent steps.
+        Values of the program's sites, with leading dimensions (chains, draws), and the number of divergent steps.
     """
     # Decentre subjects and items from their priors' spreads, because the funnel between them slows the sampler.
     program: Any = poutine.reparam(item_response, dict.fromkeys(_NORMAL, LocScaleReparam(0.0)))

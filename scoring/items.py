@@ -1,4 +1,4 @@
-"""Analysis of items: hard items, items that separate subjects, and items with differential functioning."""
+"""Analysis of items: difficulty, information about subjects, and differential item functioning."""
 
 import re
 from collections.abc import Sequence
@@ -17,19 +17,20 @@ FALSE = 0.05  # false discovery rate among the named images
 
 
 def describe_items(fit: IRTFit, responses: np.ndarray, clusters: Sequence[str]) -> pd.DataFrame:
-    """Return difficulty and discrimination of each image, the hardest first.
+    """Return a table with difficulty and discrimination of each image, the hardest image first.
 
     Args:
-        fit: fit of the responses.
-        responses: shape (N, M); NaN is missing.
-        clusters: image of each item, length M; the items of an image are averaged.
+        fit: fitted model of the responses.
+        responses: shape (N, M). NaN is missing.
+        clusters: image of each item, length M. The items of an image are averaged.
 
     Returns:
-        Columns item, difficulty, difficulty_deviation (of the mean, with independent items), discrimination (geometric
-        mean), mean (response), responses (their number).
+        Columns: `item` (the image), `difficulty`, `difficulty_deviation` (standard deviation of the mean, for
+        independent items), `discrimination` (geometric mean), `mean` (mean response), `responses` (number of
+        responses).
 
     Raises:
-        ValueError: For a curve whose items have intercepts.
+        ValueError: If the fit's curve is "intercept", which has no difficulties.
     """
     if fit.model.curve == "intercept":
         raise ValueError("expected a curve with difficulties, got intercept")
@@ -61,13 +62,10 @@ def _short_radius(match: re.Match[str]) -> str:
 
 
 def item_kinds(responses: Responses) -> tuple[str, ...]:
-    """Return the kind of each item, without its image: the attack and its threat model, or the attacked model.
+    """Return the kind of each item, length M: the attack and its threat model, or the attacked model.
 
-    Args:
-        responses: responses of any subjects.
-
-    Returns:
-        Texts, length M, without common trailing words; radii in four digits if these are distinct.
+    It is the item's name without the image and without trailing words that all items share. Radii have four digits if
+    they remain distinct.
     """
     pairs = zip(responses.items, responses.images, strict=True)
     texts = [item.removeprefix(f"{image} x ").replace(" nan", "") for item, image in pairs]
@@ -85,7 +83,9 @@ def item_kinds(responses: Responses) -> tuple[str, ...]:
 
 
 def libraries_of(implementations: Sequence[str]) -> list[str]:
-    """Return the library of each implementation, "foolbox" for "foolbox:pgd linf 0.03" and "best(foolbox:pgd)".
+    """Return the library of each implementation.
+
+    It is "foolbox" for "foolbox:pgd linf 0.03" and for "best(foolbox:pgd)".
 
     Args:
         implementations: names of implementations as subjects.
@@ -98,25 +98,26 @@ def libraries_of(implementations: Sequence[str]) -> list[str]:
 
 
 def informative_items(fit: IRTFit, responses: np.ndarray, clusters: Sequence[str]) -> pd.DataFrame:
-    """Return the images, or attacks, that separate the subjects, by the information about the subjects' abilities.
+    """Return a table of how much each image, or each attack, contributes to separating the subjects.
 
-    Fisher information of a response about a subject's ability, a^2 p (1 - p), where p excludes guessing, times (1 - c)
-    p / (c + (1 - c) p) with guessing (Birnbaum 1968), averaged over the subjects with a response and over joint draws
-    of abilities and items. An item on which no two subjects differ has some information, because other subjects might
-    differ on it. It contributes nothing to the separation of these subjects.
+    The measure is the Fisher information of a response about the subject's ability, a^2 p (1 - p), where p excludes
+    guessing. With guessing, it is multiplied by (1 - c) p / (c + (1 - c) p) (Birnbaum 1968). It is averaged over the
+    subjects with a response and over joint draws of abilities and items. An item on which no two subjects differ has
+    some information, because other subjects might differ on it, but it does not separate these subjects.
 
     Args:
-        fit: fit of the responses, binary and with a curve that has difficulties.
-        responses: shape (N, M); NaN is missing.
-        clusters: group of each item, length M: images or kinds.
+        fit: fitted model of binary responses, with a curve that has difficulties.
+        responses: shape (N, M). NaN is missing.
+        clusters: group of each item, length M: its image, or its kind from `item_kinds`.
 
     Returns:
-        Columns item, information (mean of a response), share (proportion of the information of all items on which two
-        subjects differ; 0 without any), differ (proportion of items on which two subjects differ), mean (response),
-        responses; the largest share first, ties by information.
+        Columns: `item` (the group), `information` (mean per response), `share` (proportion of the total information of
+        items on which two subjects differ, 0 if there are none), `differ` (proportion of the group's items on which two
+        subjects differ), `mean` (mean response), `responses` (number of responses). Rows are sorted by share, then by
+        information.
 
     Raises:
-        ValueError: For a continuous response or a curve whose items have intercepts.
+        ValueError: If responses are continuous, or the fit's curve is "intercept", which has no difficulties.
     """
     if fit.model.curve == "intercept" or fit.model.response != "bernoulli":
         raise ValueError(
@@ -166,26 +167,27 @@ def _information(fit: IRTFit) -> np.ndarray:
 def differential_items(
     fit: IRTFit, responses: np.ndarray, focal: Sequence[bool], clusters: Sequence[str]
 ) -> pd.DataFrame:
-    """Return images with uniform differential functioning: one group responds differently at equal ability.
+    """Test each image for uniform differential item functioning: one group responds differently at equal ability.
 
-    A logistic regression on ability and group (Swaminathan and Rogers 1990) with the fitted ability and item. The group
-    is tested by its number of positive responses, summed over the items of an image. Given the total for each item, the
-    distribution of this number is independent of the difficulty (Rasch 1960) and exact, as in Fisher's test, because an
-    image has few responses. The p-values are adjusted for the number of images (Benjamini and Hochberg 1995).
+    The test statistic is the focal group's number of positive responses, summed over the items of an image. Its
+    distribution, given each item's total, does not depend on the difficulty (Rasch 1960). It is computed exactly, as in
+    Fisher's test, because an image has few responses. The effect is the group's coefficient in a logistic regression on
+    ability and group (Swaminathan and Rogers 1990), with the fitted ability and item. The p-values are adjusted for the
+    number of images (Benjamini and Hochberg 1995).
 
     Args:
-        fit: fit of the responses, with a Bernoulli response.
-        responses: 0 and 1, shape (N, M); NaN is missing.
-        focal: whether each subject is in the focal group, length N; both groups must occur.
+        fit: fitted model, with a Bernoulli response.
+        responses: 0 and 1, shape (N, M). NaN is missing.
+        focal: whether each subject is in the focal group, length N. Both groups must occur.
         clusters: image of each item, length M.
 
     Returns:
-        Columns item, effect (log odds of the focal group relative to its ability on this image, one Newton step of the
-        score that is orthogonal to the item's difficulty), z, p, p_adjusted, responses; smallest p first. NaN if only
-        one group has responses.
+        Columns: `item` (the image), `effect` (log odds of the focal group on this image, relative to its ability, from
+        one Newton step of the score that is orthogonal to the item's difficulty), `z`, `p`, `p_adjusted`, `responses`.
+        Values are NaN if only one group has responses. The smallest p is first.
 
     Raises:
-        ValueError: If there is only one group, or the fit has a different response.
+        ValueError: If there is only one group, or the fit does not have a Bernoulli response.
     """
     group = np.asarray(focal, dtype=float)
     if fit.model.response != "bernoulli" or not 0 < group.sum() < len(group):
@@ -217,7 +219,7 @@ def differential_items(
 
 
 def _adjusted(table: Any) -> Any:
-    """Adjust the p-values for all tests of the table (Benjamini and Hochberg); NaN stays NaN."""
+    """Adjust the p-values for all tests of the table (Benjamini and Hochberg). NaN stays NaN."""
     known = table["p"].notna()
     return table.assign(p_adjusted=pd.Series(false_discovery_control(table.loc[known, "p"]), table.index[known]))
 
@@ -225,7 +227,7 @@ def _adjusted(table: Any) -> Any:
 def _exact(
     fit: IRTFit, responses: np.ndarray, focal: np.ndarray, clusters: Sequence[str], names: Sequence[str]
 ) -> list[float]:
-    """Return the two-sided exact p-value of each image for the group's number of positive responses."""
+    """Return the exact two-sided p-value of each image, for the focal group's number of positive responses."""
     seen = ~np.isnan(responses)
     right = np.where(seen, responses, 0.0)
     # The difficulty cancels; it keeps all weights near 1.
@@ -250,7 +252,7 @@ def _exact(
 
 
 def _symmetric(odds: np.ndarray) -> np.ndarray:
-    """Return the elementary symmetric functions of the odds for each item, (M, subjects + 1)."""
+    """Return the elementary symmetric functions of the odds for each item, shape (M, subjects + 1)."""
     weights = np.zeros((odds.shape[1], len(odds) + 1))
     weights[:, 0] = 1
     for one in odds:
@@ -261,19 +263,19 @@ def _symmetric(odds: np.ndarray) -> np.ndarray:
 def differential_groups(
     fit: IRTFit, responses: np.ndarray, groups: Sequence[str], clusters: Sequence[str]
 ) -> pd.DataFrame:
-    """Return `differential_items` of each group against all others, with p-values adjusted over images and groups.
+    """Test each group against all others with `differential_items`. The p-values are adjusted over images and groups.
 
     Args:
-        fit: fit of the responses, with a Bernoulli response.
-        responses: 0 and 1, shape (N, M); NaN is missing.
-        groups: group of each subject, such as its library, length N; at least two.
+        fit: fitted model, with a Bernoulli response.
+        responses: 0 and 1, shape (N, M). NaN is missing.
+        groups: group of each subject, such as its library, length N. At least two groups must occur.
         clusters: image of each item, length M.
 
     Returns:
-        The columns of `differential_items`, and group; smallest p first.
+        The columns of `differential_items` and `group`, the smallest p first.
 
     Raises:
-        ValueError: If there is only one group, or the fit has a different response.
+        ValueError: If there is only one group, or the fit does not have a Bernoulli response.
     """
     names = list(dict.fromkeys(groups))
     tables = [
@@ -284,14 +286,14 @@ def differential_groups(
 
 
 def describe_differences(table: pd.DataFrame, what: str = "images") -> list[str]:
-    """Describe a table of `differential_groups`.
+    """Describe the result of `differential_groups` in sentences.
 
     Args:
         table: result of `differential_groups`.
-        what: name of the items.
+        what: plural noun for the items, used in the sentences.
 
     Returns:
-        A sentence for each group that differs, or one sentence that no difference was found.
+        A sentence for each group that differs. If no group differs, one sentence that says so.
     """
     tested: Any = table[table["p"].notna()]
     images, groups = tested["item"].nunique(), list(dict.fromkeys(table["group"]))

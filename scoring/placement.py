@@ -32,12 +32,12 @@ class Placement:
 
     Attributes:
         newcomer: name of the new subject.
-        ranking: ranking of the baseline and, last, the new subject. Means, Borda counts and the bootstrap are over the
-            items with a response of the new subject.
+        ranking: ranking of the baseline's subjects and, last, the new subject. Means, Borda counts and the bootstrap
+            use only items with a response of the new subject.
         responses: number of the new subject's responses, or of its metrics.
-        images: number of images with a response; 0 for metrics.
+        images: number of images with a response. 0 for metrics.
         notes: notes to read first.
-        choice: the images that would have sufficed, if requested.
+        choice: which images would have been enough, if this was requested.
     """
 
     newcomer: str
@@ -49,27 +49,27 @@ class Placement:
 
     @property
     def rank(self) -> int:
-        """Rank among all subjects, 1 being the best."""
+        """New subject's rank among all subjects. 1 is the best."""
         return int(self.ranking.rank[-1])
 
     @property
     def rank_interval(self) -> tuple[int, int]:
-        """Best and worst rank of its 95 % interval."""
+        """Best and worst rank of the new subject's 95 % interval."""
         return int(self.ranking.rank_low[-1]), int(self.ranking.rank_high[-1])
 
     @property
     def score(self) -> float:
-        """Ability on the scale of the baseline, whose mean is 0."""
+        """New subject's ability on the scale of the baseline, whose mean is 0."""
         return float(self.ranking.score[-1])
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95 % interval of the ability."""
+        """95 % interval of the new subject's ability."""
         return float(self.ranking.low[-1]), float(self.ranking.high[-1])
 
     @property
     def beats(self) -> dict[str, float]:
-        """P(the new subject ranks above j), by name of j."""
+        """Probability that the new subject ranks above each subject, by that subject's name."""
         return dict(zip(self.ranking.subjects[:-1], self.ranking.beats[-1].tolist(), strict=False))
 
     def __repr__(self) -> str:
@@ -86,13 +86,17 @@ class Placement:
         return f"<p>{html.escape(self.newcomer)}</p>{self.to_frame().to_html(index=False)}<ul>{notes}</ul>"
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a row per subject, the best first; `beats` is P(the new subject ranks above it), NaN for itself."""
+        """Return a row for each subject, the best first.
+
+        The column `beats` is the probability that the new subject ranks above the row's subject. It is NaN for the new
+        subject.
+        """
         frame = self.ranking.to_frame()
         frame.insert(0, "newcomer", self.newcomer)
         return frame.assign(beats=frame["subject"].map(self.beats))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all fields except the draws as JSON types; NaN is None."""
+        """Return all fields except the draws as JSON types. NaN becomes None."""
         low, high = self.interval
         about = {"rank": self.rank, "rank_low": self.rank_interval[0], "rank_high": self.rank_interval[1]}
         about |= {"score": self.score, "low": low, "high": high, "beats": self.beats}
@@ -116,25 +120,25 @@ def place_new_subject(  # noqa: PLR0913 - the data by position, the choices by k
     seed: int = 0,
     fit: IRTFit | None = None,
 ) -> Placement:
-    """Place a new subject among a baseline's subjects, by its responses to some of their items.
+    """Place a new subject among a baseline's subjects, by its responses to some of the baseline's items.
 
     Abilities and items of the baseline come from a fit without the new subject (see `Anchor`). Only the new subject's
     ability is estimated.
 
     Args:
-        responses: responses of the baseline, shape (N, M), in [0, 1], 1 in favour of the subject; NaN is missing.
+        responses: responses of the baseline, shape (N, M), in [0, 1]. 1 is in favour of the subject. NaN is missing.
         subjects: names, length N.
-        newcomer: responses of the new subject to the same items, shape (M,); NaN is missing.
+        newcomer: responses of the new subject to the same items, shape (M,). NaN is missing.
         name: name of the new subject.
         clusters: image of each item, length M. None if every item is a separate image.
         model: see `rank_responses`.
         method: see `rank_responses`.
         seed: see `rank_responses`.
-        fit: existing fit of the baseline.
+        fit: existing fit of the baseline. None to compute it.
 
     Returns:
-        The rank and the probabilities of ranking above each subject. Intervals are widened by the baseline's
-        `design_effect`, adapted to the new subject's number of items per image.
+        The placement. Its intervals are widened by the baseline's `design_effect`, adapted to the new subject's number
+        of items per image.
 
     Raises:
         ValueError: If the baseline cannot be ranked, or the new subject has no response.
@@ -194,33 +198,34 @@ def place_results(  # noqa: PLR0913 - the data by position, the choices by keywo
     batch_images: int = 8,
     fits: dict[bytes, IRTFit] | None = None,
 ) -> tuple[Placement, ...]:
-    """Place each subject of new results among those of a baseline, one at a time.
+    """Place each subject of new results among the subjects of a baseline, one at a time.
 
     Args:
-        baseline: rows from `davylamp.engine.load`.
-        new: rows with the new subjects. Subjects that are in the baseline are omitted.
+        baseline: results table of the baseline, from `davylamp.engine.load`.
+        new: results table with the new subjects. Subjects that are in the baseline are omitted.
         subjects: see `build_against`.
         budget: see `build_against`.
-        norm: see `choose_results`, for both.
-        knowledge: see `choose_results`.
+        norm: see `choose_results`. Applied to both tables.
+        knowledge: see `choose_results`. Applied to both tables.
         per: see `build_against`.
         unequal: see `build_against`.
         original: see `build_against`.
         model: see `rank_responses`.
         method: see `rank_responses`.
         seed: see `rank_responses`.
-        adaptive: whether to also compute which of its images would have sufficed, see `choose_images`.
-        max_rank_width: largest difference of worst and best rank that suffices. None for the width that all its images
-            give.
-        batch_images: images per batch.
-        fits: existing fits of baselines, by the bytes of their responses.
+        adaptive: whether to also compute how few of the new subject's images would have been enough (see
+            `replay_selection`).
+        max_rank_width: largest accepted width of the rank interval (worst minus best rank). None for the width of the
+            interval from all of the new subject's images.
+        batch_images: number of images per batch.
+        fits: cache of baseline fits, by the bytes of their responses.
 
     Returns:
         A placement for each new subject.
 
     Raises:
-        ValueError: If the baseline cannot be ranked, no subject is new, or a new subject shares nothing with the
-            baseline.
+        ValueError: If the baseline cannot be ranked, if no subject is new, or if a new subject has nothing in common
+            with the baseline.
     """
     aligned = align_results(*(choose_results(rows, norm, knowledge) for rows in (baseline, new)))
     matrices = build_against(aligned.results, subjects, budget, per=per, unequal=unequal, original=original)
@@ -247,26 +252,24 @@ def place_results(  # noqa: PLR0913 - the data by position, the choices by keywo
 
 
 class Aligned(NamedTuple):
-    """Rows of both tables with a column `new`, and a note for each name whose meaning differs."""
+    """Rows of both tables, marked by a column `new`, and a note for each name whose meaning differs."""
 
     results: pd.DataFrame
     notes: tuple[str, ...]
 
 
 def align_results(baseline: pd.DataFrame, new: pd.DataFrame) -> Aligned:
-    """Align new results with a baseline, so that equal names mean equal things.
+    """Align new results with a baseline, so that equal names mean the same model, image and attack.
 
-    A model with the same name and a different digest, and a user's attack with the same name and different code, are
-    renamed. Images of the same data (equal `data_digest`) are matched even if the data's names differ. Without a
-    digest, images of equally named data are matched, with a note. If the labels of equally named images differ, the
-    data is treated as different.
+    A model with the same name but a different digest is renamed, and so is a user's attack with the same name but
+    different code. Images of the same data (equal `data_digest`) are matched even if the names of the data differ.
+    Without a digest, images of data with the same name are matched, with a note. If the labels of images with the same
+    name differ, the data are treated as different.
 
     Args:
-        baseline: from `davylamp.engine.load`, or with `scoring.result_rows.COLUMNS`; digests and versions if known.
-        new: results with the same columns.
-
-    Returns:
-        Both tables.
+        baseline: results table from `davylamp.engine.load`, or any table with `scoring.result_rows.COLUMNS`. Digests
+            and versions are used if present.
+        new: results table with the same columns.
     """
     notes: list[str] = []
     baseline, new = _plain(baseline), _plain(new)
@@ -278,7 +281,7 @@ def align_results(baseline: pd.DataFrame, new: pd.DataFrame) -> Aligned:
 
 
 def _plain(rows: pd.DataFrame) -> pd.DataFrame:
-    """Convert categories to texts, because names are changed and both tables are joined."""
+    """Convert categorical columns to text, because names are changed and both tables are joined."""
     return rows.astype(dict.fromkeys(rows.select_dtypes("category"), object))
 
 
@@ -292,7 +295,7 @@ def _name_models(baseline: Any, new: Any, notes: list[str]) -> Any:
 
 
 def _name_code(baseline: Any, new: Any, notes: list[str]) -> Any:
-    """Rename user attacks whose code differs. Different library versions only give a note."""
+    """Rename user attacks whose code differs. Different library versions give a note only."""
     if "version" not in baseline or "version" not in new:
         return new
     other = _changed(baseline, new, "implementation", "version")
@@ -338,7 +341,7 @@ def _labels(rows: Any) -> Any:
 
 
 def _changed(baseline: Any, new: Any, name: str, what: str) -> list[str]:
-    """Return the names that occur in both tables but share no meaning (value of `what`) between them."""
+    """Return the names that occur in both tables, but with different values in the column `what`."""
     meant = baseline.groupby(name, observed=True)[what].agg(set)
     return [
         str(each)

@@ -21,13 +21,13 @@ def plot_ranking(axes: Any, ranking: "Ranking", *, label: str = "score", name: s
     and on the right for numbers.
 
     Args:
-        axes: Matplotlib axes. Colours are those of their cycle.
+        axes: Matplotlib axes. Colours come from their colour cycle.
         ranking: ranking by any method.
-        label: label of the axis of scores.
-        name: prefix of the identifiers of the drawing's marks.
+        label: label of the score axis.
+        name: prefix of the identifiers (Matplotlib `gid`) of the plotted marks.
 
     Returns:
-        Text of each mark, by its identifier.
+        Description of each mark, by its identifier.
     """
     order, tips = np.argsort(-ranking.score, kind="stable"), {}
     for row, i in enumerate(order):
@@ -59,7 +59,7 @@ def plot_ranking(axes: Any, ranking: "Ranking", *, label: str = "score", name: s
 
 
 def draw_figure(ranking: "Ranking", label: str) -> Any:
-    """Draw a ranking with `plot_ranking`, and return the Matplotlib figure, for a notebook or a paper.
+    """Return a Matplotlib figure of a ranking, for a notebook or a paper.
 
     Raises:
         ImportError: If Matplotlib is not installed.
@@ -80,12 +80,12 @@ def draw_figure(ranking: "Ranking", label: str) -> Any:
 
 
 def margin_of(ranking: "Ranking") -> float:
-    """Return the space, in inches, that `plot_ranking` needs to the right of the axes for its brackets and numbers."""
+    """Return the space in inches that `plot_ranking` needs to the right of the axes, for brackets and numbers."""
     return BRACKET * (_columns(_brackets(ranking)) + 2) + 1.55
 
 
 def _brackets(ranking: "Ranking") -> dict[str, tuple[int, list[int]]]:
-    """Return column and rows of each group's bracket; groups without a common row share a column."""
+    """Return the column and the rows of each tie group's bracket. Groups without a common row share a column."""
     ends: list[int] = []
     brackets = {}
     for letter, rows in members(ranking).items():
@@ -100,7 +100,7 @@ def _columns(brackets: Mapping[str, tuple[int, list[int]]]) -> int:
 
 
 def members(ranking: "Ranking") -> dict[str, list[int]]:
-    """Return the rows, from the best subject, of each tie group with at least two members, by its letter."""
+    """Return the rows of each tie group with at least two members, by its letter. Row 0 is the best subject."""
     order = np.argsort(-ranking.score, kind="stable")
     groups: dict[str, list[int]] = {}
     for row, i in enumerate(order):
@@ -110,7 +110,7 @@ def members(ranking: "Ranking") -> dict[str, list[int]]:
 
 
 def _letters(text: str) -> list[str]:
-    """Split the letters of a subject: "ab", or "(27)(28)" beyond z."""
+    """Split a subject's group letters: "ab", or "(27)(28)" after z."""
     letters, number = [], ""
     for character in text:
         number += character
@@ -123,19 +123,20 @@ def _letters(text: str) -> list[str]:
 def plot_item_map(
     axes: Any, ranking: "Ranking", difficulties: Mapping[str, np.ndarray], *, name: str = "items"
 ) -> dict[str, str]:
-    """Plot abilities and difficulties on a common axis (Wright map): subjects above, the items of each kind below.
+    """Plot abilities and difficulties on a common axis (Wright map).
 
-    If ability equals difficulty, a subject responds positively to an item of average discrimination with probability
-    1/2. Items of about equal difficulty are drawn as one circle, whose area is proportional to their number.
+    Subjects are above, and the items of each kind below. If ability equals difficulty, a subject responds positively to
+    an item of average discrimination with probability 1/2. Items of about equal difficulty are drawn as one circle,
+    whose area is proportional to their number.
 
     Args:
-        axes: as for `plot_ranking`.
-        ranking: ranking with a fit.
-        difficulties: difficulties of the items of each kind, by its name.
-        name: prefix of the identifiers of the drawing's marks.
+        axes: Matplotlib axes. Colours come from their colour cycle.
+        ranking: ranking with a fitted item response model.
+        difficulties: difficulties of the items of each kind, by name of the kind.
+        name: prefix of the identifiers (Matplotlib `gid`) of the plotted marks.
 
     Returns:
-        Text of each mark, by its identifier.
+        Description of each mark, by its identifier.
     """
     tips, order = {}, np.argsort(-ranking.score, kind="stable")
     for row, i in enumerate(order):

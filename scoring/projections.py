@@ -1,4 +1,4 @@
-"""Projections: number of images needed to separate two subjects, and rankings on fewer images."""
+"""Projections: number of images needed to separate two subjects, and precision of rankings on fewer images."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -21,13 +21,13 @@ class Projection(NamedTuple):
 
     Attributes:
         better: name of the higher-ranked subject.
-        worse: name of the other.
+        worse: name of the lower-ranked subject.
         beats: P(better ranks above worse) with the present images.
         images: present number of images.
-        low: additional images with which the two are separated with probability 0.1, if the present difference is the
-            true one. None if the total would exceed `TIMES` times the present images.
-        more: additional images for probability 0.5.
-        high: additional images for probability 0.9.
+        low: number of additional images that would separate the two with probability 0.1, if the present difference is
+            the true one. None if the total would exceed `TIMES` times the present number.
+        more: number of additional images for probability 0.5, or None as for `low`.
+        high: number of additional images for probability 0.9, or None as for `low`.
     """
 
     better: str
@@ -40,7 +40,7 @@ class Projection(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """The projection with its condition, in one sentence."""
+        """Projection in one sentence, with its condition."""
         if self.more is None:
             return (
                 f"More than {TIMES} times the {self.images} images would be needed to separate {self.better} from "
@@ -54,24 +54,24 @@ class Projection(NamedTuple):
 
 
 def project_pairs(ranking: Ranking, images: int) -> list[Projection]:
-    """Return the neighbours in a ranking that share a letter, with the number of images needed to separate them.
+    """Project how many more images would separate neighbours in a ranking that do not differ significantly.
 
-    With n + m images of the same kind, the posterior deviation of a difference is the root of n / (n + m) of the
-    present one (`design_effect` is part of both). If the present difference d with deviation s is the true one, the
-    later d / s is approximately normal around d / s sqrt(1 + m / n) with variance m / (n + m) from the new images; two
-    subjects are separated if it exceeds `Ranking.critical`, which corrects over all pairs. The present difference is
-    only an estimate, so a projection is not a guarantee.
+    Assume that the present difference d of two subjects, with posterior standard deviation s from n images, is the true
+    one. With n + m images of the same kind, the deviation is s sqrt(n / (n + m)), including the `design_effect`. The
+    ratio of difference and deviation is then approximately normal, with mean d / s sqrt(1 + m / n) and variance
+    m / (n + m) from the new images. Two subjects are separated if the ratio exceeds `Ranking.critical`, which corrects
+    for all pairs. The present difference is only an estimate, so a projection is not a guarantee.
 
     Args:
         ranking: ranking by any method whose uncertainty is over images.
         images: number of different images on which the ranking is based.
 
     Returns:
-        Projections in the order of the ranking; empty if all neighbours are separated, and for means and Borda counts
-        with fewer than `FEWEST` images, whose variation is unknown.
+        Projections in the order of the ranking. Empty if all neighbours are separated. Also empty for means and Borda
+        counts with fewer than `FEWEST` images, because the variation between images is then unknown.
 
     Raises:
-        ValueError: If there is no image.
+        ValueError: If `images` is below 1.
     """
     if images < 1:
         raise ValueError(f"expected at least 1 image, got {images}")
@@ -89,17 +89,17 @@ def project_pairs(ranking: Ranking, images: int) -> list[Projection]:
 
 
 def images_to_separate(deviations: float, images: int, critical: float) -> list[int | None]:
-    """Return how many more images separate a value from a bound with each probability of `CHANCES`.
+    """Return how many more images separate a value from a bound, for each probability in `CHANCES`.
 
-    The projection is that of `project_pairs`.
+    The projection is explained in `project_pairs`.
 
     Args:
         deviations: present distance from the bound, in standard deviations of the value.
         images: present number of images.
-        critical: distance that counts as separate, in standard deviations.
+        critical: distance at which they count as separate, in standard deviations.
 
     Returns:
-        Numbers of additional images; None for more than `TIMES` times the present images in total.
+        Numbers of additional images. None if the total would exceed `TIMES` times the present number.
     """
     more = np.arange(1, (TIMES - 1) * images + 1)
     z = deviations * np.sqrt(1 + more / images)
@@ -108,7 +108,7 @@ def images_to_separate(deviations: float, images: int, critical: float) -> list[
 
 
 def describe_projections(projections: Sequence[Projection]) -> list[str]:
-    """Describe projections: a sentence for each pair, and one for all pairs beyond the limit."""
+    """Describe projections: one sentence for each pair, and one for all pairs that need too many images."""
     sentences = [each.sentence for each in projections if each.more is not None]
     hopeless = [each for each in projections if each.more is None]
     if len(hopeless) < 2:
@@ -120,7 +120,7 @@ def describe_projections(projections: Sequence[Projection]) -> list[str]:
 
 
 def _first(numbers: np.ndarray, enough: np.ndarray) -> int | None:
-    """Return the smallest number from which on the condition holds; None if there is no such number."""
+    """Return the smallest number from which on the condition holds, or None if there is no such number."""
     short = np.flatnonzero(~enough)
     if not len(short):
         return int(numbers[0])
@@ -128,15 +128,15 @@ def _first(numbers: np.ndarray, enough: np.ndarray) -> int | None:
 
 
 class Subsample(NamedTuple):
-    """Rankings on a part of the images.
+    """Precision of rankings on a random part of the images, averaged over several subsets.
 
     Attributes:
-        images: number of images.
+        images: number of images in a subset.
         subsets: number of random subsets.
-        width: mean width of the 95 % intervals of the scores.
-        projected: width projected from the width with all images, by the root of the number of images.
-        ranks: mean number of ranks in the 95 % interval of a rank.
-        apart: mean number of pairs of subjects that are separated.
+        width: mean width of the scores' 95 % intervals.
+        projected: width that is expected from the width with all images, if it is proportional to 1 / sqrt(images).
+        ranks: mean number of ranks in a rank's 95 % interval.
+        apart: mean number of subject pairs that differ significantly.
     """
 
     images: int
@@ -150,17 +150,18 @@ class Subsample(NamedTuple):
 def rank_subsamples(
     responses: Responses, ranking: Ranking, *, shares: Sequence[float] = (0.25, 0.5), seed: int = 0, **options: str
 ) -> list[Subsample]:
-    """Rank again on parts of the images, to show how the widths of intervals depend on the number of images.
+    """Rank on random parts of the images, to show how the width of intervals depends on the number of images.
 
     Args:
         responses: ranked responses.
         ranking: their ranking.
-        shares: proportions of the images; for each, 1 / proportion disjoint subsets are drawn.
+        shares: proportions of the images. For a proportion p, 1 / p disjoint subsets are drawn.
         seed: random seed of the subsets and of the fits.
         **options: options of `rank_matrix`.
 
     Returns:
-        Results from the smallest part to all images, without parts that cannot be ranked because no subjects differ.
+        One record per proportion, from the smallest to all images. Proportions are omitted if their subsets cannot be
+        ranked because no subjects differ.
     """
     names = np.array(list(dict.fromkeys(responses.images)))
     place = {name: number for number, name in enumerate(names)}

@@ -1,4 +1,4 @@
-"""Ranks subjects by their responses, with the uncertainty of every rank."""
+"""Ranks subjects by their responses, and gives the uncertainty of every rank."""
 
 import base64
 import html
@@ -35,30 +35,31 @@ class Ranking:
     Attributes:
         method: scoring method.
         subjects: names, length N.
-        score: score of each subject; higher is better, shape (N,).
-        low: lower bound of the 95 % interval of the score, shape (N,); NaN without an interval.
-        high: upper bound, shape (N,).
-        rank: rank by score, shape (N,); equal scores share the better rank.
+        score: score of each subject, shape (N,). Higher is better.
+        low: lower bound of the score's 95 % interval, shape (N,). NaN without an interval.
+        high: upper bound of the score's 95 % interval, shape (N,). NaN without an interval.
+        rank: rank by score, shape (N,). Equal scores share the better rank.
         rank_low: best rank in the 95 % interval, shape (N,).
         rank_high: worst rank in the 95 % interval, shape (N,).
-        rank_probability: P(rank of i is r + 1), shape (N, N); a tie is split evenly over its ranks.
-        beats: P(i ranks above j), ties counting half, shape (N, N); for means and Borda counts the rate over bootstrap
-            replicates, which is not a test for few images.
-        groups: letters of each subject; two that share a letter do not differ significantly at 95 %.
-        apart: whether two subjects differ significantly at 95 %, corrected over all pairs (`tell_apart`), shape (N, N)
-            bool; the basis of letters, bars, projections and all outputs.
-        deviations: number of standard deviations by which i exceeds j, 0 if it does not, shape (N, N).
+        rank_probability: P(rank of subject i is r + 1), shape (N, N). A tie is split evenly over its ranks.
+        beats: P(subject i ranks above subject j), with ties counting half, shape (N, N). For means and Borda counts it
+            is the rate over bootstrap replicates, which is not a significance test if there are few images.
+        groups: group letters of each subject. Subjects that share a letter do not differ significantly at 95 %.
+        apart: whether subjects i and j differ significantly at 95 %, corrected for all pairs (see `tell_apart`), shape
+            (N, N), bool. Letters, brackets, projections and all outputs are based on it.
+        deviations: number of standard deviations by which subject i exceeds subject j, shape (N, N). 0 if i is lower.
         critical: number of standard deviations that a pair must exceed to differ significantly.
         mean: plain mean response, shape (N,).
         agreement: Kendall's tau with other rankings, by name.
-        bootstrap_low: best rank in the 95 % bootstrap interval of the plain mean over images, shape (N,).
+        bootstrap_low: best rank in the 95 % interval of the plain mean's bootstrap over images, shape (N,).
         bootstrap_high: worst rank in that interval, shape (N,).
-        notes: notes to read first, beginning with failed fits.
-        diagnostics: diagnostics of the fit. None without one.
-        fit: fit of the item response model. None without one.
-        categories: for CANARY's ranking the scores of each category of metrics, shape (N,), in [0, 1], on which the
-            score is based: the paper's Theta1, Theta2... Empty for other methods.
-        p_values: for means and Borda counts those of the sign-flip test over images, (N, N). None for other methods.
+        notes: notes to read first. Failed fits come first.
+        diagnostics: diagnostics of the fit. None if no model was fitted.
+        fit: fitted item response model. None if no model was fitted.
+        categories: for CANARY's ranking, the scores of each category of metrics (the paper's Theta1, Theta2 and so on),
+            shape (N,), in [0, 1]. The total score is based on them. Empty for other methods.
+        p_values: for means and Borda counts, p-values of the sign-flip test over images, shape (N, N). None for other
+            methods.
     """
 
     method: str
@@ -109,13 +110,13 @@ class Ranking:
 
     @property
     def score_name(self) -> str:
-        """Heading of the scores: "ability", "mean", "Borda count", or "score" for CANARY's."""
+        """Heading of the scores: "ability", "mean", "Borda count", or "score" for CANARY's ranking."""
         names = {"mean": "mean", "borda": "Borda count"}
         return names.get(self.method, "score" if self.method.startswith("CANARY") else "ability")
 
     @property
     def label(self) -> str:
-        """Name of the scores with their unit."""
+        """Name of the scores, with their unit."""
         units = {
             "mean": "mean response",
             "Borda count": "Borda count (proportion of comparisons won)",
@@ -127,7 +128,7 @@ class Ranking:
         """Plot scores with 95 % intervals, and a bracket around each tie group.
 
         Returns:
-            A Matplotlib figure; notebooks show it, `savefig` saves it.
+            A Matplotlib figure. Notebooks show it, and `savefig` saves it.
 
         Raises:
             ImportError: If Matplotlib is not installed.
@@ -143,7 +144,7 @@ class Ranking:
         return pd.DataFrame(columns).sort_values("rank", kind="stable").reset_index(drop=True)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all fields except the draws as JSON types; NaN is None."""
+        """Return all fields except the draws as JSON types. NaN becomes None."""
         rows = [dict(zip(self.to_frame().columns, row, strict=True)) for row in self.to_frame().itertuples(index=False)]
         result = {
             "method": self.method,
@@ -178,19 +179,21 @@ def rank_responses(  # noqa: PLR0913 - the nouns by position, the choices by key
     """Rank subjects by their responses to items.
 
     Args:
-        responses: shape (N, M), in [0, 1], 1 in favour of the subject; NaN is missing.
+        responses: shape (N, M), in [0, 1]. 1 is in favour of the subject. NaN is missing.
         subjects: names, length N.
-        clusters: image of each item, length M, whose responses may be correlated. None if every item is a cluster.
-        scoring: "irt" by ability; "mean" by the plain mean and "borda" by the Borda count, both with bootstrap
-            intervals.
-        model: "1pl", "2pl", "3pl"; "auto" is 1PL below 10 subjects, otherwise 2PL.
-        method: fitting method: "fast", "svi", "nuts" or "auto"; see `fit_irt`.
-        seed: the same seed gives the same ranking.
-        shares: rates of randomised models from `Responses`, used for means, Borda counts and resampling.
+        clusters: image of each item, length M. Responses to items of one image may be correlated. None if every item is
+            a separate image.
+        scoring: "irt" ranks by ability. "mean" ranks by the plain mean and "borda" by the Borda count, both with
+            bootstrap intervals.
+        model: "1pl", "2pl" or "3pl". "auto" selects 1PL for fewer than 10 subjects, and otherwise 2PL.
+        method: fitting method: "fast", "svi", "nuts" or "auto" (see `fit_irt`).
+        seed: random seed. The same seed gives the same ranking.
+        shares: rates of randomised models (see `Responses.shares`), used for means, Borda counts and resampling.
 
     Returns:
-        The ranking. If images have several items, the draws of the abilities are widened about their means by the root
-        of the `design_effect`, so that `low`, `high`, ranks, `beats` and `groups` allow for correlated responses.
+        The ranking. If images have several items, the draws of the abilities are widened around their means by the
+        square root of the `design_effect`. In this way `low`, `high`, ranks, `beats` and `groups` allow for correlated
+        responses.
 
     Raises:
         ValueError: If the matrix cannot be ranked, or the number of names differs from its rows.
@@ -234,12 +237,12 @@ def rank_responses(  # noqa: PLR0913 - the nouns by position, the choices by key
 
 
 def widen_by_design_effect(draws: np.ndarray, effect: float) -> np.ndarray:
-    """Widen draws, shape (D, N), about their means by the root of a design effect."""
+    """Widen draws, shape (D, N), around their means by the square root of a design effect."""
     return draws.mean(0) + np.sqrt(effect) * (draws - draws.mean(0))
 
 
 def note_stretch(effect: float) -> list[str]:
-    """Return a note on how much the design effect widens the intervals, if this is noticeable."""
+    """Return a note on how much the design effect widens the intervals, or no note if it is negligible."""
     if effect < NOTICED:
         return []
     note = f"responses to one image are correlated: intervals and ranks are {np.sqrt(effect):.2g} times as wide as the "
@@ -253,7 +256,9 @@ def _count(images: int) -> str:
 def rank_matrix(
     responses: Responses, *, scoring: Scoring = "irt", model: str = "auto", method: Method = "auto", seed: int = 0
 ) -> Ranking:
-    """Rank the result of `build_responses`; means and Borda counts are over items with a response of every subject.
+    """Rank the result of `build_responses`.
+
+    Means and Borda counts use only items with a response of every subject.
 
     Args:
         responses: responses of any subjects.
@@ -263,7 +268,7 @@ def rank_matrix(
         seed: see `rank_responses`.
 
     Returns:
-        The ranking. The notes of the responses are at the end of its notes.
+        The ranking. Its notes end with the notes of the responses.
 
     Raises:
         ValueError: If there is only one subject, or the matrix cannot be ranked.
@@ -272,7 +277,7 @@ def rank_matrix(
 
 
 def _rank_matrix(responses: Responses, scoring: Scoring, options: dict[str, Any]) -> tuple[Ranking, Responses]:
-    """Return the ranking of `rank_matrix`, and the scored responses."""
+    """Return the ranking of `rank_matrix`, and the responses that were ranked."""
     check_rankable(responses)
     if scoring != "irt":
         responses = complete_items(responses)
@@ -316,7 +321,7 @@ def rank_results(  # noqa: PLR0913 - the data by position, the choices by keywor
         The ranking, and the responses on which it is based.
 
     Raises:
-        ValueError: As `build_responses` and `rank_matrix`.
+        ValueError: If `build_responses` or `rank_matrix` raises it.
     """
     if unequal == "keep" and scoring != "irt":
         raise ValueError(f"scoring={scoring!r} cannot handle missing items; use unequal='common'")
@@ -340,15 +345,17 @@ def make_ranking(  # noqa: PLR0913 - the draws by position, what is known of the
     """Summarise draws of the scores as a ranking.
 
     Args:
-        name: name of the method.
+        name: name of the scoring method.
         subjects: names, length N.
         score: point estimates, shape (N,).
-        draws: draws of the scores, shape (D, N); NaN is unknown.
+        draws: draws of the scores, shape (D, N). NaN is unknown.
         responses: scored responses, shape (N, M).
         resampled: plain means of bootstrap replicates, shape (replicates, N).
-        fit: fit of the item response model.
-        images: number of resampled images, for expanded percentile intervals (`tail_probability`); 0 for plain ones.
-        p_values: p-values of the paired test over images that a significant difference also needs, shape (N, N).
+        fit: fitted item response model. None if no model was fitted.
+        images: number of resampled images, for expanded percentile intervals (see `tail_probability`). 0 for plain
+            percentile intervals.
+        p_values: p-values of a paired test over images, shape (N, N). A significant difference must also pass this
+            test. None for no such test.
         count: function that returns the Borda count of the responses.
 
     Returns:
@@ -397,9 +404,10 @@ def make_ranking(  # noqa: PLR0913 - the draws by position, what is known of the
 
 
 def _rank_bounds(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return best and worst rank along the last axis, 1 for the highest; equal scores share all their ranks.
+    """Return the best and worst rank of each score along the last axis. Rank 1 is the highest score.
 
-    An unknown score (NaN) is tied with every other score, because it may have any value.
+    Equal scores share all their ranks. An unknown score (NaN) is tied with every other score, because it may have any
+    value.
     """
     best = 1 + np.stack([(scores > one[:, None]).sum(1) for one in scores.T], 1)
     return best, scores.shape[1] - np.stack([(scores < one[:, None]).sum(1) for one in scores.T], 1)
@@ -412,14 +420,17 @@ def _rank_interval(best: np.ndarray, worst: np.ndarray, tail: float) -> tuple[np
 
 
 def _rank_probability(best: np.ndarray, worst: np.ndarray) -> np.ndarray:
-    """Return P(rank of i is r + 1), (N, N); ties are split evenly over their ranks."""
+    """Return P(rank of i is r + 1), shape (N, N). Ties are split evenly over their ranks."""
     share = 1 / (worst - best + 1)
     places = range(1, best.shape[1] + 1)
     return np.stack([(share * ((best <= place) & (place <= worst))).mean(0) for place in places], 1)
 
 
 def _score_interval(draws: np.ndarray, tail: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the bounds of the 95 % interval, each (N,); NaN for zero width, because other values are possible."""
+    """Return the bounds of the 95 % interval, each (N,).
+
+    NaN if the width is zero, because other values are possible.
+    """
     known = ~np.isnan(draws).all(0)
     ends = np.full((2, draws.shape[1]), np.nan)
     ends[:, known] = np.nanquantile(draws[:, known], (tail, 1 - tail), axis=0)
@@ -428,7 +439,6 @@ def _score_interval(draws: np.ndarray, tail: float) -> tuple[np.ndarray, np.ndar
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value to JSON types."""
     if isinstance(value, dict):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Item response models (curve, response, priors), and responses in the form that they need."""
+"""Item response models (curve, response distribution, priors), and responses in the form that the models use."""
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -24,13 +24,14 @@ class ResponseModel:
     """An item response model with its priors.
 
     Attributes:
-        name: parameters of an item: difficulty (1pl), discrimination (2pl), guessing (3pl).
-        response: "bernoulli" for binary responses and their fractions, "beta" for continuous scores.
-        curve: "difficulty" is c + (1 - c) / (1 + exp(-a (theta - b))); "paper" has 1.702 a in place of a; "intercept"
-            has a theta + b, as CANARY's published program.
-        hierarchical: theta ~ N(m, s), b ~ N(0, t), log a ~ N(0, u) with m ~ N(0, 2), s ~ HalfNormal(2),
-            t ~ HalfNormal(2), u ~ HalfNormal(0.5), so that the items fix the scale; otherwise, as in CANARY,
-            theta ~ N(0, 1), b ~ N(0, 1), log a ~ N(0, 1). In both c ~ Beta(5, 17).
+        name: "1pl" for items with a difficulty b, "2pl" with an additional discrimination a, and "3pl" with an
+            additional guessing parameter c.
+        response: "bernoulli" for binary responses and their fractions, or "beta" for continuous scores.
+        curve: probability of a positive response. "difficulty" is c + (1 - c) / (1 + exp(-a (theta - b))). "paper" has
+            1.702 a instead of a. "intercept" has a theta + b as exponent, as in CANARY's published program.
+        hierarchical: whether the priors' spreads are estimated: theta ~ N(m, s), b ~ N(0, t), log a ~ N(0, u) with
+            m ~ N(0, 2), s ~ HalfNormal(2), t ~ HalfNormal(2), u ~ HalfNormal(0.5). If False, the priors are fixed as in
+            CANARY: theta ~ N(0, 1), b ~ N(0, 1), log a ~ N(0, 1). In both cases c ~ Beta(5, 17).
     """
 
     name: Model = "2pl"
@@ -40,15 +41,15 @@ class ResponseModel:
 
     @property
     def guesses(self) -> bool:
-        """Whether items have a guessing parameter; Beta responses have none."""
+        """Whether items have a guessing parameter. With Beta responses they have none."""
         return self.name == "3pl" and self.response == "bernoulli"
 
 
 class Observed(NamedTuple):
-    """Responses in the model's form.
+    """Responses in the form that the model uses.
 
     Attributes:
-        values: shape (N, M), double precision; 0.5 if missing.
+        values: shape (N, M), double precision. 0.5 if missing.
         seen: False if missing, shape (N, M).
     """
 
@@ -57,17 +58,14 @@ class Observed(NamedTuple):
 
 
 def observe(responses: np.ndarray, response: Response, subjects: int | None = None) -> Observed:
-    """Convert responses to the model's form.
+    """Convert responses to the form that the model uses.
 
-    Beta responses are moved off 0 and 1, where the density is infinite or zero.
+    Beta responses are moved away from 0 and 1, where the density is infinite or zero (Smithson and Verkuilen 2006).
 
     Args:
-        responses: shape (N, M), in [0, 1]; NaN is missing.
+        responses: shape (N, M), in [0, 1]. NaN is missing.
         response: response distribution.
-        subjects: number of subjects that determines how far responses are moved. None for N.
-
-    Returns:
-        Values, and which are present. Beta responses are moved as by Smithson and Verkuilen (2006).
+        subjects: number of subjects, which determines how far responses are moved. None for N.
     """
     seen = ~np.isnan(responses)
     values = np.where(seen, responses, 0.5)
@@ -81,11 +79,11 @@ def statistics(values: Tensor, response: Response) -> Tensor:
     """Return the statistics in which the log-likelihood of a response is linear.
 
     Args:
-        values: any shape, in [0, 1]; in (0, 1) for a Beta response.
+        values: responses of any shape, in [0, 1], or in (0, 1) for a Beta response.
         response: response distribution.
 
     Returns:
-        Shape (K, *shape of values); the last statistic is 1.
+        K statistics, shape (K, *shape of values). The last statistic is 1.
     """
     kept = (values,) if response == "bernoulli" else (values.log(), (-values).log1p())
     return torch.stack([*kept, torch.ones_like(values)])

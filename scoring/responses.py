@@ -1,4 +1,4 @@
-"""Builds a matrix of responses from a results table with one row per run and image."""
+"""Builds the matrix of responses, subjects by items, from a results table with one row per run and image."""
 
 import hashlib
 from collections.abc import Sequence
@@ -29,13 +29,13 @@ class Responses(NamedTuple):
     """Matrix of responses, subjects by items.
 
     Attributes:
-        values: 1 in favour of the subject, 0 against it, NaN missing; shape (N, M).
-        subjects: names, length N.
-        items: names, length M.
+        values: responses, shape (N, M). 1 is in favour of the subject, 0 against it. NaN is missing.
+        subjects: names of the subjects, length N.
+        items: names of the items, length M.
         images: image of each item, length M.
         notes: notes on missing, omitted and combined results.
         kind: kind of the subjects.
-        shares: with randomised models, the rate of samples in favour of the subject, shape (N, M). `values` has one
+        shares: rates of samples in favour of the subject, for randomised models, shape (N, M). `values` then has one
             random draw for each rate. None without randomised models.
     """
 
@@ -59,40 +59,40 @@ def build_responses(
 ) -> Responses:
     """Build the responses of subjects to images under attack.
 
-    A model responds positively if the attack did not fool it; an image misclassified when clean counts against it. An
-    attack or implementation responds positively if it fooled the model; an image misclassified when clean is missing.
-    An invalid result counts against the model or library that caused it (columns `invalid_by_model` and
-    `invalid_by_library`). Otherwise it is missing, as are all results of failed attacks. Notes report how many are
-    missing, and whether this depends on the subject.
+    A model responds positively if the attack did not fool it. An image that it misclassifies when clean counts against
+    it. An attack or implementation responds positively if it fooled the model. An image that the model misclassifies
+    when clean is missing. An invalid result counts against the model or library that caused it (columns
+    `invalid_by_model` and `invalid_by_library`). Other invalid results are missing, as are all results of failed
+    attacks. Notes report how many are missing, and whether this depends on the subject.
 
     An attack that ran in several libraries counts once, by the strongest implementation on each image, as in a worst
     case. Weak or broken implementations therefore have no effect, and the result does not depend on the order of the
     libraries.
 
-    A randomised model is fooled at a rate over its samples (column `draws_fooled`; NaN if it is not random). These
-    rates are the `shares` of the responses. `values` has one random draw for each, 1 with the probability of that rate,
-    which does not depend on the other ranked results. If there are several attempts at an image, the one with the
-    strongest rate counts.
+    For a randomised model, the column `draws_fooled` has the rate of samples that are fooled (NaN for other models).
+    These rates are the `shares` of the responses. `values` has one random draw for each rate, which does not depend on
+    the other ranked results. If there are several attempts at an image, the attempt with the strongest rate counts.
 
     A worst case of several attacks (`worst-case(A,B)`) is omitted unless there are only worst cases.
 
     Args:
-        results: table with `result_rows.COLUMNS`, and `norm`, `epsilon`, `parameters`, `data`, ... if they distinguish
-            items; `invalid_by_model` and `invalid_by_library` are the causes of an invalid (`violated`) result;
-            `library` and `knowledge` are used in notes; `minimum_norm` marks minimum-norm attacks.
-        subjects: subjects to score; items are image x attack for "models", image x attack x original model for
+        results: table with `result_rows.COLUMNS`. Columns such as `norm`, `epsilon`, `parameters` and `data` are needed
+            if they distinguish items. `invalid_by_model` and `invalid_by_library` are the causes of an invalid
+            (`violated`) result. `library` and `knowledge` are used in notes. `minimum_norm` marks minimum-norm attacks.
+        subjects: kind of subjects to rank. Items are image x attack for "models", image x attack x original model for
             "defences", and image x model for "attacks" and "implementations". Models named "ORIGINAL+DEFENCE" are
-            defended ones; their originals are the defence "none".
-        budget: largest distance that counts as fooled (column `distance`). None for any. A success of a fixed-budget
-            attack at a larger radius is missing, because it is inconclusive. The distance of an example of a randomised
-            model is known only if half of its samples are fooled. The results must be in one norm.
-        per: unit that counts once: an "attack", or every "implementation" (for "attacks": every library).
-        unequal: attempts that some subjects lack are omitted ("common", as in CANARY), or kept as missing responses of
-            the others ("keep"), which is valid only if the choice of attempts does not depend on their outcomes.
-        original: for "defences" without such names: the undefended model of all others.
+            defended models. Their originals are ranked as the defence "none".
+        budget: largest distance that counts as fooled (column `distance`). None for any distance. A success of a
+            fixed-budget attack at a larger radius is missing, because it is inconclusive. The distance for a randomised
+            model is known only if at least half of its samples are fooled. The results must be in one norm.
+        per: unit that counts once: an "attack", or every "implementation" (for "attacks", every library).
+        unequal: treatment of attempts that some subjects lack. "common" omits them, as in CANARY. "keep" keeps them,
+            with missing responses of those subjects. This is valid only if the choice of attempts does not depend on
+            their outcomes.
+        original: undefended model of all other models, for "defences" without names "ORIGINAL+DEFENCE".
 
     Returns:
-        The matrix, with subjects and items in the order of the results, without items that have no response.
+        The responses, with subjects and items in the order of the results. Items without any response are omitted.
 
     Raises:
         ValueError: If columns are missing, a choice is unknown, or nothing remains.
@@ -102,17 +102,17 @@ def build_responses(
 
 
 def subjects_of(results: pd.DataFrame, subjects: Subjects) -> pd.Series:
-    """Return the subject of each row that counts in `build_responses(results, subjects)`.
+    """Return the subject of each row that `build_responses` would use.
 
     Args:
         results: as for `build_responses`, with a unique index.
         subjects: see `build_responses`.
 
     Returns:
-        Names, with the index of the rows that count.
+        Names of subjects, indexed by the rows that are used.
 
     Raises:
-        ValueError: As `build_responses`.
+        ValueError: If `build_responses` raises it.
     """
     return _rows_that_count(results, Choices(subjects))[0].labels["subject"]
 
@@ -126,26 +126,27 @@ def build_against(
     unequal: Unequal = "common",
     original: str | None = None,
 ) -> tuple[Responses, ...]:
-    """Build the responses of a baseline and one new subject, for each new subject, with gaps as missing responses.
+    """Build a matrix of responses for each new subject: the baseline's subjects and, last, the new subject.
 
-    On an item with a response of the new subject, only attempts on both subjects count. Comparing one library with the
-    strongest of three would favour the new subject. Other items keep all results of the baseline.
+    Results that the new subject lacks are missing responses. On an item that it has a response to, only attempts that
+    were made on both sides count, because a comparison of one library with the strongest of three would favour the new
+    subject. On other items, all results of the baseline count.
 
     Args:
         results: as for `build_responses`, with a column `new` that marks rows of new results.
         subjects: see `build_responses`.
         budget: see `build_responses`.
         per: see `build_responses`.
-        unequal: see `build_responses`; it applies to the subjects of the baseline.
+        unequal: see `build_responses`. It applies to the subjects of the baseline.
         original: see `build_responses`.
 
     Returns:
-        A matrix for each new subject, which is its last subject. A subject that is also in the baseline is not new. Its
-        new rows are omitted, with a note.
+        One record for each new subject. A subject that is also in the baseline is not new. Its new rows are omitted,
+        with a note.
 
     Raises:
-        ValueError: As `build_responses`, or if no subject is new, or a new subject has no attempt in common with the
-            baseline.
+        ValueError: If `build_responses` raises it, if no subject is new, or if a new subject has no attempt in common
+            with the baseline.
     """
     choices = Choices(subjects, budget, per, unequal, original)
     rows = read_rows(results, choices)
@@ -169,15 +170,15 @@ def build_against(
 
 
 def choose_results(results: pd.DataFrame, norm: str | None = None, knowledge: str | None = None) -> pd.DataFrame:
-    """Return the results in one norm, or of attacks with one kind of knowledge.
+    """Select the results in one norm, of attacks with one kind of attacker knowledge, or both.
 
     Args:
-        results: table with the columns `norm` and `knowledge` if used.
+        results: table with the columns `norm` and `knowledge`, if they are used.
         norm: norm of the attacks. None for any.
         knowledge: attacker knowledge, a key of `KNOWLEDGE`. None for any.
 
     Raises:
-        ValueError: If there is no such kind, or no results for it.
+        ValueError: If the norm or the knowledge is unknown, or no result has it.
     """
     if knowledge is not None and knowledge not in KNOWLEDGE:
         raise ValueError(f"expected knowledge {', '.join(KNOWLEDGE)}, got {knowledge!r}")
@@ -200,10 +201,10 @@ def complete_items(responses: Responses) -> Responses:
         responses: responses of any subjects.
 
     Returns:
-        The responses with fewer items, and a note with their number.
+        The responses to these items, with a note on the number of items.
 
     Raises:
-        ValueError: If there is no such item.
+        ValueError: If no item has responses of all subjects.
     """
     kept = np.flatnonzero(~np.isnan(responses.values).any(0))
     total = len(responses.items)
@@ -216,14 +217,14 @@ def complete_items(responses: Responses) -> Responses:
 
 
 def select_items(responses: Responses, kept: np.ndarray) -> Responses:
-    """Select items by position or bool mask, shape (M,)."""
+    """Select items by index or bool mask, shape (M,)."""
     items, images = (tuple(np.array(part, dtype=object)[kept]) for part in (responses.items, responses.images))
     shares = None if responses.shares is None else responses.shares[:, kept]
     return responses._replace(values=responses.values[:, kept], items=items, images=images, shares=shares)
 
 
 def of_subjects(responses: Responses, kept: Sequence[int] | np.ndarray) -> Responses:
-    """Select subjects by position, and the items with a response of at least one selected subject."""
+    """Select subjects by index, and the items with a response of at least one selected subject."""
     some = _in_rows(responses, kept)
     return select_items(some, np.flatnonzero(~np.isnan(some.values).all(0)))
 
@@ -235,7 +236,7 @@ def _in_rows(responses: Responses, places: Sequence[int] | np.ndarray) -> Respon
 
 
 def check_rankable(responses: Responses) -> None:
-    """Raise ValueError if there are fewer than two subjects. The message says which command shows the numbers."""
+    """Raise ValueError if there are fewer than two subjects. The message names the command that shows their numbers."""
     if len(responses.subjects) > 1:
         return
     kind = responses.kind.removesuffix("s")
@@ -296,7 +297,7 @@ def _drawn(matrix: Responses) -> Responses:
 
 
 def _common(labels: Any, *, of_models: bool) -> tuple[np.ndarray, list[str]]:
-    """Return the rows of attempts made on all subjects, (rows,) bool, and notes on omissions."""
+    """Return which rows belong to attempts made on all subjects, (rows,) bool, and notes on omissions."""
     place, names = pd.factorize(labels["subject"])
     attempt, attempts = pd.factorize(labels["attempt"])
     ran: Any = np.zeros((len(names), len(attempts)), bool)
@@ -326,7 +327,7 @@ def _common(labels: Any, *, of_models: bool) -> tuple[np.ndarray, list[str]]:
 
 
 def _shared(labels: Any, is_new: np.ndarray, name: str, choices: Choices) -> tuple[np.ndarray, list[str]]:
-    """Return the comparable rows of the baseline and a new subject, (rows,) bool, and notes on omitted rows."""
+    """Return which rows of the baseline and a new subject are comparable, (rows,) bool, and notes on omitted rows."""
     of_name = is_new & (labels["subject"] == name).to_numpy()
     attempt, attempts = pd.factorize(labels["attempt"])
     kept = ~is_new
@@ -352,7 +353,6 @@ def _shared(labels: Any, is_new: np.ndarray, name: str, choices: Choices) -> tup
 
 
 def _nothing_shared(baseline: Any, new: Any, name: str) -> str:
-    """Explain why a new subject has no attempt in common with a baseline."""
     for column, what in (("image", "image"), ("group", "run"), ("item", "item")):
         one, other = (list(map(str, each[column].unique())) for each in (new, baseline))
         if not set(one) & set(other):
@@ -362,7 +362,6 @@ def _nothing_shared(baseline: Any, new: Any, name: str) -> str:
 
 
 def _note_uneven(labels: Any) -> list[str]:
-    """Return a note if the subjects have different attempts."""
     counts = labels.drop_duplicates(["subject", "attempt"]).groupby("subject", sort=False, observed=True).size()
     total = labels["attempt"].nunique()
     if (counts == total).all():

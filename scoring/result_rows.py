@@ -1,4 +1,4 @@
-"""Rows of a results table as responses: subject, item and outcome."""
+"""Interprets rows of a results table as responses: subject, item and outcome."""
 
 import json
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ _RUN = (
 
 
 class Choices(NamedTuple):
-    """Subjects to rank and responses that count, see `responses.build_responses`."""
+    """Arguments of `responses.build_responses`: subjects to rank, and which responses count."""
 
     subjects: Subjects = "models"
     budget: float | None = None
@@ -33,19 +33,20 @@ class Choices(NamedTuple):
 
     @property
     def of_models(self) -> bool:
-        """Whether the subjects are attacked, rather than attacking."""
+        """Whether the subjects are attacked (models, defences), rather than attacking."""
         return is_of_models(self.subjects)
 
 
 class ResultRows(NamedTuple):
-    """Rows of results with their interpretation, all of equal length.
+    """Rows of a results table with their interpretation. All fields except notes have one entry per row.
 
     Attributes:
-        rows: rows of the results.
-        labels: `subject`, `image`, `item`, `attempt` at the item, and `group` of attempts, as categories.
-        value: response of each row, 1 in favour of the subject; for randomised models a rate over samples.
+        rows: rows of the results table.
+        labels: categorical columns `subject`, `image`, `item`, `attempt` (at the item) and `group` (of attempts).
+        value: response of each row, 1 in favour of the subject. For randomised models, a rate over samples.
         missing: whether the response is unknown, bool.
-        larger: whether it is unknown because the example exceeds the budget at a larger radius, bool.
+        larger: whether the response is unknown because a fixed-budget attack with a larger radius exceeded the budget,
+            bool.
         notes: notes about the rows.
     """
 
@@ -57,13 +58,17 @@ class ResultRows(NamedTuple):
     notes: list[str]
 
     def only(self, kept: np.ndarray) -> "ResultRows":
-        """Select rows by position or bool mask."""
+        """Select rows by index or bool mask."""
         rows, labels, value, missing, larger = (each[kept] for each in self[:-1])
         return ResultRows(rows, labels, value, missing, larger, self.notes)
 
 
 def read_rows(results: Any, choices: Choices) -> ResultRows:
-    """Read a results table; `build_responses` lists the errors."""
+    """Check and interpret a results table.
+
+    Raises:
+        ValueError: If columns are missing or a choice is invalid (see `build_responses`).
+    """
     _check(results, choices)
     rows, notes = _without_worst_cases(results)
     if choices.subjects == "defences":
@@ -73,12 +78,12 @@ def read_rows(results: Any, choices: Choices) -> ResultRows:
 
 
 def is_of_models(subjects: str) -> bool:
-    """Whether subjects of this kind are attacked, rather than attacking."""
+    """Return whether subjects of this kind are attacked ("models", "defences"), rather than attacking."""
     return subjects in ("models", "defences")
 
 
 def abbreviate_list(names: Sequence[str]) -> str:
-    """Join the first few names, with the number of the others."""
+    """Join the first few names, and add the number of the others."""
     rest = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + rest
 
@@ -100,7 +105,7 @@ def _check(results: Any, choices: Choices) -> None:
 
 
 def _check_budget(results: Any, budget: Any) -> None:
-    """Check that a budget is used for one norm only, and only for examples judged on their source model."""
+    """Raise ValueError if a budget is used for several norms, or for examples judged on a different model."""
     if "made_on" in results and (results["made_on"] == "original").any():
         kind = "responses to examples of the original"
         raise ValueError(
@@ -158,7 +163,10 @@ def _add_defences(rows: Any, original: str | None) -> tuple[Any, list[str]]:
 
 
 def _split_defended(name: str, names: Sequence[str]) -> tuple[str, str]:
-    """Split a name into original and defence; a defence from a file is recognised without its original."""
+    """Split a name into original and defence.
+
+    A defence from a file is recognised even if the original is not in `names`.
+    """
     base = original_of(name, names)
     if base is not None:
         return base, name.removeprefix(f"{base}+")
@@ -167,9 +175,9 @@ def _split_defended(name: str, names: Sequence[str]) -> tuple[str, str]:
 
 
 def _decide(rows: Any, choices: Choices) -> tuple[Any, Any, Any]:
-    """Return the response of each row, whether it is missing, and whether that is because of a larger radius.
+    """Return the response of each row, whether it is missing, and whether the reason is a larger radius.
 
-    This is the only rule in this package for interpreting records, consistent with `engine/store/image_results.py`.
+    This package interprets records only here. The rule is consistent with `engine/store/image_results.py`.
     """
     attacked, success = rows["attacked"].astype(bool), rows["success"].astype(bool)
     fooled, larger = success.astype(float), pd.Series(data=False, index=rows.index)
@@ -190,19 +198,17 @@ def _decide(rows: Any, choices: Choices) -> tuple[Any, Any, Any]:
 
 
 def _is_undecided(rows: Any, choices: Choices) -> Any:
-    """Return rows with an invalid result that the subject did not cause (a model, or a library)."""
+    """Return which rows have an invalid result that was not caused by the subject (a model or a library)."""
     violated = rows["violated"].astype(bool)
     blamed = "invalid_by_model" if choices.of_models else "invalid_by_library"
     return violated & ~rows[blamed].astype(bool) if blamed in rows else violated
 
 
 def _is_random(rows: Any) -> Any:
-    """Return rows of randomised models."""
     return rows["draws_fooled"].notna() if "draws_fooled" in rows else pd.Series(data=False, index=rows.index)
 
 
 def _label_rows(rows: Any, choices: Choices) -> Any:
-    """Return the labels of `ResultRows`."""
     # Texts are built once for each kind of row and each image, which are far fewer than rows.
     kind, first = _kinds_of_rows(rows, _RUN)
     place, shown = _kinds_of_rows(rows, ("data", "image"))
@@ -218,7 +224,7 @@ def _label_rows(rows: Any, choices: Choices) -> Any:
 
 
 def _label_kinds(rows: Any, subjects: str, per: str) -> Any:
-    """Return `subject`, the `other` side of an item, `attempt` and its `group`, for each kind of row."""
+    """Return for each kind of row `subject`, the `other` side of an item, `attempt` and its `group`."""
     finer = [name for name in ("pixels", "target") if name in rows and rows[name].nunique() > 1]
     if is_of_models(subjects):
         base = ("original",) if subjects == "defences" else ()
@@ -239,13 +245,13 @@ def _label_kinds(rows: Any, subjects: str, per: str) -> Any:
 
 
 def _categories(places: np.ndarray, texts: np.ndarray) -> pd.Categorical:
-    """Return the text at each position as a categorical. Equal texts become one category."""
+    """Return the text at each index as a categorical. Equal texts become one category."""
     code, different = pd.factorize(texts)
     return pd.Categorical.from_codes(code[places], different)
 
 
 def _kinds_of_rows(rows: Any, columns: Sequence[str]) -> tuple[np.ndarray, Any]:
-    """Return the position of each row's kind, by existing columns, and the first row of each kind."""
+    """Return the index of each row's kind, by the existing `columns`, and the first row of each kind."""
     known = [column for column in columns if column in rows]
     kind = rows.groupby(known, sort=False, dropna=False, observed=True).ngroup().to_numpy()
     first = rows.iloc[np.unique(kind, return_index=True)[1]]
@@ -254,9 +260,9 @@ def _kinds_of_rows(rows: Any, columns: Sequence[str]) -> tuple[np.ndarray, Any]:
 
 
 def _differing_parameters(rows: Any, name: Any) -> Any:
-    """Return parameters that differ between runs of one implementation under one name, as "steps=10"; otherwise "".
+    """Return parameters that differ between runs of one implementation under one name, such as "steps=10", or "".
 
-    They are compared within one implementation only, because libraries have different parameters for the same attack.
+    Parameters are compared within one implementation only, because libraries have different parameters for one attack.
     """
     if "parameters" not in rows:
         return pd.Series("", index=rows.index)
@@ -276,7 +282,7 @@ def _differing_parameters(rows: Any, name: Any) -> Any:
 
 
 def _read_parameters(text: Any) -> dict[str, Any]:
-    """Return parameters by name; a text that is not a JSON object is stored under ""."""
+    """Parse parameters from JSON. A text that is not a JSON object is stored under the key ""."""
     try:
         values = json.loads(text)
     except (TypeError, ValueError):
@@ -300,13 +306,12 @@ def _threat_texts(rows: Any) -> Any:
 
 
 def _join(rows: Any, columns: Sequence[str]) -> Any:
-    """Join the existing columns to one text for each row."""
     texts = [rows[column].map(str) for column in columns if column in rows]
     return texts[0].str.cat(texts[1:], sep=" ") if texts else pd.Series("", index=rows.index)
 
 
 def notes_on_rows(rows: Any, choices: Choices) -> list[str]:
-    """Return notes on missing responses, repeated counts and combined results, for the rows that count."""
+    """Return notes on missing responses, repeated attempts and combined results, for the rows that count."""
     missing, (subjects, _, per, *_), of_models = int(_is_undecided(rows, choices).sum()), choices, choices.of_models
     blamed = int(rows["violated"].astype(bool).sum()) - missing
     notes = [f"{missing} of {len(rows)} responses are missing: the result is invalid"] if missing else []

@@ -1,4 +1,4 @@
-"""Significance of differences, and the effect of correlated or selectively missing responses."""
+"""Significance of differences between subjects, and the effect of correlated or selectively missing responses."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -20,19 +20,20 @@ _ROUNDING = 1e-9
 
 
 def tell_apart(deviations: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return significantly different pairs, corrected for all pairs: equal subjects differ in at most 5 % of rankings.
+    """Return which pairs of subjects differ significantly, corrected for multiple comparisons.
 
-    Step-down max-T (Westfall and Young 1993; Romano and Wolf 2005): a pair differs if its deviations exceed the 95 %
-    quantile of the largest deviation over all pairs, from joint draws about their means. The step is repeated for the
+    If all subjects are equal, at least 95 % of rankings have no significant pair. The method is step-down max-T
+    (Westfall and Young 1993; Romano and Wolf 2005). A pair differs if its deviations exceed the 95 % quantile of the
+    largest deviation over all pairs, computed from joint draws centred on their means. This is repeated for the
     remaining pairs until no more differ. The threshold is at least the 97.5 % quantile of the normal distribution,
     which applies to a single pair.
 
     Args:
-        deviations: from `pair_deviations`, shape (N, N).
-        draws: joint draws of the scores, shape (D, N); NaN is unknown.
+        deviations: number of standard deviations between subjects, from `pair_deviations`, shape (N, N).
+        draws: joint draws of the scores, shape (D, N). NaN is unknown.
 
     Returns:
-        Shape (N, N) bool, and the deviations that the remaining pairs would need.
+        Whether each pair differs, shape (N, N), bool, and the deviations that the remaining pairs would need.
     """
     single, apart = float(norm.ppf((1 + LEVEL) / 2)), np.zeros(deviations.shape, bool)
     centred, scale = _centred(draws)
@@ -51,12 +52,14 @@ def tell_apart(deviations: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, f
 
 
 def pair_deviations(draws: np.ndarray, beats: np.ndarray, p_values: np.ndarray | None = None) -> np.ndarray:
-    """Return the number of standard deviations by which i exceeds j, (N, N); 0 if it does not.
+    """Return the number of standard deviations by which subject i exceeds subject j, shape (N, N).
+
+    It is 0 if i is not higher. The result is the smallest of several estimates.
 
     Args:
-        draws: draws of the scores, shape (D, N); NaN is unknown.
-        beats: P(i ranks above j), shape (N, N). Few draws do not resolve this near 1, so the mean difference is also
-            used, and the smallest of the estimates is returned.
+        draws: draws of the scores, shape (D, N). NaN is unknown.
+        beats: P(i ranks above j), shape (N, N). A few draws cannot resolve values near 1, so the mean difference is
+            also used.
         p_values: see `make_ranking`.
     """
     known = ~np.isnan(draws)
@@ -68,7 +71,7 @@ def pair_deviations(draws: np.ndarray, beats: np.ndarray, p_values: np.ndarray |
 
 
 def _centred(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return draws minus their means, 0 if unknown, and the reciprocal deviation of each difference, 0 if constant."""
+    """Return centred draws (0 if unknown) and the reciprocal deviation of each pair's difference (0 if constant)."""
     known = ~np.isnan(draws)
     filled = np.where(known, draws, 0.0)
     centred = np.where(known, filled - filled.sum(0) / np.maximum(known.sum(0), 1), 0.0)
@@ -80,14 +83,16 @@ def _centred(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def tie_groups(score: np.ndarray, apart: np.ndarray) -> tuple[str, ...]:
-    """Return letters: two subjects share one exactly if no two subjects from one to the other, by score, differ.
+    """Return the tie group letters of each subject. Two subjects that share a letter do not differ significantly.
+
+    Two subjects share a letter exactly if no two subjects differ among them and those with scores in between.
 
     Args:
-        score: shape (N,).
-        apart: from `tell_apart`, shape (N, N).
+        score: score of each subject, shape (N,).
+        apart: whether each pair differs, from `tell_apart`, shape (N, N).
 
     Returns:
-        Letters of each subject, those of the best group first.
+        Letters of each subject, the letter of the best group first.
     """
     order = np.argsort(-score, kind="stable")
     apart = apart[np.ix_(order, order)]
@@ -106,20 +111,21 @@ def tie_groups(score: np.ndarray, apart: np.ndarray) -> tuple[str, ...]:
 
 
 def paired_p_values(parts: np.ndarray, clusters: Sequence[str]) -> np.ndarray:
-    """Return each pair's two-sided p-value of the hypothesis that an image favours either with equal probability.
+    """Return the two-sided p-value of each pair of subjects, by a sign-flip test over images.
 
-    The test flips the sign of each image's difference. If images have one item and responses are 0 or 1, it is
-    McNemar's exact test. It enumerates all signs if few images differ, or counts if the differences have a common unit;
-    otherwise it uses the normal distribution of the same variance (with a unit: with continuity correction).
+    The null hypothesis is that each image favours either subject with equal probability. The test flips the sign of
+    each image's difference. If images have one item and responses are 0 or 1, it is McNemar's exact test. It is exact
+    if few images differ or if the differences have a common unit. Otherwise it uses a normal distribution with the same
+    variance.
 
     Args:
-        parts: contribution of each item to the score of each subject, which is their mean: responses, or rates of
-            comparisons won; shape (N, M), NaN is missing. An item counts for the pairs in which both subjects have a
+        parts: contribution of each item to the score of each subject, shape (N, M): responses, or rates of comparisons
+            won. The score is their mean. NaN is missing. An item counts for the pairs in which both subjects have a
             value.
         clusters: image of each item, length M. The differences of an image's items are flipped together.
 
     Returns:
-        Shape (N, N), symmetric; 1 if no image differs.
+        P-values, shape (N, N), symmetric. 1 if no image differs.
     """
     place = np.unique(np.asarray(clusters), return_inverse=True)[1]
     images, gaps = place.max() + 1, np.isnan(parts).any()
@@ -135,10 +141,10 @@ def paired_p_values(parts: np.ndarray, clusters: Sequence[str]) -> np.ndarray:
 
 
 def flip_test(differences: np.ndarray) -> float:
-    """Return the two-sided p-value of a sum of differences under random signs, see `paired_p_values`.
+    """Return the two-sided p-value of a sum of differences under random signs (see `paired_p_values`).
 
     Args:
-        differences: difference of each image, shape (n,); zeros are ignored.
+        differences: difference of each image, shape (n,). Zeros are ignored.
     """
     differences = differences[np.abs(differences) > _ROUNDING]
     if not len(differences):
@@ -162,7 +168,7 @@ def flip_test(differences: np.ndarray) -> float:
 
 
 def _in_units(sizes: np.ndarray) -> np.ndarray | None:
-    """Return sizes as integer multiples of a common unit, (n,) int; None if they have none."""
+    """Return the sizes as integer multiples of a common unit, shape (n,), or None if they have no common unit."""
     least = sizes.min()
     for parts in range(1, _PARTS + 1):
         units = sizes * parts / least
@@ -188,16 +194,16 @@ def _normal(sizes: np.ndarray, total: float) -> float:
 
 
 def missing_by_subject(missing: np.ndarray) -> float:
-    """Return the probability that the subjects' numbers of missing responses differ this much by chance.
+    """Return the p-value of the differences between the subjects' numbers of missing responses.
 
-    Cochran's Q (1950) with the images as blocks, and with counts instead of 0 and 1 (Friedman 1937). Responses to one
-    image may depend on each other, because all its responses are permuted together.
+    The test is Cochran's Q (1950) with the images as blocks, and with counts instead of 0 and 1 (Friedman 1937).
+    Responses to one image may depend on each other, because all its responses are permuted together.
 
     Args:
         missing: number of missing responses of each subject to each image, shape (N, images).
 
     Returns:
-        A p-value; 1 if there is nothing to test.
+        The p-value, 1 if there is nothing to test.
     """
     spread = missing.var(0, ddof=1).sum() if len(missing) > 1 else 0.0
     if spread <= 0:
@@ -211,20 +217,22 @@ def design_effect(fit: "IRTFit", responses: np.ndarray, clusters: Sequence[str])
 
     An item response model assumes independent responses given ability and item. Five attacks on one image are not
     independent: an image that is unusual for a model is unusual under each attack. The middle matrix of the sandwich
-    estimator, sums of squared scores, is computed with images and with items as clusters (Liang and Zeger 1986); the
-    ratio of the traces is the design effect (Kish 1965), one for all subjects, because few images do not suffice for
-    separate ones. The posterior, widened by its root, has the coverage of the sandwich estimator (Mueller 2013).
+    estimator (sums of squared scores) is computed twice, with images and with items as clusters (Liang and Zeger 1986).
+    The ratio of the traces is the design effect (Kish 1965). There is one value for all subjects, because separate
+    values would need many images. The posterior, widened by its square root, has the coverage of the sandwich estimator
+    (Mueller 2013).
 
-    Scores are a (y - p), with p averaged over the posterior of the difficulty, minus their means over the subjects of
-    an item and over the items of a subject, because the responses determine only differences of abilities.
+    The score of a response y is a (y - p), with p averaged over the posterior of the difficulty. Its means over the
+    subjects of an item and over the items of a subject are subtracted, because the responses determine only differences
+    of abilities.
 
     Args:
-        fit: fit of the responses, with the curve "difficulty".
-        responses: shape (N, M); NaN is missing.
+        fit: fitted model of the responses, with the curve "difficulty".
+        responses: shape (N, M). NaN is missing.
         clusters: image of each item, length M.
 
     Returns:
-        At least 1: exactly 1 if no image has two items, and about 1 for independent items.
+        The factor, at least 1. It is exactly 1 if no image has two items, and about 1 for independent items.
     """
     names, cluster = np.unique(np.asarray(clusters), return_inverse=True)
     if not 1 < len(names) < len(cluster):
@@ -239,7 +247,7 @@ def design_effect(fit: "IRTFit", responses: np.ndarray, clusters: Sequence[str])
 
 
 def _scores(fit: "IRTFit", responses: np.ndarray) -> np.ndarray:
-    """Return the score of each response about differences of abilities, shape (N, M); 0 if missing."""
+    """Return the score of each response about differences of abilities, shape (N, M). 0 if missing."""
     seen = ~np.isnan(responses)
     nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
     expected = np.zeros(responses.shape)

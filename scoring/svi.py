@@ -1,11 +1,12 @@
-"""Variational inference for data too large to sample.
+"""Variational inference for data that are too large to sample.
 
 First, a guide of independent normal distributions is fitted to the Pyro program on random subsamples of its items. Then
 every item is integrated out around the guide, which gives the joint posterior of abilities and priors. Given the
 abilities, the items are independent, so each is an integral over its few parameters, which is computed by adaptive
 Gauss-Hermite quadrature (Naylor and Smith 1982). The program's values at the nodes give gradient and information of the
-abilities (Louis 1982). Newton's method ends at the mode, where the inverse information includes the items' uncertainty.
-The result is a Laplace approximation of the abilities only. Each ability depends on responses to many items.
+abilities (Louis 1982). Newton's method finds the mode. There, the inverse information includes the items' uncertainty.
+Only the abilities are therefore approximated by a normal distribution (Laplace), and each of them depends on responses
+to many items.
 """
 
 import math
@@ -50,20 +51,20 @@ class Guide(NamedTuple):
 def sample_svi(
     model: ResponseModel, values: Tensor, seen: Tensor, chains: int, draws: int, every: int, seed: int
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], float]:
-    """Draw from the posterior: fit a guide by stochastic gradients, then integrate over the items around it.
+    """Draw from the posterior. A guide is fitted by stochastic gradients, then the items are integrated out around it.
 
     Args:
         model: model with its priors.
         values: responses from `observe`, shape (N, M).
         seen: False for missing responses, shape (N, M).
         chains: number of chains, assigned alternately to `RUNS` optimisations with different starts.
-        draws: draws per chain.
+        draws: number of draws per chain.
         every: thinning interval of the item draws.
-        seed: the same seed gives the same draws; global state is not changed.
+        seed: random seed. The same seed gives the same draws. Global random state is not changed.
 
     Returns:
-        Sites of subjects, shape (chains, draws, ...), of items, (chains, stored, M), and the longest last step of an
-        optimisation, in posterior standard deviations.
+        Draws of the subjects' sites, shape (chains, draws, ...), thinned draws of the items' sites, shape (chains,
+        stored, M), and the longest last step of an optimisation, in posterior standard deviations.
     """
     runs = []
     for run in range(RUNS):
@@ -83,10 +84,10 @@ def fit_guide(model: ResponseModel, values: Tensor, seen: Tensor, seed: int) -> 
         model: model with its priors.
         values: responses from `observe`, shape (N, M).
         seen: False for missing responses, shape (N, M).
-        seed: random seed of the start and of every subsample; Pyro's parameter store is restored.
+        seed: random seed of the start and of every subsample. Pyro's parameter store is restored.
 
     Returns:
-        The guide, single precision.
+        The guide, in single precision.
     """
     subjects, items = values.shape
     batch = min(BATCH, items)
@@ -120,7 +121,7 @@ def fit_guide(model: ResponseModel, values: Tensor, seen: Tensor, seed: int) -> 
 
 
 def _start(values: Tensor, seen: Tensor) -> dict[str, Tensor]:
-    """Return slightly perturbed log odds of row and column means, so that no two runs have the same start."""
+    """Return starting values: log odds of row and column means, perturbed so that no two runs have the same start."""
     shown = torch.where(seen, values, 0.0)
     means = {
         "ability": (shown.sum(1) + 0.5) / (seen.sum(1) + 1),
@@ -137,8 +138,8 @@ class IntegrationProblem(NamedTuple):
         values: responses, shape (N, M), single precision.
         seen: False for missing responses, shape (N, M).
         items: sites of an item, which are integrated out.
-        shared: sites shared by all items. The global vector has the abilities, then these sites, in unconstrained
-            space.
+        shared: sites that all items share. The global vector consists of the abilities and these sites, in
+            unconstrained space.
         held: values of the sites that stay fixed at the guide's estimates.
     """
 
@@ -155,12 +156,12 @@ class IntegrationProblem(NamedTuple):
 
 
 class Items(NamedTuple):
-    """A normal distribution for each item, in the unconstrained space of its P sites.
+    """Normal distribution for each item, in the unconstrained space of its P sites.
 
     Attributes:
-        mean: shape (M, P).
-        covariance: shape (M, P, P).
-        slope: change of the mean with the global vector of length G, shape (M, P, G).
+        mean: means, shape (M, P).
+        covariance: covariance matrices, shape (M, P, P).
+        slope: derivative of the mean by the global vector of length G, shape (M, P, G).
     """
 
     mean: Tensor
@@ -169,13 +170,13 @@ class Items(NamedTuple):
 
 
 class Marginal(NamedTuple):
-    """Posterior of the global vector, and of the items given it.
+    """Posterior of the global vector (see `IntegrationProblem`), and of the items given the global vector.
 
     Attributes:
-        mean: shape (G,), double precision.
-        covariance: shape (G, G).
-        items: posterior of the program's sites `names`.
-        names: sites of an item.
+        mean: posterior mean, shape (G,), double precision.
+        covariance: posterior covariance, shape (G, G).
+        items: posterior of the items' sites.
+        names: names of the items' sites.
         step: length of the last step of Newton's method, in posterior standard deviations.
     """
 
@@ -186,17 +187,17 @@ class Marginal(NamedTuple):
     step: float
 
     def draw(self, subjects: int, draws: int, every: int, seed: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Make independent draws.
+        """Draw independently from the posterior.
 
         Args:
             subjects: number N of subjects.
-            draws: draws of the abilities.
+            draws: number of draws of the abilities.
             every: thinning interval of the item draws.
             seed: random seed of the draws.
 
         Returns:
-            "ability", shape (draws, N), and "steepness", the mean log discrimination, shape (draws,); and the sites of
-            the items, constrained, shape (stored, M).
+            Two mappings. The first has "ability", shape (draws, N), and "steepness", the mean log discrimination, shape
+            (draws,). The second has the constrained sites of the items, shape (stored, M).
         """
         generator = torch.Generator().manual_seed(seed)
         noise = torch.randn(draws, len(self.mean), generator=generator, dtype=torch.double)
@@ -219,19 +220,19 @@ class Marginal(NamedTuple):
 def integrate_items(
     model: ResponseModel, values: Tensor, seen: Tensor, mean: dict[str, Tensor], deviation: dict[str, Tensor]
 ) -> Marginal:
-    """Compute the joint posterior from a guide of independent parts.
+    """Compute the joint posterior of abilities, priors and items, starting from a guide of independent parts.
 
-    The standard deviation of the abilities is fixed at the guide's value, because the joint mode would be at zero.
+    The standard deviation of the abilities is fixed at the guide's value, because its joint mode would be at zero.
 
     Args:
         model: model with its priors.
         values: responses from `observe`, shape (N, M).
         seen: False for missing responses, shape (N, M).
         mean: mean of the guide for each site of the program, unconstrained.
-        deviation: standard deviation of the guide.
+        deviation: standard deviation of the guide for each site.
 
     Returns:
-        The posterior; `step` shows whether Newton's method has converged.
+        The posterior. Its `step` shows whether Newton's method has converged.
     """
     shared = tuple(name for name in SHARED if name in mean and (model.name, name) != ("1pl", "discrimination_spread"))
     held = {name: mean[name].double().exp() for name in mean if name.endswith("_spread") and name not in shared}
@@ -271,7 +272,7 @@ def _cholesky(information: Tensor) -> Tensor:
 
 
 def _sweep(problem: IntegrationProblem, place: Tensor, items: Items) -> tuple[Tensor, Tensor, Items]:
-    """Return gradient and information of the responses for the global vector, and the items' posterior given it."""
+    """Return gradient and information of the global vector, and the items' posterior given this vector."""
     nodes, correction = _rule(problem.items)
     gradient, curvature = torch.zeros_like(place), torch.zeros_like(place)
     unknown = place.new_zeros(len(place), len(place))
@@ -295,7 +296,7 @@ def _sweep(problem: IntegrationProblem, place: Tensor, items: Items) -> tuple[Te
 
 
 def _rule(names: tuple[str, ...]) -> tuple[Tensor, Tensor]:
-    """Return nodes of a standard normal distribution, (K, P), and log weights minus its log density, (K,)."""
+    """Return nodes of a standard normal distribution, (K, P), and their log weights minus its log density, (K,)."""
     rules = [np.polynomial.hermite_e.hermegauss(NODES[name]) for name in names]
     nodes = np.meshgrid(*(line for line, _ in rules), indexing="ij")
     logs = np.meshgrid(*(np.log(weight) + line**2 / 2 for line, weight in rules), indexing="ij")
@@ -306,8 +307,8 @@ def _rule(names: tuple[str, ...]) -> tuple[Tensor, Tensor]:
 def _differentiate(problem: IntegrationProblem, place: Tensor, where: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the log density of each item at each node, (K, m), and its first two derivatives, (K, G, m).
 
-    Every response and every item gets a separate copy of abilities and priors, so that the derivatives of a sum are the
-    derivatives of its parts.
+    Every response and every item gets a separate copy of abilities and priors. In this way, the derivatives of a sum
+    are the derivatives of its parts.
     """
     subjects, items = problem.values.shape
     vector = place.float()[:, None, None]
@@ -324,33 +325,30 @@ def _differentiate(problem: IntegrationProblem, place: Tensor, where: Tensor) ->
 
 
 def _gradient(total: Tensor, sources: tuple[Tensor, ...]) -> list[Tensor]:
-    """Return derivatives that can be differentiated again; zero where the total does not depend on a source."""
+    """Return derivatives that can be differentiated again. They are zero if the total does not depend on a source."""
     parts = torch.autograd.grad(total, sources, create_graph=True, allow_unused=True)
     return [torch.zeros_like(source) if each is None else each for each, source in zip(parts, sources, strict=True)]
 
 
 def _sites(problem: IntegrationProblem, unconstrained: dict[str, Tensor]) -> dict[str, Any]:
-    """Return the sites of the program at given positions."""
     values = problem.held | {name: _constrained(name, value) for name, value in unconstrained.items()}
     return trace_sites(item_response, values, problem.model, problem.values, problem.seen)
 
 
 def _constrained(name: str, value: Tensor) -> Tensor:
-    """Convert a site's unconstrained value."""
     if name == "guessing":
         return value.sigmoid()
     return value.exp() if name == "precision" or name.endswith("_spread") else value
 
 
 def _log_prior(node: dict[str, Any], where: Tensor) -> Tensor:
-    """Return the log density of a site in its unconstrained space."""
     transform = biject_to(node["fn"].support)
     value = transform(where)
     return node["fn"].log_prob(value) + transform.log_abs_det_jacobian(where, value)
 
 
 def _prior(problem: IntegrationProblem, place: Tensor) -> tuple[Tensor, Tensor]:
-    """Return gradient and information of the priors of the global vector."""
+    """Return gradient and information of the global vector from the priors."""
     subjects = len(problem.values)
     one = problem.part(slice(1))._replace(values=problem.values[:, :1].double())
     ignored = {name: place.new_zeros(1) for name in problem.items}

@@ -1,1 +1,1 @@
-"""A server for a lab: components, tasks, leaderboards and accounts. No other package imports it."""
+"""Server for a lab: components, tasks, leaderboards and accounts. No other package imports it."""

@@ -1,4 +1,7 @@
-"""The folder of a server: database, files, tasks and keys. Only the server's user can read it."""
+"""Folder of a server: database, files, tasks and keys.
+
+Only the operating system user that runs the server can read it.
+"""
 
 import os
 import secrets
@@ -25,11 +28,11 @@ class Settings:
     Args:
         largest: largest upload in MiB.
         quota: total size of a user's files in MiB.
-        images: largest number of images of a task, for each attack and model.
-        cells: largest number of runs of a task: models x attacks x data x seeds.
+        images: largest number of images in a task, for each attack and model.
+        cells: largest number of runs in a task: models x attacks x data x seeds.
         waiting: largest number of a user's unfinished tasks.
-        trust: whether to run and read users' files without a sandbox.
-        cheap: whether to hash passwords weakly, for tests only.
+        trust: whether users' files are run and read without a sandbox.
+        cheap: whether passwords get a weak hash, for tests only.
     """
 
     largest: int = 2048
@@ -42,21 +45,20 @@ class Settings:
 
 
 class ServerFolder:
-    """The folder of a server.
+    """Folder of a server.
 
-    `server.db` is the database, unless a different one is given; `blobs/` contains the files by SHA-256,
-    `tasks/NUMBER/` the files of a task, `secret.key` the key that signs forms, `signing.key` the key that signs
-    finished tasks.
+    `server.db` is the database, unless another database is given. `blobs/` contains the stored files by SHA-256, and
+    `tasks/NUMBER/` the files of a task. `secret.key` signs forms, and `signing.key` signs finished tasks.
 
     Args:
         folder: path of the folder.
-        database: "postgresql://..."; "" for SQLite in the folder.
-        settings: limits.
-        create: whether to create a missing folder. If not, the path must be a server's folder.
+        database: "postgresql://...". "" for SQLite in the folder.
+        settings: limits of the server.
+        create: whether a missing folder is created. If False, the path must be a server's folder.
 
     Raises:
-        InvalidInput: If the path is not a server's folder, or does not exist and `create` is False.
-        Unavailable: If it cannot be created, or the database cannot be reached.
+        InvalidInput: If the path is not a server's folder, or if it does not exist and `create` is False.
+        Unavailable: If the folder cannot be created, or the database cannot be reached.
     """
 
     def __init__(self, folder: str | Path, database: str = "", settings: Settings = Settings(), *, create: bool = True):
@@ -78,7 +80,7 @@ class ServerFolder:
 
     @cached_property
     def secret(self) -> bytes:
-        """The key that signs forms."""
+        """Key that signs forms."""
         return self.read_key("secret.key")
 
     @cached_property
@@ -90,7 +92,7 @@ class ServerFolder:
 
     @property
     def blobs(self) -> Path:
-        """Folder of files by SHA-256."""
+        """Folder of the stored files, named by SHA-256."""
         return self.path / "blobs"
 
     @property
@@ -103,11 +105,11 @@ class ServerFolder:
         return self.path / "tasks" / str(int(number))
 
     def hide(self, text: str) -> str:
-        """Remove the server's paths from a text for users."""
+        """Remove the server's paths from a text that users see."""
         return text.replace(f"{self.path}/", "").replace(str(self.path), "")
 
     def check_hidden(self) -> None:
-        """Raise InvalidInput if users' programs could read this folder, because it is inside Python's paths."""
+        """Raise InvalidInput if users' programs could read this folder, because it is on Python's import path."""
         exposing = None if self.settings.trust else find_exposing(self.path)
         if exposing is not None:
             raise InvalidInput(
@@ -116,10 +118,10 @@ class ServerFolder:
             )
 
     def read_key(self, name: str) -> bytes:
-        """Return a key of 32 random bytes, created on first use and readable by the server's user only.
+        """Return a key of 32 random bytes. It is created on first use, and only the server's user can read it.
 
         Raises:
-            Unavailable: If it cannot be read, or others can read it.
+            Unavailable: If the key cannot be read, or if others can read it.
         """
         path = self.path / name
         try:
@@ -135,7 +137,7 @@ class ServerFolder:
 
 
 def require_packages() -> None:
-    """Raise MissingLibrary with the name of the extra if the packages for a server are not installed."""
+    """Raise MissingLibrary with the name of the extra, unless the packages for a server are installed."""
     try:
         import alembic  # noqa: F401
         import argon2  # noqa: F401
@@ -148,7 +150,7 @@ def require_packages() -> None:
 
 
 def _make_key(path: Path) -> None:
-    """Create a key atomically. If several processes try simultaneously, only one succeeds."""
+    """Create a key atomically. If several processes try at the same time, only one succeeds."""
     if path.is_file():
         return
     draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")

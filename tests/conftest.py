@@ -20,6 +20,7 @@ import timm
 import torch
 import torchvision
 from sklearn.datasets import load_digits
+from threadpoolctl import threadpool_limits
 from torch import nn
 
 from davylamp import cli
@@ -29,6 +30,8 @@ from davylamp.adapters.user_code_guard import process_protected
 from davylamp.commands import loading
 
 torch.set_num_threads(1)
+threadpool_limits(1)  # of BLAS and OpenMP: every worker of pytest has one core
+os.environ["OMP_NUM_THREADS"] = "1"  # of processes that tests start
 os.environ.pop("COLUMNS", None)  # readline leaves it to processes that pytest starts, and output would be folded
 pytest.register_assert_rewrite("tests.adapters.libraries.direct")  # so that its asserts show values, too
 
@@ -57,6 +60,14 @@ def _same_draws():
     random.seed(0)
     np.random.seed(0)
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _fast_files():
+    """A file need not survive a loss of power: no test has one, and a slow disk would decide how long tests take."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

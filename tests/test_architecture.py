@@ -1,11 +1,11 @@
 """Imports point one way between parts and between the rooms of a part, read from the source; nothing heavy is loaded
-before it is used; one name means one thing and says what it is."""
+before it is used; one name means one thing."""
 
 import ast
-import re
 import subprocess
 import sys
 from collections import defaultdict
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -87,7 +87,6 @@ ROOMS = {
 }
 # Folders whose modules are of one kind, named by what they are about: the same name may stand in several.
 COLLECTIONS = ("commands", "report/sections", "report/text", "benchmarks/", "tools/", "adapters/libraries/")
-EMPTY = {"own", "found", "told"}  # what a thing is, not that it is somebody's or was found
 HEAVY = (
     "adv_lib",
     "art",
@@ -107,13 +106,14 @@ HEAVY = (
 )
 
 Files = dict[str, str]
+parse = cache(ast.parse)
 
 
 def modules_imported(name: str, source: str) -> set[str]:
     """Every module of davylamp that a file imports, as "part.room.module"; names inside a module are kept, too."""
     modules = set()
     package = name.removesuffix(".py").split("/")[:-1]
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parse(source)):
         if isinstance(node, ast.ImportFrom):
             if node.level:
                 base = package[: len(package) - (node.level - 1)]
@@ -166,7 +166,7 @@ def written_in_full(files: Files) -> list[str]:
     """Imports of davylamp by its name: pyright can't follow them through the editable install."""
     lines = []
     for name, source in files.items():
-        for node in ast.walk(ast.parse(source)):
+        for node in ast.walk(parse(source)):
             imported = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and not node.level:
                 imported = [node.module or ""]
@@ -258,7 +258,7 @@ def names_twice(files: Files) -> list[str]:
     places = defaultdict(list)
     for name, source in files.items():
         if not name.endswith("/patches.py"):
-            for node in ast.walk(ast.parse(source)):
+            for node in ast.walk(parse(source)):
                 if isinstance(node, ast.ClassDef):
                     places[node.name].append(name)
     return [f"class {name}: {', '.join(where)}" for name, where in places.items() if len(where) > 1]
@@ -281,50 +281,6 @@ def test_no_class_name_stands_for_two_things():
 def test_no_module_name_stands_for_two_things():
     assert modules_twice(list(sources())) == []
     assert modules_twice(["engine/a.py", "report/parts/a.py"])
-
-
-def empty_names(name: str, source: str) -> list[str]:
-    """Names that say nothing of what they hold, as a whole or in part; names of tests are sentences."""
-    lines = []
-    for node in ast.walk(ast.parse(source)):
-        given = ""
-        if isinstance(node, ast.Name | ast.Attribute):
-            given = "" if isinstance(node.ctx, ast.Load) else node.id if isinstance(node, ast.Name) else node.attr
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            given = "" if node.name.startswith("test_") else node.name
-        elif isinstance(node, ast.arg):
-            given = node.arg
-        elif isinstance(node, ast.alias | ast.ExceptHandler):
-            given = (node.asname if isinstance(node, ast.alias) else node.name) or ""
-        words = {word.lower() for word in re.findall("[A-Z]?[a-z]+|[A-Z]+", given)}
-        if words & EMPTY and "NotFound" not in given:
-            lines.append(f"{name}:{node.lineno} {given}")
-    return lines
-
-
-def test_every_name_says_what_it_holds():
-    python = {path.relative_to(ROOT).as_posix(): path for path in ROOT.rglob("*.py")}
-    kept = {name: path for name, path in python.items() if not name.startswith((".", "shared/", "build/"))}
-    assert len(kept) > 300
-    assert [line for name, path in kept.items() for line in empty_names(name, path.read_text(encoding="utf-8"))] == []
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "own = 1",
-        "for told in lines: ...",
-        "[found for found in lines]",
-        "def find(found): ...",
-        "def told_apart(): ...",
-        "class OwnRadii: ...",
-        "self._found = 1",
-        "if (own := 1): ...",
-        "import numpy as own",
-    ],
-)
-def test_the_check_of_names_can_fail(source):
-    assert len(empty_names("planted.py", source)) == 1
 
 
 @pytest.mark.parametrize(

@@ -486,9 +486,11 @@ def test_attacks_are_ranked_by_the_half_distortions_of_the_results(results, fold
             halves = [math.inf if line["ours"] is None else line["ours"] for line in rows if line["symbol"] == "D_half"]
             places = [line["ours"] for line in rows if line["symbol"] == "rank"]
             assert len(halves) == len(places) == len(names)
-            assert places == sorted(places)
             assert halves == sorted(halves)
-            assert sum(places) == len(names) * (len(names) + 1) / 2
+            known = [place for place in places if place is not None]  # the others have invalid results alone
+            assert known == sorted(known)
+            assert known
+            assert sum(known) == len(known) * (len(known) + 1) / 2
     published = {line["row"].rpartition(" on ")[0]: line["published"] for line in lines if line["symbol"] == "rank"}
     assert (published["SurFree"], published["RayS"], published["BP"]) == (1, 3, 2)
 

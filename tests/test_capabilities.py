@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
 import davylamp
 from davylamp import cli
@@ -51,7 +50,7 @@ def fault_of_command(line: str) -> str:
     if command not in cli.COMMANDS:
         return f"no command {command}"
     try:
-        context = typer.main.get_command(cli.app).commands[command].make_context(command, list(words))
+        context = cli.program().commands[command].make_context(command, list(words))
     except Exception as error:
         return f"{line}: {error}"
     return ", ".join(_unknown_names(command, context.params))

@@ -204,6 +204,7 @@ def test_words_of_other_libraries(word, meant, digits, run, tmp_path):
     assert f"did you mean {meant}?" in errors
 
 
+@pytest.mark.usefixtures("few_draws")
 def test_results_are_short_in_words_and_whole_in_frames(digits, tmp_path):
     case = (digits.module, digits.inputs, digits.labels)
     result = davylamp.run_attack("foolbox:pgd", *case, epsilon=0.1, steps=5)

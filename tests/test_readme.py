@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-import typer
 from torch import nn
 
 from davylamp import cli
@@ -42,7 +41,7 @@ def mentions_of(page: str) -> list[str]:
 
 TEXTS = {"README.md": README, **PAGES}
 COMMANDS = [(name, line) for name, page in TEXTS.items() for line in commands_of(page)]
-APP: Any = typer.main.get_command(cli.app)
+APP: Any = cli.program()
 
 
 def test_it_is_short():

@@ -1,1 +1,1 @@
-"""Developers' tools of a clone, not in the wheel: speed, calibration, hostile inputs, load, attacks side by side."""
+"""Developers' tools of a clone, not in the wheel: speed, calibration, hostile inputs, load, AttackBench."""

@@ -1,1 +1,1 @@
-"""AISafety: its tables."""
+"""Tables of AISafety (Liu, Guo et al.)."""

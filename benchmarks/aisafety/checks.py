@@ -1,4 +1,4 @@
-"""Consistency checks of AISafety's tables (Liu, Guo et al.); no model is run."""
+"""Consistency checks of AISafety's tables (Liu, Guo et al.). No model is run."""
 
 import math
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ _COMPONENTS = 3 * 32 * 32  # components of a CIFAR-10 image
 
 
 def check_aisafety() -> Iterator[PaperCheck]:
-    """Yield checks: CAV = CRR - CSR, CAV against Table II, and the radii implied by Tables VIII and IX."""
+    """Check CAV = CRR - CSR, CAV against Table II, and the radii that Tables VIII and IX imply."""
     for row in load_rows("aisafety_table4"):
         statement = f"CAV = CRR - CSR, {row['dataset']} {row['model']}"
         yield PaperCheck("AISafety, Table IV", statement, row["CAV"], row["CRR"] - row["CSR"], 1.5e-3)
@@ -32,7 +32,7 @@ def check_aisafety() -> Iterator[PaperCheck]:
 
 
 def _radii() -> Iterator[PaperCheck]:
-    """Yield the radii: ALD is |d| / |x|, so FGSM at 0.03 determines |x| and thus the other perturbations."""
+    """Check the radii. ALD is |d| / |x|, so FGSM at 0.03 determines |x| and thus the other perturbations."""
     for number, name in ((8, "VIII"), (9, "IX")):
         table = f"aisafety_table{number}"
         for attack, radius in (("PGD-l2", 0.5), ("PGD-l1", 12.0)):

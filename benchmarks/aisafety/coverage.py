@@ -28,10 +28,10 @@ _READINGS = {
 
 
 def compare_coverage(table: str, options: Options) -> dict[str, Any]:
-    """Compare the coverage of each attack's examples on each model with a published table. A set has no interval.
+    """Compare the neuron coverage of each attack's examples on each model with a published table.
 
-    Neuron ranges are those on training images of the same data: the digits, or the training part of torchvision's set;
-    for other data those on its clean images.
+    The coverage of a set of images has no interval. Neuron ranges are measured on training images of the same data: the
+    digits, or the training part of torchvision's data set. For other data they are measured on its clean images.
 
     Args:
         table: "aisafety_table6" or "aisafety_table7".
@@ -57,7 +57,7 @@ def compare_coverage(table: str, options: Options) -> dict[str, Any]:
 
 
 def _known_name(data: str) -> str:
-    """Return the name of the training images of data; "" if unknown."""
+    """Return the name of the training images that belong to some data, or "" if unknown."""
     name = data.partition("+")[0].split(":")
     if data == "digits":
         return "the digits' training images"
@@ -67,7 +67,7 @@ def _known_name(data: str) -> str:
 
 
 def _known_images(run: SettingRun, classifier: Classifier, *, full: bool) -> Tensor:
-    """Return the images that the ranges are from, shape (N, C, H, W)."""
+    """Return the images on which the neuron ranges are measured, shape (N, C, H, W)."""
     data = run.plan.config.data
     if data == "digits":
         return load_training_inputs()
@@ -89,7 +89,7 @@ def _cover(layers: list[Tensor], low: Tensor, high: Tensor) -> Mapping[str, floa
 
 
 def read_ranges(classifier: Classifier, inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the smallest and largest output of every ReLU's unit over all images, each of shape (units,).
+    """Return the smallest and largest output of each ReLU unit over all images, shape (units,) each.
 
     Args:
         classifier: model.
@@ -105,8 +105,8 @@ def read_ranges(classifier: Classifier, inputs: Tensor) -> tuple[Tensor, Tensor]
 def read_activations(classifier: Classifier, inputs: Tensor) -> list[Tensor]:
     """Return the outputs of every ReLU for all images, each (N, units), in order of first execution.
 
-    The images pass through the model in batches, which a model may split further, and outputs are joined layer by
-    layer. A ReLU that is used at several positions of a network counts as several layers.
+    A model may split a batch, so outputs are joined layer by layer. A ReLU module that is used at several positions of
+    a network counts as several layers.
 
     Args:
         classifier: model.
@@ -130,7 +130,7 @@ def read_activations(classifier: Classifier, inputs: Tensor) -> list[Tensor]:
 
 
 def _places(parts: list[Tensor], images: int) -> list[list[Tensor]]:
-    """Split a ReLU's outputs by its positions in the network, which alternate from call to call."""
+    """Split a ReLU module's outputs by its positions in the network, which alternate from call to call."""
     runs = sum(map(len, parts))
     count = runs // images
     places = [parts[place::count] for place in range(count)] if count * images == runs else []

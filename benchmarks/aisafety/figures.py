@@ -1,4 +1,4 @@
-"""AISafety's Figures 2 to 7 (Liu, Guo et al.). They are compared with the text, because no numbers are printed."""
+"""AISafety's Figures 2 to 7 (Liu, Guo et al.), compared with the paper's text, because no numbers are printed."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -27,12 +27,13 @@ _RADII: Mapping[str, Sequence[float]] = {"quick": (0.03, 0.1), "default": (0.01,
 _SMALL, _LARGE = 32, 64  # pixels of CIFAR-10-P, and of Tiny ImageNet-P, whose steps are not here
 _GRID = torch.arange(0.0, 128, 2)
 _MODELS_OF = "aisafety_table5"  # the same models
+_DATA_SETS: Mapping[str, tuple[str, ...]] = {"4": ("CIFAR-10",), "5": ("SVHN",), "7": ("CIFAR-10",)}  # the rest: both
 _SHARES = (0.1, 0.25, 0.5, 0.75, 0.9)
 _ADVERSARIAL = {
     "AAW": "accuracy over all images",
-    "ACAC": "of the examples that fool the model",
-    "ACTC": "of the examples that fool the model",
-    "NTE": "of the examples that fool the model",
+    "ACAC": "mean over the examples that fool the model",
+    "ACTC": "mean over the examples that fool the model",
+    "NTE": "mean over the examples that fool the model",
 }
 _BOUNDARY = {
     "EBD of a direction": "mean over the images along one random direction, on the grid 0, 2, ..., 126 grey levels",
@@ -52,7 +53,7 @@ _NEURONS = {
 
 
 def compare_radii(published: str, options: Options) -> dict[str, Any]:
-    """Compute accuracy, confidences and noise tolerance under FGSM and PGD at growing radii (Figure 2).
+    """Compute accuracy, confidences and noise tolerance under FGSM and PGD at increasing radii (Figure 2).
 
     Args:
         published: "aisafety_figures".
@@ -82,7 +83,7 @@ def compare_radii(published: str, options: Options) -> dict[str, Any]:
 
 
 def compare_directions(published: str, options: Options, *, figure: str) -> dict[str, Any]:
-    """Compute the distance to a decision change along each direction, and its spread over images (Figures 4 and 5).
+    """Compute the distance to the decision boundary by direction, and its spread over images (Figures 4 and 5).
 
     Args:
         published: "aisafety_figures".
@@ -111,6 +112,9 @@ def _report(
     left_out: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     stated = [row for row in load_rows(published) if row["figure"] in figures]
+    sets = _DATA_SETS.get(figures[0], ("CIFAR-10", "SVHN"))
+    shown = run.pairing.data_set if run.pairing.data_set in sets else sets[0]
+    lines = [line._replace(data_set=shown) for line in lines]
     said = [f"the paper's text on Figure {row['figure']}: {row['statement']}" for row in stated]
     return run.report(published, lines, readings=readings, left_out=left_out or {}, notes=[*notes, *said])
 
@@ -134,7 +138,7 @@ def _boundary(run: SettingRun, classifier: Classifier, count: int) -> Iterator[t
 
 
 def compare_corruptions(published: str, options: Options) -> dict[str, Any]:
-    """Compute errors on corrupted images and flips along sequences of frames, against the undefended model (Figure 3).
+    """Compute errors on corrupted images and flips along frame sequences, relative to the undefended model (Figure 3).
 
     Args:
         published: "aisafety_figures".
@@ -166,7 +170,7 @@ def compare_corruptions(published: str, options: Options) -> dict[str, Any]:
 
 
 def compare_noise(published: str, options: Options) -> dict[str, Any]:
-    """Compute noise insensitivity at growing radii (Figure 6).
+    """Compute noise insensitivity at increasing radii (Figure 6).
 
     Args:
         published: "aisafety_figures".
@@ -192,7 +196,7 @@ def compare_noise(published: str, options: Options) -> dict[str, Any]:
 
 
 def compare_neurons(published: str, options: Options) -> dict[str, Any]:
-    """Compute sensitivity and uncertainty of neurons by layer (Figure 7), with sensitivity under FGSM and PGD.
+    """Compute sensitivity (under FGSM and PGD) and uncertainty of neurons by layer (Figure 7).
 
     Args:
         published: "aisafety_figures".

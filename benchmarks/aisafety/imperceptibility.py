@@ -23,7 +23,7 @@ _READINGS = {
 
 
 def compare_imperceptibility(table: str, options: Options, *, dataset: str) -> dict[str, Any]:
-    """Compare the distortion of each attack's successes on each model with a published table.
+    """Compare the distortion of each attack's successes, on each model, with a published table.
 
     Args:
         table: "aisafety_table8" or "aisafety_table9".
@@ -55,7 +55,7 @@ def _line(run: SettingRun, table: str, model: str, attack: str, symbol: str, est
 
 
 def _sensitivity(run: SettingRun) -> Iterator[tuple[AttackRun, Estimate]]:
-    """Yield PSD as computed by the program, for every run."""
+    """Yield PSD for every run, computed as in the paper's program."""
     for cell in run.plan.cells:
         classifier = run.models[cell.subject.model]
         data, examples = run.plan.data.load(classifier), run.read_examples(cell)

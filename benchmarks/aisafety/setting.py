@@ -1,8 +1,8 @@
-"""Common setting of AISafety's Tables II to IX: attacks, and replacements of models and data.
+"""Common setting of AISafety's Tables II to IX: attacks, and replacements for models and data.
 
-The paper has WideResNet-28 on CIFAR-10 and VGG-16 on SVHN, without weights. CIFAR-10's rows on the undefended model and
-on random resizing are compared with the embedded ResNet-18 on samples of CIFAR-10. All other rows are compared with
-small models on digits, which are trained and defended as in the paper.
+The paper uses WideResNet-28 on CIFAR-10 and VGG-16 on SVHN and publishes no weights. The CIFAR-10 rows on the
+undefended model and on random resizing are compared with the embedded ResNet-18 on samples of CIFAR-10. All other rows
+are compared with small models on digits, which are trained and defended as in the paper.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -64,9 +64,9 @@ def setting_of(
     Args:
         names: the paper's names of the attacks.
         table: published table. Its models and the undefended model are run.
-        images: number of images of the default size.
-        quick: number of images of the quick size.
-        transferred: attacks made on `INCEPTION`.
+        images: default number of images.
+        quick: number of images with --quick.
+        transferred: attacks whose examples are made on `INCEPTION`.
         **changes: changes of the config.
     """
     wanted = {False: names, True: transferred}
@@ -92,16 +92,16 @@ def setting_of(
 def compare_parts(
     table: str, setting: Setting, options: Options, compare: Callable[[SettingRun], dict[str, Any]], images: int = 20
 ) -> dict[str, Any]:
-    """Run a comparison on the ResNet-18 for comparable rows on CIFAR-10, and on the digits for all other rows.
+    """Run a comparison on the ResNet-18 for comparable CIFAR-10 rows, and on the digits for all other rows.
 
-    If models or data are given, it is run once with them.
+    If the user gives models or data, it is run once with them.
 
     Args:
         table: published table.
-        setting: setting on digits.
+        setting: setting on the digits.
         options: options of the command.
-        compare: function of a finished evaluation.
-        images: number of CIFAR-10's samples of the default size.
+        compare: computes the result from a finished evaluation.
+        images: default number of CIFAR-10 samples.
     """
     results = []
     for part in _parts(table, setting, options, images):
@@ -123,7 +123,7 @@ def _parts(table: str, setting: Setting, options: Options, images: int = 20) -> 
 
 
 def _on_cifar(table: str, setting: Setting, images: int = 20) -> Setting:
-    """Return the setting on CIFAR-10's samples, without transfer, for which there is no second model."""
+    """Return the setting on CIFAR-10 samples. It has no transfer, because there is no second model."""
     models = tuple(name for name, theirs in CIFAR.items() if theirs in _printed(table))
     attacks = tuple(choice for choice in setting.config.attacks if not choice.surrogate)
     default = replace(setting.default, models=models, images=images, queries=300)
@@ -139,14 +139,14 @@ def _printed(table: str) -> set[str]:
 
 
 def _rows_of(table: str) -> tuple[str, ...]:
-    """Return the models of a table and the undefended one, under the names that it prints."""
+    """Return the models of a table and the undefended model, under the names that the table prints."""
     printed = {row["model"] for row in load_published(table)["rows"] if "model" in row}
     order = ("VANILLA", *(name for name in ("PAT", "SAT", "NAT", "TRADES", "RAND") if name in printed))
     return (*order, *sorted(printed - {*order}))
 
 
 def recognise(model: str, *, table: str) -> Counterpart:
-    """Return the paper's model that a small one stands for, by its training or defence, under the table's name."""
+    """Return the paper's model that a small model replaces, by its training or defence, under the table's name."""
     name = CIFAR.get(model) or MODELS.get(model.rpartition(":")[2], "")
     other = next((other for other, same in SAME.items() if same == name and other in _printed(table)), name)
     return Counterpart(other)
@@ -155,15 +155,15 @@ def recognise(model: str, *, table: str) -> Counterpart:
 def beside_both(
     run: SettingRun, table: str, symbol: str, model: str, row: str, ours: Estimate, **labels: Any
 ) -> Iterator[PaperLine]:
-    """Yield comparisons with the rows of a table for the data set of our data, or for both if ours is neither.
+    """Yield comparisons with the rows of a table for the same data set, or for both data sets if neither is the same.
 
     Args:
         run: finished evaluation.
         table: published table.
         symbol: symbol of the metric.
-        model: our model.
+        model: evaluated model.
         row: title of the line.
-        ours: our number.
+        ours: number computed by davylamp.
         **labels: labels of the published row.
     """
     have = [name for name in DATASETS if name in {each["dataset"] for each in load_published(table)["rows"]}]
@@ -177,7 +177,7 @@ def beside_both(
 
 
 def missing_rows(table: str, present: Sequence[str]) -> dict[str, str]:
-    """Return the published models and attacks that have no counterpart here."""
+    """Return the published models and attacks that this setting lacks, with the reason for each."""
     rows = load_published(table)["rows"]
     models = {row["model"] for row in rows} - {*MODELS.values(), *SAME}
     attacks = {row["attack"] for row in rows if "attack" in row} - {*present, "CLEAN"}

@@ -16,7 +16,7 @@ _READINGS = {
 
 
 def compare_defences(table: str, options: Options) -> dict[str, Any]:
-    """Compare every other model with the first, undefended one, on clean images, and with Table IV.
+    """Compare each defended model with the undefended one (the first) on clean images, and with Table IV.
 
     Args:
         table: "aisafety_table4".

@@ -1,4 +1,4 @@
-"""AISafety's tables (Liu, Guo et al.)."""
+"""List of AISafety's tables (Liu, Guo et al.)."""
 
 from ..shared.paper_table import PaperTable
 

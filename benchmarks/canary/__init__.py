@@ -1,1 +1,1 @@
-"""CANARY: its tables."""
+"""Tables of CANARY (Sun et al. 2023)."""

@@ -1,4 +1,4 @@
-"""CANARY's Figures 6 and 7 (Sun et al. 2023), which are pictures: ours are compared with the text."""
+"""CANARY's Figures 6 and 7 (Sun et al. 2023). They are pictures, so results are compared with the paper's text."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -82,7 +82,7 @@ _SAME = ("alexnet", "googlenet", "inception_v3")  # the others have several size
 
 
 def recognise(model: str) -> Counterpart:
-    """Return the paper's model of the same family; the same if torchvision has one of the family."""
+    """Return the paper's model of the same family, and whether it is the same model."""
     row = next((paper for part, paper in FAMILIES.items() if part in model.lower()), "")
     return Counterpart(row, model.partition(":")[2].partition(":")[0] in _SAME and model.startswith("torchvision:"))
 
@@ -123,7 +123,7 @@ READINGS: Mapping[str, str] = {
 
 
 def scale(symbol: str, estimate: Estimate) -> Estimate:
-    """Scale our number to the unit of the printed table."""
+    """Scale a computed number to the unit of the printed table."""
     if symbol != "AED":
         return estimate
     value, low, high = (number / math.sqrt(3) for number in estimate[:3])
@@ -140,7 +140,7 @@ def paper_name(implementation: str) -> str:
 
 
 def run_name(implementation: str) -> str:
-    """Return the name of the attack that is actually run under a name of CANARY, if it is a replacement.
+    """Return the name of the attack that is run for an attack of CANARY: its replacement, or the attack itself.
 
     Args:
         implementation: name of an implementation, such as "foolbox:fgsm".
@@ -150,7 +150,7 @@ def run_name(implementation: str) -> str:
 
 
 def same_attack(implementation: str) -> str:
-    """Return why a number of an attack cannot be compared; "" if it can."""
+    """Return why an attack's number cannot be compared with the published one, or "" if it can."""
     return OTHER_ATTACK if paper_name(implementation) in STAND_INS else ""
 
 
@@ -163,7 +163,7 @@ def row_of(labels: Mapping[str, Any]) -> dict[str, str]:
 
 
 def readings_of(symbols: Sequence[str]) -> dict[str, str]:
-    """Describe how the columns and replacements of a table are interpreted."""
+    """Describe how a table's columns are interpreted, and which of its attacks are replaced."""
     stand_ins = {
         f"{run} for {paper}": "a different attack, so no difference is given" for paper, run in STAND_INS.items()
     }
@@ -171,18 +171,20 @@ def readings_of(symbols: Sequence[str]) -> dict[str, str]:
 
 
 def left_out(table: str) -> dict[str, str]:
-    """Return the published attacks that have no implementation."""
+    """Return the published attacks that have no implementation, with the reason for each."""
     names = [row["attack"] for row in load_rows(table) if row["attack"] not in NAMES.values()]
     return dict.fromkeys(names, "not implemented in any library")
 
 
 def build_forms(folder: Path, symbols: Sequence[str], by: By) -> tuple[Table, list[str]]:
-    """Build rows as `build_rows`, with the forms of the tables; a form without any value is named by its symbol.
+    """Build rows like `build_rows`, with the metrics in the form of the tables.
+
+    A metric without any value keeps its plain symbol.
 
     Args:
         folder: results folder.
         symbols: symbols of the table.
-        by: subject of a row.
+        by: what a row stands for: attacks, models or pairs.
     """
     results, notes = build_rows(folder, [PUBLISHED_FORMS_OF.get(symbol, symbol) for symbol in symbols], by)
     reasons = {form: f"{symbol} has no value: nothing is fooled, or the images are grey or too small for it"
@@ -196,7 +198,7 @@ def compare_attacks(table: str, options: Options, *, symbols: Sequence[str]) -> 
     Args:
         table: "canary_table4" or "canary_table5".
         options: options of the command.
-        symbols: columns.
+        symbols: columns of the table.
     """
     with run_setting(SETTING, options) as run:
         results, notes = build_forms(run.folder, symbols, "attacks")
@@ -223,7 +225,7 @@ def compare_clean(table: str, options: Options, *, symbols: Sequence[str]) -> di
     Args:
         table: "canary_table7".
         options: options of the command.
-        symbols: columns.
+        symbols: columns of the table.
     """
     with run_setting(_CLEAN, options) as run:
         results, notes = build_rows(run.folder, symbols, "models")

@@ -1,4 +1,4 @@
-"""CANARY, Table 6 (Sun et al. 2023): transfer of four attacks between all models, mean over the pairs."""
+"""CANARY, Table 6 (Sun et al. 2023): transfer of four attacks between all models, averaged over the pairs."""
 
 from collections.abc import Mapping
 from dataclasses import replace

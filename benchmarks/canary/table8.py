@@ -1,7 +1,7 @@
-"""CANARY, Table 8 (Sun et al. 2023): models under attack, means over white-box and over black-box attacks.
+"""CANARY, Table 8 (Sun et al. 2023): models under attack, averaged over white-box and over black-box attacks.
 
-The paper does not state over which attacks these means are. `davylamp reproduce checks` determines them from Tables 4
-and 5: "white" includes the transferable attacks at 1/255 and AdvGan but not SSAH, and "black" excludes AdvGan.
+The paper does not state which attacks are averaged. `davylamp reproduce checks` determines them from Tables 4 and 5:
+"white" includes the transferable attacks at 1/255 and AdvGan but not SSAH, and "black" excludes AdvGan.
 """
 
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ def compare_models(table: str, options: Options) -> dict[str, Any]:
 
 
 def mean_over_attacks(folder: Path) -> Iterator[tuple[str, str, str, Estimate]]:
-    """Yield the mean over the attacks of each kind on each model, all attacks weighted equally.
+    """Yield the mean over the attacks of each kind on each model. All attacks have equal weight.
 
     Args:
         folder: results folder.

@@ -1,7 +1,7 @@
 """CANARY, Table 9 (Sun et al. 2023): scores and ranks of 15 models from the metrics of Tables 7 and 8.
 
 davylamp's scores are compared with the published ones. The published program runs one Metropolis chain per fit without
-a convergence check, and its scores vary by up to 0.1 with the seed.
+a convergence check, so its scores vary by up to 0.1 with the seed.
 """
 
 import time
@@ -25,10 +25,10 @@ def metrics_under(kind: str) -> tuple[np.ndarray, list[str], list[str]]:
     """Join Tables 7 and 8.
 
     Args:
-        kind: "white" or "black", the attacks averaged in Table 8.
+        kind: attacks that are averaged in Table 8, "white" or "black".
 
     Returns:
-        Values, shape (15, 15); the models; the metrics' symbols.
+        Values, shape (15, 15), the models, and the metrics' symbols.
     """
     capability = {row["model"]: row for row in load_rows("canary_table7")}
     attacked = [row for row in load_rows("canary_table8") if row["attack_type"] == kind]
@@ -38,14 +38,14 @@ def metrics_under(kind: str) -> tuple[np.ndarray, list[str], list[str]]:
 
 
 def published_baseline(name: str, knowledge: str | None) -> tuple[np.ndarray, list[str], list[str]]:
-    """Return the metrics of the baseline of `davylamp rank --against published:NAME`.
+    """Return the metrics of the baseline for `davylamp rank --against published:NAME`.
 
     Args:
-        name: "canary-table9" for models by Tables 7 and 8, "canary-table4" for attacks by Tables 4 and 5.
-        knowledge: "white-box" (None means the same) or "black-box".
+        name: "canary-table9" for models by Tables 7 and 8, or "canary-table4" for attacks by Tables 4 and 5.
+        knowledge: "white-box" or "black-box". None means "white-box".
 
     Returns:
-        Values, shape (N, M), NaN if not published; the subjects; the metrics' symbols.
+        Values, shape (N, M), NaN if not published, the subjects, and the metrics' symbols.
 
     Raises:
         UnknownName: If there is no such table.
@@ -71,14 +71,14 @@ def published_baseline(name: str, knowledge: str | None) -> tuple[np.ndarray, li
 
 
 def compare_scores(table: str, options: Options) -> dict[str, Any]:
-    """Rank the 15 models, white-box and black-box.
+    """Rank the 15 models under white-box and under black-box attacks.
 
     Args:
         table: "canary_table9".
-        options: seed of the fits; if quick, only the white-box column.
+        options: options of the command: the seed, and whether only the white-box column is ranked (`quick`).
 
     Returns:
-        "white" and "black", each with spearman, kendall, max_difference, rhat and rows; "seconds".
+        "white" and "black", each with spearman, kendall, max_difference, rhat and rows. "seconds" is the duration.
     """
     start = time.perf_counter()
     result: dict[str, Any] = {}
@@ -91,10 +91,10 @@ def compare_scores(table: str, options: Options) -> dict[str, Any]:
 
 
 def score_lines(result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the scores and ranks as lines with the labels of their published rows.
+    """Return the scores and ranks as lines, with the labels of their published rows.
 
     Args:
-        result: result of `compare_scores`, or of `PaperTable.published_result`.
+        result: result of `compare_scores` or of `PaperTable.published_result`.
     """
     return [
         {"labels": {"model": row["model"]}, "model": None, "column": f"irt_{kind}_{name}", "ours": row[name]}
@@ -132,7 +132,7 @@ def print_result(result: dict[str, Any], console: Console) -> None:
 
 
 def _beside(ranking: Ranking, table: str, kind: str) -> dict[str, Any]:
-    """Return davylamp's and the published values of a column. Ranks begin at the least robust model, as published."""
+    """Return davylamp's and the published values of a column. As published, rank 1 is the least robust model."""
     theirs = {row["model"]: row for row in load_rows(table)}
     count = len(ranking.subjects)
     rows = [

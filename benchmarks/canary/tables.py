@@ -1,4 +1,4 @@
-"""CANARY's tables (Sun et al. 2023)."""
+"""List of CANARY's tables (Sun et al. 2023)."""
 
 from ..shared.paper_table import PaperTable
 

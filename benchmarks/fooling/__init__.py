@@ -1,1 +1,1 @@
-"""Fooling beyond flipping the label: its table and figures."""
+"""Table and figures of "Fooling beyond flipping the label" (Mopuri et al. 2020)."""

@@ -11,7 +11,7 @@ from ..shared.paper_numbers import load_rows
 
 
 def check_fooling() -> Iterator[PaperCheck]:
-    """Check whether Table 1 follows from the text, and the orders stated in section 3."""
+    """Check whether Table 1 agrees with the text, and with the orders stated in section 3."""
     logits = torch.arange(1000, 0, -1, dtype=torch.double).repeat(1, 1)
     swapped = logits.clone()
     swapped[:, :2] = logits[:, :2].flip(1)

@@ -1,6 +1,6 @@
 """Fooling beyond flipping the label, Figures 2, 3 and 5 (Mopuri et al. 2020): FR@K, QI-Wup and QI-Vis.
 
-The curves are not printed as numbers, so ours are compared with statements in the text.
+The paper prints the curves without numbers, so results are compared with statements in its text.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ _READINGS = {
 
 
 def compare_curves(published: str, options: Options) -> dict[str, Any]:
-    """Run the paper's attacks and compute the quantities of its figures, mean over the models.
+    """Run the paper's attacks and compute the quantities of its figures, averaged over the models.
 
     Args:
         published: "fooling_figures".
@@ -42,7 +42,7 @@ def compare_curves(published: str, options: Options) -> dict[str, Any]:
 
 
 def judge(published: str, rows: Mapping[str, Mapping[str, Estimate]]) -> Iterator[str]:
-    """Yield the orders stated in the text, with the number of pairs of attacks that agree here."""
+    """Yield each order that the text states, with the number of pairs of attacks that agree in these results."""
     for stated in load_rows(published):
         symbol = stated.get("symbol")
         if symbol is None or not all(symbol in metrics for metrics in rows.values()):

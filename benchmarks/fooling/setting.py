@@ -50,7 +50,9 @@ _READINGS = {
 
 
 def compare_areas(table: str, options: Options) -> dict[str, Any]:
-    """Run the paper's attacks and compare with Table 1, each model with its own row or the mean over the four.
+    """Run the paper's attacks and compare with Table 1.
+
+    Each model is compared with its own row, or with the mean over the paper's four models.
 
     Args:
         table: "fooling_table1".
@@ -68,10 +70,10 @@ def compare_areas(table: str, options: Options) -> dict[str, Any]:
 
 
 def paper_name(labels: Mapping[str, Any]) -> str:
-    """Return the paper's name for the attack of a row; "" for the untargeted I-FGSM, which the paper does not have.
+    """Return the paper's name for the attack of a row, or "" for the untargeted I-FGSM, which the paper lacks.
 
     Args:
-        labels: labels with `implementation` and `targeted`.
+        labels: labels of the row, with `implementation` and `targeted`.
     """
     attack = find_implementation(labels["implementation"].split()[0]).attack  # UAP's includes its fit images
     if attack == "bim":

@@ -1,4 +1,4 @@
-"""The table and the figures of "Fooling beyond flipping the label" (Mopuri et al. 2020)."""
+"""List of the table and figures of "Fooling beyond flipping the label" (Mopuri et al. 2020)."""
 
 from ..shared.paper_table import PaperTable
 

@@ -1,1 +1,1 @@
-"""HikDeep-Sec: its tables."""
+"""Tables of HikDeep-Sec (Zhang et al. 2023)."""

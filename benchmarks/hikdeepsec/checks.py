@@ -1,4 +1,4 @@
-"""Consistency checks of HikDeep-Sec's tables (Zhang et al. 2023); no model is run."""
+"""Consistency checks of HikDeep-Sec's tables (Zhang et al. 2023). No model is run."""
 
 import math
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def check_hikdeepsec() -> Iterator[PaperCheck]:
 
 
 def _impossible(rows: list[dict[str, Any]]) -> dict[str, int]:
-    """Count columns with impossible values of ACC, CAV, CRR and CSR. The undefended model's accuracy is ACC - CAV."""
+    """Count columns with impossible values of ACC, CAV, CRR and CSR. The undefended accuracy is ACC - CAV."""
     undefended = [row["ACC"] - row["CAV"] for row in rows]
     pairs = [(a, b) for a, b in zip(range(len(rows)), range(1, len(rows)), strict=False)]
     rising = [undefended[b] > undefended[a] + 2e-4 for a, b in pairs if rows[a]["attack"] == rows[b]["attack"]]

@@ -1,7 +1,7 @@
 """HikDeep-Sec's Tables 1 and 2 (Zhang et al. 2023): an adversarially trained model, and the same model undefended.
 
-The paper has ResNet34 on CIFAR-10 and SVHN, without weights. Both tables are run on the same two small models. One is
-adversarially trained as in the paper, because no such model is available for CIFAR-10.
+The paper uses ResNet34 on CIFAR-10 and SVHN and publishes no weights. Both tables are run on the same two small models.
+One is adversarially trained as in the paper, because no such model is available for CIFAR-10.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,9 @@ _READINGS = {
 
 
 def compare_defence(table: str, options: Options, *, dataset: str) -> dict[str, Any]:
-    """Compare the last, defended model with the first on examples made on the first, and with a published table.
+    """Compare the last (defended) with the first (undefended) model, and with a published table.
+
+    The examples are made on the undefended model.
 
     Args:
         table: "hikdeepsec_table1" or "hikdeepsec_table2".
@@ -64,12 +66,12 @@ def compare_defence(table: str, options: Options, *, dataset: str) -> dict[str, 
 
 
 def _recognise(model: str) -> Counterpart:
-    """Return what the small models stand for."""
+    """Return the paper's model that a small model replaces."""
     return Counterpart({"digits:standard": "undefended", "digits:pgd-training": "defended"}.get(model, ""))
 
 
 def _accuracy(run: SettingRun, name: str, labels: Mapping[str, Any]) -> Estimate:
-    """Return the accuracy of the defended model on the examples of a row."""
+    """Return the defended model's accuracy on the examples of a row."""
     plan = run.plan
     tested = next(subject for subject, _ in plan.subjects if subject.model == name)
     wanted = labels["examples"], labels["epsilon"]

@@ -1,4 +1,4 @@
-"""HikDeep-Sec's tables (Zhang et al. 2023)."""
+"""List of HikDeep-Sec's tables (Zhang et al. 2023)."""
 
 from ..shared.paper_table import PaperTable
 

@@ -1,1 +1,1 @@
-"""RoBIC: its table and figures."""
+"""Table and figures of RoBIC (Maho et al. 2021)."""

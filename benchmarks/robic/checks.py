@@ -1,4 +1,4 @@
-"""Consistency checks of RoBIC's equations, table and text (Maho et al. 2021); no model is run."""
+"""Consistency checks of RoBIC's equations, table and text (Maho et al. 2021). No model is run."""
 
 import math
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ def check_robic() -> Iterator[PaperCheck]:
 
 
 def _correlations() -> Iterator[PaperCheck]:
-    """Check the negative correlation of Figure 3, whose points are Table 2's."""
+    """Check the negative correlation in Figure 3, whose points are in Table 2."""
     rows = load_rows("robic_table2")
     sides = [[row[name] for row in rows] for name in ("D_half_white", "D_half_black")]
     r = correlation(*sides)

@@ -11,7 +11,7 @@ from ...engine.statistics.bootstrap import FEWEST, Estimate, interval, interval_
 from ..shared.paper_result import PaperLine
 from ..shared.paper_table import Options
 from ..shared.reproduction import DIGITS, Setting, Size, run_setting
-from .setting import NAMES, READINGS, choose, half_draws
+from .setting import NAMES, PAPERS, READINGS, choose, half_draws, recognise
 
 # Order of attacks stated in the paper's text, nearest first; attacks that it does not separate are grouped.
 ORDERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
@@ -24,10 +24,13 @@ _SETTING = Setting(
     quick=Size(DIGITS[:1], 6, {"steps": 5, "max_queries": 60}),
     data="digits",
     data_set="ImageNet",
+    papers=PAPERS,
+    recognise=recognise,
 )
 _RANK = (
     "place by D_half among the attacks of the group, 1 the least, ties at their mean place; 95 % interval over the "
-    "images, undefined below 5; published: the place stated in section 5.1, without numbers"
+    "images, undefined below 5; no place if every result is invalid; published: the place stated in section 5.1, "
+    "without numbers"
 )
 
 
@@ -54,7 +57,10 @@ def rank_attacks(published: str, options: Options) -> dict[str, Any]:
 
 
 def rank_replicates(halves: np.ndarray) -> np.ndarray:
-    """Rank A half-distortions in each of R replicates, (R, A): 1 is the smallest, ties at their mean, NaN last."""
+    """Rank A half-distortions in each of R replicates, shape (R, A).
+
+    1 is the smallest, ties get their mean rank, NaN is last.
+    """
     known = np.where(np.isnan(halves), math.inf, halves)
     below = (known[:, None, :] < known[:, :, None]).sum(2)
     same = (known[:, None, :] == known[:, :, None]).sum(2)
@@ -80,7 +86,7 @@ def _rank(
             PaperLine(
                 row,
                 "rank",
-                Estimate(float(places[0, column]), *ends, n),
+                Estimate(float(places[0, column]) if n else math.nan, *ends, n),
                 _published(order, name),
                 beside,
                 model=cell.subject.model,

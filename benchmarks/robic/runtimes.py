@@ -1,4 +1,4 @@
-"""RoBIC, Table 1 (Maho et al. 2021): seconds per image of RoBIC and of RobustBench's attacks on one model."""
+"""RoBIC, Table 1 (Maho et al. 2021): seconds per image of RoBIC's and of RobustBench's attacks on one model."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -24,19 +24,23 @@ _BENCHMARKS: Mapping[str, Config] = {
         attacks=(AttackChoice("torchattacks:autoattack@fixed", "linf", _RADIUS),),
         preset="",
     ),
+    "ADBD": Config(attacks=(AttackChoice("davylamp:rays", "linf", parameters={"max_queries": 10_000}),), limit=1000),
 }
-_LIMITS = {"RoBIC": {"steps": 10, "max_queries": 300}}  # AutoAttack ends an image as soon as it is fooled
-_QUICK = {"RoBIC": {"steps": 2, "max_queries": 40}}
+# AutoAttack needs no limit: it ends an image as soon as it is fooled.
+_LIMITS = {"RoBIC": {"steps": 10, "max_queries": 300}, "ADBD": {"max_queries": 300}}
+_QUICK = {"RoBIC": {"steps": 2, "max_queries": 40}, "ADBD": {"max_queries": 40}}
 _WHY = "other machine"
 
 
 def recognise(model: str) -> Counterpart:
-    """Return the paper's ResNet-50."""
+    """Return the paper's ResNet-50 as the counterpart of a model."""
     return Counterpart("ResNet50" if "resnet50" in model.lower() else "")
 
 
 def compare_runtimes(published: str, options: Options) -> dict[str, Any]:
-    """Time the attacks of both benchmarks per image; one machine is not another, so no difference is given.
+    """Measure the seconds per image of both benchmarks' attacks.
+
+    No difference from the published times is given, because they were measured on another machine.
 
     Args:
         published: "robic_table1".
@@ -63,13 +67,13 @@ def compare_runtimes(published: str, options: Options) -> dict[str, Any]:
             ]  # fmt: skip
             others = [row["benchmark"] for row in load_rows(published) if row["benchmark"] not in _BENCHMARKS]
             left_out = dict.fromkeys(others, "no preset has its attacks")
-            reading = {"seconds": "of the attacks of a benchmark together, per image, on this machine"}
+            reading = {"seconds": "seconds per image of all attacks of a benchmark together, on this machine"}
             results.append(run.report(published, lines, readings=reading, left_out=left_out))
-    return {**join_results(results), "images": results[0]["images"]}  # both benchmarks are run on the same ones
+    return {**join_results(results), "images": results[0]["images"]}  # all are run on the same ones
 
 
 def _seconds(folder: Path, model: str) -> Estimate:
-    """Return the time per image of all attacks on a model, with an interval over the images."""
+    """Return the seconds per image of all attacks on a model, with an interval over the images."""
     runs = [each.columns["seconds"] for each in read_outcomes(folder).done if each.cell.subject.model == model]
     total = sum(runs[1:], runs[0])
     (drawn,) = bootstrap_means(resample(len(total), 1000, 0), total[:, None])

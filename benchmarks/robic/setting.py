@@ -1,6 +1,5 @@
 """Common setting of RoBIC's Figures 1 and 2 and Table 2 (Maho et al. 2021): half-distortion in grey levels."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,8 +9,10 @@ import numpy as np
 from ...engine import AttackChoice, Config
 from ...engine.attack_run import AttackRun
 from ...engine.plan.presets import find_preset
-from ...engine.statistics.bootstrap import Estimate, draw_half_distortion, interval, resample
+from ...engine.statistics.bootstrap import Estimate, interval
 from ...engine.store.results import read_outcomes
+from ...engine.tables.estimates import GREY_HALF, RunReplicates
+from ..shared.counterpart import Counterpart
 from ..shared.paper_numbers import load_rows
 from ..shared.paper_result import PaperLine
 from ..shared.paper_table import Options
@@ -34,12 +35,20 @@ READINGS = {
 }
 
 
+PAPERS = ("EfficientNet",)  # of Figures 1 and 2
+
+
+def recognise(model: str) -> Counterpart:
+    """Return the network of Figures 1 and 2 if a model is of its family."""
+    return Counterpart(PAPERS[0] if "efficientnet" in model.lower() else "")
+
+
 def choose(attacks: Sequence[str], *changes: Mapping[str, Any]) -> Config:
     """Return the paper's setting with some of its attacks.
 
     Args:
         attacks: names of attacks in the preset.
-        *changes: changes of parameters. Every attack is run once with each change.
+        *changes: changes of parameters. Every attack runs once with each change.
     """
     chosen = [choice for choice in _CONFIG.attacks if choice.attack in attacks]
     return replace(_CONFIG, attacks=tuple(_change(choice, change) for choice in chosen for change in changes or ({},)))
@@ -50,13 +59,13 @@ def _change(choice: AttackChoice, change: Mapping[str, Any]) -> AttackChoice:
 
 
 def half_distortions(run: SettingRun) -> Iterator[tuple[AttackRun, Estimate]]:
-    """Yield the half-distortion of every finished run, in grey levels, root mean square."""
+    """Yield the half-distortion of every finished run, as root mean square in grey levels."""
     for cell, draws, n in half_draws(run):
         yield cell, interval(draws, n)
 
 
 def half_draws(run: SettingRun) -> Iterator[tuple[AttackRun, np.ndarray, int]]:
-    """Yield each run with half-distortions of the images and of 1000 bootstrap replicates, and its number of images."""
+    """Yield for each run the half-distortions of the images and of 1000 bootstrap replicates, and the image count."""
     for outcome in read_outcomes(run.folder).done:
         images = run.plan.data.load(run.models[outcome.cell.subject.model]).inputs
         grey = outcome.columns["distance"] * 255 / math.sqrt(images[0].numel())
@@ -73,21 +82,24 @@ def compare_budgets(
     budgets: Mapping[str, Sequence[int]],
     images: int,
 ) -> dict[str, Any]:
-    """Compute the half-distortion of each attack at growing budgets, for which the paper prints curves without numbers.
+    """Compute the half-distortion of each attack at increasing budgets.
+
+    The paper prints these curves without numbers.
 
     Args:
         published: "robic_figures".
         options: options of the command.
         figure: "1" or "2".
-        attacks: attacks of the preset.
-        parameter: parameter that is the budget.
+        attacks: names of attacks in the preset.
+        parameter: name of the parameter that is the budget.
         budgets: budgets by size: "quick", "default", "full".
-        images: number of images of the default size.
+        images: default number of images.
     """
     size = "quick" if options.quick else "full" if options.full else "default"
     config = choose(attacks, *({parameter: budget} for budget in budgets[size]))
     models, limits = ("demo:efficientnet-lite0",), {parameter: max(budgets[size])}
-    setting = Setting(config, default=Size(models, images, limits), quick=Size(models, 2, limits))
+    sizes = Size(models, images, limits), Size(models, 2, limits)
+    setting = Setting(config, *sizes, data_set="ImageNet", papers=PAPERS, recognise=recognise)
     with run_setting(setting, options) as run:
         halves = sorted(half_distortions(run), key=lambda half: (_row(half[0]), half[0].parameters[parameter]))
         lines = [

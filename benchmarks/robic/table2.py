@@ -58,7 +58,7 @@ _ARCHITECTURES: Mapping[str, str] = {
 
 
 def recognise(model: str) -> Counterpart:
-    """Return the row of a model: the network itself, or one of the same architecture that stands in for it."""
+    """Return the row of a model: the same network, or a network of the same architecture that it replaces."""
     plain = model.removesuffix(":DEFAULT")
     if plain in _NAMES:
         return Counterpart(_NAMES[plain], same=True)
@@ -97,9 +97,9 @@ def compare_models(table: str, options: Options) -> dict[str, Any]:
 
 
 def compare_knowledge(published: str, options: Options) -> dict[str, Any]:
-    """Set black-box against white-box half-distortion, model by model, with their correlation (Figure 3).
+    """Compare black-box with white-box half-distortion, model by model, and compute their correlation (Figure 3).
 
-    The points of the figure are those of Table 2.
+    The points of the figure are in Table 2.
 
     Args:
         published: "robic_figures".
@@ -127,7 +127,7 @@ def compare_knowledge(published: str, options: Options) -> dict[str, Any]:
 
 
 def _correlation(first: Sequence[float], second: Sequence[float]) -> float:
-    """Return Pearson's correlation of the pairs that are known; NaN for fewer than three."""
+    """Return Pearson's correlation of the pairs with known values, or NaN for fewer than three."""
     pairs = [pair for pair in zip(first, second, strict=True) if all(map(math.isfinite, pair))]
     if len(pairs) < 3 or any(len(set(side)) < 2 for side in zip(*pairs, strict=True)):
         return math.nan

@@ -1,4 +1,4 @@
-"""RoBIC's table and figures (Maho et al. 2021)."""
+"""List of RoBIC's table and figures (Maho et al. 2021)."""
 
 from ..shared.paper_table import PaperTable
 
@@ -37,7 +37,7 @@ TABLES = (
     ),
     PaperTable(
         "robic-table1",
-        "seconds per image of RoBIC and RobustBench",
+        "seconds per image of RoBIC, RobustBench and ADBD",
         "robic_table1",
         ".robic.runtimes:compare_runtimes",
     ),

@@ -1,1 +1,1 @@
-"""Shared code of the reproductions: settings, small models, published numbers, checks."""
+"""Code that the reproductions share: settings, small models, published numbers, checks."""

@@ -1,4 +1,4 @@
-"""Consistency check of a paper: a printed number, the same number computed from the paper, and the rounding error."""
+"""Consistency check of a paper: a printed number against the same number computed from other parts of the paper."""
 
 from typing import NamedTuple
 
@@ -10,9 +10,9 @@ class PaperCheck(NamedTuple):
         paper: paper, and the place in it.
         statement: description of the comparison.
         printed: number in the paper.
-        computed: number computed from other numbers.
-        allowed: largest difference explained by rounding.
-        note: explanation of a difference.
+        computed: number computed from other numbers in the paper.
+        allowed: largest difference that rounding explains.
+        note: explanation of a larger difference.
     """
 
     paper: str

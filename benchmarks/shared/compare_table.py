@@ -1,4 +1,4 @@
-"""Default comparison: attacks and models under the paper's names, each compared with the published row of that name."""
+"""Default comparison with a published table: attacks and models run under the paper's names."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,18 +31,18 @@ class NamedSetting:
     """Evaluation for a published table, with the names of its rows.
 
     Args:
-        attacks: the paper's name -> the attack to run: a name, or a table as in `davylamp evaluate --config`.
-        models: the paper's name -> the model to run; or a list of models, which are compared with the mean over the
+        attacks: the attack to run for each of the paper's names: a name, or a table as in `davylamp evaluate --config`.
+        models: the model to run for each of the paper's names. A list of models is compared with the mean over the
             paper's models.
         data: name of the data.
         images: the paper's number of images. None for all.
-        columns: the paper's column -> the symbol here, if different.
+        columns: symbol of each of the paper's columns, if it is different.
         where: labels that select published rows.
-        default: size without options, fields of `Size`: "models", "images", "limits", "queries". Omitted fields are the
-            paper's.
-        quick: size with --quick; omitted fields are those of a small part.
-        config: additional keys of `davylamp evaluate --config`: "eight_bit", "transfer", "max_queries", ...
-        readings: symbol -> interpretation of the published column.
+        default: size without options, as fields of `Size`: "models", "images", "limits", "queries". Omitted fields are
+            the paper's.
+        quick: size with --quick. Omitted fields are chosen small.
+        config: additional keys of `davylamp evaluate --config`, such as "eight_bit", "transfer" or "max_queries".
+        readings: how the published column of each symbol is interpreted.
         same: parts that are identical to the paper's, "models" or "data". The others are labelled as different.
 
     Raises:
@@ -73,7 +73,7 @@ class NamedSetting:
         return {ours: paper for paper, ours in self.models.items()} if isinstance(self.models, Mapping) else {}
 
     def recognise(self, model: str) -> Counterpart:
-        """Return the counterpart of a model of the setting."""
+        """Return the paper's model that a model of the setting corresponds to."""
         row = self.names.get(model, "")
         return Counterpart(row, bool(row) and "models" in self.same)
 
@@ -81,7 +81,7 @@ class NamedSetting:
         """Build the evaluation, with the metrics of the symbols.
 
         Raises:
-            DavylampError: As `config_from`.
+            DavylampError: If `config_from` raises it.
         """
         models = tuple(self.models.values() if isinstance(self.models, Mapping) else self.models)
         words = {"attacks": [*self.attacks.values()], "models": models, "data": self.data, "limit": self.images}
@@ -97,24 +97,25 @@ class NamedSetting:
 
 
 def measures_for(symbols: Sequence[str]) -> tuple[str, ...]:
-    """Return the metric groups, and the user's metrics, that must be stored during the attacks."""
+    """Return the metric groups and the user's metrics that must be stored during the attacks."""
     groups = {METRICS[symbol].group for symbol in symbols if symbol in METRICS}
     users = [symbol for symbol in symbols if is_file_name(symbol) and not find_metric(symbol).of_records]
     return (*(group for group in MEASURES if group in groups), *users)
 
 
 def compare_table(published: str | Path, options: Options, **arguments: Any) -> dict[str, Any]:
-    """Run the attacks and models of a published table, and compare with its rows.
+    """Run the attacks and models of a published table, and compare the results with its rows.
 
-    The rows are for an attack, a model, or both, depending on the published rows' labels "attack" and "model".
+    A row stands for an attack, a model, or a pair of both, depending on whether the published rows have the labels
+    "attack" and "model".
 
     Args:
-        published: as for `load_published`.
+        published: name or path of the table, as for `load_published`.
         options: options of the command.
         **arguments: fields of `NamedSetting`.
 
     Raises:
-        UnknownName: If there is no such argument, column, attack or model.
+        UnknownName: If an argument, column, attack or model does not exist.
         InvalidInput: If an argument has a wrong type, or the published rows are ambiguous.
     """
     known = [each.name for each in fields(NamedSetting)]
@@ -141,7 +142,7 @@ def compare_table(published: str | Path, options: Options, **arguments: Any) -> 
 
 
 def _subject_of(published: str | Path, rows: Sequence[Mapping[str, Any]]) -> By:
-    """Return the subject of the published rows, which must identify each row."""
+    """Return what the published rows stand for. Their labels must identify each row."""
     labels = [label for label in _LABELS if any(label in row for row in rows)]
     if not labels:
         raise InvalidInput(f'{published}: expected rows with "attack" or "model", got {len(rows)} rows without')
@@ -158,7 +159,7 @@ def _subject_of(published: str | Path, rows: Sequence[Mapping[str, Any]]) -> By:
 def _symbols(
     published: str | Path, rows: Sequence[Mapping[str, Any]], names: Mapping[str, str], by: By
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return symbol -> the paper's column, and the columns that cannot be computed, with the reasons."""
+    """Return the paper's column for each symbol, and the columns that cannot be computed, with the reasons."""
     columns = dict.fromkeys(key for row in rows for key, value in row.items() if _is_number(value))
     for column in names:
         if column not in columns:
@@ -217,7 +218,7 @@ def _named_rows(
 def _rows_without(
     rows: Sequence[Mapping[str, Any]], about: Sequence[Mapping[str, str]], named: NamedSetting
 ) -> dict[str, str]:
-    """Return the published attacks and models that have no counterpart here."""
+    """Return the published attacks and models that were not run, with the reason for each."""
     attacks = dict.fromkeys(row["attack"] for row in rows if row.get("attack", "") not in {"", *named.attacks})
     reasons = dict.fromkeys(attacks, "no attack corresponds to it")
     models = {labels["model"] for labels in about if "model" in labels}

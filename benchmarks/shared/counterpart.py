@@ -1,4 +1,4 @@
-"""The paper's models and data sets that ours are, or stand in for."""
+"""The paper's models and data sets that correspond to the evaluated ones."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -20,11 +20,11 @@ UNKNOWN = "unknown data"
 
 
 class Counterpart(NamedTuple):
-    """The paper's model that ours is compared with.
+    """The paper's model with which an evaluated model is compared.
 
     Args:
-        row: the paper's name; "" if the paper has no such model.
-        same: whether ours is that model, not a stand-in for it.
+        row: the paper's name of the model. "" if the paper has no such model.
+        same: whether the evaluated model is that model, rather than a replacement.
     """
 
     row: str = ""
@@ -35,17 +35,17 @@ Recognise = Callable[[str], Counterpart]
 
 
 def no_counterpart(_: str) -> Counterpart:
-    """Return no counterpart, whatever the model."""
+    """Return that a model has no counterpart in the paper."""
     return Counterpart()
 
 
 class Pairing(NamedTuple):
-    """What the user said, or what names say, about our models and data.
+    """Which of the paper's models and data sets the evaluated ones correspond to, by the user's choice or by name.
 
     Args:
-        models: our model -> the paper's.
+        models: counterpart in the paper, by evaluated model.
         papers: the paper's models.
-        data_set: the data set of our data; `UNKNOWN` if nothing says it.
+        data_set: data set of the evaluated images. `UNKNOWN` if it is not known.
         complete: whether all models are the paper's, by definition of the setting.
     """
 
@@ -55,12 +55,12 @@ class Pairing(NamedTuple):
     complete: bool = False
 
     def why_other(self, model: str | None, row: str | None, data_set: str) -> str:
-        """Return why our number is not of the paper's model and data; "" if it is.
+        """Return why a computed number is not for the paper's model and data, or "" if it is.
 
         Args:
-            model: our model, None for all.
-            row: the paper's model, None for all.
-            data_set: the paper's data set, "" if not recorded.
+            model: evaluated model. None for all.
+            row: the paper's model. None for all.
+            data_set: the paper's data set. "" if not recorded.
         """
         wanted = data_set or DATA
         if self.data_set != wanted:
@@ -75,10 +75,10 @@ class Pairing(NamedTuple):
         return "other model" if model is not None else f"{len(covered & theirs)} of {len(theirs)} models"
 
     def sentence(self, data: str, data_sets: Iterable[str]) -> str:
-        """Return what stands in for what, in one sentence.
+        """Describe in one sentence which models and data replace the paper's.
 
         Args:
-            data: name of our data.
+            data: name of the evaluated data.
             data_sets: the paper's data sets.
         """
         others = {} if self.complete else {name: each for name, each in self.models.items() if not each.same}
@@ -93,7 +93,7 @@ class Pairing(NamedTuple):
 
 
 def data_set_of(data: str) -> str:
-    """Return the data set of samples by their name, with a corruption; "" if unknown."""
+    """Return the data set that a name of samples refers to, also with a corruption, or "" if unknown."""
     clean, plus, corruption = data.partition("+")
     source, _, rest = clean.partition(":") if ":" in clean else ("", "", clean)
     if source not in ("", "demo", "foolbox", "torchvision"):
@@ -103,7 +103,9 @@ def data_set_of(data: str) -> str:
 
 
 def split_rows(rows: Mapping[str, Any]) -> tuple[dict[str, Any], str, Any]:
-    """Split what the user said into models (the paper's name -> ours), the data set, and our data; "" for none.
+    """Split the user's assignments into models (by the paper's name), the data set, and the evaluated data.
+
+    Parts that are not given are empty.
 
     Raises:
         InvalidInput: If more than one data set is named.
@@ -122,17 +124,19 @@ def pair_models(
     recognise: Recognise,
     aliases: Mapping[str, str],
 ) -> dict[str, Counterpart]:
-    """Return the counterpart of each of our models: what the user said, its own name, or what its name means.
+    """Return the counterpart in the paper for each evaluated model.
+
+    It is the user's choice, or the model of the same name, or what the name means.
 
     Args:
-        models: names of our models.
-        said: the paper's name -> ours.
+        models: names of the evaluated models.
+        said: the user's choice: evaluated model by the paper's name.
         papers: the paper's names.
-        recognise: counterpart by the name of a model.
+        recognise: returns the counterpart for the name of a model.
         aliases: further names of the paper's models.
 
     Raises:
-        UnknownName: If the paper has no such model, or we have not.
+        UnknownName: If the paper has no such model, or no such model is evaluated.
     """
     pairs: dict[str, Counterpart] = {}
     for name, ours in said.items():

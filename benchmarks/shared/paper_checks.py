@@ -1,4 +1,4 @@
-"""Consistency checks of the papers: tables against each other, text and equations."""
+"""Consistency checks of the papers: tables, text and equations against each other."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -19,7 +19,8 @@ def check_papers(published: str, options: Options) -> dict[str, Any]:  # noqa: A
         options: ignored, because no model is run.
 
     Returns:
-        "checks", each with paper, statement, printed, computed, allowed, holds, note; "held" and "failed", counts.
+        "checks", each with paper, statement, printed, computed, allowed, holds and note. "held" and "failed" are
+        counts.
     """
     modules = [import_module(f"..{paper}.checks", __package__) for paper in PAPERS]
     checks = [check for module in modules for function in module.CHECKS for check in function()]
@@ -28,7 +29,7 @@ def check_papers(published: str, options: Options) -> dict[str, Any]:  # noqa: A
 
 
 def print_result(result: Mapping[str, Any], console: Console) -> None:
-    """Print the checks, failed ones last, with their explanations.
+    """Print the checks with their explanations. Failed checks come last.
 
     Args:
         result: result of `check_papers`.

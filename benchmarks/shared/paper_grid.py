@@ -1,4 +1,4 @@
-"""A published table in the shape of the paper: its rows and columns, our numbers beside the published ones."""
+"""A table with the paper's rows and columns, and davylamp's numbers next to the published ones."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,10 +16,10 @@ Side = Literal["both", "ours", "published"]
 
 
 class GridCell(NamedTuple):
-    """Our number and the published one; None if there is none.
+    """davylamp's number and the published number in one cell. None if there is no number.
 
     Args:
-        ours: our number.
+        ours: number computed by davylamp.
         published: published number.
     """
 
@@ -27,7 +27,7 @@ class GridCell(NamedTuple):
     published: float | None = None
 
     def show(self, side: Side) -> str:
-        """Return the cell as text: "ours / published", or one of them."""
+        """Format the cell as "ours / published", or only one of the numbers."""
         texts = {"ours": _text(self.ours), "published": _text(self.published)}
         if side != "both":
             return texts[side]
@@ -35,13 +35,13 @@ class GridCell(NamedTuple):
 
 
 class GridPart(NamedTuple):
-    """A part of a table, such as "(a) CIFAR-10".
+    """Part of a table, such as "(a) CIFAR-10".
 
     Args:
-        title: title of the part; "" if the table has one part.
+        title: title of the part. "" if the table has one part.
         keys: headings of the columns that name a row.
         columns: headings of the other columns.
-        rows: names of a row, and its cells.
+        rows: names and cells of each row.
     """
 
     title: str
@@ -50,7 +50,7 @@ class GridPart(NamedTuple):
     rows: tuple[tuple[tuple[str, ...], tuple[GridCell, ...]], ...]
 
     def records(self, side: Literal["ours", "published"]) -> list[dict[str, Any]]:
-        """Return a record for each row: part, names, and numbers of one side by column."""
+        """Return a record for each row: part, names, and the numbers of one side by column."""
         return [
             {
                 "part": self.title,
@@ -61,22 +61,22 @@ class GridPart(NamedTuple):
         ]
 
     def texts(self, side: Side) -> list[list[str]]:
-        """Return the rows as texts, names first."""
+        """Return the rows as texts, with the names first."""
         return [[*names, *(cell.show(side) for cell in cells)] for names, cells in self.rows]
 
 
 def build_grid(table: str | Path, lines: Iterable[Mapping[str, Any]] = ()) -> list[GridPart]:
-    """Arrange published numbers, and lines of ours, as in the paper.
+    """Arrange published numbers, and the computed lines if given, as in the paper.
 
     The published file may have a `layout` with the labels of "parts", "rows" and "columns", where "metric" is the
-    paper's column; by default the rows have all labels.
+    paper's column. By default, the rows have all labels.
 
     Args:
-        table: as for `load_published`.
+        table: name or path of the table, as for `load_published`.
         lines: lines of a result of `SettingRun.report`.
 
     Raises:
-        InvalidInput: If the paper prints no numbers, or no line of ours has a place among them.
+        InvalidInput: If the paper prints no numbers, or no computed line belongs to one of its cells.
     """
     document = load_published(table)
     rows, lines = document["rows"], list(lines)
@@ -86,7 +86,7 @@ def build_grid(table: str | Path, lines: Iterable[Mapping[str, Any]] = ()) -> li
         raise InvalidInput(f"{Path(table).stem} has no published table: the paper prints a figure or a text")
     placed = [({**labels, METRIC: line["column"]}, line["ours"]) for line, labels in _placed(lines, rows)]
     if lines and not placed:
-        raise InvalidInput(f"no number of ours has a place in {Path(table).stem}")
+        raise InvalidInput(f"no computed number belongs to a cell of {Path(table).stem}")
     known = [labels for labels, _ in (*theirs, *placed)]
     cells: dict[Any, GridCell] = {}
     for labels, value in theirs:
@@ -127,7 +127,7 @@ def _placed(
 ) -> list[tuple[Mapping[str, Any], dict[str, str]]]:
     """Return the lines that have labels, with all labels of their published row.
 
-    Several models of ours for one of the paper's get rows of their own, under their names.
+    If several evaluated models correspond to one of the paper's models, each gets its own row under its name.
     """
     labelled = [line for line in lines if line["labels"]]
     ours: dict[Any, set[str]] = {}
@@ -164,7 +164,7 @@ def _text(value: float | None) -> str:
 
 
 def print_grid(result: Mapping[str, Any], parts: Sequence[GridPart], side: Side, console: Console) -> None:
-    """Print a grid.
+    """Print a table as in the paper.
 
     Args:
         result: result of the reproduction, or of `published_result`.

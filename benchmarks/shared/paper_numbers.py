@@ -1,4 +1,4 @@
-"""Published numbers with their sources: `PAPER/published/*.json`, or a user's file."""
+"""Published numbers with their sources, from `PAPER/published/*.json` or a user's file."""
 
 import json
 from collections.abc import Mapping
@@ -13,15 +13,15 @@ from ...errors import InvalidInput, Unavailable
 def load_published(table: str | Path) -> dict[str, Any]:
     """Load a published table: `source`, `rows`, and `unit` or `note`.
 
-    A row is an object. Its texts are labels ("model", "attack", ...), and its numbers are columns. Missing numbers are
-    omitted or null.
+    A row is a JSON object. Its texts are labels such as "model" and "attack". Its numbers are columns. Missing numbers
+    are omitted or null.
 
     Args:
-        table: path of a JSON file, or "canary_table4" for `canary/published/table4.json`.
+        table: path of a JSON file, or a name such as "canary_table4" for `canary/published/table4.json`.
 
     Raises:
         Unavailable: If there is no such file.
-        InvalidInput: If it is not JSON, or has no source, unit or rows.
+        InvalidInput: If the file is not JSON, or has no source, unit or rows.
     """
     path: Any = Path(table)
     if isinstance(table, str) and path.suffix != ".json":
@@ -55,23 +55,23 @@ def load_rows(table: str | Path) -> list[dict[str, Any]]:
 
 
 def find_place(table: str | Path, **labels: Any) -> int:
-    """Return the position of a published row in its table; past the end if it is missing."""
+    """Return the index of a published row in its table, or an index past the end if it is missing."""
     rows = load_rows(table)
     return next((i for i, row in enumerate(rows) if labels.items() <= row.items()), len(rows))
 
 
 def find_value(table: str | Path, symbol: str, **labels: Any) -> float | None:
-    """Return the published number of a row, None if there is no such row or number."""
+    """Return the published number of a row, or None if there is no such row or number."""
     return next((row[symbol] for row in load_rows(table) if labels.items() <= row.items() and symbol in row), None)
 
 
 def find_beside(table: str | Path, symbol: str, **labels: Any) -> tuple[float | None, str]:
-    """Return the published number for the comparison, and its origin: one model, or the mean over several.
+    """Return the published number for a comparison, and its origin: one model, or the mean over several.
 
     Args:
         table: published table.
-        symbol: column.
-        **labels: labels of the rows, without `model` if none of the paper's models corresponds to ours.
+        symbol: column of the table.
+        **labels: labels of the rows, without `model` if none of the paper's models corresponds to the evaluated one.
     """
     rows = [row for row in load_rows(table) if labels.items() <= row.items() and row.get(symbol) is not None]
     if len(rows) > 1:

@@ -18,13 +18,14 @@ class PaperLine(NamedTuple):
     Args:
         row: title of the line.
         symbol: symbol of the metric.
-        ours: our number.
+        ours: number computed by davylamp.
         published: published number.
         beside: description of the published row.
-        why: reason that both are different quantities; "" if they are the same.
-        data_set: data set of the published row, if the setting does not state it: "CIFAR-10".
-        model: our model, None for the mean over all.
-        labels: labels of the published row: "attack", "model", ...; a model of ours has its own name if it has no row.
+        why: reason why both are different quantities. "" if they are the same.
+        data_set: data set of the published row, if the setting does not state it, such as "CIFAR-10".
+        model: evaluated model. None for the mean over all.
+        labels: labels of the published row, such as "attack" and "model". A model without a published row has its own
+            name.
         column: the paper's column, if different from the symbol.
     """
 
@@ -44,8 +45,8 @@ def plain_line(line: PaperLine, why: str = "") -> dict[str, Any]:
     """Convert a line to JSON types, with the difference, or the reason why it would be meaningless.
 
     Args:
-        line: our number with the published one.
-        why: reason that our model or data is not the paper's; "" if it is.
+        line: computed number with the published one.
+        why: reason why the model or data is not the paper's. "" if both are.
     """
     ours = {name: _plain(value) for name, value in zip(("ours", "low", "high", "n"), line.ours, strict=True)}
     why = line.why or why
@@ -65,7 +66,7 @@ def join_results(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Join several results for the same table. If they share a published number, the first result's line is used.
 
     Args:
-        results: results of `SettingRun.report`, whose lines start with the model before a comma.
+        results: results of `SettingRun.report`. Titles of their lines start with the model and a comma.
     """
     first, *more = results
     joined = dict(first)
@@ -92,7 +93,7 @@ def _plain(value: float) -> float | None:
 
 
 def print_first(result: Mapping[str, Any], console: Console) -> None:
-    """Print what stands in for what, and why no difference is given.
+    """Print which models and data replace the paper's, and why no difference is given.
 
     Args:
         result: result of `SettingRun.report`.
@@ -107,7 +108,7 @@ def print_first(result: Mapping[str, Any], console: Console) -> None:
 
 
 def print_result(result: Mapping[str, Any], console: Console) -> None:
-    """Print davylamp's and the published numbers, and why some are not comparable.
+    """Print davylamp's and the published numbers, and why some of them are not comparable.
 
     Args:
         result: result of `SettingRun.report`.

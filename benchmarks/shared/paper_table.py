@@ -28,17 +28,17 @@ class Options:
     """Options of `davylamp reproduce`.
 
     Args:
-        quick: whether to use the quick size.
+        quick: whether to use the small size, which takes about a minute.
         full: whether to use the paper's parameters and number of images.
         models: names, or classifiers by name. None for the models of the size.
         data: name, or images. None for the images of the setting.
         limit: number of images to use.
-        out: results folder, from which an interrupted call resumes. None for a temporary one.
+        out: results folder, from which an interrupted call resumes. None for a temporary folder.
         device: device of the computation.
         seed: random seed.
         progress: called with an attack and the number of images just attacked.
-        rows: the paper's name of a model -> our model; or of a data set -> our data.
-        data_set: data set of our data, if the user said it.
+        rows: evaluated model for the paper's name of a model, or evaluated data for the name of a data set.
+        data_set: data set of the evaluated data, if the user named it.
     """
 
     quick: bool = False
@@ -54,10 +54,10 @@ class Options:
     data_set: str = ""
 
     def surrogate(self, paper: str) -> str:
-        """Return our model for the paper's model that transferred examples are made on; "" if none is given.
+        """Return the model that replaces the paper's surrogate for transferred examples, or "" if the user gave none.
 
         Args:
-            paper: the paper's name, "" for none.
+            paper: the paper's name of the surrogate. "" for none.
         """
         if paper and isinstance(self.models, Mapping) and paper in self.models:
             return paper
@@ -65,7 +65,7 @@ class Options:
 
     @property
     def settled(self) -> "Options":
-        """Options with the models and data that `rows` names; `rows` keeps the models."""
+        """Options with the models and data that `rows` names. `rows` keeps the models."""
         said, data_set, data = split_rows(self.rows)
         models = self.models
         if said and not isinstance(models, Mapping):
@@ -81,15 +81,15 @@ class PaperTable:
     """A table or figure of a paper that `davylamp reproduce` recomputes.
 
     Args:
-        name: name of the table: "canary-table4".
+        name: name of the table, such as "canary-table4".
         title: short title.
-        published: the paper's numbers: a JSON file for `load_published`, or "PAPER_TABLE" of an included paper; "" if
-            `compare` needs none.
-        compare: called as `compare(published, options, **arguments)`, returns the result of `SettingRun.report`; or its
-            "module:name", where a leading dot is relative to `davylamp.benchmarks`.
-        arguments: arguments of `compare`; those of the default one are the fields of `compare_table.NamedSetting`.
-        show: called with the result of `compare` and a console, or its "module:name".
-        lines: called with the result of `compare`, returns its lines; or its "module:name".
+        published: the paper's numbers: a JSON file for `load_published`, or "PAPER_TABLE" for a paper included in
+            davylamp. "" if `compare` needs none.
+        compare: function called as `compare(published, options, **arguments)` that returns the result of
+            `SettingRun.report`, or its "module:name". A leading dot is relative to `davylamp.benchmarks`.
+        arguments: arguments of `compare`. Those of the default function are the fields of `compare_table.NamedSetting`.
+        show: function called with the result of `compare` and a console, or its "module:name".
+        lines: function that returns the lines of a result of `compare`, or its "module:name".
         runs_models: whether options for models, images, budgets and results apply.
 
     Raises:
@@ -144,10 +144,10 @@ class PaperTable:
         _load(self.show)(result, console)
 
     def published_result(self) -> dict[str, Any]:
-        """Return the published numbers as a result without lines; nothing is run.
+        """Return the published numbers as a result without lines. No model is run.
 
         Raises:
-            InvalidInput: If the table has none.
+            InvalidInput: If the table has no published numbers.
         """
         from .paper_numbers import load_published
 
@@ -158,13 +158,13 @@ class PaperTable:
         return {"table": Path(self.published).stem, "source": document["source"], "unit": unit, "lines": []}
 
     def grid(self, result: Mapping[str, Any]) -> "list[GridPart]":
-        """Arrange a result as the paper's table: its parts, rows and columns.
+        """Arrange a result in the parts, rows and columns of the paper's table.
 
         Args:
             result: result of `run` or `published_result`.
 
         Raises:
-            InvalidInput: If the paper has no table of numbers for it.
+            InvalidInput: If the paper prints no numbers for it.
         """
         from .paper_grid import build_grid
 

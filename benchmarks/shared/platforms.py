@@ -1,4 +1,4 @@
-"""Papers' tables of platforms (CANARY's Table 3, AISafety's Table X), and davylamp counted from its own lists."""
+"""Papers' tables of platforms (CANARY's Table 3, AISafety's Table X), with a row for davylamp that is counted now."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ _COUNTED = "counted now from davylamp's own lists, as `davylamp attacks`, `defen
 
 
 def _count_defences() -> int:
-    """Return the number of defences: by name (of the input or the model), and methods of training that defend."""
+    """Return the number of defences: those by name (of the input or the model), and training methods that defend."""
     inputs = {name.partition(":")[2] for name in DEFENCES}
     return len(inputs | {name for name in METHODS if not name.startswith("natural")})
 

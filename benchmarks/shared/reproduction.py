@@ -1,7 +1,7 @@
-"""Shared code for running papers' settings: sizes, models and data by name, comparison with published numbers.
+"""Runs papers' settings: sizes, models and data by name, comparison with published numbers.
 
-Every paper's setting is a preset of the engine. Parts that are not available (weights, images, time) are replaced,
-which the result mentions. Numbers from different models or data get no verdict.
+Every paper's setting is a preset of the engine. Parts that are not available (weights, images, time) are replaced, and
+the result mentions the replacements. Numbers from different models or data get no verdict.
 """
 
 import tempfile
@@ -44,7 +44,7 @@ class Size:
     Args:
         models: names for `load_model`, or from `DIGITS`.
         images: largest number of images. None for all.
-        limits: canonical parameter -> largest value, for attacks that support it.
+        limits: largest value of each canonical parameter, for attacks that support it.
         queries: largest number of forward plus backward passes per image. None for the paper's number.
     """
 
@@ -60,15 +60,15 @@ class Setting:
 
     Args:
         config: the paper's attacks, parameters and number of images.
-        default: size without options: at most 10 minutes on 2 cores.
-        quick: size with --quick: at most 1 minute.
+        default: size without options, at most 10 minutes on 2 cores.
+        quick: size with --quick, at most 1 minute.
         data: name of the data.
         same: parts that are identical to the paper's, "models" or "data". The others are labelled as different.
-        data_set: data set of the published rows, if a line does not state it: "ImageNet"; "" if unknown.
+        data_set: data set of the published rows, if a line does not state it, such as "ImageNet". "" if unknown.
         papers: names of the paper's models.
-        recognise: the paper's model that one of ours is or stands for, by its name.
-        aliases: further name -> name of a model of the paper.
-        surrogate: the paper's model that transferred examples are made on; "" if there are none.
+        recognise: returns the paper's model that an evaluated model is or replaces, by its name.
+        aliases: further names of the paper's models.
+        surrogate: the paper's model on which transferred examples are made. "" if there are none.
     """
 
     config: Config
@@ -85,7 +85,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class SettingRun:
-    """A finished evaluation: results folder, plan, models and time."""
+    """Finished evaluation: results folder, plan, models and time."""
 
     folder: Path
     plan: Plan
@@ -97,20 +97,20 @@ class SettingRun:
     data_set: str = ""
 
     def row_of(self, model: str) -> str:
-        """Return the paper's name of one of our models; "" if it has none."""
+        """Return the paper's name of an evaluated model, or "" if it has none."""
         return self.pairing.models.get(model, Counterpart()).row
 
     def title_of(self, model: str) -> str:
-        """Return the paper's name of one of our models, in words if it has none."""
+        """Return the paper's name of an evaluated model, or a phrase if it has none."""
         return self.row_of(model) or "no model of the paper"
 
     def labels_of(self, model: str) -> dict[str, str]:
-        """Return the labels of the published rows of one of our models; empty if it has none."""
+        """Return the labels of the published rows for an evaluated model. Empty if it has none."""
         row = self.row_of(model)
         return {"model": row} if row else {}
 
     def why_other(self, line: PaperLine) -> str:
-        """Return why a line is not about the paper's model and data; "" if it is."""
+        """Return why a line is not for the paper's model and data, or "" if it is."""
         row = line.labels.get("model", "") if line.model is not None else None
         return self.pairing.why_other(line.model, row, line.data_set or self.data_set)
 
@@ -126,14 +126,14 @@ class SettingRun:
         """Build the result of a reproduction.
 
         Args:
-            table: published table, as for `load_published`.
+            table: name or path of the published table, as for `load_published`.
             lines: computed numbers with the published ones.
-            readings: symbol -> published formula that is used here.
-            left_out: published row -> why no number was computed for it.
+            readings: how each symbol's published formula is interpreted.
+            left_out: published rows without a computed number, with the reasons.
             notes: additional notes.
 
         Returns:
-            JSON types only; undefined and infinite values are None.
+            JSON types only. Undefined and infinite values are None.
         """
         lines = list(lines)
         made = [plain_line(line, self.why_other(line)) for line in lines]
@@ -160,20 +160,20 @@ class SettingRun:
         }
 
     def read_examples(self, cell: AttackRun) -> Tensor:
-        """Return the adversarial images of a finished run in a setting that stores them, shape (N, C, H, W)."""
+        """Return the adversarial images of a finished run, shape (N, C, H, W). The setting must store them."""
         return read_examples(ResultsStore(self.folder, create=False), cell)
 
 
 def build_rows(folder: Path, symbols: Sequence[str], by: By) -> tuple[Table, list[str]]:
-    """Build a table of a results folder with the available symbols. Return the reasons for missing symbols.
+    """Build a table of a results folder with the available symbols.
 
     Args:
         folder: results folder.
         symbols: symbols of metrics.
-        by: subject of a row.
+        by: what a row stands for: attacks, models or pairs.
 
     Returns:
-        The table, and a note for each other symbol and each omission.
+        The table, and a note for each missing symbol and each omission.
     """
     outcomes, kept, notes = read_outcomes(folder, choose_symbols(symbols, by)), [], []
     for symbol in symbols:
@@ -191,13 +191,14 @@ def lines_beside(
     columns: Mapping[str, str] | None = None,
     where: Mapping[str, Any] | None = None,
 ) -> list[PaperLine]:
-    """Compare computed rows with published rows, in the order of the published ones.
+    """Compare computed rows with published rows, in the order of the published rows.
 
     Args:
-        published: as for `load_published`.
-        rows: our rows with the labels of their published rows: `attack` if they are about one, `model` if one of the
-            paper's models corresponds to ours; several matching rows are averaged.
-        columns: symbol -> the paper's column, if different.
+        published: name or path of the table, as for `load_published`.
+        rows: computed rows with the labels of their published rows: `attack` if they are about one attack, `model` if
+            one of the paper's models corresponds to the evaluated one. If several published rows match, they are
+            averaged.
+        columns: the paper's column for each symbol, if different.
         where: additional labels of the published rows.
     """
     rows, more = list(rows), dict(where or {})
@@ -215,7 +216,7 @@ def lines_beside(
 
 
 def _titles(rows: Sequence[tuple[TableRow, Mapping[str, str]]]) -> list[str]:
-    """Return titles of rows: our model, the paper's attack, and labels that distinguish equal ones."""
+    """Return titles of rows: evaluated model, the paper's attack, and labels that distinguish equal titles."""
     titles = []
     for row, labels in rows:
         attack = labels.get("attack", row.labels.get("implementation"))
@@ -255,6 +256,7 @@ def run_setting(setting: Setting, options: Options) -> Iterator[SettingRun]:
     else:
         small = [each for choice in config.attacks for each in choice.surrogate if each.startswith("digits:")]
         surrogates = load_models(small, options.device)
+    pairing = _pair(setting, options, list(models), name)
     plan = make_plan(config, models=models, data=data, surrogates=surrogates)
     with tempfile.TemporaryDirectory() as temporary:
         key = json_digest(sorted(cell.key for cell in plan.cells))[:8]  # results of different sizes are kept apart
@@ -264,12 +266,11 @@ def run_setting(setting: Setting, options: Options) -> Iterator[SettingRun]:
         failed = tuple(f"failed: {names[key]}: {reason}" for key, reason in summary.failed.items())
         failed += tuple(f"omitted: {name}: {reason}" for name, reason in plan.failed.items())
         reduced = "" if options.full else _describe(size)
-        pairing = _pair(setting, options, list(models), name)
         yield SettingRun(folder, plan, models, reduced, failed, start, pairing, setting.data_set)
 
 
 def _pair(setting: Setting, options: Options, models: Sequence[str], data: str) -> Pairing:
-    """Return what our models and data are in the paper."""
+    """Return which of the paper's models and data the evaluated ones correspond to."""
     known = options.data_set or data_set_of(data) or UNKNOWN
     if options.data is None and "data" in setting.same:
         known = setting.data_set or DATA
@@ -280,14 +281,17 @@ def _pair(setting: Setting, options: Options, models: Sequence[str], data: str) 
 
 
 def shrink(config: Config, size: Size) -> Config:
-    """Limit the parameters of every attack, given or matched, to the largest values that a size allows."""
+    """Limit the parameters of every attack, explicit or matched, to the largest values that a size allows."""
     return replace(config, attacks=tuple(_shrink(choice, size) for choice in config.attacks))
 
 
 def load_models(
     models: Mapping[str, Classifier] | Sequence[str], device: str, data: str = ""
 ) -> Mapping[str, Classifier]:
-    """Return classifiers by name: given ones unchanged, `digits:NAME+DEFENCE` trained here, "demo:*" for the data."""
+    """Return classifiers by name.
+
+    Given classifiers are unchanged, `digits:NAME+DEFENCE` is trained now, and "demo:*" is loaded for the data.
+    """
     if isinstance(models, Mapping):
         return models
     from ...engine.plan.config_file import expand_models
@@ -299,7 +303,7 @@ def load_models(
 
 
 def _load_digits_model(name: str) -> Classifier:
-    """Load one of `small_models`, possibly with defences: "digits:standard+jpeg"."""
+    """Load one of `small_models`, optionally with defences: "digits:standard+jpeg"."""
     training, *defences = name.partition(":")[2].split("+")
     classifier = load_small_model(training)
     for defence in defences:
@@ -317,7 +321,7 @@ def _shrink(choice: AttackChoice, size: Size) -> AttackChoice:
 
 
 def _find_data(data: Data | str) -> tuple[str, Data | None]:
-    """Return the name of the data, and images unless the engine loads them by name, prepared for each model."""
+    """Return the name of the data, and its images unless the engine loads them by name for each model."""
     if isinstance(data, Data):
         return "given", data
     return data, load_digits_data() if data == "digits" else None

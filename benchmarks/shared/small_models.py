@@ -1,9 +1,9 @@
-"""An undefended and several defended CNNs on scikit-learn's digits, for tables with CIFAR- and SVHN-shaped images.
+"""Undefended and defended CNNs on scikit-learn's digits, for tables with images of CIFAR-10's and SVHN's shape.
 
 They include standard training, adversarial training with PGD (Madry et al. 2018), TRADES (Zhang et al. 2019, beta 6),
-and methods of single papers, all with the same network, images of 3 x 32 x 32 and linf radius 0.1, with the training
-loop of `davylamp harden`. "inception" is a different, undefended network for transfer: one block of parallel
-convolutions (Szegedy et al. 2015). Run as a program, the module trains the first three.
+and methods of single papers. All have the same network, images of 3 x 32 x 32, linf radius 0.1, and the training loop
+of `davylamp harden`. "inception" is a different, undefended network for transfer, with one block of parallel
+convolutions (Szegedy et al. 2015). If run as a program, the module trains the first three.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ _ASCENT: Mapping[str, Mapping[str, Any]] = {
 
 
 def load_digits_data(count: int | None = None) -> Data:
-    """Return the digits on which no model was trained (397), as colour images in [0, 1] of 32 x 32."""
+    """Return the 397 digits on which no model was trained, as 32 x 32 colour images in [0, 1]."""
     inputs, labels = _digits()
     inputs, labels = inputs[TRAINED_ON:][:count].contiguous(), labels[TRAINED_ON:][:count]
     return Data(inputs, labels, [f"digit_{TRAINED_ON + i}" for i in range(len(labels))])
@@ -54,12 +54,12 @@ def load_training_inputs() -> Tensor:
 
 
 def small_models() -> dict[str, Classifier]:
-    """Return all models by name. They are trained now or read from the cache."""
+    """Return all models by name. They are trained now, or read from the cache."""
     return {name: load_small_model(name) for name in TRAININGS}
 
 
 def load_small_model(name: str) -> Classifier:
-    """Return one model of either list, or "inception". It is trained on the first call (seconds), then cached."""
+    """Return a small model, or "inception". The first call trains it, which takes seconds. Later calls read a cache."""
     file = _cache() / f"{name}-{_digest()}.pt"
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -98,7 +98,6 @@ def _inception() -> nn.Sequential:
 
 
 def _training(name: str) -> TrainingSettings:
-    """Return the training settings of a model."""
     numbers = {"epochs": 8, "batch_size": 100, "learning_rate": 3e-3, "optimiser": "adam", "schedule": "constant"}
     method = {**TRAININGS, **MORE_TRAININGS, SURROGATE: "natural"}[name]
     return make_settings(method, "linf", EPSILON, {**numbers, "weight_decay": 0.0, **_ASCENT.get(name, {})})

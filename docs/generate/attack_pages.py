@@ -1,4 +1,4 @@
-"""Pages of the attacks: implementations, parameters, known issues and patches, and their list."""
+"""Renders the pages of attacks: implementations, parameters, known issues, patches, and the list of attacks."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ def render_all() -> dict[str, str]:
 
 
 def render_index(rows: Mapping[str, list[Implementation]]) -> str:
-    """Render the list of attacks, with a table of the libraries that have the widespread ones."""
+    """Render the list of attacks, with a table of the libraries that have the most widespread attacks."""
     shipped = [row for row in IMPLEMENTATIONS.values() if not row.variant]
     status, fixed = Counter(row.status for row in shipped), len(IMPLEMENTATIONS) - len(shipped)
     text = prose(f"""
@@ -58,7 +58,7 @@ def render_index(rows: Mapping[str, list[Implementation]]) -> str:
 
 
 def _libraries(rows: Mapping[str, list[Implementation]]) -> str:
-    """Render a table of attacks by libraries. Attacks that few libraries have are counted in the last row."""
+    """Render a table of attacks by libraries. The last row counts the attacks that few libraries have."""
     having = {name: {row.library for row in each if not row.variant} for name, each in rows.items()}
     columns = [name for name, _ in Counter(row.library for row in IMPLEMENTATIONS.values()).most_common()]
     shared = sorted(

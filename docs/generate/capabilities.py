@@ -1,4 +1,4 @@
-"""What each of the five papers has, with the command, the state and the test, read from docs/capabilities/."""
+"""Renders the page of the five papers' capabilities, with command, state and test, from docs/capabilities/."""
 
 import csv
 from collections import Counter
@@ -17,16 +17,16 @@ STATES = {  # state -> what it means
 
 
 def load_all() -> dict[str, list[dict[str, str]]]:
-    """Return the rows of each paper that has a file, by paper.
+    """Return the table rows of each paper that has a file, by paper.
 
     Raises:
-        ValueError: if a file has other columns, or a row has more or fewer cells.
+        ValueError: If a file has other columns, or a row has a wrong number of cells.
     """
     return {paper: load(FOLDER / f"{paper}.tsv") for paper in TITLES if (FOLDER / f"{paper}.tsv").exists()}
 
 
 def load(path: Path) -> list[dict[str, str]]:
-    """Return the rows of a file of tab-separated columns. Quotation marks are plain letters."""
+    """Return the rows of a file of tab-separated columns. Quotation marks have no special meaning."""
     with path.open(encoding="utf-8", newline="") as file:
         header, *rows = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
     if tuple(header) != COLUMNS:
@@ -38,7 +38,7 @@ def load(path: Path) -> list[dict[str, str]]:
 
 
 def split(cell: str) -> list[str]:
-    """Return the commands or tests of a cell, which are separated by "; "."""
+    """Split a cell into its commands or tests, which are separated by "; "."""
     return [part for part in cell.split("; ") if part]
 
 

@@ -1,8 +1,7 @@
-"""Command reference: the arguments and options of every command, as in `--help`."""
+"""Renders the command reference: arguments and options of every command, as in `--help`."""
 
 from typing import Any
 
-import typer
 from page_parts import prose, table
 
 from davylamp import cli
@@ -10,7 +9,7 @@ from davylamp import cli
 
 def render() -> str:
     """Render the page."""
-    commands: dict[str, Any] = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
+    commands: dict[str, Any] = cli.program().commands  # type: ignore[attr-defined]
     made = {name: listed.make_context(name, [], resilient_parsing=True).command for name, listed in commands.items()}
     text = prose("""
         # Commands

@@ -1,4 +1,4 @@
-"""Formulas as MathML, which browsers typeset without a script or a network."""
+"""Renders formulas as MathML, which browsers typeset without a script or a network."""
 
 from typing import Any
 

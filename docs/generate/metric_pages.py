@@ -1,4 +1,4 @@
-"""Pages of the metrics: formula, direction, range, source, Python call and command, and their list."""
+"""Renders the pages of metrics: formula, direction, range, source, Python call, command, and the list of metrics."""
 
 import inspect
 import sys
@@ -28,7 +28,7 @@ def render_all() -> dict[str, str]:
 
 
 def _title_of(metric: Metric) -> str:
-    """Return the first line of the module that holds a metric."""
+    """Return the first line of the docstring of a metric's module."""
     text = sys.modules[f"davylamp.metrics.{metric.group}"].__doc__ or metric.group
     return text.strip().partition("\n")[0].rstrip(".")
 

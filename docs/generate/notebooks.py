@@ -1,4 +1,4 @@
-"""The tutorials: the cell that prepares a machine for each, and the notebooks that the site offers for download."""
+"""Converts executed tutorials to notebooks for download, with a cell that installs what they need."""
 
 import re
 from pathlib import Path
@@ -22,18 +22,18 @@ os.environ["COLUMNS"] = "80"
 
 
 def executed(folder: Path) -> list[Path]:
-    """The pages whose cells the build executes."""
+    """Return the pages whose cells the build executes."""
     return [page for page in sorted(folder.glob("*.md")) if _EXECUTED in page.read_text(encoding="utf-8")]
 
 
 def render_all(folder: Path) -> dict[str, str]:
-    """Notebooks by name, one for each executed page."""
+    """Return a notebook for each executed page, by name."""
     pages = executed(folder)
     return {f"notebooks/{page.stem}.ipynb": convert(page.read_text(encoding="utf-8")) for page in pages}
 
 
 def convert(text: str) -> str:
-    """The notebook of a page: links become their text, and the names of cells depend on nothing but their place."""
+    """Convert a page to a notebook. Links become their text, and the names of cells depend only on their position."""
     kept = re.sub(r"As a notebook:\s\{download\}`[^`]+`\.\s?", "", text)
     kept = re.sub(r"(?<!!)\[([^\]\n]+)\]\((?!https?:)[^)\n]+\)|\{doc\}`([^<`]+?) <[^>`]+>`", r"\1\2", kept)
     notebook = jupytext.reads(add_setup(kept), fmt="md:myst")
@@ -43,7 +43,7 @@ def convert(text: str) -> str:
 
 
 def add_setup(text: str) -> str:
-    """An executed page with the cell that prepares the machine in front; any other page as it is."""
+    """Add the installation cell at the start of an executed page. Other pages are unchanged."""
     if _EXECUTED not in text:
         return text
     _, head, body = re.split(r"^---$", text, maxsplit=2, flags=re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Building blocks of a generated page."""
+"""Building blocks of generated pages."""
 
 import inspect
 from collections.abc import Iterable, Sequence
@@ -7,17 +7,17 @@ ORPHAN = "---\norphan: true\n---\n\n"  # in no table of contents: an index lists
 
 
 def prose(text: str) -> str:
-    """Remove the indentation of Markdown paragraphs and add an empty line."""
+    """Remove the indentation of Markdown paragraphs, and add an empty line."""
     return inspect.cleandoc(text) + "\n\n"
 
 
 def index_entries(names: Iterable[str]) -> str:
-    """Render entries of the site's index, which put a page first in a search for one of the names."""
+    """Render index entries, which put a page first in a search for one of the names."""
     return "".join(f"```{{index}} ! single: {name}\n```\n\n" for name in dict.fromkeys(names))
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Render a Markdown table. Bars in cells are escaped."""
+    """Render a Markdown table. Vertical bars in cells are escaped."""
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     lines += [
         "| " + " | ".join(str(cell).replace("|", r"\|").replace("\n", " ") for cell in row) + " |" for row in rows

@@ -1,4 +1,4 @@
-"""Writes the generated pages of the site. They are not kept in git."""
+"""Writes the generated pages of the site, which are not in git."""
 
 import inspect
 import re
@@ -28,7 +28,7 @@ FACES = {
 
 
 def write_all(folder: Path) -> None:
-    """Write the generated pages into a folder. An unchanged page keeps its time, so that Sphinx skips it."""
+    """Write the generated pages into a folder. Unchanged pages are not touched, so that Sphinx skips them."""
     made = {
         **attack_pages.render_all(),
         **metric_pages.render_all(),
@@ -51,7 +51,7 @@ def write_all(folder: Path) -> None:
 
 
 def _faces() -> dict[str, str]:
-    """Render an API page for each public package. A name that two packages have is described on the first page."""
+    """Render an API page for each public package. A name in two packages is described on the first page only."""
     described: dict[int, str] = {}
     pages = {}
     for name, text in FACES.items():
@@ -77,7 +77,7 @@ def _directive(name: str, thing: Any) -> str:
 
 
 def _neighbours() -> dict[str, str]:
-    """Return the Markdown files outside docs/ to which pages link, by path."""
+    """Return the Markdown files outside docs/ that pages link to, by path."""
     files: dict[str, str] = {}
     waiting = [*DOCS.glob("*.md"), *(DOCS / "tutorials").glob("*.md")]
     while waiting:
@@ -92,7 +92,7 @@ def _neighbours() -> dict[str, str]:
 
 
 def mend_links(app, document: str, source: list[str]) -> None:
-    """Correct the links of a page whose folder on the site differs from its folder in the repository."""
+    """Correct the links of a page whose location on the site differs from its location in the repository."""
     if document.startswith("generated/files/"):
         home = (ROOT / document.removeprefix("generated/files/")).parent
     else:

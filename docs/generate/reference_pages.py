@@ -1,4 +1,4 @@
-"""Reference read from the code: parameters, indicators, reasons, the results folder, configuration, presets."""
+"""Renders reference pages from the code: parameters, indicators, reasons, results folder, configuration, presets."""
 
 import inspect
 import re
@@ -42,7 +42,7 @@ FOLDERS = {  # kind of record -> what its folder holds
 
 
 def render_all() -> dict[str, str]:
-    """Render the pages, by file name."""
+    """Return the text of each page, by file name."""
     return {
         "parameters.md": parameters(),
         "indicators.md": indicators(),
@@ -127,7 +127,7 @@ def _thresholds() -> list[list[str]]:
 
 
 def reasons() -> str:
-    """Render the table of the reasons for invalid results, which `invalid-results.md` includes."""
+    """Render the table of reasons for invalid results, which `invalid-results.md` includes."""
     rows = [[f"`{kind}`", meaning, FAULTS[fault_of([kind])]] for kind, meaning in KINDS.items()]
     text = table(["reason", "what happened", "fault"], rows) + "\n"
     return text + prose(f"""
@@ -174,7 +174,7 @@ def results_folder() -> str:
 
 
 def configuration() -> str:
-    """Render the page of the keys of a TOML file for `davylamp evaluate`."""
+    """Render the page of the keys in a TOML file for `davylamp evaluate`."""
     text = prose("""
         # Configuration file
 
@@ -218,7 +218,7 @@ def _keys(record: type) -> str:
 
 
 def _type(hint: Any) -> str:
-    """Format a type in the words of TOML."""
+    """Format a Python type in TOML's terms."""
     if hasattr(hint, "__metadata__"):
         return _type(get_args(hint)[0])
     if get_origin(hint) is Literal:

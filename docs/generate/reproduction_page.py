@@ -1,4 +1,4 @@
-"""What is computed again of the five papers: every table and figure that is registered, by paper."""
+"""Renders the list of the five papers' tables and figures that davylamp recomputes."""
 
 from page_parts import table
 
@@ -15,7 +15,7 @@ TITLES = {
 
 
 def render() -> str:
-    """The page."""
+    """Render the page."""
     text = "# Reproductions\n\nWhat `davylamp reproduce` computes again, and from what. "
     text += "How it is labelled and measured: [Reproduce a published table](../reproduce.md).\n"
     tables = list_tables()

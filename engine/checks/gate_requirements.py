@@ -9,7 +9,7 @@ import numpy as np
 
 from ...adapters.display_text import format_threat_model
 from ...adapters.parameters import parse_number
-from ...adapters.threat_model import ThreatModel
+from ...adapters.threat_model import ThreatModel, same_radius
 from ...errors import InvalidInput, Unsupported
 from ...intervals import Interval
 from ..finding import plain
@@ -18,13 +18,13 @@ from ..statistics.anytime import AnytimeMean
 from ..statistics.verdict import PairVerdict, compare_rates
 from ..store.results import Results
 from ..tables.groups import TableGroup
+from ..tables.symbols import is_union
 from .standings import attempt_key, is_robust, restrict_parts
 
 Verdict = Literal["pass", "fail", "too few images", "invalid results", "unfinished"]
 VERDICTS: tuple[Verdict, ...] = ("fail", "unfinished", "invalid results", "too few images", "pass")  # the worst first
 GRAMMAR = "METRIC OP NUMBER [@ NORM RADIUS]"
 PAIRED = ("RA", "CA")  # metrics with one outcome per image, which is paired with that of a baseline
-_CLOSE = 1e-6  # largest difference between equal radii
 _EXAMPLE = "RA >= 0.5 @ linf 8/255"
 _FORM = re.compile(r"\s*(\S.*?)\s*(>=|<=|>|<)\s*([^@<>=\s]+)\s*(?:@\s*(\w+)(?:\s+(\S+))?)?\s*")
 
@@ -137,6 +137,8 @@ def parse_requirement(text: str) -> Requirement:
         threat_model = None if norm is None else ThreatModel(norm, radius)  # type: ignore[arg-type]
     except InvalidInput as error:
         raise InvalidInput(f"{error} (in {text!r})") from error
+    if threat_model is not None and is_union(symbol):
+        raise InvalidInput(f"{symbol} is over all threat models of the folder: expected no @ in {text!r}")
     return Requirement(symbol, operator, value, threat_model)
 
 
@@ -144,7 +146,7 @@ def is_at(norm: str, epsilon: float | None, threat_model: ThreatModel) -> bool:
     """Whether a norm and a radius (None for none) are those of a threat model."""
     if norm != threat_model.norm or epsilon is None or threat_model.epsilon is None:
         return norm == threat_model.norm and epsilon == threat_model.epsilon
-    return abs(epsilon - threat_model.epsilon) < _CLOSE
+    return same_radius(epsilon, threat_model.epsilon)
 
 
 def pair_with_baseline(

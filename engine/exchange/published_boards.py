@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from ...adapters import canonical_attack
 from ...adapters.display_text import format_radius, format_threat_labels
+from ...adapters.threat_model import same_radius
 from ...intervals import LEVEL, difference_bounds, proportion_interval
 from ..checks.standings import RobustnessEstimate, robust_accuracy_estimate
 from ..store.imported import PublishedRow
@@ -15,7 +16,6 @@ from ..tables.groups import TableGroup
 
 SNAPSHOT = Path(__file__).with_name("robustbench_published.json")
 DATA = ("cifar10", "cifar100", "imagenet")
-_CLOSE = 1e-6  # largest difference between equal radii
 # AutoAttack's standard version (Croce and Hein 2020, section 6): each attack with its smallest number of steps.
 STANDARD = {"apgd-ce": 100, "apgd-t": 100, "fab-t": 100, "square": 5000}
 AUTOATTACK = "torchattacks:autoattack@fixed"  # all four in one; others make fewer steps or have no FAB
@@ -135,7 +135,7 @@ def find_board(group: TableGroup, data: str = "") -> PublishedBoard | None:
     """Return the leaderboard with the data, norm and radius of a row; None if there is none."""
     name, norm, epsilon = data or named_test_set(group), group.labels["norm"], group.labels["epsilon"]
     near = [each for each in read_boards() if (each.data, each.norm) == (name, norm)]
-    return next((each for each in near if abs(each.epsilon - epsilon) < _CLOSE), None)
+    return next((each for each in near if same_radius(each.epsilon, epsilon)), None)
 
 
 def lacking_attacks(group: TableGroup) -> list[str]:
@@ -211,7 +211,7 @@ def nearest(placement: BoardPlacement, count: int) -> list[Neighbour]:
 def snapshot_note(boards: Iterable[PublishedBoard]) -> str:
     """Describe the snapshot: source, date and licence."""
     about = read_snapshot()
-    other = any(abs(entry.epsilon - board.epsilon) > _CLOSE for board in boards for entry in board.entries)
+    other = any(not same_radius(entry.epsilon, board.epsilon) for board in boards for entry in board.entries)
     radius = "; some entries of that board have the radius 0.031" if other else ""
     return (
         f"{about['source']} as of {about['date']} (commit {about['commit'][:7]}, MIT licence), shipped with davylamp: "

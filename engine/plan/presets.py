@@ -155,7 +155,7 @@ _ROBIC = Preset(
         preset="robic",
         attacks=(
             AttackChoice("best(foolbox:pgd)", "l2", None, "", {"steps": 40}),
-            _choice("davylamp:bp", "l2", steps=100, quantise=True),
+            _choice("davylamp:bp", "l2", steps=100, quantise_after=True),
             _choice("foolbox:cw", "l2", steps=100),
             _choice("davylamp:surfree", "l2", max_queries=5000, quantise=True),
             _choice("davylamp:rays", "l2", max_queries=5000),
@@ -169,8 +169,8 @@ _ROBIC = Preset(
     "RoBIC (Maho et al. 2021), section 5: best effort, 8-bit images, 5000 queries",
     (),
     (
-        "BP rounds to 8 bits inside its iterations; the paper rounds white-box examples afterwards to the nearest "
-        "level, which undoes BP's small changes on large images",
+        "BP's results are rounded to 8 bits by the method that the paper cites (Bonnet et al. 2020); those of PGD and "
+        "CW are rounded to the nearest grey level, which may undo a success",
         "QEBA draws directions from small, enlarged images (variant S); the paper does not name its variant",
         _MATCHED,
     ),

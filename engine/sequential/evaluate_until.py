@@ -13,7 +13,7 @@ from ..store.results import Results, read_outcomes
 from ..store.sequence import SequenceRecord, read_sequence, write_sequence
 from ..store.store import ResultsStore
 from .drawing import count_images, draw_images, remove_results, reuse_shards
-from .question import Answer, Answers, Question, describe_order
+from .question import Answers, Question, SequentialAnswer, describe_order
 
 _GROWTH = 0.1  # smallest block, as a part of the images so far: each block repeats the clean predictions
 Run = Callable[[Plan, SequenceRecord], EvaluationSummary]
@@ -76,9 +76,9 @@ def evaluate_until(
             remove_results(store, earlier)
         if summary.failed:
             break
-        found = answers.update(results_of_plan(store, here))
-        decided = bool(found) and all(answer.verdict for answer in found)
-        record = replace(record, before=0, answers=_texts(question, found), is_decided=decided)
+        answered = answers.update(results_of_plan(store, here))
+        decided = bool(answered) and all(answer.verdict for answer in answered)
+        record = replace(record, before=0, answers=_texts(question, answered), is_decided=decided)
         write_sequence(store, record)
         if decided or record.images == population:
             break
@@ -107,7 +107,7 @@ def results_of_plan(store: ResultsStore, plan: Plan) -> Results:
     return replace(outcomes, done=done, failed=())
 
 
-def _texts(question: Question, answers: list[Answer]) -> tuple[str, ...]:
+def _texts(question: Question, answers: list[SequentialAnswer]) -> tuple[str, ...]:
     """Return the answers as sentences: for an order of models, one for each threat model."""
     if not question.is_of_pairs or question.pair:
         return tuple(map(str, answers))

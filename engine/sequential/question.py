@@ -25,8 +25,8 @@ _WIDTH = re.compile(r"width\s*<=\s*(\S+)")
 _NUMBER = re.compile(r"[^=].*[<>]=?\s*[-+.\d][-+.\d/e%]*")
 
 
-class Answer(NamedTuple):
-    """Answer to a question about one model, or about a pair, under one threat model.
+class SequentialAnswer(NamedTuple):
+    """SequentialAnswer to a question about one model, or about a pair, under one threat model.
 
     Args:
         about: the model or the pair, with the threat model.
@@ -144,7 +144,7 @@ class Answers:
         self.question = question
         self._means: dict[str, AnytimeMean] = {}
 
-    def update(self, outcomes: Results) -> list[Answer]:
+    def update(self, outcomes: Results) -> list[SequentialAnswer]:
         """Return the answers by results that contain all earlier images, in their random order.
 
         Raises:
@@ -168,7 +168,7 @@ class Answers:
             else []
         )
 
-    def _of_model(self, group: TableGroup) -> Answer:
+    def _of_model(self, group: TableGroup) -> SequentialAnswer:
         name, threat = group.labels["model"], threat_of(group)
         about = f"{name}, {threat}"
         interval = self._interval(about, group, *worst_case_bounds(group), LEVEL)
@@ -176,13 +176,13 @@ class Answers:
         if requirement is not None:
             verdict = requirement.decide(interval.low, interval.high)
             bound = f"RA {requirement.operator} {requirement.number:.10g}"
-            return Answer(
+            return SequentialAnswer(
                 about, interval, {"pass": bound, "fail": f"not {bound}", "open": ""}[verdict], (name,), threat
             )
         is_narrow = width is not None and interval.high - interval.low <= width
-        return Answer(about, interval, f"width <= {width:.10g}" if is_narrow else "", (name,), threat)
+        return SequentialAnswer(about, interval, f"width <= {width:.10g}" if is_narrow else "", (name,), threat)
 
-    def _of_pair(self, first: TableGroup, second: TableGroup, level: float) -> Answer:
+    def _of_pair(self, first: TableGroup, second: TableGroup, level: float) -> SequentialAnswer:
         names, threat = tuple(group.labels["model"] for group in (first, second)), threat_of(first)
         about = f"{names[0]} less {names[1]}, {threat}"
         met = [{attempt_key(each.cell) for each in group.outcomes} for group in (first, second)]
@@ -198,7 +198,7 @@ class Answers:
         verdict = f"{names[0]} > {names[1]}" if least > 0.5 else f"{names[1]} > {names[0]}" if most < 0.5 else ""
         verdict = verdict or ("equal" if least == most else "")
         interval = Interval(float(low.mean() - other_low.mean()), 2 * least - 1, 2 * most - 1)
-        return Answer(about, interval, verdict, names, threat)
+        return SequentialAnswer(about, interval, verdict, names, threat)
 
     def _interval(self, about: str, group: TableGroup, low: np.ndarray, high: np.ndarray, level: float) -> Interval:
         mean = self._means.setdefault(about, AnytimeMean(group.parts[0][0].cell.subject.population, level))
@@ -206,7 +206,7 @@ class Answers:
         return mean.interval
 
 
-def describe_order(answers: Sequence[Answer]) -> str:
+def describe_order(answers: Sequence[SequentialAnswer]) -> str:
     """Return the order of the models as far as it is decided: "A > B ~ C", where B and C may be in either order."""
     wins: dict[str, int] = {}
     decided = {}

@@ -3,10 +3,10 @@
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ...errors import InvalidInput
+from ...errors import DavylampError, InvalidInput
 from ..store.atomic_files import expand_path
 from .gather import gather
 from .merge import check_mergeable, join_parts, place_files
@@ -48,14 +48,27 @@ def open_results(*sources: str | Path) -> Iterator[Path]:
                 unpack_bundle(source, folder)
             folders.append(folder)
         if len(folders) == 1:
-            yield folders[0]
+            with _named(folders[0], sources):
+                yield folders[0]
             return
         gathered = check_mergeable(gather(folders))
         view = Path(place) / " + ".join(folder.name for folder in folders)[:150]
         view.mkdir()
         place_files(view, gathered, _point_to)
         join_parts(view)
-        yield view
+        with _named(view, sources):
+            yield view
+
+
+@contextlib.contextmanager
+def _named(folder: Path, sources: Sequence[str | Path]) -> Iterator[None]:
+    """Name the sources instead of the temporary folder in messages of errors."""
+    try:
+        yield
+    except DavylampError as error:
+        name = " + ".join(map(str, sources))
+        error.args = tuple(each.replace(str(folder), name) if isinstance(each, str) else each for each in error.args)
+        raise
 
 
 def _point_to(source: Path, new: Path) -> None:

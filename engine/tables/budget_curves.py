@@ -160,7 +160,7 @@ class Curves(Displayed):
 
     def budget_text(self, norm: str, budget: float) -> str:
         """Format a budget as the heading of its column."""
-        return f"{budget:.4g}" if self.against == "queries" else format_radius(norm, budget)
+        return format_radius(norm, budget) if self.against == "epsilon" else f"{budget:.4g}"
 
     def _shown(self) -> tuple[str, pd.DataFrame, Sequence[str]]:
         names = ["implementation", "model", "norm", "epsilon", "targeted", "setting"]

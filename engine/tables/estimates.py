@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ...errors import Unsupported
-from ...intervals import clustered_interval
+from ...intervals import LEVEL, clustered_interval
 from ...metrics import half_distortion
 from ..metric_names import CLEAN, facts_of
 from ..statistics.anytime import rate_interval
@@ -68,6 +68,7 @@ def estimate_share(
     pooled: bool = False,
     has_interval: bool = True,
     population: int | None = None,
+    level: float = LEVEL,
 ) -> Estimate:
     """Estimate the mean rate over parts and their repeats, with the interval of `clustered_interval`.
 
@@ -81,6 +82,7 @@ def estimate_share(
         pooled: whether every image of every repeat has the same weight.
         has_interval: whether to compute the interval.
         population: number of all images if these were drawn from them; otherwise None.
+        level: confidence level, in (0, 1).
     """
     met = _defined(parts)
     columns = [column for part in met for column in part]
@@ -99,9 +101,9 @@ def estimate_share(
             ]
             low, high = rate_interval(means_of_images[0].clip(0, 1), means_of_images[1].clip(0, 1), population)
             return Estimate(float(mean.ratio[0]), low, high, mean.n)
-        share = clustered_interval(stacked.clip(0, 1), weights)
+        share = clustered_interval(stacked.clip(0, 1), weights, level)
         low, high = float(share.low), float(share.high)
-        high = high if most is None else estimate_share(most, pooled=pooled).high
+        high = high if most is None else estimate_share(most, pooled=pooled, level=level).high
     return Estimate(float(mean.ratio[0]), low, high, mean.n)
 
 
@@ -160,9 +162,9 @@ def estimate_row(
     has_interval = drawn.bootstrap > 0
     some_invalid = has_interval and any(each.results.violated.any() for part in held for each in part)
     for symbol in shares:
-        values, most = _row_values(held, outcomes, symbol, of_model=of_model), None
+        values, most = row_values(held, outcomes, symbol, of_model=of_model), None
         if some_invalid and facts_of(symbol).invalid:
-            most = _row_values(held, outcomes, symbol, of_model=of_model, at_most=True)
+            most = row_values(held, outcomes, symbol, of_model=of_model, at_most=True)
         estimates[symbol] = estimate_share(
             values, most, pooled=pooled, has_interval=has_interval, population=population_of(parts)
         )
@@ -186,13 +188,13 @@ def undecided_rate(
     if facts_of(symbol).kind != "share" or not facts_of(symbol).invalid:
         return 0.0
     least, most = (
-        estimate_share(_row_values(parts, outcomes, symbol, of_model=of_model, at_most=end), has_interval=False).value
+        estimate_share(row_values(parts, outcomes, symbol, of_model=of_model, at_most=end), has_interval=False).value
         for end in (False, True)
     )
     return most - least
 
 
-def _row_values(
+def row_values(
     parts: Sequence[Sequence[RunResult]], outcomes: Results, symbol: str, *, of_model: bool, at_most: bool = False
 ) -> Values:
     """Return the rate of each image in each run of a row.
@@ -203,7 +205,7 @@ def _row_values(
     if record.stored == "clean":
         parts = [[each] for each in {each.cell.subject.key: each for part in parts for each in part}.values()]
     values = [[values_of(each, outcomes, symbol, at_most=at_most) for each in part] for part in parts]
-    if record.across == "worst" and of_model and values:
+    if record.across != "mean" and of_model and values:
         return [[np.minimum.reduce([column for part in values for column in part])]]
     return values
 
@@ -310,7 +312,8 @@ def grey_scale(outcome: RunResult, *, grey: bool) -> float:
         return 255.0
     if norm not in ("l2", "unrestricted"):
         raise Unsupported(f"{norm} has no grey levels: expected linf, l2 or unrestricted")
-    rms, l2 = outcome.columns.get("AED"), outcome.columns["l2"]
+    # of the same pair of images as AED: with 8-bit images, "l2" is to the rounded clean image
+    rms, l2 = outcome.columns.get("AED"), outcome.columns["l2_8bit" if outcome.cell.pixels else "l2"]
     known = np.zeros(0) if rms is None else (rms[l2 > 0] / l2[l2 > 0])
     known = known[np.isfinite(known)]
     return 255 * float(np.median(known)) if len(known) else math.nan
@@ -359,6 +362,8 @@ def _draw_of_set(outcome: RunResult, symbol: str, counts: np.ndarray, nearest: N
     if symbol == GREY_HALF:
         has_levels = outcome.cell.threat_model.norm in ("linf", "l2", "unrestricted")
         scale = grey_scale(outcome, grey=True) if has_levels else math.nan
+        if has_levels and not np.isfinite(distances[distances > 0]).any():
+            scale = 1.0  # no image is fooled: infinite in any unit
         if math.isnan(scale):
             return draws_of(np.full(len(counts), np.nan), 0)
         distances = distances * scale

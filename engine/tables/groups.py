@@ -5,17 +5,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
-from ...adapters.display_text import format_threat_labels
+from ...adapters.display_text import format_threat_labels, format_threat_model
 from ...conventions import KNOWLEDGE
 from ...errors import InvalidInput, Unsupported
 from ..attack_run import AttackRun
 from ..finding import Finding, note
 from ..store.notes import least_of_estimates
-from ..store.results import Results, RunResult, distinguishing_settings
+from ..store.results import Results, RunResult, distinguishing_settings, images_text
 from .symbols import By
 
 _COMPARED = ("norm", "epsilon", "targeted", "setting")  # rows of models with equal values of these are compared
 Knowledge = Literal["white-box", "black-box", "score", "decision", "transfer"]
+_NAMED = 3  # most models named with their threat models
 _ORDER = ("white-box", "transfer", "score-based", "decision-based")
 
 
@@ -33,6 +34,65 @@ class TableGroup(NamedTuple):
     def outcomes(self) -> list[RunResult]:
         """Runs of all parts."""
         return [outcome for part in self.parts for outcome in part]
+
+
+class ThreatUnion(NamedTuple):
+    """The union of a folder's threat models, under all of which an image has to be robust.
+
+    Attributes:
+        threat_models: their texts: "l2 0.5", "linf 8/255".
+        has_several_norms: whether some model was attacked under several norms.
+        lacking: why the folder has no union; "" if it has one.
+        rows: for each model, on 8 bits or not, the runs under all of them.
+    """
+
+    threat_models: tuple[str, ...]
+    has_several_norms: bool
+    lacking: str
+    rows: dict[tuple[str, bool], TableGroup]
+
+    @property
+    def text(self) -> str:
+        """The threat models in one text: "l2 0.5 + linf 8/255"."""
+        return " + ".join(self.threat_models)
+
+    def row_of(self, group: TableGroup) -> TableGroup | None:
+        """Return the runs of a row's model under all threat models; None if the row's own is not one of them."""
+        cell = next((each.cell for each in group.outcomes if is_bounded(each.cell)), None)
+        return None if cell is None else self.rows[cell.subject.key, cell.pixels]
+
+
+def is_bounded(cell: AttackRun) -> bool:
+    """Whether a run belongs to a union of threat models: untargeted, with a given radius or unrestricted."""
+    rules = cell.threat_model
+    is_given = rules.norm == "unrestricted" or bool(rules.epsilon)
+    return is_given and not rules.targeted and not cell.search.chooses_radius
+
+
+def find_union(outcomes: Results) -> ThreatUnion:
+    """Find the threat models of a folder that have finished runs; all models must have the same ones, at least two."""
+    every = [*(each.cell for each in outcomes.done), *(cell for cell, _ in outcomes.failed)]
+    done = tuple(each for each in outcomes.done if is_bounded(each.cell))
+    failed = tuple((cell, why) for cell, why in outcomes.failed if is_bounded(cell))
+    groups = group_cells(replace(outcomes, done=done, failed=failed), "models", mixed=True)
+    rows = {(g.outcomes[0].cell.subject.key, g.outcomes[0].cell.pixels): g for g in groups if g.parts}
+    models: dict[tuple[str, ...], list[str]] = {}  # by their threat models
+    norms = {key: {each.cell.threat_model.norm for each in group.outcomes} for key, group in rows.items()}
+    for key, subject in {(cell.subject.key, cell.pixels): cell.subject for cell in every}.items():
+        outcomes_of = rows[key].outcomes if key in rows else []
+        texts = tuple(dict.fromkeys(format_threat_model(each.cell.threat_model) for each in outcomes_of))
+        models.setdefault(texts, []).append(f"{subject.name} on {images_text(subject)}{', 8-bit' * key[1]}")
+    lacking = ""
+    if len(models) > 1:
+        has = "; ".join(
+            f"{' + '.join(texts) or 'none'} ({', '.join(names[:_NAMED])}{', ...' * (len(names) > _NAMED)})"
+            for texts, names in models.items()
+        )
+        lacking = f"RA_union needs the same threat models, untargeted and with a radius, for all models, got {has}"
+    elif len(next(iter(models), ())) < 2:
+        has = "".join(next(iter(models), ())) or "none"
+        lacking = f"RA_union needs several threat models, untargeted and with a radius, got {has}"
+    return ThreatUnion(next(iter(models), ()), any(len(each) > 1 for each in norms.values()), lacking, rows)
 
 
 def distinguishing_text(options: Sequence[Mapping[str, str]]) -> list[str]:

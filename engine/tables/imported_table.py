@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...adapters.threat_model import same_radius
 from ...errors import Unavailable, UnknownName, Unsupported
 from ...intervals import proportion_interval
 from ..finding import Finding, note
@@ -31,7 +32,6 @@ READINGS: Mapping[str, str] = {
 }
 _REFERENCE_LABELS = ("model", "implementation", "judged by", "norm", "epsilon", "setting", "images", "crashed")
 _PUBLISHED_LABELS = ("model", "judged by", "data", "norm", "epsilon", "attacks", "images", "setting")
-_CLOSE = 1e-6  # largest difference between equal radii
 
 
 class _Distances(NamedTuple):
@@ -247,7 +247,7 @@ def _theirs(row: PublishedRow, *, has_interval: bool) -> TableRow:
 
 
 def _same_threat(row: PublishedRow, norm: str, epsilon: float) -> bool:
-    return row.norm == norm and (abs(row.epsilon - epsilon) < _CLOSE or math.isnan(epsilon))
+    return row.norm == norm and (same_radius(row.epsilon, epsilon) or math.isnan(epsilon))
 
 
 def _last(number: float) -> float:

@@ -7,7 +7,7 @@ import numpy as np
 
 from ...adapters.paths import is_file_name
 from ...errors import Unsupported
-from ...metrics import default_symbols, record_of
+from ...metrics import METRICS, default_symbols, record_of
 from ..cell_defaults import MEASURES
 from ..measure_groups import GROUP_OF, group_names
 from ..metric_names import base_symbol, facts_of, is_parametrised, metric_parameter, resolve_symbols, unknown_metric
@@ -15,7 +15,7 @@ from ..store.derived_columns import is_rate
 from ..store.results import Results
 from ..user_metrics import find_metric
 
-By = Literal["attacks", "models", "pairs"]
+By = Literal["attacks", "models", "pairs", "classes"]
 _LACKING = {  # reasons why no run has a metric
     "transfer": "no example was tested on a different model (evaluate with --transfer full)",
     "minimum norm": "there is no minimum-norm attack (evaluate one, or best(ATTACK))",
@@ -40,6 +40,12 @@ def choose_symbols(symbols: Sequence[str] | None, by: By) -> tuple[str, ...]:
         UnknownName: if there is no such metric.
         Unsupported: if this table does not have the metric.
     """
+    if by == "classes":
+        chosen = tuple(filter(has_outcome, default_symbols("models"))) if symbols is None else resolve_symbols(symbols)
+        if others := [symbol for symbol in chosen if record_of(symbol) and not has_outcome(symbol)]:
+            having = ", ".join(filter(has_outcome, METRICS))
+            raise Unsupported(f"{', '.join(others)}: a table by classes has {having}")
+        return choose_symbols(chosen, "models")
     chosen = default_symbols(by) if symbols is None else resolve_symbols(symbols)
     for symbol in chosen:
         if is_file_name(symbol):
@@ -58,6 +64,17 @@ def choose_symbols(symbols: Sequence[str] | None, by: By) -> tuple[str, ...]:
             tables = " or ".join(f"--by {each}" for each in record.only)
             raise Unsupported(f"{symbol} is not available in a table by {by}; use {tables}")
     return tuple(map(shown_symbol, chosen))
+
+
+def has_outcome(symbol: str) -> bool:
+    """Whether a metric of a model is a proportion of images, whatever the number of attacks."""
+    record = facts_of(symbol)
+    return record.kind == "share" and (record.stored == "clean" or record.across != "mean")
+
+
+def is_union(symbol: str) -> bool:
+    """Whether a metric is over the union of all threat models."""
+    return facts_of(symbol).across == "union"
 
 
 def shown_symbol(symbol: str) -> str:

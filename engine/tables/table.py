@@ -10,16 +10,26 @@ import numpy as np
 import pandas as pd
 
 from ...deprecation import takes_old_names
-from ...errors import InvalidInput
+from ...errors import InvalidInput, Unavailable, Unsupported
 from ..displayed import Displayed
 from ..finding import Finding, note, sentences
 from ..metric_names import facts_of
 from ..statistics.bootstrap import FEWEST, Estimate, Replicates, draw_levels, interval
 from ..store.results import Results, as_results
 from ..thread_map import thread_map
-from .estimates import EXTRAPOLATED, GREY_HALF, RunReplicates, estimate_row, is_extrapolated
-from .groups import Knowledge, TableGroup, group_cells, of_kind, uneven_rows, worst_case_bias_note
-from .symbols import By, choose_symbols, drop_absent, is_of_distances, optional_symbols
+from .class_rows import build_class_rows, simultaneous_note
+from .estimates import EXTRAPOLATED, GREY_HALF, NOTHING, RunReplicates, estimate_row, is_extrapolated
+from .groups import (
+    Knowledge,
+    TableGroup,
+    ThreatUnion,
+    find_union,
+    group_cells,
+    of_kind,
+    uneven_rows,
+    worst_case_bias_note,
+)
+from .symbols import By, choose_symbols, drop_absent, is_of_distances, is_union, optional_symbols
 
 _REPR = 6  # metrics in a repr
 
@@ -42,11 +52,11 @@ class Table(Displayed):
     """A table of a results folder.
 
     Args:
-        by: kind of the rows: "attacks", "models" or "pairs"; other tables have a name, such as "defence".
+        by: subject of a row: "attacks", "models", "pairs" or "classes"; other tables have a name, such as "defence".
         labels: names of the labels, the same in every row.
         symbols: symbols of the metrics, in order. Every row has all metrics.
         rows: rows, in order.
-        findings: notes on failed, unfinished and damaged runs, on omissions and others.
+        findings: notes on failed, unfinished and damaged runs, omissions, ...
     """
 
     by: str
@@ -115,30 +125,30 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
     fooled nor as robust. A row is the mean of these values, as in CANARY: over the models for an attack, over the
     attacks of one threat model for a model. Repeats with different seeds are averaged first. RA of a model is
     different: an image counts as robust if it is robust to every attack of the row in every repeat. RA_mean is the
-    mean. With `pool_images`, a row is the mean over the images of all its runs; metrics that are not means over images
-    remain means over runs. Intervals are 95 %: for rates from `clustered_interval`, for others expanded percentile
-    bootstrap intervals over images. Each replicate draws the same images for every run.
+    mean. RA_union is RA over the attacks of all untargeted threat models with a radius; by default, a table has it if
+    there are several norms. With `pool_images` a row is the mean over the images of all its runs; metrics that are not
+    means over images stay means over runs. Intervals are 95 %: for rates from `clustered_interval`, for others expanded
+    percentile bootstrap intervals over images: each replicate draws the same images for every run.
 
-    Rows never mix threat models, parameters or data: `setting` distinguishes rows with equal labels. The labels are:
-
-    - by attacks: `implementation`, `knowledge`, `norm`, `epsilon`, `targeted`, `setting`, `models`;
-    - by models: `model`, `norm`, `epsilon`, `targeted`, `setting`, `attacks`;
-    - by pairs: `model`, `implementation`, `norm`, `epsilon`, `targeted`, `setting`;
-    - then, for all: the numbers of runs (`cells`), of `failed` runs, of attacked `images` and of invalid results
-      (`violations`).
+    Rows never mix threat models, parameters or data: `setting` distinguishes rows with equal labels.
+    Labels, by attacks: `implementation`, `knowledge`, `norm`, `epsilon`, `targeted`, `setting`, `models`; by models:
+    `model`, `norm`, `epsilon`, `targeted`, `setting`, `attacks`; by pairs: `model`, `implementation`, `norm`,
+    `epsilon`, `targeted`, `setting`; by classes: those by models, `class`, `class name` and `lowest`, the metrics
+    that are lowest for the class; then, for all, `cells` (runs) and `failed` ones, `images` attacked, `violations`.
 
     Args:
         folder: a results folder, or results that were read.
-        by: kind of the rows.
+        by: subject of a row; "classes" for a model and a true class, with CA, RA and other proportions of images that
+            a model has whatever the number of attacks. These intervals hold together for all classes.
         metrics: symbols: those of `METRICS`, "FR@10" for any K, and user metrics, "my.py:function"; None for the
             table's default ones and the user's, if the folder has them.
         pool_images: whether to take means over the images of all runs, see above.
         knowledge: only attacks with this knowledge of the model: "white-box", "black-box" (all others), "score",
             "decision", "transfer"; None for all.
-        all_threat_models: for `by` models, whether each model has a single row over the attacks of all threat models
+        all_threat_models: by models, whether each model has a single row over the attacks of all threat models
             (CANARY's Table 8). Rows then have only the labels `model`, `setting` and `attacks`, and a note names
             attacks that a row lacks.
-        bootstrap: number of bootstrap replicates; 0 for no intervals.
+        bootstrap: replicates; 0 for no intervals.
         seed: random seed of the resampling.
         drawn: cache of replicates that other tables of the folder share; it replaces `bootstrap` and `seed`.
 
@@ -155,43 +165,101 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
     asked = choose_symbols(metrics, by)
     if all_threat_models and by != "models":
         raise InvalidInput(f"expected all_threat_models with by='models', got by={by!r}")
+    if pool_images and by == "classes":
+        raise InvalidInput("expected pool_images without by='classes'")
     outcomes = of_kind(as_results(folder, asked), knowledge)
-    asked = (*asked, *optional_symbols(outcomes), *outcomes.users_symbols) if metrics is None else asked
+    if metrics is None and by != "classes":
+        asked = (*asked, *optional_symbols(outcomes), *outcomes.users_symbols)
     symbols = drop_absent(asked, outcomes, explicit=metrics is not None)
+    union = find_union(outcomes) if any(map(is_union, symbols)) else None
+    if union and metrics is not None and union.lacking:
+        raise Unsupported(union.lacking)
+    if union and (union.lacking or (metrics is None and not union.has_several_norms)):
+        symbols = tuple(symbol for symbol in symbols if not is_union(symbol))
     drawn = RunReplicates(bootstrap, seed) if drawn is None else drawn
     drawn.prepare(outcomes, symbols)
-    groups = group_cells(outcomes, by, mixed=all_threat_models)
+    groups = group_cells(outcomes, "models" if by == "classes" else by, mixed=all_threat_models)
+    if by == "classes":
+        lines = _class_lines(groups, outcomes, symbols, union, drawn)
+    else:
+        lines = _lines(groups, outcomes, symbols, union, drawn, pooled=pool_images, of_model=by == "models")
+    of_models = by in ("models", "classes")
+    judged = [*groups, *(union.rows.values() if union and any(map(is_union, symbols)) else [])]
+    findings = [
+        *outcomes.findings,
+        *(uneven_rows(groups, mixed=all_threat_models) if of_models else []),
+        *(worst_case_bias_note(judged) if of_models and any(map(is_worst, symbols)) else []),
+        *(_about_union(union, symbols) if union else []),
+        *([simultaneous_note(groups)] if by == "classes" and drawn.bootstrap else []),
+        *_why_empty(outcomes, symbols),
+        *_what_invalid_results_count_as(groups, symbols, intervals=drawn.bootstrap > 0),
+        *(_extrapolated(outcomes) if {"D_half", GREY_HALF} & {*symbols} else []),
+        *(_why_no_interval(lines) if drawn.bootstrap else []),
+    ]
+    return Table(by, tuple(lines[0].labels), symbols, lines, tuple(findings))
+
+
+def _class_lines(
+    groups: Sequence[TableGroup],
+    outcomes: Results,
+    symbols: Sequence[str],
+    union: ThreatUnion | None,
+    drawn: RunReplicates,
+) -> tuple[TableRow, ...]:
+    """Return the rows of a table by classes."""
+    has_intervals = drawn.bootstrap > 0
+    rows = [build_class_rows(group, outcomes, symbols, union, has_intervals=has_intervals) for group in groups]
+    if not any(rows):
+        raise Unavailable(f"no finished runs in {outcomes.store.folder}")
+    return tuple(TableRow(*row) for each in rows for row in each)
+
+
+def _lines(
+    groups: Sequence[TableGroup],
+    outcomes: Results,
+    symbols: Sequence[str],
+    union: ThreatUnion | None,
+    drawn: RunReplicates,
+    *,
+    pooled: bool,
+    of_model: bool,
+) -> tuple[TableRow, ...]:
+    """Return the rows of a table by attacks, models or pairs."""
     has_levels = "CTC" in symbols  # it ranks the seconds of several rows
-    inner = (*symbols, "seconds") if has_levels and "seconds" not in symbols else symbols
+    over_union = [symbol for symbol in symbols if is_union(symbol)]
+    inner = tuple(symbol for symbol in symbols if symbol not in over_union)
+    inner = (*inner, "seconds") if has_levels and "seconds" not in inner else inner
 
     def estimate(group: TableGroup) -> tuple[dict[str, Estimate], Replicates | None]:
-        estimates = estimate_row(group.parts, outcomes, inner, drawn, pooled=pool_images, of_model=by == "models")
-        return estimates, drawn.row(group.parts, outcomes, ["seconds"], pooled=pool_images)[
+        estimates = estimate_row(group.parts, outcomes, inner, drawn, pooled=pooled, of_model=of_model)
+        if over_union:
+            whole = None if union is None else union.row_of(group)
+            estimates |= dict.fromkeys(over_union, NOTHING)
+            estimates |= estimate_row(whole.parts, outcomes, over_union, drawn, of_model=True) if whole else {}
+        return estimates, drawn.row(group.parts, outcomes, ["seconds"], pooled=pooled)[
             "seconds"
         ] if has_levels else None
 
     rows = list(thread_map(estimate, groups))
     if has_levels:
         _rank_times(groups, rows)
-    lines = tuple(
+    return tuple(
         TableRow(group.labels, {symbol: estimates[symbol] for symbol in symbols})
         for group, (estimates, _) in zip(groups, rows, strict=True)
     )
-    findings = [
-        *outcomes.findings,
-        *(uneven_rows(groups, mixed=all_threat_models) if by == "models" else []),
-        *(worst_case_bias_note(groups) if by == "models" and any(map(is_worst, symbols)) else []),
-        *_why_empty(outcomes, symbols),
-        *_what_invalid_results_count_as(groups, symbols, intervals=drawn.bootstrap > 0),
-        *(_extrapolated(outcomes) if {"D_half", GREY_HALF} & {*symbols} else []),
-        *(_why_no_interval(lines) if drawn.bootstrap else []),
-    ]
-    return Table(by, tuple(groups[0].labels), symbols, lines, tuple(findings))
 
 
 def is_worst(symbol: str) -> bool:
     """Whether a metric takes the worst case over the attacks on each image."""
-    return facts_of(symbol).across == "worst"
+    return facts_of(symbol).across != "mean"
+
+
+def _about_union(union: ThreatUnion, symbols: Sequence[str]) -> Iterator[Finding]:
+    """Yield a note on the threat models of RA_union, or on why a folder with several norms does not have it."""
+    if any(map(is_union, symbols)):
+        yield note("union", "RA_union is over {threat_models}", threat_models=union.text)
+    elif union.lacking and union.has_several_norms:
+        yield note("union", union.lacking)
 
 
 def _rank_times(groups: Sequence[TableGroup], rows: Sequence[tuple[dict[str, Estimate], Any]]) -> None:

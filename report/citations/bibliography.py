@@ -1,4 +1,4 @@
-"""The entries of `references.bib`, and the items that each entry documents."""
+"""Entries of `references.bib`, and the items that each entry documents."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -19,12 +19,12 @@ class BibEntry:
     r"""A bibliography entry.
 
     Args:
-        kind: "article", "inproceedings", "misc", ...
-        key: citation key, the argument of `\cite`; it never changes.
+        kind: BibTeX type, such as "article" or "inproceedings".
+        key: citation key, the argument of `\cite`. It never changes.
         fields: BibTeX fields by name, with LaTeX braces and accents.
-        sources: what the entry documents, by kind and name: "attack:pgd", "library:foolbox", "model:timm:vit_*" (a
-            pattern).
-        named: name in the sources of metrics: "CANARY (Sun et al. 2023)"; empty if metrics do not cite it.
+        sources: items that the entry documents, by kind and name: "attack:pgd", "library:foolbox", "model:timm:vit_*"
+            (a pattern).
+        named: name of the entry in `Metric.source`, such as "CANARY (Sun et al. 2023)". Empty if no metric cites it.
     """
 
     kind: str
@@ -35,7 +35,7 @@ class BibEntry:
 
     @property
     def text(self) -> str:
-        """The entry in BibTeX, ending with a newline."""
+        """Entry in BibTeX, ending with a newline."""
         lines = [f"  {name} = {{{value}}},\n" for name, value in self.fields.items()]
         return f"@{self.kind}{{{self.key},\n{''.join(lines)}}}\n"
 
@@ -52,7 +52,7 @@ def read_entries() -> tuple[BibEntry, ...]:
 
 
 def entries_for(kind: str, name: str) -> tuple[BibEntry, ...]:
-    """Return the entries for a kind and name, such as "attack" and "pgd"; models may match a pattern."""
+    """Return the entries for a kind and name, such as "attack" and "pgd". A model may match a pattern."""
     item = f"{kind}:{name}"
     return tuple(entry for entry in read_entries() if any(fnmatch(item, source) for source in entry.sources))
 

@@ -1,4 +1,4 @@
-"""Bibliographies: the entries for everything that was used, with their uses, and comments on missing entries."""
+"""Bibliographies: BibTeX entries for everything that was used, with their uses, and comments on missing entries."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -21,11 +21,11 @@ _ADVICE: Mapping[str, str] = {
 
 @dataclass(frozen=True, repr=False)
 class Bibliography:
-    """The citations of a results folder or of names.
+    """BibTeX entries for the contents of results folders, or for names.
 
     Args:
         entries: entries, davylamp first, each with its uses: "attack pgd", "library foolbox 3.3.4".
-        missing: for each use without an entry, a message with advice.
+        missing: a message with advice for each use without an entry.
     """
 
     entries: tuple[tuple[BibEntry, tuple[str, ...]], ...]
@@ -33,7 +33,7 @@ class Bibliography:
 
     @property
     def text(self) -> str:
-        """The BibTeX file. The uses are in a comment above each entry; missing entries are comments at the end."""
+        """BibTeX file. The uses are in a comment above each entry. Missing entries are comments at the end."""
         blocks = [f"{_comment('; '.join(uses))}{entry.text}" for entry, uses in self.entries]
         lines = [_comment(f"no entry: {line}") for line in self.missing]
         return "\n".join([*blocks, *(["".join(lines)] if lines else [])])
@@ -48,7 +48,11 @@ class Bibliography:
         return keys
 
     def write(self, path: str | Path) -> Path:
-        """Write the BibTeX file. Raises Unavailable if it cannot be written."""
+        """Write the BibTeX file.
+
+        Raises:
+            Unavailable: If the file cannot be written.
+        """
         return write_atomic(path, self.text)
 
     def __str__(self) -> str:
@@ -62,8 +66,8 @@ def cite(*what: str | Path) -> Bibliography:
     """Return BibTeX for everything that results folders used, or for names.
 
     Args:
-        *what: results folders, and names of an attack, an implementation ("foolbox:pgd"), a library, a metric, a
-            defence, a detector, a training method, data or a model. An existing folder is read as one.
+        *what: results folders, or names of attacks, implementations ("foolbox:pgd"), libraries, metrics, defences,
+            detectors, training methods, data or models. The path of an existing folder is read as a folder.
 
     Returns:
         The entries, davylamp first, without duplicates.
@@ -102,7 +106,6 @@ def _collect(used: Iterable[CitedItem], versions: list[str]) -> Bibliography:
 
 
 def _entries_of(used: CitedItem) -> tuple[tuple[BibEntry, ...], list[str]]:
-    """Return the entries for an item, and messages for missing ones."""
     title = _title(used)
     if used.kind == "metric" and used.source:
         named, unknown = entries_named(used.source)
@@ -120,7 +123,7 @@ def _entries_of(used: CitedItem) -> tuple[tuple[BibEntry, ...], list[str]]:
 
 
 def _beside(used: CitedItem, entries: tuple[BibEntry, ...]) -> list[str]:
-    """Return advice for a model that has no entry itself, only its collection."""
+    """Return advice for a model without its own entry, if its collection has one."""
     collection = f"model:{used.name.partition(':')[0]}:*"
     if used.kind != "model" or len(entries) != 1 or collection not in entries[0].sources:
         return []
@@ -128,7 +131,7 @@ def _beside(used: CitedItem, entries: tuple[BibEntry, ...]) -> list[str]:
 
 
 def _comment(text: str) -> str:
-    """Format a BibTeX comment. "@" is replaced because BibTeX starts an entry there, even after a per cent sign."""
+    """Format a BibTeX comment. "@" is replaced, because BibTeX starts an entry there even after a per cent sign."""
     return f"% {' '.join(text.split()).replace('@', '(at)')}\n"
 
 

@@ -32,7 +32,7 @@ class CitedItem(NamedTuple):
     Args:
         kind: "attack", "library", "metric", "data", "model", "defence", "detector", "training", "method", "source".
         name: name in davylamp.
-        source: description of the source, such as a paper; empty if unknown.
+        source: description of the source, such as a paper. Empty if unknown.
         version: version used, for a library.
     """
 
@@ -47,7 +47,7 @@ def items_used_in(folder: str | Path) -> list[CitedItem]:
 
     Raises:
         Unavailable: If there is no such folder, or it contains no run.
-        StoreMismatch: If it was written in a different format.
+        StoreMismatch: If the folder has an unsupported format.
     """
     states = list_cells(folder)
     used: list[CitedItem] = []
@@ -61,7 +61,7 @@ def items_used_in(folder: str | Path) -> list[CitedItem]:
 
 
 def libraries_of(states: Iterable[CellState]) -> set[str]:
-    """Return the attack libraries of some runs, by their davylamp names."""
+    """Return the names of the attack libraries that some runs used."""
     return {row.library for state in states for row in _rows_of(state)}
 
 
@@ -71,7 +71,7 @@ def davylamp_versions(folder: str | Path) -> list[str]:
 
 
 def used_metric(symbol: str) -> CitedItem:
-    """Return the item for a metric symbol, which may have a parameter."""
+    """Return the citable item for a metric symbol, which may have a parameter."""
     base = base_symbol(symbol)
     return CitedItem("metric", base, METRICS[base].source if base in METRICS else "")
 
@@ -97,7 +97,7 @@ def used_by_name(name: str) -> list[CitedItem]:
 
 
 def split_model(name: str) -> list[CitedItem]:
-    """Return a model and its defences: "timm:vit_tiny+jpeg:quality=50" is a model and a defence."""
+    """Split a model name into citable items: "timm:vit_tiny+jpeg:quality=50" gives a model and a defence."""
     base, *parts = name.split("+")
     used = [CitedItem("model", base)]
     for part in parts:
@@ -109,7 +109,10 @@ def split_model(name: str) -> list[CitedItem]:
 
 
 def split_data(name: str) -> list[CitedItem]:
-    """Return the data and its corruption: "torchvision:cifar10-train:FOLDER+fog:3" is cifar10 and a corruption."""
+    """Split a data name into citable items.
+
+    "torchvision:cifar10-train:FOLDER+fog:3" gives CIFAR-10 and a corruption.
+    """
     base, _, corruption = name.partition("+")
     prefix, _, rest = base.partition(":")
     word = rest.partition(":")[0].lower().removesuffix(_SUFFIX)
@@ -141,7 +144,7 @@ def _of_cell(state: CellState) -> Iterator[CitedItem]:
 
 
 def _rows_of(state: CellState) -> Sequence[Implementation]:
-    """Return the implementations of a run; empty if its attack is unknown here."""
+    """Return the implementations of a run, or none if its attack is not in this installation's catalogue."""
     try:
         if state.cell.search.sums_up:  # user files are not loaded
             names = [member.attack for member in state.cell.members]
@@ -152,7 +155,7 @@ def _rows_of(state: CellState) -> Sequence[Implementation]:
 
 
 def _beside_cells(store: ResultsStore) -> Iterator[CitedItem]:
-    """Yield detectors, transfer models, corrupted data and sources of imported results."""
+    """Yield further items: detectors, transfer models, corrupted data and sources of imported results."""
     for _, record in read_records(store, "detections"):
         yield CitedItem("detector", str(record.meta["detector"]["name"]))
     for _, record in read_records(store, "transfer"):
@@ -164,7 +167,7 @@ def _beside_cells(store: ResultsStore) -> Iterator[CitedItem]:
 
 
 def _metrics_of(folder: str | Path) -> list[str]:
-    """Return the metrics in the folder's table that have a value; empty if no run is finished."""
+    """Return the metrics that have a value in the folder's table, or none if no run is finished."""
     try:
         table = build_table(folder, bootstrap=0)
     except DavylampError:
@@ -174,7 +177,6 @@ def _metrics_of(folder: str | Path) -> list[str]:
 
 
 def _called(name: str) -> Iterator[CitedItem]:
-    """Yield all items with this name."""
     row = IMPLEMENTATIONS.get(name_from_record(name))
     if row is not None:
         yield from (CitedItem("attack", row.attack, canonical_attack(row).source), CitedItem("library", row.library))

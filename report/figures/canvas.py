@@ -1,4 +1,4 @@
-"""Style of paper figures (width, embedded fonts, colours) and reproducible files."""
+"""Style of paper figures (width, embedded fonts, colours), written as reproducible files."""
 
 import io
 from collections.abc import Iterator, Mapping
@@ -31,7 +31,7 @@ _NARROWEST, _WIDEST = 1.5, 20.0
 
 
 def read_width(text: str) -> float:
-    """Return the width in inches for "column", "text", "3.25in", "8.5cm" or "246pt".
+    """Parse a figure width such as "column", "text", "3.25in", "8.5cm" or "246pt" into inches.
 
     Raises:
         InvalidInput: If the text is not a width, or the width is out of range.

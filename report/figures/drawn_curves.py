@@ -18,12 +18,14 @@ _WIDE = 5.0  # inches from which panels are placed side by side
 
 
 def draw_accuracy(make: type, width: float, curves: Curves) -> Any:
-    """Draw accuracy against the radius: steps with bands for searches, points with intervals for fixed radii.
+    """Draw accuracy against the radius.
+
+    Minimum-norm attacks and searches are steps with confidence bands. Attacks at fixed radii are points with intervals.
 
     Args:
         make: Matplotlib's `Figure`.
-        width: inches.
-        curves: result of `build_curves` against epsilon.
+        width: width of the figure, inches.
+        curves: result of `build_curves`, with epsilon as the horizontal axis.
     """
     panels: dict[tuple[str, str], list[Curve]] = {}
     for curve in curves.curves:
@@ -48,11 +50,11 @@ def draw_accuracy(make: type, width: float, curves: Curves) -> Any:
 
 
 def draw_passes(make: type, width: float, curves: DistanceCurves) -> Any:
-    """Draw the median distance against the number of passes, with its interval as a band if it is known.
+    """Draw the median distance against the number of passes, with a confidence band if the interval is known.
 
     Args:
         make: Matplotlib's `Figure`.
-        width: inches.
+        width: width of the figure, inches.
         curves: result of `build_distance_curves`.
     """
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
@@ -107,11 +109,11 @@ def draw_panels(
 
     Args:
         make: Matplotlib's `Figure`.
-        width: inches.
-        titles: of each panel, by its key.
-        label: of the vertical axis; "" for none.
+        width: width of the figure, inches.
+        titles: title of each panel, by its key (norm and model).
+        label: label of the vertical axis. "" for none.
         names: entries of the legend, in order.
-        draw: draws a panel.
+        draw: called with the axes and the key of each panel, to draw it.
     """
     columns = min(len(titles), 3 if width >= _WIDE and len(titles) > 2 else 2 if width >= _WIDE else 1)
     rows = -(-len(titles) // columns)
@@ -135,7 +137,7 @@ def draw_panels(
 
 
 def _shift(curve: Curve, beside: Sequence[Curve]) -> float:
-    """Return the horizontal shift in points that separates the intervals of several curves at one radius."""
+    """Return the horizontal shift in points that keeps intervals of several curves at one radius apart."""
     points = [each for each in beside if each.kind == "points"]
     if curve.kind != "points" or len(points) < 2:
         return 0.0
@@ -171,7 +173,7 @@ def _draw_curve(axes: Any, curve: Curve, place: int, shift: float) -> None:
 
 
 def look_of(place: int) -> dict[str, Any]:
-    """Return the colour and the line of the curve at a place of the legend."""
+    """Return colour and line style of the curve at an index of the legend."""
     line = LINES[(place + place // len(COLOURS)) % len(LINES)]
     return {"color": COLOURS[place % len(COLOURS)], "linestyle": line}
 

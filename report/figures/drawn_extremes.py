@@ -12,16 +12,17 @@ _BEST, _WORST = "\N{BLACK STAR}", "\N{WHITE STAR}"
 
 
 def draw_extremes(make: type, width: float, table: Table, *, count: int = 3) -> Any:
-    """Draw models as rows and attacks as numbered columns: stars with ranks for the best, empty ones for the worst.
+    """Draw a matrix of models (rows) and attacks (numbered columns) that marks the extremes of each row.
 
-    "-": the attack was not run on the model. Attacks of equal rates share the better rank, so that more than `count`
-    may be marked; with few attacks only as many are marked on either side as leave none marked twice.
+    Filled stars with ranks mark the attacks that fool the model most often, empty stars those that fool it least often.
+    "-" means that the attack was not run on the model. Attacks with equal rates share the better rank, so more than
+    `count` may be marked. If there are few attacks, fewer are marked, so that no attack has both marks.
 
     Args:
         make: Matplotlib's `Figure`.
-        width: inches.
+        width: width of the figure, inches.
         table: result of `build_table` by pairs, with MR.
-        count: how many are marked on either side.
+        count: number of attacks to mark at each extreme.
 
     Raises:
         Unsupported: If no model was attacked by two attacks.
@@ -53,7 +54,10 @@ def draw_extremes(make: type, width: float, table: Table, *, count: int = 3) -> 
 
 
 def mark_extremes(rates: dict[str, float], count: int) -> dict[str, str]:
-    """Return the marks of the attacks with the highest and lowest rates on a model; none for fewer than two."""
+    """Return the marks of the attacks with the highest and lowest rates on a model.
+
+    There are none for fewer than two attacks.
+    """
     few = min(count, len(rates) // 2)
     best = {name: 1 + sum(other > rate for other in rates.values()) for name, rate in rates.items()}
     worst = {name: 1 + sum(other < rate for other in rates.values()) for name, rate in rates.items()}
@@ -62,5 +66,4 @@ def mark_extremes(rates: dict[str, float], count: int) -> dict[str, str]:
 
 
 def _name(labels: Any) -> str:
-    """Return the attack with its norm."""
     return f"{curve_name(labels)}, {labels['norm']}"

@@ -19,14 +19,14 @@ def draw_parameters(
     *,
     is_log: bool = False,
 ) -> Any:
-    """Draw a line for each attack through the values of a metric, with 95 % intervals, in a panel for each model.
+    """Draw a metric against its parameter, with one panel per model and one line per attack.
 
     Args:
         make: Matplotlib's `Figure`.
-        width: inches.
-        table: result of `build_table` by pairs with these metrics.
+        width: width of the figure, inches.
+        table: result of `build_table` by pairs with these metrics, which also gives the 95 % intervals.
         symbols: symbol of the metric at each value of its parameter.
-        names: of the parameter and of the metric.
+        names: axis labels: name of the parameter, name of the metric.
         is_log: whether the axis of the parameter is logarithmic.
 
     Raises:
@@ -55,7 +55,7 @@ def draw_parameters(
 
 
 def _draw_line(axes: Any, row: TableRow, symbols: Mapping[float, str], place: int) -> None:
-    """Draw the values of one attack that are defined, with their intervals."""
+    """Draw the defined values of one attack, with their intervals."""
     known = {value: row.metrics[symbol] for value, symbol in symbols.items()}
     known = {value: each for value, each in known.items() if not math.isnan(each.value)}
     ends: Sequence[Sequence[float]] = [

@@ -9,14 +9,14 @@ _ROW, _BESIDE = 0.16, 0.6  # inches of a row, and of the axis below
 
 
 def draw_ranking(make: type, width: float, ranking: Any) -> Any:
-    """Draw the subjects, best first, with their letters on the right.
+    """Draw the subjects, best first, with their tie group letters on the right.
 
-    Subjects with a letter in common do not differ significantly at 95 %. Those that differ significantly from the
-    first are grey.
+    Subjects with a common letter do not differ significantly at 95 %. Subjects that differ significantly from the first
+    one are grey.
 
     Args:
         make: Matplotlib's `Figure`.
-        width: inches.
+        width: width of the figure, inches.
         ranking: result of `davylamp.rank`.
     """
     frame = ranking.to_frame()
@@ -47,7 +47,6 @@ def draw_ranking(make: type, width: float, ranking: Any) -> Any:
 
 
 def _write(axes: Any, place: float, group: str, ranks: str, beside: float, *, color: str = "black") -> None:
-    """Write the texts to the right of a row."""
     for text, points in ((group, 5.0), (ranks, beside)):
         look = {"textcoords": "offset points", "va": "center", "ha": "left", "fontsize": 7, "color": color}
         axes.annotate(text, (1, place), xycoords=axes.get_yaxis_transform(), xytext=(points, 0), **look)

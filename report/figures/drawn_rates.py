@@ -19,7 +19,7 @@ def draw_rates(make: type, width: float, table: Table, symbol: str = "MR") -> An
 
     Args:
         make: Matplotlib's `Figure`.
-        width: inches.
+        width: width of the figure, inches.
         table: result of `build_table` by attacks, with the metric.
         symbol: symbol of the metric.
 

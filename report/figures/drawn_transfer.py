@@ -21,7 +21,7 @@ def draw_transfer(make: type, width: float, table: TransferTable) -> Any:
 
     Args:
         make: Matplotlib's `Figure`.
-        width: inches.
+        width: width of the figure, inches.
         table: result of `build_transfer`.
 
     Raises:

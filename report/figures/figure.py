@@ -1,4 +1,4 @@
-"""Figures of a results folder by name, and their files."""
+"""Draws figures of a results folder by name, and writes their files."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -11,6 +11,7 @@ from ...engine.tables.distance_curves import build_distance_curves
 from ...engine.tables.table import Table, build_table
 from ...engine.tables.transfer_table import build_transfer
 from ...errors import DavylampError, InvalidInput, UnknownName, Unsupported
+from ...metrics import imagenet_wup
 from ...metrics.confusion import PAPER_KS
 from .canvas import drawing, read_width, write_figure
 from .drawn_curves import draw_accuracy, draw_passes
@@ -18,6 +19,7 @@ from .drawn_extremes import draw_extremes
 from .drawn_parameters import draw_parameters
 from .drawn_ranking import draw_ranking
 from .drawn_rates import draw_rates
+from .drawn_similarities import draw_similarities, visual_similarity
 from .drawn_transfer import draw_transfer
 
 Folder = str | Path
@@ -38,15 +40,16 @@ def figure(  # noqa: PLR0913 - the noun by position, the choices by keyword
 
     Args:
         folder: results folder.
-        kind: "accuracy" against the radius, "passes" against the median distance, "rates" of each attack and library,
-            "ranking", "transfer" between models, "fr-at-k" (fooling rate against K), "thresholds" (QI_Wup against its
-            threshold), or "extremes" (the attacks that fool each model most and least often).
+        kind: "accuracy" (robust accuracy against the radius), "passes" (median distance against the number of passes),
+            "rates" (fooling rate of each attack and library), "ranking", "transfer" (between models), "fr-at-k"
+            (fooling rate against K), "thresholds" (QI_Wup against its threshold), or "extremes" (the attacks that fool
+            each model most and least often).
         width: "column" (3.25 in), "text" (6.75 in), or a length: "3.25in", "8.5cm", "246pt".
         style: "sans" or "serif".
-        norm: show this norm only; for accuracy, passes, rates and ranking.
-        models: show these models only; for accuracy, passes, fr-at-k, thresholds, extremes, and one model for rates.
+        norm: only norm to show, for accuracy, passes, rates and ranking.
+        models: only models to show, for accuracy, passes, fr-at-k, thresholds, extremes and rates (one model only).
         subjects: subjects of the ranking: "models", "attacks", "implementations", "defences".
-        metric: symbol of the metric of rates: "QI_Wup", "QI_Vis", "ALMS".
+        metric: symbol of the metric that "rates" shows, such as "QI_Wup", "QI_Vis" or "ALMS".
 
     Returns:
         A Matplotlib figure, to be saved with `savefig` or `write_figure`.
@@ -69,19 +72,20 @@ def figure(  # noqa: PLR0913 - the noun by position, the choices by keyword
 def write_figures(
     folder: Folder, kinds: list[str], path: Path, **options: Any
 ) -> tuple[list[Path], dict[str, DavylampError]]:
-    """Write figures: one kind to PATH, several to NAME-KIND.pdf, and all usual kinds if none is given.
+    """Write figures of a results folder. One kind is written to `path`, several kinds to NAME-KIND.pdf.
 
     Args:
         folder: results folder.
-        kinds: names from `KINDS`; empty for all of `USUAL` that the folder has results for.
+        kinds: names from `KINDS`. Empty for each kind in `USUAL` that the folder has results for.
         path: file whose suffix selects the format.
         **options: options of `figure`.
 
     Returns:
-        The files, and the error for each kind that was skipped because the folder has no results for it.
+        The written files, and for each skipped kind the error that explains why the folder has no results for it.
 
     Raises:
-        DavylampError: As `figure`. Unsupported if no figure can be drawn.
+        DavylampError: If `figure` raises it.
+        Unsupported: If no figure can be drawn.
     """
     written, missing = [], {}
     for kind in kinds or USUAL:
@@ -114,7 +118,7 @@ def _rates(make: type, width: float, folder: Folder, chosen: Mapping[str, Any]) 
 
 
 def _shown(folder: Folder, chosen: Mapping[str, Any], metrics: list[str], *, by: Any = "pairs") -> Table:
-    """Build a table of the chosen models and norm.
+    """Build a table of the selected models and norm.
 
     Raises:
         UnknownName: If there is no such model.
@@ -147,6 +151,18 @@ def _extremes(make: type, width: float, folder: Folder, chosen: Mapping[str, Any
     return draw_extremes(make, width, _shown(folder, chosen, ["MR"]))
 
 
+def _similarities(make: type, width: float, folder: Folder, chosen: Mapping[str, Any]) -> Any:
+    known = {each.subject.name: each for each in as_results(folder).clean.values()}
+    for name in chosen["models"] or ():
+        if name not in known:
+            raise UnknownName("model", name, known)
+    drawn = {name: known[name] for name in chosen["models"] or known}
+    matrices = {name: visual_similarity(clean) for name, clean in drawn.items()}
+    if 1000 in map(len, matrices.values()):
+        matrices["Wu and Palmer"] = imagenet_wup("first")
+    return draw_similarities(make, width, matrices)
+
+
 def _ranking(make: type, width: float, folder: Folder, chosen: Mapping[str, Any]) -> Any:
     from ...engine.store.data_frames import load_outcomes
     from ...scoring import choose_results, rank_results
@@ -175,5 +191,6 @@ KINDS: Mapping[str, Callable[[type, float, Folder, Mapping[str, Any]], Any]] = {
     "fr-at-k": _fr_at_k,
     "thresholds": _thresholds,
     "extremes": _extremes,
+    "similarities": _similarities,
 }
 USUAL = ("accuracy", "passes", "rates", "ranking", "transfer")

@@ -50,14 +50,14 @@ def build_report(folder: str | Path, *, bootstrap: int = 1000, seed: int = 0) ->
 
     Raises:
         Unavailable: If there is no such folder, or it has no finished run.
-        StoreMismatch: If it was written in a different format.
+        StoreMismatch: If the folder has an unsupported format.
         MissingLibrary: If Matplotlib is not installed.
     """
     return render("Robustness report", list_sections(folder, bootstrap=bootstrap, seed=seed), source=str(folder))
 
 
 def list_sections(path: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> list[Section]:
-    """Build the sections of a report that have content, in order."""
+    """Build the report's sections in order, without those that have no content."""
     corrupted = write_corruptions(path, bootstrap=bootstrap, seed=seed)
     try:
         folder = read_folder(path)
@@ -122,18 +122,18 @@ def build_differences(a: str | Path, b: str | Path) -> str:
     """Build the comparison of two results folders as one HTML document.
 
     Raises:
-        Unavailable: If a folder does not exist, or they have no finished run in common.
+        Unavailable: If a folder does not exist, or the two folders have no finished run in common.
     """
     return render("What moved", list_differences(a, b), source=f"{a} and {b}")
 
 
 def render(title: str, sections: list[Section], *, source: str) -> str:
-    """Render sections as a page. All their content is escaped.
+    """Render sections as an HTML page. All their content is escaped.
 
     Args:
         title: page title.
         sections: sections in order.
-        source: the results folder or folders shown on the page.
+        source: path of the results folder or folders, which is shown on the page.
     """
     page = _environment().get_template("template.html")
     return page.render(title=title, sections=sections, source=source, version=__version__)
@@ -167,7 +167,7 @@ def _keep_together(text: str) -> str:
 
 
 def _or_none(build: Callable[[], Value]) -> Value | None:
-    """Return the built value; None if this folder does not support it."""
+    """Return the built value, or None if this folder does not support it."""
     try:
         return build()
     except Unsupported:

@@ -55,7 +55,7 @@ class ServedReport:
             return HttpAnswer(200, HEADERS, render("Robustness report", sections, source=str(self.folder)).encode())
 
     def _sections(self) -> list[Section]:
-        """Return the report's sections. For a large folder that is reloaded often, they may be slightly out of date."""
+        """Return the report's sections. They may be slightly out of date if a large folder is reloaded often."""
         version = _version(self.folder)
         if version != self._made[0] and time.monotonic() >= self._next:
             start = time.monotonic()
@@ -100,7 +100,7 @@ def write_progress(survey: FolderStatus) -> Section:
 
 
 def _version(folder: Path) -> object:
-    """Return a value that differs after every change of a folder's files."""
+    """Return a value that changes whenever the folder's files change."""
     return sorted((str(path), path.stat().st_mtime_ns) for path in folder.glob("*/*.parquet") if path.exists())
 
 
@@ -116,8 +116,8 @@ def serve(
 
     Args:
         folder: results folder.
-        host: listening address; "0.0.0.0" for all interfaces.
-        port: TCP port; 0 for any free port.
+        host: listening address. "0.0.0.0" for all interfaces.
+        port: TCP port. 0 for any free port.
         names: additional host names that requests may use.
         started: called with the URL when the server is ready.
 

@@ -15,10 +15,10 @@ from ..text.fit_to_terminal import short_name
 
 
 class TableCell(NamedTuple):
-    """A table cell: the displayed text, and the value for sorting and copying.
+    """Table cell: the displayed text, and the value for sorting and copying.
 
-    `low` and `high` are an interval around the value. `kind` is a style ("pass", "warn", "fail", "unknown", "code",
-    "best"), `title` a tooltip, and `picture` the name of the clean image shown next to the text.
+    `low` and `high` are an interval around the value. `kind` is a style: "pass", "warn", "fail", "unknown", "code" or
+    "best". `title` is a tooltip. `picture` names the clean image that is shown next to the text.
     """
 
     text: str
@@ -31,15 +31,15 @@ class TableCell(NamedTuple):
 
     @property
     def ends(self) -> str:
-        """Both bounds of the interval, in as many digits as its width supports."""
+        """Both bounds of the interval as text, with as many digits as the interval's width supports."""
         low, high = (math.nan if end is None else end for end in (self.low, self.high))
         return " to ".join(interval_texts(math.nan, low, high)[1:])
 
 
 class Column(NamedTuple):
-    """A heading and its explanation.
+    """Column heading and its explanation.
 
-    The page's script hides a `spare` column until the reader shows it, and a `wide` column on narrow screens.
+    The page's script hides a `spare` column until the reader shows it. It hides a `wide` column on narrow screens.
     """
 
     label: str
@@ -50,7 +50,7 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class PageTable:
-    """A table with sorting, filters and copying. `name` is unique on the page."""
+    """Table with sorting, filters and copying. `name` is unique on the page."""
 
     name: str
     caption: str
@@ -61,13 +61,13 @@ class PageTable:
 
     @property
     def filters(self) -> bool:
-        """Whether the table has enough rows for a filter."""
+        """Whether the table has enough rows to need a filter."""
         return len(self.rows) > 7
 
 
 @dataclass(frozen=True)
 class Text:
-    """A paragraph; `style` is "", "note", "warn" or "lead"."""
+    """Paragraph. `style` is "", "note", "warn" or "lead"."""
 
     text: str
     style: str = ""
@@ -76,7 +76,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawing with its caption."""
+    """Drawing with its caption."""
 
     name: str
     svg: Markup
@@ -106,8 +106,8 @@ class Code:
 class Statement(NamedTuple):
     """One sentence of an answer.
 
-    `state` is "", "pass", "warn", "fail" or "unknown", and `link` the section with details. `lead` is printed in bold
-    before the sentence, `proof` (the test and its power) in small print after it.
+    `state` is "", "pass", "warn", "fail" or "unknown". `link` names the section with details. `lead` is printed in bold
+    before the sentence. `proof` is the test and its power, printed in small type after the sentence.
     """
 
     text: str
@@ -118,7 +118,7 @@ class Statement(NamedTuple):
 
 
 class KeyQuestion(NamedTuple):
-    """A key question with the statements that answer it."""
+    """Key question with the statements that answer it."""
 
     question: str
     lines: tuple[Statement, ...]
@@ -133,7 +133,7 @@ class Questions:
 
 
 class Bar(NamedTuple):
-    """A value with its interval, as fractions of the axis. `text` is the label, `mark` a second value."""
+    """Value with its interval, as fractions of the axis. `text` is the label, and `mark` a second value."""
 
     label: str
     value: float
@@ -147,15 +147,15 @@ class Bar(NamedTuple):
 
 @dataclass(frozen=True)
 class Bars:
-    """Values with their intervals as horizontal bars, drawn with CSS alone at any width.
+    """Horizontal bars with intervals, drawn with CSS only, so that they fit any width.
 
     Args:
         name: name, which is unique on the page.
         caption: caption of the chart.
         bars: bars from top to bottom.
-        ticks: position on the axis, as a fraction, and label.
-        legend: kind of mark ("bar", "mark", "faint") and its meaning.
-        shown: number of bars shown initially.
+        ticks: ticks of the axis: position as a fraction, and label.
+        legend: legend entries: kind of mark ("bar", "mark", "faint") and its meaning.
+        shown: number of bars that are visible initially.
     """
 
     name: str
@@ -178,7 +178,7 @@ class TwoColumns:
 
 @dataclass(frozen=True)
 class Panels:
-    """Drawings side by side for comparison; those after the first `shown` are collapsed, under `more` with a number."""
+    """Drawings side by side. Those after the first `shown` are collapsed under `more`, which states their number."""
 
     figures: tuple[Any, ...]
     shown: int = 6
@@ -188,7 +188,7 @@ class Panels:
 
 @dataclass(frozen=True)
 class Collapsible:
-    """Blocks under a heading. They are hidden until the reader expands them."""
+    """Blocks under a heading, hidden until the reader expands them."""
 
     title: str
     blocks: tuple[Any, ...]
@@ -197,7 +197,10 @@ class Collapsible:
 
 @dataclass(frozen=True)
 class HeatMap:
-    """Models by attacks, one metric at a time. `data` has the values of all metrics for the page's script."""
+    """Matrix of models and attacks that shows one metric at a time.
+
+    `data` has the values of all metrics for the page's script.
+    """
 
     name: str
     caption: str
@@ -209,9 +212,9 @@ class HeatMap:
 
 @dataclass(frozen=True)
 class Picture:
-    """An adversarial example: `clean` names its clean image in the gallery, `uris` are its data URIs.
+    """Adversarial example. `clean` names its clean image in the gallery, and `uris` are its data URIs.
 
-    `change` is the amplification of the perturbation picture; empty without one.
+    `change` is the amplification factor of the perturbation picture, or empty if there is no such picture.
     """
 
     model: str
@@ -225,13 +228,13 @@ class Picture:
 
     @property
     def style(self) -> Markup:
-        """The data URIs as CSS custom properties. Base64 contains no character that could end an attribute."""
+        """Data URIs as CSS custom properties. Base64 has no character that could end an HTML attribute."""
         return style_of(self.uris)
 
 
 @dataclass(frozen=True)
 class Gallery:
-    """Pictures filtered by model, attack and image; `clean` maps clean images to data URIs."""
+    """Pictures that the reader can filter by model, attack and image. `clean` maps clean images to data URIs."""
 
     pictures: tuple[Picture, ...]
     clean: dict[str, dict[str, str]]
@@ -244,12 +247,12 @@ class Gallery:
 
     @property
     def styles(self) -> list[tuple[str, Markup]]:
-        """CSS class and custom properties of each clean image, which are written once for all attacks."""
+        """CSS class and custom properties of each clean image. They are written once and shared by all attacks."""
         return [(key, style_of(uris)) for key, uris in self.clean.items()]
 
 
 class Thumbnail(NamedTuple):
-    """A small picture as a data URI, with its description."""
+    """Small picture as a data URI, with its description."""
 
     title: str
     uri: str
@@ -272,7 +275,7 @@ def style_of(uris: dict[str, str]) -> Markup:
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the page with a navigation entry. `badge` is a short count shown in the navigation."""
+    """Section of the page, with a navigation entry. `badge` is a short count in the navigation."""
 
     name: str
     title: str
@@ -282,7 +285,7 @@ class Section:
 
 
 def entry(value: Any, *, kind: str = "", title: str = "") -> TableCell:
-    """Build a table cell from a value: text unchanged, numbers with three digits, estimates with intervals."""
+    """Build a table cell. Text is unchanged, numbers get three digits, and estimates get intervals."""
     if isinstance(value, TableCell):
         return value
     value = short_name(value) if isinstance(value, str) else value
@@ -303,7 +306,7 @@ def entry(value: Any, *, kind: str = "", title: str = "") -> TableCell:
 
 
 def label_column(label: str) -> Column:
-    """Return the column of a label of a results table, under the heading that is printed for it."""
+    """Return the column for a label of a results table, with its displayed heading."""
     return Column(heading(label))
 
 
@@ -323,7 +326,7 @@ def list_table(
     *,
     note: str = "",
 ) -> PageTable:
-    """Build a table with a row for each item. A column consists of a heading and a function of an item."""
+    """Build a table with one row per item. Each column is a heading and a function that returns an item's cell."""
     rows = [[show(item) for _, show in columns] for item in items]
     return make_table(name, caption, [head for head, _ in columns], rows, note=note)
 

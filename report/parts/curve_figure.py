@@ -21,11 +21,13 @@ _SUFFIXES = (".svg", ".png", ".pdf")
 
 
 def write_curve_figure(curves: Curves, path: str | Path) -> None:
-    """Draw a panel for each norm and model: steps with bands, points with intervals.
+    """Draw accuracy curves to a file, with one panel per norm and model.
+
+    Curves are steps with confidence bands, or points with intervals.
 
     Args:
         curves: curves to draw.
-        path: file with suffix .svg, .png or .pdf, which selects the format.
+        path: file. Its suffix (.svg, .png or .pdf) selects the format.
 
     Raises:
         InvalidInput: If the suffix is not supported.

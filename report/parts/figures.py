@@ -1,7 +1,7 @@
-"""Drawings as inline SVG by Matplotlib, with text as text, the page's colours, and tooltips on points.
+"""Drawings as inline SVG, made by Matplotlib, with selectable text, the page's colours, and tooltips on points.
 
-Matplotlib is used instead of Vega: the same line chart takes 29 KB of SVG without scripts (before shortening), but 907
-    KB with inlined Vega, which is blank without scripts.
+Matplotlib is used instead of Vega. A line chart takes 29 KB of SVG (before shortening) and needs no script. With
+inlined Vega it takes 907 KB and is blank if scripts are disabled.
 """
 
 import io
@@ -43,9 +43,9 @@ _VARIABLES: Mapping[str, str] = {
 
 
 class Line(NamedTuple):
-    """A curve: steps with a band if `steps`, otherwise separate points.
+    """Curve: steps with a band if `steps` is true, otherwise separate points.
 
-    `series` and `dash` select colour and line style.
+    `series` selects the colour, and `dash` the line style.
     """
 
     label: str
@@ -59,7 +59,7 @@ class Line(NamedTuple):
 
 
 class LabelledPoint(NamedTuple):
-    """A named point."""
+    """Point with a name."""
 
     label: str
     x: float
@@ -69,7 +69,7 @@ class LabelledPoint(NamedTuple):
 
 
 class PointWithIntervals(NamedTuple):
-    """A point with intervals in both directions: value, low and high for each."""
+    """Point with intervals in both directions. `x` and `y` are (value, low, high)."""
 
     label: str
     x: tuple[float, float, float]
@@ -77,7 +77,7 @@ class PointWithIntervals(NamedTuple):
 
 
 def draw_item_map(name: str, ranking: Ranking, difficulties: Mapping[str, np.ndarray], *, caption: str) -> Figure:
-    """Draw abilities and the difficulties of each kind of item on one axis."""
+    """Draw the models' abilities and the difficulties of each kind of item on one axis."""
     ranking = replace(ranking, subjects=tuple(map(_short, ranking.subjects)))
     difficulties = {_short(kind): values for kind, values in difficulties.items()}
     rows, labels = len(ranking.subjects) + len(difficulties) + 0.5, (*ranking.subjects, *difficulties)
@@ -97,7 +97,7 @@ def draw_curves(
     log: bool = False,
     shares: bool = True,
 ) -> Figure:
-    """Draw proportions, or other numbers, against a budget: steps with bands, points with intervals.
+    """Draw proportions, or other numbers, against a budget. Lines are steps with bands, or points with intervals.
 
     Each line is labelled at its right end. If there are more than `_LABELLED` lines, there is a legend instead.
     """
@@ -149,7 +149,7 @@ def _above_zero(lines: Sequence[Line]) -> list[Line]:
 
 
 def _label_ends(axes: Any, lines: Sequence[Line]) -> None:
-    """Label each line at its right end, and move labels apart if they overlap."""
+    """Label each line at its right end, and move labels that overlap apart."""
     to_axes = (axes.transData + axes.transAxes.inverted()).transform
     ends = [(line, to_axes((line.x[-1], line.y[-1]))) for line in lines]
     ends.sort(key=lambda each: -each[1][1])
@@ -168,7 +168,7 @@ def _label_ends(axes: Any, lines: Sequence[Line]) -> None:
 
 
 def _short(name: str, most: int = 25) -> str:
-    """Shorten a name to fit, omitting its middle."""
+    """Shorten a name to `most` characters by omitting its middle."""
     half = (most - 1) // 2
     return name if len(name) <= most else f"{name[:half]}\N{HORIZONTAL ELLIPSIS}{name[-half:]}"
 
@@ -209,7 +209,7 @@ def draw_dots(
 
 
 def _name_dots(axes: Any, dots: Sequence[LabelledPoint]) -> None:
-    """Label points where there is space, the best first. Unlabelled points have only tooltips."""
+    """Label points where there is space, the best ones first. The others have tooltips only."""
     point = axes.get_figure().dpi / 72
     places = {dot: axes.transData.transform((dot.x, dot.y)) / point for dot in dots}
     (left, below), (right, above) = axes.transAxes.transform([(0, 0), (1, 1)]) / point
@@ -240,7 +240,7 @@ def _overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
 
 
 def draw_crosses(name: str, crosses: Sequence[PointWithIntervals], *, x_axis: str, y_axis: str, caption: str) -> Figure:
-    """Draw points with intervals in both directions, named in the legend; both axes run from 0 to 1."""
+    """Draw points with intervals in both directions, and name them in the legend. Both axes run from 0 to 1."""
     tips: dict[str, str] = {}
     with _axes(_WHOLE - 0.85, 2.4, below=0.55 + 0.1 + 0.21 * len(crosses)) as (figure, axes):
         for place, cross in enumerate(crosses):
@@ -281,7 +281,6 @@ def draw_counts(name: str, counts: Sequence[int], *, x_axis: str, y_axis: str, c
 def _axes(
     width: float, height: float, *, left: float = 0.65, below: float = 0.55, right: float = 0.2
 ) -> Iterator[tuple[Any, Any]]:
-    """Create a canvas with axes of this size and margins in inches. Matplotlib's `tight` layout would draw it twice."""
     try:
         from cycler import cycler
         from matplotlib import rc_context

@@ -1,4 +1,4 @@
-"""The data of a report: a results folder read once, with thumbnails of the first images."""
+"""Data of a report: a results folder that is read once, with thumbnails of the first images."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ from ...engine.tables.symbols import shown_symbol
 
 @dataclass(frozen=True)
 class ReportData:
-    """The data of a report.
+    """Data of a report.
 
     Args:
         path: results folder.
         outcomes: finished runs as arrays, with thumbnails of the first images.
         states: state and metadata of every run, by key.
-        titles: unique name of each run among those on its model.
-        models: name of each model by the key of its `ModelOnData`.
+        titles: name of each run, by key. Names are unique among the runs on one model.
+        models: name of each model, by the key of its `ModelOnData`.
     """
 
     path: Path
@@ -35,12 +35,12 @@ class ReportData:
 
     @cached_property
     def standings(self) -> list[ThreatModelRanking]:
-        """Return the models under each threat model, the most robust first."""
+        """Rankings of the models under each threat model, the most robust first."""
         return rank_models(self.outcomes, models_at_chance(self.outcomes))
 
     @property
     def models_in_order(self) -> list[str]:
-        """Return the names of the models, ordered by robustness under the first threat model, then the others."""
+        """Names of the models: first by robustness under the first threat model, then the others."""
         return list(dict.fromkeys(place.name for each in self.standings for place in each.places))
 
     def model(self, outcome: RunResult) -> str:
@@ -48,7 +48,7 @@ class ReportData:
         return self.models[outcome.cell.subject.key]
 
     def title(self, outcome: RunResult) -> str:
-        """Return the name of a run, unique on its model."""
+        """Return the name of a run, which is unique among the runs on its model."""
         return self.titles[outcome.cell.key]
 
 
@@ -57,7 +57,7 @@ def read_folder(path: str | Path) -> ReportData:
 
     Raises:
         Unavailable: If there is no such folder, or it contains no run.
-        StoreMismatch: If it was written in a different format.
+        StoreMismatch: If the folder has an unsupported format.
     """
     outcomes = read_outcomes(path, ["OTR", shown_symbol("FR@K")], examples=True)
     running = {cell.key: CellState(cell.key, cell, "running", "", {}) for cell in outcomes.running}
@@ -67,7 +67,7 @@ def read_folder(path: str | Path) -> ReportData:
 
 
 def name_cells(outcomes: Results) -> dict[str, str]:
-    """Name every finished run: implementation, threat model, and the settings that distinguish it."""
+    """Name every finished run by implementation, threat model, and the settings that distinguish it."""
     alike: dict[tuple[str, str], list[RunResult]] = {}
     for outcome in outcomes.done:
         alike.setdefault(

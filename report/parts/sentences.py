@@ -1,4 +1,4 @@
-"""Opening sentences of the report: the most robust model, the strongest attack, and missing results."""
+"""Writes the opening sentences of the report: the most robust model, the strongest attack, and missing results."""
 
 import math
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _DIFFERENT = "Significantly different from"
 
 
 def percent_text(share: float) -> str:
-    """Format a proportion in per cent: "18 %", "2.5 %", "0.04 %". Only exact values give 0 or 100."""
+    """Format a proportion in per cent: "18 %", "2.5 %", "0.04 %". Only exactly 0 and 1 give "0 %" and "100 %"."""
     value = 100 * share
     if math.isnan(value):
         return "unknown"
@@ -42,7 +42,7 @@ def value_text(place: StandingRow, norm: str) -> str:
 
 
 def say_missing(outcomes: Results, checks: Sequence[Finding]) -> tuple[Statement, ...]:
-    """Return a sentence for each result that is missing, although a finished evaluation would have it."""
+    """Return a sentence for each result that a finished evaluation would have and this one lacks."""
     nowhere = {"complete": "", "few-images": ""}  # shown elsewhere on the page
     lines = [
         Statement(each.detail, each.state, nowhere.get(each.name, "provenance"))
@@ -58,7 +58,7 @@ def say_missing(outcomes: Results, checks: Sequence[Finding]) -> tuple[Statement
 
 
 def say_best_models(outcomes: Results, standings: Sequence[ThreatModelRanking]) -> list[Statement]:
-    """For each threat model, return sentences on the first model, its uncertainty, and the paired tests."""
+    """Describe for each threat model which model ranks first, its uncertainty, and the paired tests."""
     unfinished = [cell.subject for cell in (*outcomes.running, *outcomes.waiting)]
     models = {(each.model, each.model_digest) for each in (*outcomes.subjects.values(), *unfinished)}
     return [_say_best_model(each, len(models) - 1) for each in standings]
@@ -89,7 +89,7 @@ def _say_best_model(standing: ThreatModelRanking, others: int) -> Statement:
 
 
 def _claim(standing: ThreatModelRanking) -> str:
-    """Describe the first model, or those tied for first place: accuracy or distance, interval, undecided images."""
+    """Describe the models in first place: accuracy or distance, interval, undecided images."""
     first, norm, leaders = standing.places[0], standing.norm, standing.tied
     kept = first.kept
     counts = {(str(each.low), str(each.high), each.images, each.kept.undecided, each.drawn) for each in leaders}
@@ -123,7 +123,7 @@ def _claim(standing: ThreatModelRanking) -> str:
 
 
 def _undecided(kept: RobustnessEstimate, norm: str) -> list[str]:
-    """Describe how many images are undecided, and the resulting bounds over all images."""
+    """Describe how many images are undecided, and the resulting bounds on robust accuracy over all images."""
     if not kept.undecided:
         return []
     text = f"{kept.undecided} of {kept.images} are undecided: a result is invalid, and no attack fools them"
@@ -132,9 +132,9 @@ def _undecided(kept: RobustnessEstimate, norm: str) -> list[str]:
 
 
 def _range(norm: str, kept: RobustnessEstimate) -> str:
-    """Describe the 95 % interval of a robust accuracy, or of a median distance in a norm.
+    """Describe the 95 % interval of a robust accuracy, or of a median distance.
 
-    A bound of a median is infinite if it is larger than every distance that was found.
+    The upper bound of a median is infinite if it is larger than every distance that was found.
     """
     if not norm:
         return f"95 % interval {percent_range(kept.low, kept.high)}"
@@ -147,7 +147,6 @@ def _range(norm: str, kept: RobustnessEstimate) -> str:
 
 
 def _compare_tied(standing: ThreatModelRanking) -> str:
-    """Describe the paired tests among the models tied for first place."""
     others = standing.tied[1:]
     tests = [place.p for place in others if not math.isnan(place.p)]
     if not tests:
@@ -161,7 +160,6 @@ def _compare_tied(standing: ThreatModelRanking) -> str:
 
 
 def _compare_rest(standing: ThreatModelRanking) -> str:
-    """Describe the paired tests of the other models against the first one, or against all tied with it."""
     norm, test = standing.norm, _test_name(standing)
     known = [place for place in standing.rest if not math.isnan(place.p)]
     strangers = [place for place in standing.rest if math.isnan(place.p)]
@@ -184,7 +182,7 @@ def _compare_rest(standing: ThreatModelRanking) -> str:
 
 
 def _limits(standing: ThreatModelRanking) -> list[str]:
-    """Describe the images excluded from the tests, and results that could reverse the order."""
+    """Describe images that are excluded from the tests, and results that could reverse the order."""
     lines, first = [], standing.places[0].kept
     tested = [place.pairs for place in standing.places if place.pairs]
     if tested and any(place.kept.undecided for place in standing.places):
@@ -195,7 +193,6 @@ def _limits(standing: ThreatModelRanking) -> list[str]:
 
 
 def _why_untested(places: Sequence[StandingRow]) -> str:
-    """Explain why no paired test is possible with some models."""
     saw = [place for place in places if place.pairs is None]
     nothing = [place for place in places if place.pairs is not None]
     lines = [f"{_names(saw)}: evaluated on different images, so no paired test is possible."] if saw else []
@@ -209,7 +206,7 @@ def _test_name(standing: ThreatModelRanking) -> str:
 
 
 def _power(images: int, level: float) -> str:
-    """Describe the smallest difference that this number of images can detect."""
+    """Describe the smallest difference that a test with this number of images can detect."""
     least = min_images_for_significance(level)
     if images < least:
         few = f"with {_many(images, 'image')}, no outcome can be significant"
@@ -218,7 +215,7 @@ def _power(images: int, level: float) -> str:
 
 
 def say_strongest_attacks(standings: Sequence[ThreatModelRanking]) -> list[Statement]:
-    """For each threat model with a radius, return sentences on the attack that fools most on all models."""
+    """Describe for each threat model with a radius which attack fools most images over all models."""
     return [_say_strongest(each) for each in standings]
 
 
@@ -252,7 +249,6 @@ def _say_strongest(standing: ThreatModelRanking) -> Statement:
 
 
 def _name_first(standing: ThreatModelRanking) -> tuple[str, str]:
-    """Describe the strongest attack, or all attacks tied with it."""
     tied, first, models = standing.tied, standing.places[0], len(standing.places[0].results)
     size = f"{first.images} attacked images" if len({each.images for each in tied}) == 1 else "its attacked images"
     size += f" of {models} models" if models > 1 else ""
@@ -271,7 +267,6 @@ def _name_first(standing: ThreatModelRanking) -> tuple[str, str]:
 
 
 def _compare_attacks(standing: ThreatModelRanking) -> str:
-    """Describe the tests of the other attacks against those in first place, or among the attacks tied for it."""
     tied, rest = ([each for each in those if each.pairs] for those in (standing.tied[1:], standing.rest))
     images, least = min(each.pairs or 0 for each in (*tied, *rest)), min_images_for_significance(standing.level)
     few = f"; {images} images are too few for a significant difference; at least {least} are needed"
@@ -292,7 +287,6 @@ def _compare_attacks(standing: ThreatModelRanking) -> str:
 
 
 def _broke(count: int) -> str:
-    """Describe how invalid results are counted."""
     return (
         f"{_many(count, 'result')} {'is invalid and counts' if count == 1 else 'are invalid and count'} as not fooled"
     )

@@ -1,1 +1,1 @@
-"""The sections of a report, a module each."""
+"""Sections of a report, one module each."""

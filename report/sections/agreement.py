@@ -23,9 +23,10 @@ _SAID = 2  # pairs that differ, on the first screen
 def write_agreement(
     folder: ReportData, pairs: Sequence[PairComparison], about: Mapping[tuple[str, str], About]
 ) -> Section | None:
-    """Build the section: success, distance, queries, time and verdicts by library, and differing defaults.
+    """Build the section on success, distance, queries, time and verdicts by library, and on differing defaults.
 
-    None if no attack was run through two or more libraries.
+    Returns:
+        The section, or None if no attack was run in two or more libraries.
     """
     title = "Agreement of the libraries"
     lead = (
@@ -71,7 +72,6 @@ def _rank(pair: PairComparison) -> int:
 
 
 def _matrix(folder: ReportData, pairs: Sequence[PairComparison]) -> PageTable:
-    """Build a table with a row for each pair and threat model, and a column for each model."""
     worst: dict[tuple[str, str, str], dict[str, PairComparison]] = {}
     for pair in pairs:
         seen = worst.setdefault((pair.a, pair.b, format_threat_model(pair.cell.threat_model)), {})
@@ -92,7 +92,7 @@ def _matrix(folder: ReportData, pairs: Sequence[PairComparison]) -> PageTable:
 
 
 def _note(pairs: Sequence[PairComparison]) -> str:
-    """Explain the rule, and the power of the tests at these numbers of images."""
+    """Explain the rule for verdicts, and the power of the tests for these numbers of images."""
     power = sorted({pair.judgement.power for pair in pairs}, key=lambda text: (len(text), text))
     more = f"; and {len(power) - _SAID} other numbers of images" if len(power) > _SAID else ""
     return f"{RULE} Here, p is significant below {_levels(pairs)}; {'; '.join(power[:_SAID])}{more}."
@@ -129,9 +129,12 @@ def _implementations(
             Column("8-bit", "success rate after rounding to 8 bits"),
             lambda outcome: _over(outcome, "success_8bit", np.mean),
         ),
-        (Column("median distance", "in the norm of the threat model, over the fooled images"), _distance),
-        (Column("forwards", "median per image"), lambda outcome: _over(outcome, "forwards", np.median)),
-        (Column("backwards", "median per image"), lambda outcome: _over(outcome, "backwards", np.median)),
+        (Column("median distance", "median over the fooled images, in the norm of the threat model"), _distance),
+        (Column("forwards", "median forward queries per image"), lambda outcome: _over(outcome, "forwards", np.median)),
+        (
+            Column("backwards", "median backward queries per image"),
+            lambda outcome: _over(outcome, "backwards", np.median),
+        ),
         ("s/image", lambda outcome: _over(outcome, "seconds", np.mean)),
         ("invalid", _violations),
         (Column("known issues", "defects of the library's algorithm, which runs as shipped"), findings),
@@ -140,7 +143,6 @@ def _implementations(
 
 
 def _over(outcome: RunResult, column: str, of: Any) -> float | None:
-    """Return a mean or median over the attacked images."""
     values = outcome.columns[column][outcome.results.attacked]
     return float(of(values)) if len(values) else None
 
@@ -164,13 +166,13 @@ def _distance(outcome: RunResult) -> TableCell | None:
 
 
 def _violations(outcome: RunResult) -> TableCell:
-    """Return the number of attacked images with an invalid result, fooled or not, with the reasons."""
+    """Return the number of attacked images with an invalid result, with the reasons. Fooled images are included."""
     count = int(outcome.results.violated.sum())
     return TableCell(str(count), count, title=paired_outcomes(outcome).invalid_summary)
 
 
 def _pairs_table(folder: ReportData, pairs: Sequence[PairComparison]) -> PageTable:
-    left_out = "attacked images with an invalid result of one of the two that its library did not cause"
+    left_out = "attacked images that are excluded, because an invalid result was not caused by the library"
     success = f"exact McNemar test, uncorrected; significant below {_levels(pairs)}"
     columns = (
         ("model", lambda pair: folder.models[pair.cell.subject.key]),
@@ -185,15 +187,17 @@ def _pairs_table(folder: ReportData, pairs: Sequence[PairComparison]) -> PageTab
             Column("agree on", "proportion of the compared images on which both succeed or both fail"),
             lambda pair: pair.agreeing,
         ),
-        (Column("only a", "images fooled by a only"), lambda pair: pair.judgement.only_a),
-        (Column("only b", "images fooled by b only"), lambda pair: pair.judgement.only_b),
+        (Column("only a", "images that only a fools"), lambda pair: pair.judgement.only_a),
+        (Column("only b", "images that only b fools"), lambda pair: pair.judgement.only_b),
         (
             Column("difference", "success rate of a minus that of b, with its interval at the verdict's level"),
             _difference,
         ),
         (Column("p success", success), lambda pair: pair.judgement.p_success),
         (
-            Column("p distance", "Wilcoxon's test where both succeed, uncorrected; used for minimum-norm attacks only"),
+            Column(
+                "p distance", "Wilcoxon's test on images that both fool, uncorrected, for minimum-norm attacks only"
+            ),
             lambda pair: pair.judgement.p_distance,
         ),
     )
@@ -206,7 +210,7 @@ def _difference(pair: PairComparison) -> TableCell:
 
 
 def _defaults(done: Sequence[RunResult], about: Mapping[tuple[str, str], About]) -> tuple[Collapsible, ...]:
-    """Build a table of the defaults that differ, for each attack and norm; empty if none does."""
+    """Build a table of the defaults that differ, for each attack and norm. Empty if none differ."""
     by_attack: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
     for cell in (outcome.cell for outcome in done):
         known = about[cell.attack, cell.threat_model.norm]

@@ -26,22 +26,25 @@ _MEANING = {
     "error": "error rate without corruption",
     "mCE": "error rates summed over the severities, mean over the corruptions",
     "RmCE": "increase over the clean error, summed over the severities, mean over the corruptions",
-    "mCE/base": "mean ratio to the baseline's sums; the authors' figure is times 100",
+    "mCE/base": "mean ratio to the baseline model's sums (the authors multiply it by 100)",
     "CE": "error rates summed over the severities",
-    "CE/base": "ratio to the baseline's sum",
+    "CE/base": "ratio to the baseline model's sum",
     "FP": "rate of frames in a sequence whose prediction differs from the previous frame's",
-    "mFR": "mean ratio of flip probabilities to the baseline's",
-    "FP/base": "ratio to the baseline's",
+    "mFR": "mean ratio of flip probabilities to those of the baseline model",
+    "FP/base": "ratio to the baseline model's flip probability",
 }
 
 
 def write_corruptions(path: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> Section | None:
-    """Build the section; None if no corruption was measured.
+    """Build the section on robustness to corruptions.
 
     Args:
         path: results folder.
         bootstrap: number of bootstrap replicates for the intervals.
         seed: random seed of the resampling.
+
+    Returns:
+        The section, or None if no corruption was measured.
     """
     try:
         models, _ = read_corrupted_models(path)
@@ -72,7 +75,6 @@ def _meaning(symbol: str) -> str:
 
 
 def _figures(curves: Sequence[ErrorCurve]) -> list[Any]:
-    """Draw the means and each corruption, with a line for each model."""
     names = list(dict.fromkeys((curve.model, curve.data) for curve in curves))
     figures = []
     for corruption in dict.fromkeys(curve.corruption for curve in curves):

@@ -17,7 +17,7 @@ _DRAWN = 6  # drawings; the table has all
 
 
 class CostPoint(NamedTuple):
-    """Success rate, passes and seconds per attacked image of a run. `front`: whether it is on the Pareto front."""
+    """Success rate, passes and seconds per attacked image of a run. `front` is whether it is on the Pareto front."""
 
     outcome: RunResult
     success: float
@@ -69,10 +69,13 @@ def _prices(folder: ReportData, prices: Sequence[CostPoint]) -> PageTable:
         ("threat model", lambda price: format_threat_model(price.outcome.cell.threat_model)),
         ("implementation", lambda price: folder.title(price.outcome)),
         (Column("MR", "proportion of attacked images that are fooled"), lambda price: price.success),
-        (Column("forwards", "mean per attacked image"), lambda price: float(spent(price)[0].mean())),
-        (Column("backwards", "mean per attacked image"), lambda price: float(spent(price)[1].mean())),
-        (Column("queries", "forward plus backward, mean"), lambda price: price.passes),
-        (Column("most queries", "of a single image"), lambda price: int(np.add(*spent(price)).max())),
+        (Column("forwards", "mean forward queries per attacked image"), lambda price: float(spent(price)[0].mean())),
+        (Column("backwards", "mean backward queries per attacked image"), lambda price: float(spent(price)[1].mean())),
+        (Column("queries", "mean of forward plus backward queries per attacked image"), lambda price: price.passes),
+        (
+            Column("most queries", "largest number of queries for one image"),
+            lambda price: int(np.add(*spent(price)).max()),
+        ),
         (Column("s/image", "mean seconds per attacked image"), lambda price: price.seconds),
         (Column("front", front), lambda price: price.front),
     )
@@ -80,14 +83,14 @@ def _prices(folder: ReportData, prices: Sequence[CostPoint]) -> PageTable:
 
 
 def _fits(folder: ReportData) -> PageTable | None:
-    """Build a table of the cost of fitting attacks before the evaluation; None without fitted attacks."""
+    """Build a table of the cost of fitting attacks before the evaluation, or None if no attack was fitted."""
     columns = (
         "implementation",
-        Column("fitted on", "number of images; none is an evaluation image, unless stated in the name"),
+        Column("fitted on", "number of images; unless the name says so, none is an evaluation image"),
         Column("forwards", "forward queries, in total"),
         Column("backwards", "backward queries, in total"),
         "seconds",
-        Column("digest", "of the fitted arrays"),
+        Column("digest", "hash of the fitted arrays"),
     )
     counts = ("images", "forwards", "backwards")
     rows = dict.fromkeys(
@@ -99,7 +102,7 @@ def _fits(folder: ReportData) -> PageTable | None:
 
 
 def _servers(folder: ReportData) -> PageTable | None:
-    """Build a table of server queries per run; None if there are no remote models."""
+    """Build a table of server queries per run, or None if there are no remote models."""
     columns = (
         ("model", lambda item: folder.model(item[0])),
         ("implementation", lambda item: folder.title(item[0])),
@@ -113,7 +116,7 @@ def _servers(folder: ReportData) -> PageTable | None:
             Column("retried", "images in failed requests, which the server may have seen twice"),
             lambda item: item[1].retried,
         ),
-        (Column("price", "of the billed images, by --price-per-image"), lambda item: item[1].cost),
+        (Column("price", "price of the billed images, from --price-per-image"), lambda item: item[1].cost),
     )
     spent = [(outcome, read_traffic(outcome.meta.get("traffic"))) for outcome in folder.outcomes.done]
     asked = [item for item in spent if item[1]]
@@ -121,7 +124,7 @@ def _servers(folder: ReportData) -> PageTable | None:
 
 
 def mark_pareto_front(prices: Sequence[CostPoint]) -> list[CostPoint]:
-    """Return the points with `front` set for those that no other point dominates in success and cost."""
+    """Return the points, with `front` set for those that no other point dominates in both success and cost."""
     points = np.array([(-price.success, price.passes) for price in prices]).reshape(-1, 2)
     no_worse = (points[None] <= points[:, None]).all(2) & (points[None] != points[:, None]).any(2)
     return [

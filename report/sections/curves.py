@@ -19,8 +19,8 @@ _LINES = 7  # most models in one drawing
 _PLAIN = "pixel range"
 _WHAT: Mapping[str, str] = {
     "epsilon": "from distances of minimum-norm attacks, or one point for each evaluated radius",
-    "queries": "forward plus backward queries when the attack on an image ended, an upper bound of the need; one "
-    "point for an attack with the same number on every image",
+    "queries": "forward plus backward queries until the attack on an image ended, which may be more than it needed; "
+    "an attack with the same number on every image is one point",
 }
 
 
@@ -31,13 +31,16 @@ def write_curves(
     *,
     order: Sequence[str] = (),
 ) -> Section | None:
-    """Build the section with curves of accuracy, and curves of distance if available; None without any.
+    """Build the section with curves of accuracy, and curves of distance if available.
 
     Args:
         epsilon: curves against the radius.
         queries: curves against the queries.
         distances: curves of distance against the queries.
         order: models in decreasing priority for drawing.
+
+    Returns:
+        The section, or None if there are no curves.
     """
     blocks: list[Any] = []
     if epsilon is not None:
@@ -57,7 +60,7 @@ def write_curves(
 
 
 def _panels(jobs: Sequence[Callable[[], Any]], against: str, *, shown: int = 2) -> list[Any]:
-    """Draw the first panels side by side and count the omitted ones, so that a page of 40 models stays small."""
+    """Draw the first panels side by side and count the omitted ones, so that the page of 40 models stays small."""
     if not jobs:
         return []
     drawn = tuple(draw() for draw in jobs[:_DRAWN])
@@ -97,10 +100,11 @@ def _figures(curves: Curves, order: Sequence[str]) -> list[Callable[[], Any]]:
 def _by_panel(
     curves: Sequence[AnyCurve], order: Sequence[str]
 ) -> tuple[dict[tuple[str, str], list[AnyCurve]], Callable[[AnyCurve], str]]:
-    """Group curves by norm, and by model or, if these are fewer and the models few, by attack.
+    """Group curves into panels by norm and model, or by norm and attack if there are few models and fewer attacks.
 
     Returns:
-        The curves by norm and title of the panel, in the given order of models, and the name of a line in its panel.
+        The curves by norm and panel title, in the given order of models, and a function that names a curve in its
+        panel.
     """
     ranks = {model: rank for rank, model in enumerate(order)}
     models, attacks = {curve.labels["model"] for curve in curves}, {_short_name(curve) for curve in curves}
@@ -204,7 +208,7 @@ def _half_distortion(curve: Curve) -> TableCell:
 
 
 def _short_name(curve: Curve | DistanceCurve) -> str:
-    """Return the name of a curve in a drawing whose title already contains the norm."""
+    """Return the name of a curve without its norm, which the drawing's title contains."""
     return _name(curve).replace(f" {curve.labels['norm']}", "", 1)
 
 

@@ -1,4 +1,4 @@
-"""Defences: clean against robust accuracy, detectors measured on the examples, and challenges by adaptive attacks."""
+"""Section on defences: clean against robust accuracy, detectors, and challenges by adaptive attacks."""
 
 import math
 from collections.abc import Sequence
@@ -37,15 +37,15 @@ _MADE_ON = {
     "original": "examples made on the undefended model, by an attacker who does not know about the defence",
 }
 _ROBUST = (
-    "correct and robust to all of them; a randomised model by its samples (on the original's examples in records of "
-    "earlier versions by the median sample)"
+    "correct and robust to all of these attacks; for a randomised model, the rate over its samples (in records of "
+    "earlier versions, for examples made on the original, the median sample)"
 )
 _DRAWN = 6  # drawings; the tables have all
 _CHALLENGE = {"falls": "fail", "masks": "warn", "holds": "pass", "unknown": "unknown"}
 _SHARES = {
     "detected": "proportion of the images that fooled the model above the threshold for this false-positive rate",
-    "false alarms": "proportion of the clean test images; the nominal rate is that on the calibration images",
-    "fooled, not detected": "proportion of the validly attacked images: the damage to a user of model and detector",
+    "false alarms": "proportion of clean test images that are flagged; the nominal rate is for the calibration images",
+    "fooled, not detected": "proportion of the validly attacked images that fool the model without being detected",
 }
 _INTERVALS = (
     "Intervals: by resampling images for the AUC (none if every pair agrees), Clopper and Pearson's for proportions."
@@ -53,11 +53,14 @@ _INTERVALS = (
 
 
 def write_defences(outcomes: Results, **drawing: Any) -> Section | None:
-    """Build the trade-offs, and a comparison of every defended model with its original; None without defences.
+    """Build the section that compares clean and robust accuracy of every defended model with its original.
 
     Args:
         outcomes: results of the folder, read with "OTR".
         **drawing: `bootstrap` and `seed` of the intervals.
+
+    Returns:
+        The section, or None if there are no defences.
     """
     families = defences_by_original(outcomes)
     if not families:
@@ -102,7 +105,7 @@ def _figure(tradeoff: TradeOff, place: int) -> Any:
 
 
 def _least_lines(outcomes: Results, tradeoffs: Sequence[TradeOff]) -> list[Finding]:
-    """Return notes on the bias of the worst case, for randomised models among the points."""
+    """Return notes on the bias of the worst case, for the randomised models among the points."""
     shown = {point.model for each in tradeoffs for point in each.points}
     groups = [group for group in group_cells(outcomes, "models") if group.labels["model"] in shown]
     return worst_case_bias_note([group for group in groups if not math.isnan(group.labels["epsilon"])])
@@ -126,7 +129,7 @@ def _tradeoff_table(tradeoffs: Sequence[TradeOff]) -> PageTable:
 
 
 def _undecided_lines(tradeoffs: Sequence[TradeOff]) -> list[str]:
-    """Explain how invalid results affect robust accuracies, with the number of images; empty if there are none."""
+    """Explain how invalid results affect robust accuracies, with the number of images. Empty if there are none."""
     counts = [
         f"{point.undecided} of {point.robust.n} images of {point.model} ({each.made_on})"
         for each in tradeoffs
@@ -158,11 +161,7 @@ def _table(original: str, tables: Sequence[tuple[str, Table]], place: int) -> Pa
 
 
 def write_detectors(outcomes: Results) -> Section | None:
-    """Build a table of every detector on every attack; None if no detector was measured.
-
-    Args:
-        outcomes: results of the folder.
-    """
+    """Build the section with a table of every detector on every attack, or None if no detector was measured."""
     names = model_names(outcomes)
     kept = list(list_scores(outcomes))
     if not kept:
@@ -192,7 +191,7 @@ def write_detectors(outcomes: Results) -> Section | None:
 
 
 def _detector(detection: Detection, digest: str, digests: set[str]) -> str:
-    """Return the detector's file and kind, and its digest if several files were measured."""
+    """Return the detector's file and kind, and also its digest if several files were measured."""
     more = f" [{digest[:6]}]" if len(digests) > 1 else ""
     return f"{detection.detector}{more} ({detection.name})"
 
@@ -209,9 +208,10 @@ def _estimate(share: CountedShare) -> Estimate:
 
 
 def write_challenges(documents: Sequence[dict[str, Any]]) -> Section | None:
-    """Build the challenges: for each defence the verdict, the attacks, and the accuracy by radius.
+    """Build the section on challenges: for each defence the verdict, the attacks, and the accuracy by radius.
 
-    None without challenges.
+    Returns:
+        The section, or None if there are no challenges.
     """
     if not documents:
         return None

@@ -1,4 +1,4 @@
-"""The trust section: failure indicators, the worst first."""
+"""Section on failure indicators, the worst first."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ _NOTHING = "This does not show robustness, because only these checks were made."
 
 
 def write_trust(checks: Sequence[Finding]) -> Section:
-    """Build the section: counts, indicators that warn or fail, and a collapsed table of the others."""
+    """Build the section: counts, the indicators that warn or fail, and a collapsed table of the others."""
     counts = Counter(check.state for check in checks)
     fired = [check for check in checks if check.state in ("fail", "warn")]
     quiet = [check for check in checks if check.state not in ("fail", "warn")]
@@ -73,7 +73,6 @@ def _say_alarm(title: str, fired: Sequence[Finding]) -> Statement:
 
 
 def _overview(checks: Sequence[Finding]) -> PageTable:
-    """Build a table with a row for each indicator and its number of results in each state."""
     by_title: dict[str, list[Finding]] = {}
     for check in checks:
         by_title.setdefault(check.title, []).append(check)

@@ -25,7 +25,7 @@ _SAME = 1e-6  # distances this close are the same number up to float32 rounding
 
 @dataclass(frozen=True)
 class RunChange:
-    """One run in both folders.
+    """Comparison of one run that is in both folders.
 
     Args:
         cell: run as recorded in the second folder.
@@ -33,14 +33,14 @@ class RunChange:
         left_out: number of these images with an invalid result in one of the folders. They are excluded from the tests.
         before: rate of robust images in the first folder.
         after: rate of robust images in the second folder.
-        lost: images robust in the first only.
-        gained: images robust in the second only.
+        lost: number of images that are robust in the first folder only.
+        gained: number of images that are robust in the second folder only.
         p_robust: p-value of the exact McNemar test on robustness.
-        p_distance: p-value of Wilcoxon's test on the distances of images fooled in both.
-        differs: other differences: weights, pixels, library.
-        verdict: "moved" if a test is significant at 5 % after Bonferroni's correction over all tests of the page,
-            "identical" if no outcome and no distance differs, "undecided" if no outcome of so few images could be
-            significant, else "no difference found".
+        p_distance: p-value of Wilcoxon's test on the distances of images that are fooled in both folders.
+        differs: other differences: weights, pixels, library version.
+        verdict: "moved" if a test is significant at 5 % after Bonferroni's correction for all tests of the page.
+            "identical" if no outcome and no distance differs. "undecided" if there are too few images for a significant
+            test. Otherwise "no difference found".
     """
 
     cell: AttackRun
@@ -62,7 +62,10 @@ class RunChange:
 
 
 def find_changes(a: Results, b: Results) -> list[RunChange]:
-    """Return every run that is in both folders, matched by model, attack, threat model, parameters, seed and data."""
+    """Compare every run that is in both folders.
+
+    Runs match by model, attack, threat model, parameters, seed and data.
+    """
     old = {_identity(outcome.cell): outcome for outcome in a.done}
     both = [(old[_identity(outcome.cell)], outcome) for outcome in b.done if _identity(outcome.cell) in old]
     changes = [_compare(first, second) for first, second in both]
@@ -85,7 +88,7 @@ def list_differences(a: str | Path, b: str | Path) -> list[Section]:
     """Return the sections of a comparison of two folders.
 
     Raises:
-        Unavailable: If a folder does not exist, or they have no finished run in common.
+        Unavailable: If a folder does not exist, or the two folders have no finished run in common.
     """
     first, second = read_outcomes(a), read_outcomes(b)
     changes = find_changes(first, second)
@@ -113,7 +116,7 @@ def list_differences(a: str | Path, b: str | Path) -> list[Section]:
 
 
 def _identity(cell: AttackRun) -> str:
-    """Return the identity of a run apart from weights, pixels and library version."""
+    """Return the identity of a run without weights, pixels and library version."""
     rules = cell.threat_model
     about = [cell.subject.name, cell.subject.data, cell.title, rules.norm, rules.epsilon, rules.targeted, cell.target]
     grid = {name: list(values) for name, values in cell.grid.items()}
@@ -167,7 +170,7 @@ def _table(changes: Sequence[RunChange]) -> PageTable:
         ("model", lambda change: change.cell.subject.name),
         ("implementation", lambda change: change.cell.title),
         ("threat model", lambda change: format_threat_model(change.cell.threat_model)),
-        (Column("n", "images that both folders have"), lambda change: change.images),
+        (Column("n", "images that are in both folders"), lambda change: change.images),
         (
             Column(
                 "violations",
@@ -178,10 +181,13 @@ def _table(changes: Sequence[RunChange]) -> PageTable:
         (Column("before", "robust accuracy in the first folder"), lambda change: change.before),
         (Column("after", "in the second"), lambda change: change.after),
         ("change", lambda change: change.after - change.before),
-        (Column("lost", "images robust in the first only"), lambda change: named(change.lost)),
-        (Column("gained", "images robust in the second only"), lambda change: named(change.gained)),
+        (Column("lost", "images that are robust in the first folder only"), lambda change: named(change.lost)),
+        (Column("gained", "images that are robust in the second folder only"), lambda change: named(change.gained)),
         (Column("p robust", "exact McNemar test"), lambda change: change.p_robust),
-        (Column("p distance", "Wilcoxon's test where both succeed"), lambda change: change.p_distance),
+        (
+            Column("p distance", "Wilcoxon's test on images fooled in both folders"),
+            lambda change: change.p_distance,
+        ),
         (Column("differs", "other differences"), lambda change: ", ".join(change.differs)),
     )
     ordered = sorted(changes, key=lambda change: (not change.moved, change.p_robust, change.p_distance))

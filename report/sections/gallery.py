@@ -1,13 +1,11 @@
-"""Images: adversarial examples, fitted perturbations, and the hardest and easiest images."""
+"""Section with images: adversarial examples, fitted perturbations, and the hardest and easiest images."""
 
 import base64
-import importlib.util
 import io
 import math
 from collections.abc import Iterator, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import permutations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,9 +17,10 @@ from ...adapters.catalogue.lookup import find_implementation, load_apply
 from ...adapters.display_text import format_radius, format_threat_model
 from ...adapters.running.fit import Fitted
 from ...engine.checks.verdicts import PairComparison
+from ...engine.store.class_names import class_names
 from ...engine.store.columns import Example
 from ...engine.store.other_records import load_fitted
-from ...engine.store.results import CleanResult, RunResult
+from ...engine.store.results import RunResult
 from ...engine.thread_map import thread_map
 from ...errors import DavylampError
 from ..parts.blocks import (
@@ -44,12 +43,19 @@ _NAMED = 6  # most images named in a table row
 _FIRST = 3  # images on which a generator's output is shown
 _ROWS = 40  # most rows of fitted perturbations
 _EXTREMES = 10  # images at either end of the table
-_CIFAR = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-_IMAGENET_MODELS = ("demo:", "torchvision:", "timm:")
 
 
 def write_gallery(folder: ReportData, pairs: Sequence[PairComparison], *, budget: int = BUDGET) -> Section | None:
-    """Build the gallery within the budget, and tables of images fooled by one library only; None without pictures."""
+    """Build the gallery of adversarial examples, and tables of images that only one library fools.
+
+    Args:
+        folder: data of the report.
+        pairs: pairs of implementations of the same attack.
+        budget: largest size of the pictures, bytes.
+
+    Returns:
+        The section, or None if there are no pictures.
+    """
     title = "Gallery"
     clean = {
         f"{key}-{example.place}": _clean_uris(example)
@@ -113,13 +119,13 @@ def _picture(folder: ReportData, outcome: RunResult, example: Example) -> Pictur
 
 
 def _said(example: Example, names: Sequence[str]) -> str:
-    """Format the predicted class with its confidence, if known."""
+    """Format the predicted class, with its confidence if known."""
     sure = "" if math.isnan(example.confidence) else f", {example.confidence:.0%}"
     return f"{class_text(names, example.predicted)}{sure}"
 
 
 def amplify(clean: np.ndarray, adv: np.ndarray) -> tuple[np.ndarray, float | None]:
-    """Return the change around mid-grey as uint8, scaled to the full range, and the scaling factor.
+    """Return the amplified change around mid-grey as uint8, and the amplification factor.
 
     The largest change becomes white or black. The factor is None if no 8-bit picture can show the change.
     """
@@ -132,7 +138,7 @@ def amplify(clean: np.ndarray, adv: np.ndarray) -> tuple[np.ndarray, float | Non
 
 
 def _invisible_change(outcome: RunResult, place: int) -> str:
-    """Explain why a change is invisible in 256 grey levels."""
+    """Explain why a change is not visible in 256 grey levels."""
     largest = float(outcome.columns["linf"][place])
     return "no change" if largest == 0 else f"change of at most {255 * largest:.2g} grey levels, not visible here"
 
@@ -155,7 +161,6 @@ def _distances(outcome: RunResult, place: int) -> str:
 
 
 def _only_one(folder: ReportData, pairs: Sequence[PairComparison]) -> list[Collapsible]:
-    """Build a table of images that one implementation of an attack fools and another does not."""
     rows = []
     for pair in pairs:
         for winner, loser in permutations(pair.outcomes, 2):
@@ -195,7 +200,7 @@ def _thumbnail(pixels: np.ndarray, *, nearest: bool = False) -> str:
 
 
 def _spotlight(cam: np.ndarray) -> str:
-    """Return an activation map as a picture of the map's size, dark where the activation is low.
+    """Return an activation map as a picture of the same size, dark where the activation is low.
 
     The browser smooths it.
     """
@@ -214,7 +219,7 @@ def _uri(data: bytes, kind: str) -> str:
 
 
 def show_learned(folder: ReportData) -> list[PictureGrid]:
-    """Build a row for each fit stored in the folder, with its data and cost."""
+    """Build a row of pictures for each fitted attack in the folder, with its data and cost."""
     used: dict[str, RunResult] = {}
     for outcome in folder.outcomes.done:
         used.setdefault(outcome.cell.fit_key, outcome)
@@ -260,7 +265,7 @@ def _first_images(folder: ReportData, outcome: RunResult | None) -> list[tuple[s
 
 
 def _describe(fitted: Fitted, outcome: RunResult | None) -> str:
-    """Describe a fit: implementation, threat model, model, images and cost."""
+    """Describe a fitted attack: implementation, threat model, model, images and cost."""
     title = f"{fitted.implementation}, not used yet" if outcome is None else outcome.cell.title
     seen = f"from {fitted.images} images" if fitted.images else "from no image"
     cost = f"{fitted.forwards} forward and {fitted.backwards} backward queries, {fitted.seconds:.3g} s"
@@ -273,21 +278,24 @@ def _factor(change: np.ndarray) -> str:
 
 
 def _around_grey(change: np.ndarray) -> np.ndarray:
-    """Return a change (C, H, W) around grey as an 8-bit picture (H, W, 3). Its largest value is black or white."""
+    """Return a change (C, H, W) as an 8-bit picture (H, W, 3) around grey. Its largest value is black or white."""
     largest = float(np.abs(change).max()) or 1.0
     pixels = (127.5 + 127.5 * change / largest).round().clip(0, 255).astype(np.uint8).transpose(1, 2, 0)
     return np.repeat(pixels, 3, 2) if pixels.shape[2] == 1 else pixels
 
 
 def _magnify(pixels: np.ndarray, side: int = SIDE) -> np.ndarray:
-    """Enlarge each pixel to a square, up to the given side of the picture."""
     factor = max(1, side // max(pixels.shape[:2]))
     size = (pixels.shape[1] * factor, pixels.shape[0] * factor)
     return np.asarray(Image.fromarray(pixels).resize(size, Image.Resampling.NEAREST))
 
 
 def write_hardness(folder: ReportData) -> Section | None:
-    """Build a table of images by the rate of runs in which they stay robust, easiest to fool first; None if empty."""
+    """Build a table of images by the rate of runs in which they stay robust, the easiest to fool first.
+
+    Returns:
+        The section, or None if the table is empty.
+    """
     title, lead = "Hard and easy images", "In how many runs (a model under an attack) does each image stay robust?"
     frame = robust_counts(folder)
     blocks: list[Any] = []
@@ -314,13 +322,17 @@ def write_hardness(folder: ReportData) -> Section | None:
 
 
 def _names_of(folder: ReportData, data: str) -> Sequence[str]:
-    """Return the class names of some data, if all models evaluated on these data have the same names."""
+    """Return the class names of some data, if all models evaluated on the data have the same names."""
     known = {tuple(class_names(clean)) for clean in folder.outcomes.clean.values() if clean.subject.data == data}
     return known.pop() if len(known) == 1 else ()
 
 
 def robust_counts(folder: ReportData) -> pd.DataFrame:
-    """Return a row for each image: `data`, `image`, `label`, `survived`, `wrong`, `cells`, `share`."""
+    """Return a table with one row per image.
+
+    The columns are `data`, `image`, `label`, `survived` (runs in which it stays robust), `wrong` (runs in which it is
+    misclassified when clean), `cells` (all runs) and `share` (`survived` / `cells`).
+    """
     heads, counted = {}, {}
     for outcome in folder.outcomes.done:
         columns, data = outcome.columns, outcome.cell.subject.data
@@ -338,10 +350,10 @@ def robust_counts(folder: ReportData) -> pd.DataFrame:
 
 
 def class_names(clean: CleanResult | None) -> Sequence[str]:
-    """Return the names of a model's classes in order; empty if unknown.
+    """Return the names of a model's classes in order, or nothing if they are unknown.
 
-    Names come from the model's evaluation (a Hugging Face model, `--labels`), from ImageNet for 1000 classes if the
-    name of the data or of a model collection implies ImageNet, or from CIFAR-10.
+    The names come from the model's evaluation (a Hugging Face model, `--labels`), from ImageNet, or from CIFAR-10.
+    ImageNet applies to 1000 classes if the name of the data or of the model's collection implies it.
     """
     if clean is None:
         return ()
@@ -361,9 +373,9 @@ def class_text(names: Sequence[str], index: int) -> str:
 
 @cache
 def imagenet_names() -> tuple[str, ...]:
-    """Return the categories of torchvision's ImageNet weights; empty without torchvision.
+    """Return the class names in torchvision's ImageNet weights, or nothing without torchvision.
 
-    If possible, only its metadata module is loaded, because importing the package takes seconds.
+    If possible, only torchvision's metadata module is loaded, because importing the package takes seconds.
     """
     package = importlib.util.find_spec("torchvision")
     if package is None or package.origin is None:

@@ -1,4 +1,4 @@
-"""Leaderboard: models by attacks as a heat map in any metric, and tables of all metrics."""
+"""Leaderboard: a heat map of models and attacks for any metric, and tables of all metrics."""
 
 import math
 from collections.abc import Sequence
@@ -34,14 +34,14 @@ _COUNTS = ("models", "attacks", "cells", "failed", "images", "violations")
 
 
 def present_symbols(folder: ReportData) -> list[str]:
-    """Return the symbols that have a value in some run, in the order of `METRICS`, without symbols of curves."""
+    """Return the symbols that have a value in some run, in the order of `METRICS`. Symbols of curves are excluded."""
     symbols = [shown_symbol(name) for name, record in METRICS.items() if record.only != ("models",)]
     symbols += folder.outcomes.users_symbols
     return [name for name in drop_absent(symbols, folder.outcomes, explicit=False) if not is_of_distances(name)]
 
 
 def write_leaderboard(pairs: Table) -> Section:
-    """Build the heat map from the table by pairs."""
+    """Build the section with the heat map from the table by pairs."""
     title, lead = "Leaderboard", "Every attack on every model. Choose a metric; press a heading to sort by it."
     if any(row.labels["targeted"] for row in pairs.rows):
         lead += (
@@ -74,7 +74,7 @@ def write_leaderboard(pairs: Table) -> Section:
 
 
 def write_metrics(attacks: Table, models: Table, pairs: Table, folder: ReportData) -> Section:
-    """Build CANARY's tables of attacks and models, the table by pair, and definitions of all symbols."""
+    """Build the section with CANARY's tables of attacks and models, the table by pairs, and definitions of symbols."""
     notes = [Text(note, "note") for note in dict.fromkeys((*attacks.notes, *models.notes))]
     more = f"Only the usual metrics of {len(pairs.rows)} rows are shown: `davylamp table FOLDER --by pairs` prints all."
     left = [] if _narrow(pairs) is pairs else [Text(more, "note")]
@@ -105,7 +105,7 @@ def describe(symbol: str) -> tuple[str, str]:
 
 
 def _direction(symbol: str) -> dict[str, Any]:
-    """Return the direction and range of a metric, for its colours."""
+    """Return which values of a metric are good, and its range, for the colours."""
     known = record_of(symbol)
     low, high = known.between if known else (0.0, math.inf)
     robust = known.robust_when if known else "higher"
@@ -139,14 +139,14 @@ def _metric_table(name: str, caption: str, table: Table) -> PageTable:
 
 
 def _narrow(pairs: Table) -> Table:
-    """Return the table restricted to the usual metrics, if all metrics would make the page too large."""
+    """Return the table with the usual metrics only, if all metrics would make the page too large."""
     if len(pairs.rows) * len(pairs.symbols) <= _CELLS:
         return pairs
     return replace(pairs, symbols=tuple(symbol for symbol in pairs.symbols if METRICS.get(symbol, PLAIN).brief))
 
 
 def _symbol_column(symbol: str, table: Table) -> Column:
-    """Return a column. It is hidden initially if there are many metrics and it is not a usual one."""
+    """Return a metric's column. If there are many metrics and this is not a usual one, it is hidden initially."""
     many = len(table.symbols) > sum(record.brief for record in METRICS.values())
     return Column(symbol, _tooltip(symbol), many and symbol in METRICS and not METRICS[symbol].brief)
 

@@ -1,4 +1,4 @@
-"""Provenance (settings, versions, hashes, failures, commands to repeat the runs) and glossary."""
+"""Sections on provenance (settings, versions, hashes, failures, commands to repeat the runs) and terms."""
 
 import json
 import shlex
@@ -86,7 +86,7 @@ def collect(states: list[CellState], name: str) -> str:
 
 
 def collect_versions(states: list[CellState]) -> dict[str, str]:
-    """Return library -> its version, or all its versions with their numbers of runs."""
+    """Return the version of each library. If there are several, each is listed with its number of runs."""
     versions: dict[str, Counter[str]] = {}
     for state in states:
         for name, version in state.meta.get("versions", {}).items():

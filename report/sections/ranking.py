@@ -44,7 +44,8 @@ _LEAD = (
 def write_ranking(folder: ReportData, *, seed: int = 0) -> Section | None:
     """Build the section: abilities and ranks with intervals and tie groups, and items that separate the models.
 
-    None for a single model of which nothing else is known.
+    Returns:
+        The section, or None if there is only one model and there is nothing else to show.
     """
     frame = load_outcomes(folder.outcomes)
     libraries = write_libraries(frame, seed)
@@ -99,7 +100,6 @@ def _blocks(ranking: Ranking, notes: Sequence[str], images: int) -> list[Any]:
 
 
 def _bars(ranking: Ranking, order: Sequence[int] | np.ndarray) -> Bars:
-    """Draw abilities, or means, with intervals and tie groups."""
     ends = [each for each in (*ranking.low, *ranking.high, *ranking.score) if np.isfinite(each)]
     low, span = min(ends), (max(ends) - min(ends)) or 1.0
     apart = ranking.apart[order[0]]  # not from the letters: subjects without a common one need not differ
@@ -120,7 +120,7 @@ def _bars(ranking: Ranking, order: Sequence[int] | np.ndarray) -> Bars:
 
 
 def write_items(folder: ReportData, ranking: Ranking, responses: Responses) -> list[Any]:
-    """Build the map of abilities and difficulties, and the attacks and images that separate the models."""
+    """Build the map of abilities and difficulties, and lists of the attacks and images that separate the models."""
     fit: Any = ranking.fit
     kinds, values = np.array(_plain_radii(folder, item_kinds(responses))), responses.values
     difficulties = {str(kind): fit.difficulty[kinds == kind] for kind in dict.fromkeys(kinds)}
@@ -155,13 +155,12 @@ def write_items(folder: ReportData, ranking: Ranking, responses: Responses) -> l
 
 
 def _count(values: np.ndarray) -> TableCell:
-    """Count the positive responses and the known responses."""
     seen = values[~np.isnan(values)]
     return TableCell(f"{int(seen.sum())} of {len(seen)}", int(seen.sum()))
 
 
 def _plain_radii(folder: ReportData, kinds: Sequence[str]) -> list[str]:
-    """Write the radii in kinds of items in the same way as the rest of the page."""
+    """Format the radii in the kinds of items as on the rest of the page."""
     rules = {outcome.cell.threat_model for outcome in folder.outcomes.done}
     balls = [(rule.norm, rule.epsilon) for rule in rules if rule.epsilon is not None]
     words = {f" {norm} {epsilon:.4g}": f" {norm} {format_radius(norm, epsilon)}" for norm, epsilon in balls}
@@ -171,7 +170,7 @@ def _plain_radii(folder: ReportData, kinds: Sequence[str]) -> list[str]:
 
 
 def _pictures(folder: ReportData) -> dict[str, str]:
-    """Return the name of the clean image in the gallery, for each image of the responses with a picture."""
+    """Return, for each image of the responses, the name of its clean image in the gallery, if it has one."""
     return {
         f"{known.subject.data} {example.image}": f"{key}-{example.place}"
         for key, known in folder.outcomes.clean.items()
@@ -181,7 +180,7 @@ def _pictures(folder: ReportData) -> dict[str, str]:
 
 
 def write_libraries(frame: pd.DataFrame, seed: int) -> list[Any]:
-    """Describe the images on which implementations of one library differ from those of others at equal ability."""
+    """Describe the images on which one library's implementations differ from the others at equal ability."""
     if frame["library"].nunique() < 2:
         return []
     how = "`davylamp rank FOLDER --subjects implementations` gives more detail."

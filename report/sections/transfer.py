@@ -1,4 +1,4 @@
-"""Transfer: rates at which examples fool other models, a matrix for each attack and summaries."""
+"""Section on transfer: rates at which examples fool other models, with a matrix for each attack."""
 
 import math
 from typing import Any
@@ -10,7 +10,7 @@ from ..parts.blocks import Collapsible, Column, Section, TableCell, Text, entry,
 
 
 def write_transfer(transfer: Transfer | None) -> Section | None:
-    """Build the matrices; None if no example was tested on another model."""
+    """Build the section with the matrices, or None if no example was tested on another model."""
     if transfer is None:
         return None
     lead = (
@@ -52,7 +52,7 @@ def _blocks(table: TransferTable, place: int) -> list[Any]:
 
 
 def _heat(value: Estimate, *, of: tuple[int, int] = (1, 1)) -> TableCell:
-    """Format a rate; `of` is the number of attacks in the mean, and the number of all attacks."""
+    """Format a rate. `of` is the number of attacks in the mean, and the number of all attacks."""
     if math.isnan(value.value):
         return TableCell("-", None, title="not tested")
     shown = entry(value)

@@ -1,4 +1,4 @@
-"""First section: the most robust model, the strongest attack, agreement of libraries, failures and missing results."""
+"""First section: the most robust model, the strongest attack, agreement of libraries, and failed indicators."""
 
 import math
 from collections import Counter
@@ -40,7 +40,7 @@ _THREATS = 3  # most threat models with a sentence per question
 def write_verdict(
     folder: ReportData, table: Table, pairs: Sequence[PairComparison], checks: Sequence[Finding]
 ) -> Section:
-    """Build five answers, a figure and the numbers of every model.
+    """Build the answers to the key questions, a figure, and the numbers of every model.
 
     Args:
         folder: data of the report.
@@ -150,6 +150,11 @@ def _table(
     bounded = [row for row in table.rows if row.labels["cells"] and not math.isnan(row.labels["epsilon"])]
     bounded.sort(key=lambda row: (threat(row.labels), -row.metrics["RA"].value))
     one = len({threat(row.labels) for row in bounded}) == 1
+    union = "RA_union: proportion of all images that are correct and robust to every attack of every threat model"
+    over_union = [
+        (Column("over their union", union), lambda row: row.metrics["RA_union"])
+        for _ in {"RA_union"} & {*table.symbols}
+    ]
     columns = (
         ("model", lambda row: row.labels["model"]),
         (Column("threat model", wide=one), lambda row: threat(row.labels)),
@@ -158,6 +163,7 @@ def _table(
             lambda row: row.metrics.get("CA", _UNKNOWN),
         ),
         (Column("worst-case robust accuracy", robust), lambda row: row.metrics["RA"]),
+        *over_union,
         (Column("attacks", "attacks and settings in the worst case", wide=True), lambda row: row.labels["attacks"]),
         (
             Column("failed", "runs without a result, which are not counted", wide=True),

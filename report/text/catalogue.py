@@ -1,4 +1,4 @@
-"""The catalogue as a table or as JSON."""
+"""Prints the catalogue of attacks as a table or as JSON."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,12 +19,12 @@ def catalogue_json(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def print_attacks(attacks: Sequence[Mapping[str, Any]], console: PlainConsole) -> None:
-    """Print the attacks: on a terminal grouped by kind, otherwise one line for each with libraries and norms.
+    """Print the attacks: on a terminal grouped by kind, otherwise one line per attack with libraries and norms.
 
-    It does not import the libraries.
+    The attack libraries are not imported.
 
     Args:
-        attacks: records with attack, title, norms, knowledge, kind, libraries.
+        attacks: records with the fields attack, title, norms, knowledge, kind and libraries.
         console: output console.
     """
     page = console.page
@@ -45,10 +45,10 @@ def print_attacks(attacks: Sequence[Mapping[str, Any]], console: PlainConsole) -
 def print_catalogue(
     rows: Sequence[Mapping[str, Any]], findings: Mapping[str, str], parameters: Mapping[str, str], console: PlainConsole
 ) -> None:
-    """Print the implementations. If all have the same attack, also explain patches, known issues and parameters.
+    """Print the implementations. If all are of the same attack, also explain patches, known issues and parameters.
 
     Args:
-        rows: a record per implementation, see `adapters.describe`.
+        rows: one record per implementation, see `adapters.describe`.
         findings: known issues by id.
         parameters: meaning of each canonical parameter.
         console: output console.
@@ -86,7 +86,7 @@ def _cell(row: Mapping[str, Any], column: str) -> Any:
 
 
 def _with_radii(defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Return defaults (by parameter, or by norm and parameter) with step sizes formatted as radii."""
+    """Return defaults, by parameter or by norm and parameter, with step sizes formatted like radii."""
     shown: dict[str, Any] = {}
     for name, value in defaults.items():
         if isinstance(value, Mapping):

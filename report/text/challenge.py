@@ -1,4 +1,4 @@
-"""Terminal output of a challenge: each attack as it finishes, then the verdict."""
+"""Terminal output of a challenge: each attack when it finishes, then the verdict."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +19,7 @@ def attempt_text(attempt: AttackOutcome) -> str:
 
 
 def attempt_row(attempt: dict[str, Any], norm: str) -> list[Any]:
-    """Format an attack from a challenge document as the cells of `COLUMNS`."""
+    """Format an attack from a challenge document as a row with the columns `COLUMNS`."""
     accuracy, kinds = attempt["accuracy"], attempt["violations"]
     numbers = (
         [f"failed: {attempt['error']}", "-", "-"]
@@ -53,7 +53,7 @@ def verdict_lines(document: dict[str, Any]) -> list[str]:
 
 
 def strongest_of_each_kind(attempts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return, for each kind of attack, the one with the lowest accuracy, and all failed attacks."""
+    """Return the attack with the lowest accuracy of each kind, and all failed attacks."""
     lowest: dict[str, dict[str, Any]] = {}
     for each in attempts:
         best = lowest.setdefault(each["part"], each)

@@ -18,7 +18,7 @@ def print_checks(checks: Sequence[Finding], title: str, notes: Iterable[str], co
         checks: results of `check_folder`.
         title: heading of the counts.
         notes: messages printed first.
-        console: output console; if verbose, unknown and passing indicators are listed individually.
+        console: output console. If verbose, unknown and passing indicators are listed individually.
     """
     print_notes(notes, console)
     counts = Counter(check.state for check in checks)
@@ -59,7 +59,7 @@ def print_promises(promises: Sequence[Any], attacks: int, console: PlainConsole)
     Args:
         promises: results of contract checks.
         attacks: number of attacks tested.
-        console: output console; if verbose, satisfied and inapplicable checks are listed individually.
+        console: output console. If verbose, satisfied and inapplicable checks are listed individually.
     """
     states = (*_UNKEPT, *dict.fromkeys(each.state for each in promises if each.state not in _UNKEPT))
     alike: dict[tuple[str, ...], list[str]] = {}
@@ -76,7 +76,7 @@ def print_promises(promises: Sequence[Any], attacks: int, console: PlainConsole)
 
 
 def print_conformance(findings: Sequence[Any], console: PlainConsole) -> None:
-    """Print false results on misbehaving models, then counts. If verbose, also print correct results."""
+    """Print false results on misbehaving models, then counts. If the console is verbose, also print correct results."""
     wrong = [each for each in findings if each.complaint]
     lines = [
         (each.implementation, each.norm, each.plant, each.complaint or "correct", each.outcome)

@@ -31,7 +31,10 @@ _NUMBERS = (  # columns after those of the rate
 
 
 def comparison_document(comparison: Comparison) -> dict[str, Any]:
-    """Return the comparison as a JSON-ready document, undefined values as null; `chosen`: defaults that were used."""
+    """Return the comparison as JSON types, with undefined values as null.
+
+    `chosen` lists the defaults that were used.
+    """
     threat_model = comparison.threat_model
     document = {
         "attack": comparison.attack,
@@ -57,7 +60,7 @@ def comparison_json(comparison: Comparison) -> str:
 
 
 def comparison_csv(comparison: Comparison) -> str:
-    """Return CSV with one line per implementation, numbers in full precision."""
+    """Return CSV with one line per implementation and numbers in full precision."""
     columns = ["library", "implementation", *_numbers(comparison.success_metric), "error"]
     lines = []
     for row in comparison.rows:
@@ -71,7 +74,7 @@ def print_comparison(comparison: Comparison, console: PlainConsole) -> None:
 
     Args:
         comparison: comparison to print.
-        console: output console; if verbose, all pairs and explanations are printed.
+        console: output console. If verbose, all pairs and explanations are printed.
     """
     if comparison.defaults:
         print_defaults(_defaults_of(comparison), console)
@@ -140,7 +143,6 @@ def verdict_notes(comparison: Comparison) -> list[str]:
 
 
 def _verdicts_text(pairs: Sequence[PairComparison]) -> str:
-    """Count the pairs by verdict."""
     counts = Counter(pair.verdict for pair in pairs)
     few = len(pairs) == 1
     return (
@@ -149,7 +151,7 @@ def _verdicts_text(pairs: Sequence[PairComparison]) -> str:
 
 
 def _power_lines(comparison: Comparison) -> list[str]:
-    """Describe the detectable differences, in one line for all pairs that can be significant."""
+    """Describe the smallest detectable differences, in one line for all pairs that can be significant."""
     judgements = [pair.judgement for pair in comparison.pairs_that_ran]
     able = dict.fromkeys((each.images, each.detectable) for each in judgements if each.can_be_significant)
     lines = list(dict.fromkeys(each.power for each in judgements if not each.can_be_significant))
@@ -162,17 +164,14 @@ def _power_lines(comparison: Comparison) -> list[str]:
 
 
 def _defaults_of(comparison: Comparison) -> dict[str, Mapping[str, Any]]:
-    """Return the library's defaults by implementation."""
+    """Return the library's own defaults for each implementation."""
     rows = [row.implementation for row in comparison.rows]
     norm = comparison.threat_model.norm
     return {row.name: library_defaults(row, norm) for row in rows if not isinstance(row, SearchImplementation)}
 
 
 def print_defaults(defaults: Mapping[str, Mapping[str, Any]], console: PlainConsole) -> None:
-    """Print the parameters with different defaults.
-
-    `defaults` is by name of the implementation and of the parameter.
-    """
+    """Print the parameters whose defaults differ. `defaults` maps implementation, then parameter, to the default."""
     names = list(dict.fromkeys(name for parameters in defaults.values() for name in parameters))
     names = [name for name in names if len({str(parameters.get(name)) for parameters in defaults.values()}) > 1]
     rows = [(implementation, *map(parameters.get, names)) for implementation, parameters in defaults.items()]
@@ -205,7 +204,7 @@ def _notes(comparison: Comparison, *, every: bool) -> list[str]:
 
 
 def _what_they_count(result: AttackResult | None) -> str:
-    """Describe how invalid results are counted, by cause."""
+    """Describe how invalid results count, by cause."""
     faults = Counter(() if result is None else filter(None, result.faults))
     said = {
         "library": "caused by the library, counted as not fooled",
@@ -216,7 +215,6 @@ def _what_they_count(result: AttackResult | None) -> str:
 
 
 def _saturation_text(result: SaturatedResult) -> str:
-    """Describe the radius at which the success of an attack stopped growing."""
     norm, reached = result.threat_model.norm, format_radius(result.threat_model.norm, result.radius)
     if not max(result.saturation.ratios):
         return f"fooled no image up to {norm} {reached}, the largest radius"

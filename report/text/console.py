@@ -39,10 +39,10 @@ _FORMULA = tuple("=+-@\t\r")  # characters that start a formula in a spreadsheet
 
 @dataclass
 class Page:
-    """The output of a command, collected to be printed at its end.
+    """Output of a command, collected and printed at its end.
 
     Args:
-        columns: columns to show, from any table; empty for those that fit.
+        columns: columns to show, from any table. Empty for those that fit.
         wide: whether to show every column, regardless of the terminal width.
         verbose: whether to show all notes and columns.
         seen: columns of all tables so far.
@@ -60,7 +60,7 @@ class Page:
     short: bool = False
 
     def collect(self, lines: Sequence[str], style: str) -> None:
-        """Add lines; consecutive notes form one part."""
+        """Add lines. Consecutive notes form one part."""
         if not lines[0].startswith("- "):
             self.parts.append(Lines(tuple((line, style) for line in lines)))
             return
@@ -72,10 +72,10 @@ class Page:
 
 
 class PlainConsole(Console):
-    r"""A console that prints text literally: no markup, no emoji names, control characters as `\\x1b`.
+    r"""Console that prints text literally: no markup, no emoji names, and control characters as `\\x1b`.
 
     Args:
-        page: collects the output. None to print immediately, with omitted columns listed after each table.
+        page: collects the output. None to print immediately and to list omitted columns after each table.
     """
 
     def __init__(self, *, stderr: bool = False, page: Page | None = None, **options: Any):
@@ -84,7 +84,7 @@ class PlainConsole(Console):
 
     @property
     def has_screen(self) -> bool:
-        """Whether lines have a limited width: on a terminal, or if COLUMNS is set."""
+        """Whether the width of lines is limited: on a terminal, or if COLUMNS is set."""
         return self.is_terminal or "COLUMNS" in os.environ
 
     @property
@@ -109,7 +109,7 @@ class PlainConsole(Console):
         super().print(*(each.replace(KEPT, " ") if isinstance(each, str) else each for each in shown), **options)
 
     def show(self, page: Page) -> None:
-        """Print the parts of a page. On a terminal, print at most one screen, unless the user requested more."""
+        """Print the parts of a page. On a terminal, print at most one screen unless the user requested more."""
         counts = [len(part.heights) for part in page.parts]
         if self.has_screen and page.short:
             counts = shorten(page.parts, LONGEST)
@@ -128,7 +128,6 @@ class PlainConsole(Console):
             super().print("\n".join(at_words(f"not shown: {'; '.join(said)}", self.width)), style="dim", soft_wrap=True)
 
     def _draw(self, part: Part, rows: int) -> None:
-        """Print a part without trailing spaces."""
         if isinstance(part, Grid) and not self.has_screen:
             for place, text in enumerate(part.plain()):
                 super().print(text, style=None if place else "bold", soft_wrap=True)
@@ -145,7 +144,7 @@ class PlainConsole(Console):
 
 @contextmanager
 def open_page(columns: Sequence[str] = (), *, wide: bool = False, verbose: bool = False) -> Iterator[PlainConsole]:
-    """Yield a console whose output is printed at the end, followed by a list of omitted columns and rows.
+    """Yield a console whose output is printed on exit, followed by a list of omitted columns and rows.
 
     Raises:
         UnknownName: If a requested column is in none of the tables.
@@ -190,17 +189,17 @@ def print_table(  # noqa: PLR0913 - options of a table
     """Print a table: on a terminal the columns that fit, in a pipe all columns. Words are never broken.
 
     Args:
-        title: heading; empty for no heading.
+        title: heading. Empty for no heading.
         columns: headings of the columns.
-        rows: cells, formatted or plain values.
+        rows: cells of each row, as formatted texts or plain values.
         console: output console. None for standard output.
         keys: number of leading columns that identify a row and are always shown.
         order: columns in decreasing priority. Unlisted columns come last.
-        rest: treatment of columns that do not fit: "drop" and list them, "stack" them in a table below, or write each
-            row as "blocks" of lines.
-        common: columns that are printed once above the table, as are keys, if that saves space and all rows have the
-            same value.
-        narrow: whether a pipe gets only the columns of a terminal of 80 columns, too, unless the user requested more.
+        rest: treatment of columns that do not fit. "drop" omits and lists them, "stack" puts them in a table below, and
+            "blocks" writes each row as a block of lines.
+        common: columns that are printed once above the table if all rows have the same value and this saves space. This
+            also applies to keys.
+        narrow: whether a pipe also gets only the columns that fit 80 characters, unless the user requested more.
 
     Returns:
         Names of the printed columns.
@@ -246,7 +245,7 @@ def print_table(  # noqa: PLR0913 - options of a table
 
 
 def heading(column: str) -> str:
-    """Return the heading that is printed for a column, whose stored name may be an older word."""
+    """Return the displayed heading of a column. Its stored name may be an older term."""
     return _HEADINGS.get(column, column)
 
 
@@ -257,7 +256,7 @@ def print_notes(notes: Iterable[str], console: Console) -> None:
 
 
 def make_console(*, stderr: bool = False, page: Page | None = None) -> PlainConsole:
-    """Build a console with the terminal's width. In a pipe it neither wraps nor colours text."""
+    """Build a console with the terminal's width. In a pipe, it neither wraps nor colours text."""
     console = PlainConsole(stderr=stderr, page=page)
     if console.is_terminal:
         return console
@@ -266,7 +265,7 @@ def make_console(*, stderr: bool = False, page: Page | None = None) -> PlainCons
 
 
 def format_cell(value: Any) -> str:
-    """Format a cell: three significant digits, "-" for undefined values, joined lists."""
+    """Format a cell: three significant digits, "-" for undefined values, and comma-separated lists."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "-"
     if isinstance(value, bool):
@@ -281,13 +280,19 @@ def format_cell(value: Any) -> str:
 
 
 def interval_text(value: float, low: float, high: float) -> str:
-    """Format an estimate as "0.639 [0.47, 0.79]", with bounds to two digits of the interval's width, if known."""
+    """Format an estimate as "0.639 [0.47, 0.79]", without brackets if the interval is unknown.
+
+    The bounds are rounded to two digits of the interval's width.
+    """
     shown, *ends = interval_texts(value, low, high)
     return f"{shown} [{', '.join(ends)}]" if ends else shown
 
 
 def interval_texts(value: float, low: float, high: float) -> list[str]:
-    """Format value and both bounds separately, as in `interval_text`; only the value if there is no interval."""
+    """Format a value and both bounds separately, rounded as in `interval_text`.
+
+    Without an interval, only the value is returned.
+    """
     if math.isnan(low) or math.isnan(high):
         return [format_cell(value)]
     width = high - low
@@ -300,7 +305,7 @@ def interval_texts(value: float, low: float, high: float) -> list[str]:
 
 
 def to_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Format a table as CSV, numbers in full precision and undefined cells empty.
+    """Format a table as CSV, with numbers in full precision and undefined cells empty.
 
     A text that a spreadsheet would read as a formula gets a leading ', and control characters are escaped.
     """

@@ -1,4 +1,4 @@
-"""Fits tables to the terminal width: selects columns and arranges the others. The package rich draws them."""
+"""Fits tables to the terminal width: selects columns and arranges the others."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,7 +30,7 @@ _UNRULED = Box("    \n" * 8, ascii=False)
 
 @dataclass(frozen=True)
 class ColumnWidth:
-    """Widths of a column: the smallest that breaks no word, a comfortable one, and the full width."""
+    """Widths of a column: the smallest that breaks no word, a comfortable width, and the full width."""
 
     least: int
     good: int
@@ -40,7 +40,7 @@ class ColumnWidth:
 
 @dataclass(frozen=True)
 class TableText:
-    """A table as texts.
+    """Table whose cells are formatted texts.
 
     Args:
         names: headings.
@@ -48,7 +48,8 @@ class TableText:
         keys: number of leading columns that identify a row and are always shown.
         order: columns in decreasing priority.
         rest: treatment of columns that do not fit, see `console.print_table`.
-        common: columns that are printed once above the table, as are keys, if all rows have the same value.
+        common: columns that are printed once above the table if all rows have the same value. This also applies to
+            keys.
     """
 
     names: tuple[str, ...]
@@ -60,7 +61,7 @@ class TableText:
 
     @property
     def ranked(self) -> list[int]:
-        """Column positions in decreasing priority."""
+        """Column indices in decreasing priority."""
         first = dict.fromkeys(self.names.index(name) for name in self.order if name in self.names)
         return [*first, *(place for place in range(len(self.names)) if place not in first)]
 
@@ -70,7 +71,7 @@ class TableText:
         return [measure(name, [line[place] for line in self.lines]) for place, name in enumerate(self.names)]
 
     def part(self, places: Sequence[int]) -> "TableText":
-        """Return the table with these columns only. Its keys are the old keys that are among these columns."""
+        """Return the table with these columns only. Its keys are the old keys among these columns."""
         lines = tuple(tuple(line[place] for place in places) for line in self.lines)
         keys = sum(place < self.keys for place in places)
         return replace(self, names=tuple(self.names[place] for place in places), lines=lines, keys=keys)
@@ -78,12 +79,12 @@ class TableText:
 
 @dataclass(frozen=True)
 class Lines:
-    """Lines of a page: a fixed heading, and rows. The last rows may be omitted.
+    """Lines of a page: a fixed heading, and rows of which the last ones may be omitted.
 
     Args:
         heading: lines with their styles.
-        rows: the lines of each row.
-        what: noun for a row, in the note on omitted rows; empty if no row may be omitted.
+        rows: lines of each row.
+        what: noun for a row in the note on omitted rows. Empty if no row may be omitted.
     """
 
     heading: tuple[Styled, ...] = ()
@@ -108,7 +109,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table whose column widths fit every word.
+    """Table whose column widths fit every word.
 
     Args:
         table: headings and cells.
@@ -162,7 +163,7 @@ Part = Lines | Grid
 
 @dataclass(frozen=True)
 class FittedTable:
-    """A table as parts of a page.
+    """Table that is split into parts of a page.
 
     Args:
         parts: parts in order.
@@ -184,8 +185,8 @@ def whole_table(table: TableText) -> Grid:
 def fit(table: TableText, width: int) -> FittedTable:
     """Split a table into parts at most `width` wide, without breaking words.
 
-    Values that are the same in every row are printed once above the table if that saves space. If only keys would fit,
-    each value of the first key gets a table. Rows that would wrap to many lines become blocks.
+    Columns with the same value in every row are printed once above the table if that saves space. If only the keys
+    would fit, each value of the first key gets its own table. Rows that would wrap to many lines become blocks.
     """
     ranked = table.ranked
     chosen = choose_columns(table.measured, width, ranked, table.keys)
@@ -209,7 +210,7 @@ def fit(table: TableText, width: int) -> FittedTable:
 
 
 def fit_pipe(table: TableText, width: int) -> FittedTable:
-    """Return the columns of a terminal of a width, as a table without wrapped cells that is not wider."""
+    """Return the table with the columns that fit `width`, for a pipe. No cell is wrapped."""
     for narrower in range(width, 0, -2):  # the gaps between its columns are wider
         fitted = fit(table, narrower)
         grid = whole_table(table.part([table.names.index(name) for name in fitted.shown]))
@@ -219,7 +220,7 @@ def fit_pipe(table: TableText, width: int) -> FittedTable:
 
 
 def short_name(text: str) -> str:
-    """Shorten long lists of attacks in worst-case names to the first attack and the number of the others.
+    """Shorten the list of attacks in a worst-case name to the first attack and the number of the others.
 
     "worst-case(foolbox:fgsm,foolbox:pgd,...)" becomes "worst-case(foolbox:fgsm+11)".
     """
@@ -260,7 +261,7 @@ def _heading(text: str, width: int) -> Lines:
 def _in_groups(table: TableText, width: int) -> FittedTable:
     """Return a separate table for each value of the first key, which makes space for other columns.
 
-    A column that does not fit into one of the tables is omitted from all, unless no column would remain.
+    If a column does not fit into one of the tables, it is omitted from all, unless no column would remain.
     """
     groups: dict[str, list[tuple[str, ...]]] = {}
     for first, *others in table.lines:
@@ -302,7 +303,7 @@ def _in_columns(table: TableText, width: int) -> Grid:
 
 
 def _same_everywhere(table: TableText) -> list[int]:
-    """Return the keys and common columns with a single value in all rows; at least one key remains."""
+    """Return the keys and common columns that have a single value in all rows. At least one key is not among them."""
     places = [place for place, name in enumerate(table.names) if place < table.keys or name in table.common]
     same = [place for place in places if len({line[place] for line in table.lines}) == 1]
     last = table.keys - 1
@@ -310,12 +311,12 @@ def _same_everywhere(table: TableText) -> list[int]:
 
 
 def _is_ragged(table: TableText, width: int) -> bool:
-    """Whether a row would wrap to so many lines that columns are hard to read."""
+    """Return whether a row would wrap to so many lines that its columns are hard to read."""
     return max(_in_columns(table, width).heights, default=0) > _TALL
 
 
 def measure(column: str, cells: Sequence[str]) -> ColumnWidth:
-    """Measure a column. Numbers with intervals are never broken. Headings and texts wrap at spaces."""
+    """Measure the widths of a column. Numbers with intervals are never broken. Headings and texts wrap at spaces."""
     whole = max(map(cell_len, cells), default=0)
     heading = cell_len(column) if cell_len(column) <= _HEADING else _longest_word(column)
     if all(map(looks_numeric, cells)):
@@ -327,11 +328,11 @@ def measure(column: str, cells: Sequence[str]) -> ColumnWidth:
 
 
 def choose_columns(measured: Sequence[ColumnWidth], width: int, order: Iterable[int], keys: int) -> list[int]:
-    """Return the columns that fit, in table order; empty if not even the first ones fit.
+    """Return the indices of the columns that fit, in table order. Empty if not even the keys fit.
 
     Args:
         measured: widths of every column.
-        width: width of the terminal.
+        width: width of the terminal, characters.
         order: columns other than keys, in decreasing priority.
         keys: number of leading columns that are always shown.
     """
@@ -364,7 +365,7 @@ def widths_of(measured: Sequence[ColumnWidth], width: int) -> list[int]:
 
 
 def as_blocks(table: TableText, width: int) -> Lines:
-    """Format each row as a block: the keys on a line, the other cells below with their headings."""
+    """Format each row as a block: the keys on a line, and below them the other cells with their headings."""
     blocks = []
     label = max(map(cell_len, table.names[table.keys :]), default=0) + GAP
     for row in table.lines:
@@ -380,13 +381,13 @@ def as_blocks(table: TableText, width: int) -> Lines:
 
 
 def looks_numeric(text: str) -> bool:
-    """Whether a cell is a number, possibly with an interval, or a mark for an undefined value."""
+    """Return whether a cell is a number, possibly with an interval, or a mark for an undefined value."""
     is_number = text[:1].isdigit() or (text[:1] in "-<" and text[1:2].isdigit())
     return text in ("-", "", "inf") or (is_number and len(text) <= _NUMBER)
 
 
 def at_words(text: str, width: int, hanging: str = "") -> list[str]:
-    """Wrap a text at words. `hanging` indents all lines except the first."""
+    """Wrap a text at words. All lines except the first are indented by `hanging`."""
     if cell_len(text) <= width:
         return [text]
     return wrap(text, max(width, 1), break_long_words=False, break_on_hyphens=False, subsequent_indent=hanging) or [""]

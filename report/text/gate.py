@@ -17,7 +17,7 @@ _KINDS = {"pass": "pass", "fail": "fail"}  # of SARIF; the others are "open": no
 
 
 def print_gate(headline: str, decisions: Sequence[Decision], notes: Sequence[str], console: PlainConsole) -> None:
-    """Print the verdict, a row per decision with the worst first, and notes."""
+    """Print the verdict, one row per decision with the worst first, and notes."""
     console.print(headline)
     print_table("", _COLUMNS, _cells(decisions), console, keys=2, rest="blocks")
     print_notes(notes, console)
@@ -32,7 +32,7 @@ def gate_markdown(headline: str, decisions: Sequence[Decision], notes: Sequence[
 
 
 def gate_junit(decisions: Sequence[Decision]) -> str:
-    """Return JUnit XML: a test case per decision; a failure if it fails, an error if it is not decided."""
+    """Return JUnit XML with one test case per decision. A failed decision is a failure, an undecided one an error."""
     failed = sum(each.verdict == "fail" for each in decisions)
     passed = sum(each.verdict == "pass" for each in decisions)
     counts = {"tests": len(decisions), "failures": failed, "errors": len(decisions) - failed - passed, "skipped": 0}
@@ -50,11 +50,11 @@ def gate_junit(decisions: Sequence[Decision]) -> str:
 
 
 def gate_sarif(decisions: Sequence[Decision], document: Mapping[str, Any], version: str) -> str:
-    """Return SARIF 2.1.0: a rule per requirement, a result per decision, located at the results folder.
+    """Return SARIF 2.1.0 with one rule per requirement and one result per decision, located at the results folder.
 
     Args:
         decisions: the decisions.
-        document: the gate as JSON types, with its `folder`.
+        document: the gate as JSON types, including its `folder`.
         version: version of davylamp.
     """
     rules = list(dict.fromkeys(each.requirement for each in decisions))
@@ -99,7 +99,7 @@ def _cells(decisions: Sequence[Decision]) -> list[list[Any]]:
 
 
 def _where(decision: Decision) -> str:
-    """Return the threat model, unless the requirement names it."""
+    """Return the threat model, or "" if the requirement names it."""
     known = not decision.threat or decision.requirement.endswith(f"@ {decision.threat}")
     return "" if known else f", {decision.threat}"
 
@@ -111,5 +111,5 @@ def _sentence(decision: Decision) -> str:
 
 
 def _printable(text: str) -> str:
-    """Escape control characters, which XML cannot have, and return plain spaces."""
+    """Escape control characters, which XML does not allow, and replace no-break spaces."""
     return escape_control_characters(text.replace("\N{NO-BREAK SPACE}", " "))

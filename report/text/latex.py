@@ -52,7 +52,7 @@ Cell = str | int | float | Estimate | None
 
 
 class Tex(str):
-    """A text that is already LaTeX and is not escaped."""
+    """Text that is already LaTeX and is not escaped."""
 
     __slots__ = ()
 
@@ -62,7 +62,7 @@ class LatexStyle:
     r"""Style of a table.
 
     Args:
-        intervals: "brackets" next to the value, "subscript", "plus-minus", or "plain" for values alone.
+        intervals: form of the intervals: "brackets" next to the value, "subscript", "plus-minus", or "plain" for none.
         cite: whether to add `\cite` after names of attacks, models, metrics and libraries, with the keys of `davylamp
             cite`.
     """
@@ -72,11 +72,11 @@ class LatexStyle:
 
     @classmethod
     def of(cls, text: str | None) -> "LatexStyle":
-        """Parse a style such as "subscript,cite"; None for the default.
+        """Parse a style such as "subscript,cite". None gives the default style.
 
         Raises:
             UnknownName: If a word is unknown.
-            InvalidInput: If it contains two kinds of intervals.
+            InvalidInput: If the text contains two forms of intervals.
         """
         words = [word.strip() for word in (text or "").split(",") if word.strip()]
         for word in words:
@@ -93,17 +93,17 @@ class LatexTable:
     """Content of a table.
 
     Args:
-        name: start of the label: "ranking".
-        columns: headings; `Tex` is not escaped.
-        rows: cells: a text, a number, an estimate with its interval, or None for an empty cell.
+        name: start of the label, such as "ranking".
+        columns: headings. `Tex` is not escaped.
+        rows: cells of each row: a text, a number, an estimate with its interval, or None for an empty cell.
         caption: sentences in LaTeX.
         interval: description of the intervals in LaTeX: "95 % interval over images (Clopper--Pearson)".
         unit: unit of n, such as images.
-        best: positions (row, column) in bold.
-        rule: sentence that explains bold; empty for none.
+        best: cells (row, column) that are printed in bold.
+        rule: sentence that explains bold type. Empty for none.
         made: sentence on the versions of the programs that computed the numbers.
         comments: comment lines above the table.
-        decimals: decimals by column position; by default the largest number of a column gets three digits.
+        decimals: number of decimals, by column index. By default, the largest number of a column gets three digits.
     """
 
     name: str
@@ -135,10 +135,10 @@ class LatexTable:
 
 
 def write_latex(table: LatexTable, style: LatexStyle | None = None) -> str:
-    """Return the lines of a table environment, after a comment on the required preamble.
+    """Return a LaTeX table environment, after a comment on the required preamble.
 
-    The label depends on the content, so that two tables of a paper have different labels. A table longer than a page
-    becomes several tables with the same headings, and the captions refer to the first.
+    The label depends on the content, so two tables in a paper have different labels. A table that is longer than a page
+    becomes several tables with the same headings. The captions of the later tables refer to the first.
 
     Args:
         table: content of the table.
@@ -173,14 +173,12 @@ def write_latex(table: LatexTable, style: LatexStyle | None = None) -> str:
 
 
 def _pages(body: Sequence[str]) -> list[Sequence[str]]:
-    """Split rows evenly into pages."""
     pages = max(1, math.ceil(len(body) / _LONGEST))
     each = math.ceil(len(body) / pages)
     return [body[each * page : each * (page + 1)] for page in range(pages)]
 
 
 def _size(table: LatexTable) -> str:
-    """Return a smaller font size if the rows are long."""
     widest = [max(len(line) for line in (head, *lines)) for head, *lines in zip(*_plain(table), strict=True)]
     return r"\footnotesize" if sum(widest) > _WIDEST else r"\small" if sum(widest) > _WIDE else ""
 
@@ -202,7 +200,7 @@ def _set_character(character: str) -> str:
 
 
 def radius_tex(norm: object, epsilon: float | None) -> Tex:
-    """Format a radius, with fractions of 255 in mathematics; a dash if there is no radius."""
+    """Format a radius, with fractions of 255 in mathematics, or a dash if there is no radius."""
     if epsilon is None or math.isnan(epsilon):
         return Tex("--")
     text = format_radius(str(norm), epsilon)
@@ -210,7 +208,7 @@ def radius_tex(norm: object, epsilon: float | None) -> Tex:
 
 
 def threat_tex(threat_model: ThreatModel) -> Tex:
-    """Format a threat model, with norm and radius in mathematics."""
+    """Format a threat model, with norm and radius as mathematics."""
     norm, epsilon = threat_model.norm, threat_model.epsilon
     tex = NORMS.get(norm, escape(norm))
     said = escape(format_threat_model(threat_model))
@@ -220,7 +218,7 @@ def threat_tex(threat_model: ThreatModel) -> Tex:
 
 
 def highest(values: Iterable[float], decimals: int | None = None, *, sign: int = 1) -> set[int]:
-    """Return the positions of the highest printed values (the lowest with sign -1); empty if all are equal."""
+    """Return the indices of the highest printed values, or of the lowest if `sign` is -1. Empty if all are equal."""
     known = {place: value for place, value in enumerate(values) if not math.isnan(value)}
     decimals = decimals_of(list(known.values())) if decimals is None else decimals
     printed = {place: sign * round(value, decimals) for place, value in known.items()}
@@ -267,7 +265,10 @@ def _is_number(cell: Cell) -> bool:
 
 
 def decimals_of(cells: Sequence[Cell]) -> int:
-    """Return the decimals of a column: three digits for its largest value, three for proportions, none for integers."""
+    """Return the number of decimals for a column.
+
+    The largest value gets three digits. Proportions get three decimals, and integers none.
+    """
     numbers = [cell.value if isinstance(cell, Estimate) else cell for cell in cells]
     if all(isinstance(number, (int, str)) or number is None for number in numbers):
         return 0
@@ -281,7 +282,7 @@ def decimals_of(cells: Sequence[Cell]) -> int:
 
 
 def _set(cell: Cell, kind: str, decimals: int, style: LatexStyle, *, bold: bool, split: bool) -> list[str]:
-    """Return the LaTeX cells of a value: one, or for a column of pairs the number and its interval."""
+    """Return the LaTeX cells of a value: one cell, or the number and its interval in a column of pairs."""
     if kind == "text":
         text = cell if isinstance(cell, str) else "--" if cell is None else format_cell(cell)
         return [rf"\textbf{{{escape(text)}}}" if bold else escape(text)]

@@ -15,12 +15,12 @@ _CLOPPER = r"95\,\% interval over images (Clopper--Pearson)"
 
 
 def ranking_latex(ranking: Any, title: str, versions: Mapping[str, str], style: LatexStyle) -> str:
-    """Return a ranking as a LaTeX table: score with interval, interval of the rank, P(first), tie groups.
+    """Return a LaTeX table of a ranking: score with interval, interval of the rank, P(first), tie groups.
 
     Args:
         ranking: result of `davylamp.rank`.
         title: ranked subjects and method.
-        versions: versions of the programs that made the results; empty for a table of metrics.
+        versions: versions of the programs that made the results. Empty for a table of metrics.
         style: style of the table.
     """
     frame = ranking.to_frame()
@@ -48,7 +48,7 @@ def ranking_latex(ranking: Any, title: str, versions: Mapping[str, str], style: 
 
 
 def challenge_latex(document: Mapping[str, Any], style: LatexStyle) -> str:
-    """Return a LaTeX table of a challenge's attacks with the remaining accuracy. The caption has the verdict."""
+    """Return a LaTeX table of a challenge's attacks and the accuracy under each. The caption has the verdict."""
     norm = document["norm"]
     rows: list[list[Cell]] = []
     called = {document["original"]: "undefended", document["model"]: "defended"}
@@ -81,7 +81,10 @@ def challenge_latex(document: Mapping[str, Any], style: LatexStyle) -> str:
 
 
 def reproduction_latex(result: Mapping[str, Any], style: LatexStyle) -> str:
-    """Return a LaTeX table of recomputed and published numbers. A result without such pairs is printed unchanged."""
+    """Return a LaTeX table of recomputed and published numbers.
+
+    If there are no such pairs, the records are tabulated as they are.
+    """
     if "lines" not in result:
         parts = {"": result} if "rows" in result else {k: v for k, v in result.items() if isinstance(v, Mapping)}
         tables = [_records_latex(name, part["rows"], style) for name, part in parts.items() if part.get("rows")]
@@ -115,12 +118,12 @@ def reproduction_latex(result: Mapping[str, Any], style: LatexStyle) -> str:
 
 
 def grid_latex(result: Mapping[str, Any], parts: Sequence[Any], side: str, style: LatexStyle) -> str:
-    """Return a reproduced table with the paper's rows and columns, one LaTeX table for each of its parts.
+    """Return a reproduced table with the paper's rows and columns, as one LaTeX table for each of its parts.
 
     Args:
         result: result of a reproduction, with "table", "source" and "unit".
         parts: the paper's parts, with title, keys, columns and rows of names and cells.
-        side: "both" for "ours / published", "ours", "published".
+        side: numbers to print: "both" for "ours / published", "ours" or "published".
         style: style of the table.
     """
     what = {"both": "ours / published", "ours": "ours", "published": "published"}[side]
@@ -152,7 +155,7 @@ def grid_latex(result: Mapping[str, Any], parts: Sequence[Any], side: str, style
 def saturation_latex(
     attack: str, model: str, data: str, norm: str, lines: Sequence[Mapping[str, Any]], style: LatexStyle
 ) -> str:
-    """Return a LaTeX table of the fooling rate at each radius, by library. The saturation radius is bold."""
+    """Return a LaTeX table of the fooling rate at each radius, by library, with the saturation radius in bold."""
     budgets = lines[0]["budgets"]
     rows = [
         [cited_name(line["implementation"], style), line["attacked"], *map(float, line["ratios"])] for line in lines
@@ -235,7 +238,6 @@ def _made_on(attempt: Mapping[str, Any], called: Mapping[str, str]) -> str:
 
 
 def _records_latex(name: str, records: Sequence[Mapping[str, Any]], style: LatexStyle) -> str:
-    """Return a LaTeX table of records, with a column for each field."""
     columns = list(records[0])
     rows = [[record.get(column) for column in columns] for record in records]
     title = f"Ours next to published: {escape(name)}." if name else "Ours next to published."
@@ -245,7 +247,6 @@ def _records_latex(name: str, records: Sequence[Mapping[str, Any]], style: Latex
 
 
 def _said_of_ranking(ranking: Any) -> list[str]:
-    """Return sentences on how to read a ranking."""
     letters = "subjects that share a letter do not differ significantly (95\\,\\%, all pairs)"
     lines = [f"Ranks: their 95\\,\\% interval; {letters}."]
     quality = ranking.diagnostics
@@ -255,7 +256,6 @@ def _said_of_ranking(ranking: Any) -> list[str]:
 
 
 def _subject(name: str, style: LatexStyle) -> Tex:
-    """Format a model, an attack or an implementation, with its citation."""
     attack = cited_name(name, style)
     return attack if attack != escape(name) else Tex(model_tex(name, style))
 

@@ -1,4 +1,4 @@
-r"""LaTeX tables of metrics: best values in bold; n, intervals and versions in the caption."""
+r"""LaTeX tables of metrics, with the best values in bold, and with n, intervals and versions in the caption."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,6 +17,9 @@ _OF_ATTACK = ("attacks", "pairs")
 _MODELS = ("model", "made on", "tested on", "original", "defended")
 _OF_ALL = (*_THREAT, "data", "images", "violations")  # moved to the caption if the same in every row
 _MANY = 8
+_INTERVALS = {
+    "classes": r"95\,\% interval over images, all classes of a row's model together (Clopper--Pearson, Bonferroni)"
+}
 # Default metrics of a table: as many as fit the width of a page.
 _USUAL = {
     "attacks": ("MR", "AMD", "AED", "QNC_F", "QNC_B"),
@@ -26,13 +29,12 @@ _USUAL = {
 
 
 def table_latex(table: Table, versions: Mapping[str, str] | None = None, style: LatexStyle | None = None) -> str:
-    """Return a LaTeX table with caption and label, in booktabs style (needs booktabs and graphicx).
+    """Return a LaTeX table with caption and label (needs the packages booktabs and graphicx).
 
-    Labels of threat model and images that are the same in every row are in the caption instead.
-
-    A metric has a column for the value, with fixed decimals, and one for its interval, if any. n is an index of the
-    interval, unless it is constant. Bold marks the best point estimate among rows with the same threat model: the best
-    for the attack if rows are attacks, otherwise the best for the model.
+    If all rows have the same threat model or images, the caption states it instead of the rows. Each metric has a
+    column for the value, with fixed decimals, and a column for its interval, if any. The number of images n is a
+    subscript of the interval unless it is constant. Bold marks the best point estimate among rows with the same threat
+    model: the best for the attack if rows are attacks, otherwise the best for the model.
 
     Args:
         table: result of `build_table` or a similar function.
@@ -59,7 +61,9 @@ def table_latex(table: Table, versions: Mapping[str, str] | None = None, style: 
         columns=(*map(heading, names), *(Tex(NORMS[s]) if s in NORMS else s for s in table.symbols)),
         rows=rows,
         caption=[_titles(table, style), _said(table, same, style)],
-        interval=rf"95\,\% interval over images ({shares}, else expanded percentile bootstrap)",
+        interval=_INTERVALS.get(
+            table.by, rf"95\,\% interval over images ({shares}, else expanded percentile bootstrap)"
+        ),
         best=frozenset(best),
         rule=_rule(table),
         made=versions_sentence(_libraries(table), versions or {}, style),
@@ -70,7 +74,7 @@ def table_latex(table: Table, versions: Mapping[str, str] | None = None, style: 
 
 
 def usual_part(table: Table) -> Table:
-    """Return the table with the few default metrics that fit a page; unchanged if it has no default metric."""
+    """Return the table with the few default metrics that fit a page. It is unchanged if it has no default metric."""
     symbols = tuple(symbol for symbol in _USUAL.get(table.by, ()) if symbol in table.symbols)
     return replace(table, symbols=symbols) if symbols else table
 
@@ -91,14 +95,14 @@ def _rule(table: Table) -> str:
 
 
 def _libraries(table: Table) -> set[str] | None:
-    """Return the attack libraries of the rows; None if the rows are not attacks."""
+    """Return the attack libraries of the rows, or None if the rows are not attacks."""
     if "implementation" not in table.labels:
         return None
     return {str(row.labels["implementation"]).rpartition("(")[2].partition(":")[0] for row in table.rows}
 
 
 def _columns(table: Table) -> list[str]:
-    """Return the labels, without counts of models, attacks and runs that are constant."""
+    """Return the label columns, without constant counts of models, attacks and runs."""
     shown = table.shown_labels
     same = [name for name in shown if len({str(row.labels[name]) for row in table.rows}) == 1]
     return [name for name in shown if name not in ("models", "attacks", "cells") or name not in same]
@@ -111,7 +115,6 @@ def _same(table: Table) -> list[str]:
 
 
 def _said(table: Table, same: Sequence[str], style: LatexStyle) -> str:
-    """Describe the constant labels in a sentence."""
     texts = []
     for name in same:
         value = _label(table.rows[0], name, style)
@@ -137,10 +140,10 @@ def _label(row: TableRow, name: str, style: LatexStyle) -> Cell:
 
 
 def _best(table: Table, symbol: str) -> set[int]:
-    """Return the rows with the best printed value under their threat model; empty if all are equal."""
+    """Return the rows with the best printed value under their threat model. Empty if all are equal."""
     record = record_of(symbol)
     robust = record.robust_when if record else None
-    if robust is None:
+    if robust is None or table.by == "classes":  # the classes are no rivals
         return set()
     sign = (1 if robust == "higher" else -1) * (-1 if table.by in _OF_ATTACK else 1)
     rivals: dict[tuple[str, ...], list[int]] = {}

@@ -13,7 +13,7 @@ _NAMED = re.compile(r"[\w.-]+:[\w.+@-]+")
 
 
 def cited_text(text: str, used: Iterable[CitedItem], style: LatexStyle) -> str:
-    r"""Append `\cite` to LaTeX text, if the style requests it and there is an entry."""
+    r"""Append `\cite` to LaTeX text if the style requests it and there is a BibTeX entry."""
     keys = cite_keys(used) if style.cite else ()
     return rf"{text}~\cite{{{','.join(keys)}}}" if keys else text
 
@@ -32,9 +32,9 @@ def versions_sentence(libraries: Collection[str] | None, versions: Mapping[str, 
     """Return a sentence with the versions of davylamp, torch and the attack libraries.
 
     Args:
-        libraries: davylamp's names of the libraries; None for all versions.
+        libraries: davylamp's names of the libraries. None for all versions.
         versions: versions by distribution name.
-        style: whether to cite them.
+        style: style of the table, which decides whether the versions are cited.
     """
     names = {library.distribution: name for name, library in LIBRARIES.items()}
     wanted = None if libraries is None else {"torch", *(d for d, name in names.items() if name in libraries)}
@@ -58,12 +58,12 @@ def installed_versions(libraries: Collection[str]) -> dict[str, str]:
 
 
 def model_tex(name: str, style: LatexStyle) -> str:
-    r"""Format a model, with `\cite` if requested."""
+    r"""Format the name of a model, with `\cite` if requested."""
     return cited_text(escape(name), split_model(name), style)
 
 
 def data_tex(name: str, style: LatexStyle) -> str:
-    r"""Format data, with `\cite` if requested."""
+    r"""Format the name of data, with `\cite` if requested."""
     return cited_text(escape(name), split_data(name), style)
 
 
@@ -73,5 +73,5 @@ def made_now(libraries: set[str], style: LatexStyle) -> str:
 
 
 def label_word(text: str) -> str:
-    """Reduce a text to letters, digits and dashes, for a label."""
+    """Reduce a text to letters, digits and dashes, for a LaTeX label."""
     return "".join(each if each.isalnum() else "-" for each in text).strip("-").lower()

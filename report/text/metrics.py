@@ -1,4 +1,4 @@
-"""Descriptions of metrics: names, meaning, direction, range, formula, source and command."""
+"""Prints descriptions of metrics: names, meaning, direction, range, formula, source and command."""
 
 import inspect
 import json
@@ -19,7 +19,7 @@ _KEPT = "\N{NO-BREAK SPACE}"  # keeps a range on one line
 
 
 def metrics_json(symbols: Sequence[str]) -> str:
-    """Return a JSON list of records, one per metric; infinite bounds are null."""
+    """Return a JSON list with one record per metric. Infinite bounds are null."""
     return json.dumps([describe_metric(symbol) for symbol in symbols], indent=2, ensure_ascii=False, allow_nan=False)
 
 
@@ -49,12 +49,12 @@ def describe_metric(symbol: str) -> dict[str, Any]:
 
 
 def print_metrics(symbols: Sequence[str], *, whole: bool, every: bool = False) -> None:
-    """Print metrics in full or with a few lines each, wrapped to the terminal's width, or to 80 columns in a pipe.
+    """Print metrics, in full or in a few lines each, wrapped to the terminal's width, or to 80 columns in a pipe.
 
     Args:
         symbols: symbols of the metrics.
         whole: whether to print everything about each metric.
-        every: whether to print a few lines for each metric on a terminal as well, instead of names by group.
+        every: whether a terminal also gets a few lines for each metric, instead of names by group.
     """
     if make_console().has_screen and not whole and not every:
         _print_groups(symbols)
@@ -70,14 +70,13 @@ def print_metrics(symbols: Sequence[str], *, whole: bool, every: bool = False) -
 
 
 def _print_groups(symbols: Sequence[str]) -> None:
-    """Print the symbols by group."""
     groups: dict[str, list[str]] = {}
     for symbol in symbols:
         groups.setdefault(METRICS[symbol].group, []).append(symbol)
     console = make_console()
     for group, names in groups.items():
         console.print(f"{group}: {', '.join(names)}")
-    console.print("`davylamp metrics NAME`: meaning, formula, source and command; -v: what each is, in a few lines")
+    console.print("`davylamp metrics NAME`: meaning, formula, source and command; -v: a few lines on each metric")
 
 
 def _short(record: Metric, width: int) -> list[str]:
@@ -106,7 +105,7 @@ def _wrapped(text: str, width: int, indent: str) -> list[str]:
 
 
 def _direction(record: Metric) -> str:
-    """Describe which values are better, and for whom."""
+    """Describe which values are better, and for which side."""
     if record.robust_when is None:
         return "neither: it measures how much of the model a set of images exercises"
     if record.group.startswith("defence"):

@@ -26,18 +26,18 @@ _COLUMNS = 95  # characters of the other columns of a ranking, without names
 
 @dataclass(frozen=True)
 class RankingOutput:
-    """A ranking with optional details. A detail is None if it was not requested or is not available.
+    """Ranking with optional details. A detail is None if it was not requested or is not available.
 
     Args:
         title: ranked subjects and method.
-        ranking: result of `davylamp.rank`; its notes are printed first.
-        items: frame with a row for each image, the hardest first.
-        differential: frame with a row for each image, ordered by differential functioning, largest first.
-        sensitivity: changes of the order when each subject or metric is omitted.
-        layer: attacks of the ranking, if there are several rankings.
-        sentences: numbers of images needed to separate neighbours.
-        separating: items that separate the subjects.
-        stability: rankings on fewer images.
+        ranking: result of `davylamp.rank`. Its notes are printed first.
+        items: table with one row per image, the hardest first.
+        differential: table with one row per image, the largest differential item functioning first.
+        sensitivity: effect of omitting each subject or metric on the order.
+        layer: name of the attacks that are ranked, if there are several rankings.
+        sentences: sentences on the number of images needed to separate neighbours.
+        separating: sentences on the items that separate the subjects.
+        stability: precision of rankings on fewer images.
     """
 
     title: str
@@ -89,7 +89,7 @@ class RankingOutput:
 
         Args:
             items: number of the hardest and of the easiest images to print.
-            console: output console; if verbose, fit diagnostics and separating items are also printed.
+            console: output console. If verbose, fit diagnostics and separating items are also printed.
         """
         print_notes((*self.lines, *self.sentences, *(self.separating if console.verbose else ())), console)
         self._print_details(items, console)
@@ -121,7 +121,6 @@ class RankingOutput:
             console.print(line)
 
     def _print_categories(self, console: PlainConsole) -> None:
-        """Print the scores of each category of metrics, in the order of the ranking."""
         ranking = self.ranking
         if not ranking.categories:
             return
@@ -151,14 +150,14 @@ class RankingOutput:
 
 
 def rankings_frame(every: Sequence[Any]) -> Any:
-    """Return one table of rankings or placements, with a column for the kind of attacks if there are two layers."""
+    """Return rankings or placements as one table. If there are two layers, a column has the kind of attacks."""
     if len(every) == 1:
         return every[0].frame
     return pd.concat([ranked.frame.assign(attacks=ranked.layer) for ranked in every])
 
 
 def rankings_document(every: Sequence[Any]) -> dict[str, Any]:
-    """Return one JSON document: the first ranking, with the document of each further layer under that layer's name."""
+    """Return one JSON document: the first ranking, and the document of each further layer under that layer's name."""
     first, *others = every
     return first.document | {other.layer: other.document for other in others}
 
@@ -169,7 +168,7 @@ def pair_sentences(ranking: Any, responses: Any) -> list[str]:
 
 
 def separating_sentences(ranking: Any, responses: Any) -> list[str]:
-    """Describe the attacks or models and images that separate the subjects, and differences between libraries."""
+    """Describe the attacks (or models) and images that separate the subjects, and differences between libraries."""
     fit = ranking.fit
     if fit is None or fit.model.response != "bernoulli" or fit.diagnostics.problem:
         return []
@@ -191,7 +190,7 @@ def separating_sentences(ranking: Any, responses: Any) -> list[str]:
 
 
 def _bars(frame: Any) -> list[str]:
-    """Draw the intervals on a common scale, one character for each 1 / `_BAR` of its length."""
+    """Draw the intervals on a common scale. Each character is 1 / `_BAR` of the scale."""
     low, high = frame["low"].min(), frame["high"].max()
     lines = []
     for row in frame[["low", "score", "high"]].to_numpy():
@@ -204,7 +203,7 @@ def _bars(frame: Any) -> list[str]:
 
 
 def _closing(ranking: Any, *, every: bool) -> list[str]:
-    """Explain tie groups; if `every`, also print agreement with other rankings and diagnostics of the fit."""
+    """Explain tie groups. If `every`, also describe agreement with other rankings and diagnostics of the fit."""
     lines = ["subjects with a letter in common do not differ significantly (95 %, all pairs)"]
     if not every:
         return lines
@@ -294,7 +293,10 @@ def _print_placement(title: str, placed: Any, console: PlainConsole) -> None:
 
 
 def _choice_lines(placed: Any) -> list[str]:
-    """Describe how many images would have sufficed or, if none would, the most informative further images."""
+    """Describe how many images would have been enough.
+
+    If all were too few, list the most informative further images.
+    """
     choice, last = placed.choice, placed.choice.steps[-1]
     ranks = f"ranks {last.rank_low} to {last.rank_high}, ability {last.low:.2f} to {last.high:.2f}"
     every = len(placed.ranking.subjects)

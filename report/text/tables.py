@@ -11,6 +11,7 @@ from ...adapters.display_text import format_radius, format_threat_labels
 from ...engine.statistics.bootstrap import Estimate
 from ...engine.tables.budget_curves import IMPORTED, Curve, Curves
 from ...engine.tables.distance_curves import COLUMNS, DistanceCurve, DistanceCurves
+from ...engine.tables.symbols import is_union
 from ...engine.tables.table import Table, TableRow, is_given, is_worst
 from ...engine.tables.transfer_table import Transfer, TransferTable
 from ...metrics import record_of
@@ -33,20 +34,21 @@ _GROUPS = (
     "recorded",
 )
 _COUNTED = ("knowledge", "models", "attacks", "cells", "failed", "images", "violations")
-_NAMES = ("model", "attack", "implementation", "examples", "setting of the defence")
+_NAMES = ("model", "class", "class name", "attack", "implementation", "examples", "setting of the defence")
 _UNITS = {"D_half": "pixels in [0, 1]", "D_half@grey": "grey levels"}  # of distances, in the legend of a table
 _MEANS = {
     "attacks": "mean over models",
     "models": "mean over attacks",
     "pairs": "attack x model",
+    "classes": "each true class of a model",
     "defence": "defended minus original",
-    "references": "against the envelope of the imported rows",
-    "published": "ours and published ones, over different images and attacks",
+    "references": "compared with the best imported result on each image",
+    "published": "computed and published values, which are over different images and attacks",
 }
 
 
 def table_json(table: Table) -> str:
-    """Return JSON {"rows": [{LABEL: ..., "metrics": {SYMBOL: {"value", "low", "high", "n"}}}], "notes": [...]}."""
+    """Return JSON: {"rows": [{LABEL: ..., "metrics": {SYMBOL: {"value", "low", "high", "n"}}}], "notes": [...]}."""
     rows = []
     for row in table.rows:
         metrics = _estimates(row.metrics)
@@ -57,7 +59,10 @@ def table_json(table: Table) -> str:
 
 
 def table_csv(table: Table) -> str:
-    """Return CSV with a line per row: labels, then SYMBOL, SYMBOL low, SYMBOL high, SYMBOL n, in full precision."""
+    """Return CSV in full precision, with one line per row.
+
+    The columns are the labels, then for each metric SYMBOL, SYMBOL low, SYMBOL high and SYMBOL n.
+    """
     return frame_csv(table.frame())
 
 
@@ -74,7 +79,7 @@ def print_results(table: Table, console: PlainConsole | None = None, *, asked: b
     Args:
         table: table to print.
         console: output console. None for standard output.
-        asked: whether the user chose the metrics, so that all are shown.
+        asked: whether the user chose the metrics. If so, all are shown.
     """
     console = console or make_console()
     print_notes(table.notes, console)
@@ -83,10 +88,11 @@ def print_results(table: Table, console: PlainConsole | None = None, *, asked: b
     counted = () if asked and not console.verbose else _COUNTED
     labels = [name for name in table.shown_labels if name not in _COUNTED or name in (*counted, *needed)]
     symbols = list(table.symbols) if asked else sorted(table.symbols, key=lambda each: _place(each, table.by))
-    worst = [symbol for symbol in symbols if is_worst(symbol)] if table.by == "models" else []
+    worst = [symbol for symbol in symbols if is_worst(symbol)] if table.by in ("models", "classes") else []
     order = [*(name for name in labels if name not in _COUNTED), *needed, *(["RA"] * bool(worst)), *symbols]
-    worst = f", {', '.join(worst)} the worst case over them" if worst else ""
-    interval = " [95 % interval]" if _has_intervals(table) else ""
+    worst = f", {', '.join(worst)} the worst case over {'them' if table.by == 'models' else 'attacks'}" if worst else ""
+    together = ", all classes together" * (table.by == "classes")
+    interval = f" [95 % interval{together}]" if _has_intervals(table) else ""
     means = _MEANS[table.by]
     title = f"{means[:1].upper()}{means[1:]}{worst}; value{interval} ({table.unit})"
     known = [symbol for symbol in symbols if record_of(symbol)]  # the legend has their number of images
@@ -103,7 +109,7 @@ def print_results(table: Table, console: PlainConsole | None = None, *, asked: b
 
 
 def print_corruptions(tables: Sequence[Table], console: PlainConsole | None = None) -> None:
-    """Print robustness to corruptions: a table by corruption, and a table by model."""
+    """Print robustness to corruptions: one table by corruption, and one by model."""
     console = console or make_console()
     print_notes(dict.fromkeys(note for table in tables for note in table.notes), console)
     for table in reversed(tables):
@@ -117,7 +123,7 @@ def print_corruptions(tables: Sequence[Table], console: PlainConsole | None = No
 
 
 def print_transfer(transfer: Transfer, console: PlainConsole | None = None) -> None:
-    """Print a matrix for each attack, with CANARY's means at the edges, and the threat to each model."""
+    """Print a transfer matrix for each attack with CANARY's row and column means, and the threat to each model."""
     console = console or make_console()
     print_notes(transfer.notes, console)
     for table in transfer.tables:
@@ -142,12 +148,12 @@ def print_transfer(transfer: Transfer, console: PlainConsole | None = None) -> N
 
 
 def print_curves(curves: Curves, console: PlainConsole | None = None, *, asked: bool = False) -> None:
-    """Print the accuracy at round budgets, a table for each norm, and the summary statistics of each curve.
+    """Print the accuracy at round budgets, in a table for each norm, and the summary statistics of each curve.
 
     Args:
         curves: curves to print.
         console: output console. None for standard output.
-        asked: whether the user chose the budgets, so that all are shown.
+        asked: whether the user chose the budgets. If so, all are shown.
     """
     console = console or make_console()
     print_notes(curves.notes, console)
@@ -173,7 +179,7 @@ def print_curves(curves: Curves, console: PlainConsole | None = None, *, asked: 
 
 
 def curves_json(curves: Curves) -> str:
-    """Return the curves at all budgets; undefined and infinite numbers are null."""
+    """Return the curves at all budgets as JSON. Undefined and infinite numbers are null."""
     documents = [
         {
             **_plain_labels(curve.labels),
@@ -199,7 +205,7 @@ def curves_json(curves: Curves) -> str:
 
 
 def print_distances(curves: DistanceCurves, console: PlainConsole | None = None) -> None:
-    """Print the median distance after round numbers of passes, a table for each norm."""
+    """Print the median distance after round numbers of passes, in a table for each norm."""
     console = console or make_console()
     print_notes(curves.notes, console)
     for norm in dict.fromkeys(curve.labels["norm"] for curve in curves.curves):
@@ -220,7 +226,7 @@ def print_distances(curves: DistanceCurves, console: PlainConsole | None = None)
 
 
 def distances_json(curves: DistanceCurves) -> str:
-    """Return the curves at all points; undefined and infinite numbers are null."""
+    """Return the curves at all points as JSON. Undefined and infinite numbers are null."""
     documents = [
         {
             **_plain_labels(curve.labels),
@@ -244,7 +250,10 @@ def _print_threat(table: TransferTable, console: PlainConsole) -> None:
 
 
 def _median_text(curve: DistanceCurve, passes: int) -> str:
-    """Format the median with its interval; "" beyond the attack's last pass, "-" if fewer than half are fooled."""
+    """Format the median with its interval.
+
+    The text is "" beyond the attack's last pass, and "-" if fewer than half of the images are fooled.
+    """
     if passes > curve.passes[-1]:
         return ""
     place = curve.at(passes)
@@ -256,7 +265,7 @@ def _median_text(curve: DistanceCurve, passes: int) -> str:
 
 
 def _of_all(count: int, attacks: int) -> str:
-    """Return a text with the number of attacks in a mean, if it is not over all attacks."""
+    """Return a text with the number of attacks in a mean, or "" if the mean is over all attacks."""
     return f", {count} of {attacks} attacks" if 0 < count < attacks else ""
 
 
@@ -266,7 +275,7 @@ def _accuracies(curve: Curve, budgets: Sequence[float]) -> list[Any]:
 
 
 def _flat(table: Table) -> tuple[list[str], list[list[str]]]:
-    """Return headings and cells as texts, without labels that are empty everywhere."""
+    """Return headings and cells as texts, without labels that are empty in every row."""
     labels = table.shown_labels
     rows = [
         [*map(format_cell, _label_cells(row, labels)), *(_text(row.metrics[symbol]) for symbol in table.symbols)]
@@ -280,7 +289,7 @@ def _label_cells(row: TableRow | Curve, names: Sequence[str]) -> list[Any]:
 
 
 def _label_text(labels: Mapping[str, Any], name: str) -> Any:
-    """Format a label; radii are multiples of 1/255 if exact."""
+    """Format a label. Radii are multiples of 1/255 if exact."""
     value = labels[name]
     if not isinstance(value, float) or not is_given(value):
         return value
@@ -288,13 +297,13 @@ def _label_text(labels: Mapping[str, Any], name: str) -> Any:
 
 
 def _common_count(estimates: Sequence[Estimate]) -> int:
-    """Return the number of images behind all defined values of a column; 0 if these numbers differ."""
+    """Return the number of images behind all defined values of a column, or 0 if these numbers differ."""
     counts = {each.n for each in estimates if not math.isnan(each.value)}
     return counts.pop() if len(counts) == 1 else 0
 
 
 def _legend(symbols: Sequence[str], counts: Mapping[str, int] = {}) -> list[str]:
-    """Return the title of each symbol, with the number of images if all rows have the same."""
+    """Return the title of each symbol, with the number of images if it is the same in all rows."""
     titles = {symbol: record.title for symbol in symbols if (record := record_of(symbol))}
     titles |= {symbol: f"{titles[symbol]} ({_UNITS[symbol]})" for symbol in _UNITS if symbol in titles and counts}
     titles |= {symbol: f"{title}, n = {counts[symbol]}" for symbol, title in titles.items() if counts.get(symbol)}
@@ -304,14 +313,15 @@ def _legend(symbols: Sequence[str], counts: Mapping[str, int] = {}) -> list[str]
 
 
 def _place(symbol: str, by: str) -> int:
-    """Return the position of a metric's column."""
     record = record_of(symbol)
     if record is None:
         return _GROUPS.index("recorded")
     if record.over == "success":  # recorded norms
         return _GROUPS.index("distance")
-    if symbol == "RA" and by != "models":  # accuracy under attack counts as effect
+    if symbol == "RA" and by not in ("models", "classes"):  # accuracy under attack counts as effect
         return _GROUPS.index("effect") + 1
+    if is_union(symbol):  # beside RA
+        return _GROUPS.index("accuracy")
     return _GROUPS.index(record.group) if record.group in _GROUPS else len(_GROUPS)
 
 
@@ -320,7 +330,7 @@ def _has_intervals(table: Table) -> bool:
 
 
 def _text(estimate: Estimate, *, n: bool = True) -> str:
-    """Format value, interval and images: "0.755 [0.633, 0.857] (49)"; "-" if undefined."""
+    """Format value, interval and number of images: "0.755 [0.633, 0.857] (49)", or "-" if undefined."""
     if math.isnan(estimate.value):
         return "-"
     return f"{interval_text(*estimate[:3])}" + (f" ({estimate.n})" if n else "")

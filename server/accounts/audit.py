@@ -1,4 +1,4 @@
-"""The audit log, and rate limits on sign-in attempts."""
+"""Audit log, and rate limits on sign-in attempts and registrations."""
 
 import time
 from typing import NamedTuple
@@ -15,14 +15,14 @@ _PER_NAME_AND_ADDRESS, _PER_ADDRESS, _PER_NAME = 5, 30, 100  # failed ones in a 
 
 
 class TooManyAttempts(Unavailable):
-    """Too many failed sign-ins, or registrations."""
+    """Too many failed sign-ins or registrations."""
 
 
 class Origin(NamedTuple):
     """Origin of a request.
 
     Args:
-        who: user name as given.
+        who: user name that the client gave.
         address: network address of the client.
     """
 
@@ -31,13 +31,13 @@ class Origin(NamedTuple):
 
 
 def note(session: Session, origin: Origin, action: str, about: str = "") -> None:
-    """Add an entry to the log."""
+    """Add an entry to the audit log."""
     line = {"who": origin.who[:64], "address": origin.address[:64], "action": action[:64], "about": about[:500]}
     session.add(AuditRow(time=time.time(), **line))
 
 
 def check_rate(session: Session, origin: Origin) -> None:
-    """Raise TooManyAttempts if too many sign-ins failed for this name from this address, this address, or this name."""
+    """Raise TooManyAttempts after too many failed sign-ins from this address or for this name."""
     since = time.time() - WINDOW
     failed = select(func.count()).where(AuditRow.action == FAILED, AuditRow.time > since)
     who, address = AuditRow.who == origin.who[:64], AuditRow.address == origin.address[:64]
@@ -48,7 +48,7 @@ def check_rate(session: Session, origin: Origin) -> None:
 
 
 def check_registrations(session: Session, origin: Origin) -> None:
-    """Raise TooManyAttempts if this address registered too many users within a day."""
+    """Raise TooManyAttempts if too many users were registered from this address within a day."""
     made = (AuditRow.action == REGISTERED, AuditRow.time > time.time() - _DAY)
     counted = select(func.count()).where(*made, AuditRow.address == origin.address[:64])
     if (session.scalar(counted) or 0) >= _REGISTRATIONS:

@@ -21,12 +21,12 @@ SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 
 def digest_of_secret(secret: str) -> str:
-    """Return the stored hash of a 256-bit secret, which needs no slow hash because it cannot be guessed."""
+    """Return the SHA-256 that is stored for a secret. A slow hash is not needed, because 256 bits cannot be guessed."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def start_session(session: Session, user: UserRow) -> str:
-    """Start a browser session, delete expired ones, and return the cookie's value."""
+    """Start a browser session, delete expired sessions, and return the cookie's value."""
     session.execute(delete(SignInRow).where(SignInRow.expires < time.time()))
     secret = secrets.token_urlsafe(32)
     session.add(SignInRow(digest=digest_of_secret(secret), user_id=user.id, expires=time.time() + SESSION_SECONDS))
@@ -34,12 +34,12 @@ def start_session(session: Session, user: UserRow) -> str:
 
 
 def end_session(session: Session, secret: str) -> None:
-    """End a browser session."""
+    """End a browser session, given its cookie's value."""
     session.execute(delete(SignInRow).where(SignInRow.digest == digest_of_secret(secret)))
 
 
 def viewer_of_session(session: Session, secret: str) -> Viewer | None:
-    """Return the user of a cookie, or None if it is invalid or expired."""
+    """Return the user of a session cookie, or None if the cookie is invalid or expired."""
     row = session.get(SignInRow, digest_of_secret(secret)) if secret else None
     if row is None or row.expires < time.time():
         return None
@@ -47,13 +47,13 @@ def viewer_of_session(session: Session, secret: str) -> Viewer | None:
 
 
 def make_token(session: Session, viewer: Viewer, name: str, scopes: frozenset[str], days: int = TOKEN_DAYS) -> str:
-    """Create a token, which is shown once and stored as its hash.
+    """Create an API token. It is returned once, and only its hash is stored.
 
     Args:
-        session: writing session.
+        session: database session for writing.
         viewer: owner of the token.
         name: name of the token.
-        scopes: "read", "submit", "admin". Only admins may have "admin".
+        scopes: permissions: "read", "submit", "admin". Only admins may have "admin".
         days: lifetime in days, at most 366.
 
     Raises:
@@ -89,7 +89,7 @@ def csrf_token(key: bytes, cookie: str) -> str:
 
 
 def is_form_mark(key: bytes, cookie: str, mark: str) -> bool:
-    """Whether a form sent back the CSRF token of its cookie."""
+    """Return whether a form was sent with the CSRF token of its cookie."""
     return bool(cookie) and hmac.compare_digest(csrf_token(key, cookie), mark)
 
 

@@ -1,4 +1,4 @@
-"""Users and their passwords, stored as Argon2 hashes."""
+"""User accounts and their passwords, which are stored as Argon2 hashes."""
 
 import math
 import re
@@ -48,7 +48,7 @@ def add_user(session: Session, hasher: "PasswordHasher", name: str, password: st
 
 
 def _check_name(session: Session, name: str) -> None:
-    """Raise InvalidInput for an invalid name, or one that is taken."""
+    """Raise InvalidInput if a name is invalid or taken."""
     if not NAME.fullmatch(name):
         raise InvalidInput(
             f"expected a name of at most 40 lowercase letters, digits, '.', '_' and '-', got {name[:60]!r}"
@@ -66,25 +66,25 @@ def _insert_user(session: Session, name: str, hashed: str, role: Role) -> UserRo
 
 
 def registration_open(session: Session) -> bool:
-    """Whether visitors may register themselves; an admin decides, and initially they may not."""
+    """Return whether visitors may register themselves. Initially they may not, and an admin can change this."""
     return _fact(session, _REGISTRATION) == 1
 
 
 def registration_hours(session: Session) -> int | None:
-    """Return the hours of computing within seven days of a user who registers. None for no limit."""
+    """Return the hours of computing within seven days that a self-registered user gets. None for no limit."""
     return _fact(session, _REGISTRATION_HOURS)
 
 
 def open_registration(session: Session, *, is_open: bool, hours: int | None = None) -> None:
-    """Let visitors register themselves, or not.
+    """Open or close registration by visitors.
 
     Args:
-        session: writing session.
-        is_open: whether they may.
-        hours: limit of computing within seven days for each of them. None for no limit.
+        session: database session for writing.
+        is_open: whether visitors may register themselves.
+        hours: hours of computing within seven days that each of them gets. None for no limit.
 
     Raises:
-        InvalidInput: If the number is negative or too large.
+        InvalidInput: If the number of hours is negative or too large.
     """
     if hours is not None and not 0 <= hours <= _MOST_HOURS:
         raise InvalidInput(f"expected hours as a whole number from 0 to {_MOST_HOURS}, got {hours}")
@@ -99,16 +99,16 @@ def open_registration(session: Session, *, is_open: bool, hours: int | None = No
 
 
 def register_user(database: Database, hasher: "PasswordHasher", origin: Origin, password: str) -> UserRow:
-    """Create a user at the request of a visitor, and note it in the log. No lock is held while the password is hashed.
+    """Create a user at the request of a visitor, and log it. The database is not locked while the password is hashed.
 
     Args:
-        database: the server's.
+        database: database of the server.
         hasher: hasher of passwords.
         origin: chosen name, and address of the visitor.
         password: chosen password.
 
     Raises:
-        InvalidInput: If registration is not open, or as in `add_user`.
+        InvalidInput: If registration is not open, or `add_user` refuses the name or password.
         TooManyAttempts: After too many registrations from this address within a day.
     """
     with database.reading() as session:
@@ -137,7 +137,7 @@ def _fact(session: Session, name: str) -> int | None:
 
 
 def check_password(password: str) -> None:
-    """Raise InvalidInput unless a password has a valid length."""
+    """Raise InvalidInput unless a password has an allowed length."""
     if not _SHORTEST <= len(password) <= _LONGEST:
         raise InvalidInput(f"expected a password of {_SHORTEST} to {_LONGEST} characters, got {len(password)}")
 
@@ -150,14 +150,14 @@ def change_password(session: Session, hasher: "PasswordHasher", user: UserRow, p
 
 
 def set_active(session: Session, user: UserRow, *, active: bool) -> None:
-    """Unblock a user, or block the user and sign them out immediately."""
+    """Block a user and end their sessions and tokens, or unblock the user."""
     user.active = active
     if not active:
         revoke_all_sessions(session, user.id)
 
 
 def set_hours(user: UserRow, hours: float | None) -> None:
-    """Set the hours of computing available to a user's tasks within seven days. None for no limit.
+    """Limit the hours of computing within seven days for a user's tasks. None for no limit.
 
     Raises:
         InvalidInput: If the number is negative or not finite.
@@ -175,7 +175,11 @@ def revoke_all_sessions(session: Session, user_id: int) -> None:
 
 
 def find_user(session: Session, name: str) -> UserRow:
-    """Return a user by name. Raises UnknownName if there is no such user."""
+    """Return a user by name.
+
+    Raises:
+        UnknownName: If there is no such user.
+    """
     user = session.scalar(select(UserRow).where(UserRow.name == name))
     if user is None:
         raise UnknownName("user", name, session.scalars(select(UserRow.name)).all())
@@ -183,13 +187,13 @@ def find_user(session: Session, name: str) -> UserRow:
 
 
 def has_admin(session: Session) -> bool:
-    """Whether there is an active admin."""
+    """Return whether there is an active admin."""
     admins = select(UserRow.id).where(UserRow.role == "admin", UserRow.active)
     return session.scalar(admins.limit(1)) is not None
 
 
 def sign_in(database: Database, hasher: "PasswordHasher", origin: Origin, password: str) -> UserRow | None:
-    """Return the user with this name and password. None if the name or the password is wrong, which is logged.
+    """Return the user with this name and password, or None if the name or the password is wrong. Failures are logged.
 
     A wrong name takes as long as a wrong password. The database is not locked while a password is hashed.
 
@@ -220,5 +224,5 @@ def _is_password(hasher: "PasswordHasher", stated: str, password: str) -> bool:
 
 @cache
 def _nobody(hasher: "PasswordHasher") -> str:
-    """Return a hash to compare with if there is no user with the given name."""
+    """Return a hash to compare with if no user has the given name."""
     return hasher.hash(secrets.token_hex())

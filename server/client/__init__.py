@@ -1,1 +1,1 @@
-"""HTTP client of a server, with the standard library only."""
+"""HTTP client of a server, which needs the standard library only."""

@@ -1,4 +1,4 @@
-"""HTTP client of a server's JSON interface, with the standard library only."""
+"""HTTP client of a server's JSON interface, which needs the standard library only."""
 
 import json
 import os
@@ -20,13 +20,14 @@ _LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
 class ServerClient:
-    """A server, and the token for its requests.
+    """Client of one server, with the token for its requests.
 
     Args:
-        address: "https://HOST"; "" for `DAVYLAMP_SERVER`. Over plain HTTP, a token is sent only to this machine.
+        address: "https://HOST". "" for the address in `DAVYLAMP_SERVER`. Over plain HTTP, a token is sent only to this
+            machine.
 
     Raises:
-        InvalidInput: If there is no address, or a token would be sent over plain HTTP to a different machine.
+        InvalidInput: If there is no address, or a token would be sent to another machine over plain HTTP.
     """
 
     def __init__(self, address: str = ""):
@@ -61,7 +62,7 @@ class ServerClient:
             draft.unlink(missing_ok=True)
 
     def send_file(self, path: str, fields: Mapping[str, str], file: Path | None) -> Any:
-        """Send a form with a file, which is read in chunks."""
+        """Send a form with a file. The file is read in chunks."""
         mark = f"davylamp{secrets.token_hex(16)}"
         parts = [_field(mark, name, value) for name, value in fields.items()]
         if file is not None:

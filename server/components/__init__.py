@@ -1,1 +1,1 @@
-"""Models, attacks, defences and data that were uploaded or given by name, and their files."""
+"""Models, attacks, defences and data that users upload or give by name, and their files."""

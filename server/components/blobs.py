@@ -1,4 +1,4 @@
-"""Content-addressed files: hashed during upload, stored once, and deleted when no component refers to them."""
+"""Stores uploaded files by their SHA-256: each once, and until no component refers to it."""
 
 import hashlib
 import os
@@ -27,15 +27,15 @@ class Upload(NamedTuple):
 
 
 def take_upload(folder: Path, chunks: Iterable[bytes], largest: int) -> Upload:
-    """Write chunks into a temporary file and hash them. The file is deleted if it is too large or incomplete.
+    """Write chunks to a temporary file and hash them. If the upload is too large or incomplete, the file is deleted.
 
     Args:
-        folder: folder of temporary files, on the same disk as the stored ones.
+        folder: folder of temporary files, on the same disk as the stored files.
         chunks: chunks of the file.
-        largest: largest size in MiB.
+        largest: largest allowed size in MiB.
 
     Raises:
-        InvalidInput: If it is too large, or empty.
+        InvalidInput: If the file is too large or empty.
         Unavailable: If the disk is full.
     """
     path, digest, size = folder / secrets.token_hex(16), hashlib.sha256(), 0
@@ -63,7 +63,7 @@ def take_upload(folder: Path, chunks: Iterable[bytes], largest: int) -> Upload:
 
 
 def keep_upload(session: Session, blobs: Path, upload: Upload) -> BlobRow:
-    """Store an upload as a blob. Equal bytes are stored once."""
+    """Store an upload, and return its database row. Equal files are stored once."""
     target = blob_path(blobs, upload.digest)
     _take_turns(session, upload.digest)
     target.parent.mkdir(exist_ok=True, mode=0o700)
@@ -81,20 +81,20 @@ def keep_upload(session: Session, blobs: Path, upload: Upload) -> BlobRow:
 
 
 def blob_path(blobs: Path, digest: str) -> Path:
-    """Return the path of the file with a digest."""
+    """Return the path of the file with a given SHA-256."""
     if len(digest) != 64 or set(digest) - set("0123456789abcdef"):
         raise InvalidInput(f"expected a SHA-256 as 64 hexadecimal digits, got {digest[:80]!r}")
     return blobs / digest[:2] / digest
 
 
 def used_bytes(session: Session, user_id: int) -> int:
-    """Return the total size of a user's files, in bytes. Each file counts once."""
+    """Return the total size of a user's files in bytes. Each file counts once."""
     mine = select(ComponentRow.blob).where(ComponentRow.creator_id == user_id)
     return int(session.scalar(select(func.coalesce(func.sum(BlobRow.size), 0)).where(BlobRow.digest.in_(mine))) or 0)
 
 
 def drop_unused(session: Session, blobs: Path, digest: str) -> None:
-    """Delete a blob if no component refers to it."""
+    """Delete a stored file unless a component refers to it."""
     _take_turns(session, digest)
     if session.scalar(select(ComponentRow.id).where(ComponentRow.blob == digest).limit(1)) is not None:
         return
@@ -106,7 +106,7 @@ def drop_unused(session: Session, blobs: Path, digest: str) -> None:
 
 
 def _take_turns(session: Session, digest: str) -> None:
-    """Make concurrent storing and dropping of the same bytes wait for each other. SQLite does this for all writers."""
+    """Make processes that store or delete the same file wait for each other. SQLite does this for all writers."""
     if session.get_bind().dialect.name == "postgresql":
         session.execute(select(func.pg_advisory_xact_lock(int(digest[:15], 16))))
 

@@ -1,4 +1,4 @@
-"""Registration, description, visibility, withdrawal and deletion of components."""
+"""Registers, describes, hides, withdraws and deletes components."""
 
 import re
 import time
@@ -21,7 +21,7 @@ _LONGEST_TEXT = 20_000
 
 
 class NotFoundError(Unavailable):
-    """There is no such object that the viewer may see. The message does not reveal whether others can see one."""
+    """No such object is visible to the viewer. The message does not reveal whether it exists."""
 
 
 class ForbiddenError(Unavailable):
@@ -46,26 +46,26 @@ def register(
     wish: ComponentRequest,
     upload: Upload | None = None,
 ) -> ComponentRow:
-    """Register a new component of the viewer.
+    """Register a new component for the viewer.
 
     Args:
-        session: writing session.
+        session: database session for writing.
         folder: server folder.
         viewer: owner of the component.
-        card: its description.
-        wish: its kind and form, with the path of the upload, if any.
-        upload: its file.
+        card: description of the component.
+        wish: kind and form of the component, with the path of the upload, if any.
+        upload: uploaded file. None without a file.
 
     Raises:
         DavylampError: If the viewer may not register it, the name is taken, the file is invalid, or the quota is
             exceeded.
     """
     if viewer.id is None or not viewer.may_submit:
-        raise ForbiddenError("expected to be signed in with the right to submit")
+        raise ForbiddenError("sign in with the right to submit first")
     if wish.kind not in KINDS:
         raise InvalidInput(f"expected a kind of {', '.join(KINDS)}, got {str(wish.kind)[:40]!r}")
     if wish.form == "url" and not viewer.is_admin:
-        raise ForbiddenError("expected an admin, because the server sends requests to the address of the model")
+        raise ForbiddenError("only admins can add a model by its address, because the server sends requests to it")
     _check_card(card)
     called = validate_component(wish)
     where = (ComponentRow.creator_id == viewer.id, ComponentRow.kind == wish.kind)
@@ -94,7 +94,11 @@ def register(
 
 
 def find_component(session: Session, viewer: Viewer, number: int) -> ComponentRow:
-    """Return a component that the viewer may see. Raises NotFoundError otherwise."""
+    """Return a component that the viewer may see.
+
+    Raises:
+        NotFoundError: If there is no such component.
+    """
     row = session.scalar(components_for(viewer).where(ComponentRow.id == _number(number)))
     if row is None:
         raise NotFoundError(f"there is no component {number} that you can see")
@@ -105,7 +109,7 @@ def change_card(session: Session, viewer: Viewer, number: int, changes: dict[str
     """Change licence, description or visibility of the viewer's component.
 
     Raises:
-        DavylampError: If it belongs to a different user, or a value is invalid.
+        DavylampError: If the component belongs to a different user, or a value is invalid.
     """
     row = _mine(session, viewer, number)
     known = {"licence": row.licence, "description": row.description, "visibility": row.visibility}
@@ -121,14 +125,18 @@ def change_card(session: Session, viewer: Viewer, number: int, changes: dict[str
 
 
 def withdraw(session: Session, viewer: Viewer, number: int, *, back: bool = False) -> ComponentRow:
-    """Withdraw a component from new tasks, or restore it. Its results stay."""
+    """Withdraw a component from new tasks, or restore it if `back` is True. Existing results stay."""
     row = _mine(session, viewer, number)
     row.state, row.changed = "active" if back else "withdrawn", time.time()
     return row
 
 
 def delete(session: Session, folder: ServerFolder, viewer: Viewer, number: int, origin: Origin) -> str:
-    """Delete a component, or archive it if tasks refer to it. Return "deleted" or "archived"."""
+    """Delete a component, or archive it if tasks refer to it.
+
+    Returns:
+        "deleted" or "archived".
+    """
     row = _mine(session, viewer, number)
     what = f"{row.kind} {row.name} {row.version}"
     if (
@@ -173,5 +181,5 @@ def _check_room(session: Session, folder: ServerFolder, user_id: int, upload: Up
 
 
 def _number(number: int) -> int:
-    """Return a number that databases accept. Other numbers are replaced by one that matches no row."""
+    """Return a number that every database accepts. If it is out of range, the result matches no row."""
     return number if 0 < number < 2**31 else -1

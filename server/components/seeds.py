@@ -1,4 +1,4 @@
-"""Initial components of a server: models and data of the embedded packages, and several attacks."""
+"""Initial components of a server: models and data that come with the installed packages, and several attacks."""
 
 import time
 from typing import Any
@@ -41,7 +41,7 @@ _DEFENCES = {
 
 
 def seed_components(session: Session) -> int:
-    """Add missing embedded components, and return their number."""
+    """Add those initial components that are missing, and return their number."""
     system = session.scalar(select(UserRow).where(UserRow.name == SYSTEM))
     if system is None:
         system = UserRow(name=SYSTEM, password="", role="user", active=False, created=time.time())

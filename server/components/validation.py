@@ -1,4 +1,4 @@
-"""Validation of components by kind: a name known to davylamp, an address, or a file. Files are not executed."""
+"""Validates components by kind: a name known to davylamp, an address, or a file. Files are not executed."""
 
 import ast
 import io
@@ -41,11 +41,11 @@ _MOST_FILES, _LARGEST_ARCHIVE, _BLOWN_UP = 200_000, 50 << 30, 200
 
 
 class ComponentRequest(NamedTuple):
-    """An upload request.
+    """Request to register a component.
 
     Args:
-        kind: "model", "attack", "defence", "data".
-        form: see `FORMS`.
+        kind: "model", "attack", "defence" or "data".
+        form: how the component is given, see `FORMS`.
         entry: name, address, function or architecture, depending on the form.
         file_name: original name of the file.
         path: path of the uploaded file. None without a file.
@@ -59,10 +59,13 @@ class ComponentRequest(NamedTuple):
 
 
 def validate_component(wish: ComponentRequest) -> str:
-    """Validate a component without executing its file, and return the file's name in tasks; "" without a file.
+    """Validate a component without executing its file.
+
+    Returns:
+        The name that the file gets in tasks, or "" without a file.
 
     Raises:
-        InvalidInput: If the kind does not have this form, or entry and file do not match it.
+        InvalidInput: If the kind does not have this form, or if entry and file do not match the form.
         UnknownName: If davylamp has no component with that name.
     """
     if wish.form not in FORMS[wish.kind]:
@@ -78,11 +81,11 @@ def validate_component(wish: ComponentRequest) -> str:
 
 
 def engine_name(component: ComponentRow, folder: str) -> str:
-    """Return the engine's name of a component.
+    """Return the name by which the engine loads a component.
 
     Args:
         component: component of any kind.
-        folder: folder of its file, as seen by the engine.
+        folder: folder of the component's file, as the engine sees it.
     """
     file, form = f"{folder}/{component.file_name}", component.form
     written = {"code": f"{file}:{component.entry}", "onnx": f"onnx:{file}", "weights": f"{file}+{component.entry}"}
@@ -187,7 +190,7 @@ def _check_weights(wish: ComponentRequest, path: Path) -> str:
 
 
 def _check_pickles(path: Path) -> None:
-    """Refuse weights that name classes or functions. Their pickle is listed without being executed.
+    """Raise InvalidInput for weights whose pickle names classes or functions. The pickle is not executed.
 
     Torch gets a rewritten archive that contains only the pickle, because torch's archive reader must not run on
     untrusted files in this process.
@@ -225,7 +228,7 @@ def _check_npz(_: ComponentRequest, path: Path) -> str:
 
 
 def _holds_objects(path: Path, name: str) -> bool:
-    """Whether an archive member has object type or is not an array. Only its header is read."""
+    """Return whether an archive member contains Python objects or is not an array. Only its header is read."""
     import numpy as np
 
     try:
@@ -254,7 +257,7 @@ def _check_folder(_: ComponentRequest, path: Path) -> str:
 
 
 def _list_archive(path: Path) -> list[zipfile.ZipInfo]:
-    """Return the members of an archive. Raises an error if unpacking would fill the disk."""
+    """Return the members of an archive. Raise an error if unpacking it could fill the disk."""
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()

@@ -1,1 +1,1 @@
-"""The server's database: tables, connections and permissions."""
+"""Database of a server: tables, connections and permissions."""

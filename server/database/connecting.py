@@ -1,4 +1,4 @@
-"""The database of a server: SQLite in its folder, or PostgreSQL by address."""
+"""Connections to the database of a server: SQLite in its folder, or PostgreSQL by address."""
 
 import weakref
 from collections.abc import Iterator
@@ -22,15 +22,15 @@ _STEPS = Path(__file__).parent / "migrations"
 
 
 class Database:
-    """Sessions for reading and writing.
+    """Database that opens sessions for reading and writing.
 
     Args:
         address: "sqlite:////path/to/server.db" or "postgresql://USER:PASSWORD@HOST/NAME".
 
     Raises:
-        InvalidInput: If it is not such an address.
-        Unavailable: If it cannot be reached.
-        StoreMismatch: If its tables have a version that cannot be migrated to this one.
+        InvalidInput: If the address has a different form.
+        Unavailable: If the database cannot be reached.
+        StoreMismatch: If the tables have a version that cannot be migrated to the current version.
     """
 
     def __init__(self, address: str):
@@ -73,7 +73,7 @@ class Database:
             yield session
 
     def close(self) -> None:
-        """Close every connection. A connection that a different thread uses is closed with its session."""
+        """Close every connection. A connection in use by another thread is closed when its session ends."""
         _close(self.engine, self._closed)
 
     def _make_tables(self) -> None:
@@ -96,7 +96,6 @@ class Database:
 
 
 def _migrate(connection: Connection, stated: int | None) -> None:
-    """Migrate from a version of the tables to the current version."""
     from alembic import command
     from alembic.config import Config
 
@@ -119,13 +118,13 @@ def _close(engine: Engine, closed: Event) -> None:
 
 
 def _close_after(closed: Event, _: Any, record: Any) -> None:
-    """Close connections that return to a discarded pool, because they would stay open until garbage collection."""
+    """Close a connection that returns to a discarded pool. Otherwise it would stay open until garbage collection."""
     if closed.is_set():
         record.close()
 
 
 def sqlite_address(path: Path) -> str:
-    """Return the address of a file."""
+    """Return the database address of an SQLite file."""
     return f"sqlite:///{path.absolute()}"
 
 

@@ -1,4 +1,4 @@
-"""Permissions on components, tasks and runs. Every page, response, count and file uses them."""
+"""Permissions on components, tasks and runs, used for every page, response, count and file."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -14,12 +14,12 @@ ALL_SCOPES: frozenset[Scope] = frozenset(("read", "submit", "admin"))
 
 @dataclass(frozen=True)
 class Viewer:
-    """The user of a request.
+    """User of a request.
 
     Args:
         id: user id. None for a visitor.
         name: user name.
-        is_admin: whether the user is an admin and this request has the rights of one (a token may lack them).
+        is_admin: whether the user is an admin and the request has an admin's rights (a token may lack them).
         scopes: permissions of this request.
     """
 
@@ -38,44 +38,44 @@ VISITOR = Viewer()
 
 
 def is_visible(viewer: Viewer) -> ColumnElement[bool]:
-    """Whether the viewer may see a component: it is public, it is theirs, or they are an admin."""
+    """Return an SQL condition: the component is public, or it is the viewer's, or the viewer is an admin."""
     if viewer.is_admin:
         return true()
     return or_(ComponentRow.visibility == "public", ComponentRow.creator_id == _number(viewer))
 
 
 def components_for(viewer: Viewer) -> Select[ComponentRow]:
-    """Return the components that a viewer may see."""
+    """Return a query for the components that a viewer may see."""
     return select(ComponentRow).where(is_visible(viewer))
 
 
 def tasks_for(viewer: Viewer) -> Select[TaskRow]:
-    """Return the tasks that a viewer may see: public or their own, with only visible components."""
+    """Return a query for the tasks that a viewer may see: public or their own, with visible components only."""
     if viewer.is_admin:
         return select(TaskRow)
     return select(TaskRow).where(_task_is_seen(viewer))
 
 
 def cells_for(viewer: Viewer) -> Select[CellRow]:
-    """Return the finished runs of the tasks that a viewer may see."""
+    """Return a query for the finished runs of the tasks that a viewer may see."""
     chosen = select(CellRow).join(TaskRow, TaskRow.id == CellRow.task_id)
     return chosen if viewer.is_admin else chosen.where(_task_is_seen(viewer))
 
 
 def is_owner(viewer: Viewer, owner: int) -> bool:
-    """Whether a viewer may change an object of this owner."""
+    """Return whether a viewer may change an object of this owner."""
     return viewer.may_submit and (viewer.is_admin or viewer.id == owner)
 
 
 def note_visibility(session: Session) -> None:
-    """Record a change in visibility. It invalidates everything that was computed for viewers."""
+    """Record that a visibility has changed, so that cached results for viewers are recomputed."""
     fact = session.get(FactRow, "seen", with_for_update=True)
     if fact is not None:
         fact.value += 1
 
 
 def visibility_count(session: Session) -> int:
-    """Return the number of changes in visibility."""
+    """Return the number of changes in visibility so far."""
     return session.scalar(select(FactRow.value).where(FactRow.name == "seen")) or 0
 
 
@@ -101,5 +101,5 @@ def _task_is_seen(viewer: Viewer) -> ColumnElement[bool]:
 
 
 def _number(viewer: Viewer) -> int:
-    """Return the viewer's user id; -1 for a visitor, which matches no user."""
+    """Return the viewer's user id, or -1 for a visitor, which matches no user."""
     return -1 if viewer.id is None else viewer.id

@@ -1,4 +1,4 @@
-"""The tables: users, components and their files, tasks, their runs, and the log."""
+"""Database tables: users, components and their files, tasks, their runs, and the audit log."""
 
 from typing import Any, Literal
 
@@ -21,7 +21,7 @@ class ServerTable(DeclarativeBase):
 
 
 class FactRow(ServerTable):
-    """A fact about the database itself, by name: version of the tables, number of changes in visibility."""
+    """Fact about the database itself, by name: version of the tables, number of changes in visibility."""
 
     __tablename__ = "facts"
     name: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -29,9 +29,10 @@ class FactRow(ServerTable):
 
 
 class UserRow(ServerTable):
-    """A user account. `password` is an Argon2 hash, or "" if the user cannot sign in. Times are Unix timestamps.
+    """User account.
 
-    `hours` is the limit of computing for the user's tasks within seven days. None for no limit.
+    `password` is an Argon2 hash, or "" if the user cannot sign in. `hours` limits the computing for the user's tasks
+    within seven days. None for no limit. All times are Unix timestamps.
     """
 
     __tablename__ = "users"
@@ -45,7 +46,7 @@ class UserRow(ServerTable):
 
 
 class SignInRow(ServerTable):
-    """A browser session, identified by the SHA-256 of its cookie's value."""
+    """Browser session, identified by the SHA-256 of its cookie's value."""
 
     __tablename__ = "sign_ins"
     digest: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -54,7 +55,7 @@ class SignInRow(ServerTable):
 
 
 class TokenRow(ServerTable):
-    """An API token, by its SHA-256. Its `scopes` are separated by spaces."""
+    """API token, identified by its SHA-256. `scopes` are separated by spaces."""
 
     __tablename__ = "tokens"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -68,7 +69,7 @@ class TokenRow(ServerTable):
 
 
 class BlobRow(ServerTable):
-    """A file's bytes, stored once, by SHA-256. `size` is in bytes."""
+    """Stored file, identified by its SHA-256. `size` is in bytes."""
 
     __tablename__ = "blobs"
     digest: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -77,7 +78,7 @@ class BlobRow(ServerTable):
 
 
 class ComponentRow(ServerTable):
-    """A model, attack, defence or data set: name, owner, and how the engine loads it.
+    """Model, attack, defence or data set: name, owner, and how the engine loads it.
 
     `form` is "named" (a name that davylamp knows), "url", "code", "onnx", "weights", "npz" or "folder". `entry` is the
     corresponding name, address, function in the file, or architecture.
@@ -103,10 +104,10 @@ class ComponentRow(ServerTable):
 
 
 class TaskRow(ServerTable):
-    """A task: components (`TaskComponentRow`), settings, progress, and the worker with its lease.
+    """Task: settings, progress, and the worker with its lease. Its components are in `TaskComponentRow`.
 
-    `score`, `score_low` and `score_high` are the mean accuracy under attack with its interval, `effects` the table of
-    its defences (`TaskSummary`). `effects` is None until they were computed.
+    `score`, `score_low` and `score_high` are the mean accuracy under attack with its interval. `effects` is the table
+    of its defences (see `TaskSummary`), or None before it is computed.
     """
 
     __tablename__ = "tasks"
@@ -145,10 +146,10 @@ class TaskComponentRow(ServerTable):
 
 
 class CellRow(ServerTable):
-    """A finished run of a task: its components, and the numbers of fooled and attacked images.
+    """Finished run of a task: its components, and the numbers of fooled and attacked images.
 
-    An image of a randomised model counts in `fooled` by the rate over its samples. `attack_id` is None for a worst case
-    of several attacks, and `attack_ids` lists all attacks. `parameters` are the attack's parameters, and `terms` all
+    For a randomised model, each image adds the rate over its samples to `fooled`. For a worst case of several attacks,
+    `attack_id` is None, and `attack_ids` lists all attacks. `parameters` are the attack's parameters. `terms` are all
     other settings that can differ between two runs of the same components (target rule, pixels, values of a search).
     Both are JSON with sorted names.
     """
@@ -184,10 +185,9 @@ class CellRow(ServerTable):
 
 
 class HistoryRow(ServerTable):
-    """The rank of a component on a public leaderboard of a data set, from a given time.
+    """Rank of a component on a public leaderboard of a data set, from a given time on.
 
-    `tasks` are the tasks from whose runs the rank was computed. The rank is visible to viewers who may see all these
-    tasks.
+    `tasks` are the tasks from whose runs the rank was computed. Viewers who may see all these tasks may see the rank.
     """
 
     __tablename__ = "histories"
@@ -205,7 +205,7 @@ class HistoryRow(ServerTable):
 
 
 class AuditRow(ServerTable):
-    """A log entry: user, action, time and address. Entries are never changed."""
+    """Log entry: user, action, time and address. Entries are never changed."""
 
     __tablename__ = "audit"
     __table_args__ = (Index("audit_by_action", "action", "time"),)

@@ -1,1 +1,1 @@
-"""Tasks: submission, leases, execution by the engine in separate processes, ingestion and signing."""
+"""Tasks: submission, leases, execution in separate processes, recording of results, and signatures."""

@@ -1,4 +1,4 @@
-"""Backup of a server's folder and database as one file, and restoration to any supported database."""
+"""Backs up a server's folder and database as one file, and restores them to any supported database."""
 
 import hashlib
 import os
@@ -28,18 +28,18 @@ _ATTEMPTS = 5
 
 
 def back_up(folder: ServerFolder, file: str | Path) -> Path:
-    """Back up a server into one file, also while it serves. Return the file's path.
+    """Back up a server into one file, and return the file's path. The server may run during the backup.
 
-    The database is copied at one point in time, and the files afterwards. After a restore, a running task resumes from
-    the results in the backup.
+    The database is copied at one point in time, and the files afterwards. After a restore, a task that was running
+    resumes from the results in the backup.
 
     Args:
         folder: server folder.
-        file: "lab.tar.gz", readable by its user only, because it contains keys and password hashes.
+        file: file, such as "lab.tar.gz". Only its user can read it, because it contains keys and password hashes.
 
     Raises:
         InvalidInput: If the file is inside the folder, or is a folder.
-        Unavailable: If it cannot be written.
+        Unavailable: If the file cannot be written.
     """
     target = expand_path(file).absolute()
     if target.is_dir() or folder.path in target.parents:
@@ -61,13 +61,13 @@ def restore(file: str | Path, folder: str | Path, database: str = "") -> ServerF
 
     Args:
         file: backup file.
-        folder: new folder of the server, empty or not existing.
-        database: an empty database, "postgresql://..."; "" for SQLite in the folder.
+        folder: new folder of the server, which is empty or does not exist.
+        database: address of an empty database, "postgresql://...". "" for SQLite in the folder.
 
     Raises:
         InvalidInput: If the folder or the database is not empty, or the file is not a backup.
         Unavailable: If a stored file is damaged, or the folder cannot be written.
-        StoreMismatch: If a newer davylamp wrote it.
+        StoreMismatch: If a newer davylamp wrote the backup.
     """
     source, target = expand_path(file), expand_path(folder).absolute()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -111,7 +111,7 @@ def _opened(address: str) -> Iterator[Database]:
 
 
 def _write(folder: ServerFolder, draft: Path, copy: Path) -> bool:
-    """Write the archive. Return False if a file to which the copied database refers was deleted in the meantime."""
+    """Write the archive. Return False if a file that the copied database needs was deleted in the meantime."""
     copy.unlink(missing_ok=True)
     draft.unlink(missing_ok=True)
     with folder.database.engine.connect() as connection, _opened(sqlite_address(copy)) as copied:
@@ -133,7 +133,7 @@ def _write(folder: ServerFolder, draft: Path, copy: Path) -> bool:
 
 
 def _copy_rows(source: Connection, target: Connection) -> None:
-    """Copy all rows of all tables, in place of the rows of a new database."""
+    """Copy all rows of all tables, and replace the rows of a new database."""
     for table in reversed(ServerTable.metadata.sorted_tables):
         target.execute(table.delete())
     for table in ServerTable.metadata.sorted_tables:
@@ -146,7 +146,6 @@ def _copy_rows(source: Connection, target: Connection) -> None:
 
 
 def _files_of(folder: Path) -> Iterator[Path]:
-    """Yield keys, stored files and files of tasks."""
     yield from (folder / name for name in _KEYS if (folder / name).is_file())
     yield from sorted((folder / "blobs").rglob("*"))
     for task in sorted((folder / "tasks").iterdir()):
@@ -156,7 +155,7 @@ def _files_of(folder: Path) -> Iterator[Path]:
 
 
 def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
-    """Add a file. Temporary files that were deleted, and links, are skipped."""
+    """Add a file to the archive. Deleted temporary files and links are skipped."""
     try:
         if path.is_symlink() or not path.is_file():
             return
@@ -176,4 +175,4 @@ def _check_blobs(folder: Path, digests: Iterable[str]) -> None:
         except FileNotFoundError:
             raise Unavailable(f"expected the stored file {digest[:12]} in the backup, found none") from None
         if hashed.hexdigest() != digest:
-            raise Unavailable(f"expected the stored file {digest[:12]} in the backup as it was stored, got other bytes")
+            raise Unavailable(f"expected the stored file {digest[:12]} in the backup, got a damaged one")

@@ -1,4 +1,4 @@
-"""The initial task of a new server, which fills its leaderboards."""
+"""Initial task of a new server, which fills its leaderboards."""
 
 from typing import Any
 
@@ -19,9 +19,9 @@ _FIRST = {
 
 
 def seed_task(session: Session, folder: ServerFolder) -> bool:
-    """Add a public task over embedded components, and return whether it was added.
+    """Add a public task over the initial components, and return whether it was added.
 
-    The task is added if there is no task yet and everything that it needs is installed.
+    It is added if the server has no task yet and everything that the task needs is installed.
     """
     system = session.scalar(select(UserRow).where(UserRow.name == SYSTEM))
     if system is None or session.scalar(select(TaskRow.id).limit(1)) is not None:

@@ -1,4 +1,4 @@
-"""Ingests a task's results into the database, and copies existing runs into a task's folder."""
+"""Records a task's results in the database, and copies existing runs into a task's folder."""
 
 import hashlib
 import json
@@ -32,14 +32,14 @@ _TERMS = ("target", "pixels", "grid", "rules", "draws", "eot")
 def ingest_results(
     session: Session, folder: ServerFolder, prepared: PreparedTask, keys: Mapping[str, Any], reused: Iterable[str] = ()
 ) -> int:
-    """Record newly finished runs, and return their number.
+    """Record newly finished runs in the database, and return their number.
 
     Args:
-        session: writing session.
+        session: database session for writing.
         folder: server folder.
-        prepared: task.
-        keys: run keys written by the task's process. Runs with other keys or components are ignored.
-        reused: keys of runs that already existed.
+        prepared: task whose results are recorded.
+        keys: run keys that the task's process wrote. Runs with other keys or components are ignored.
+        reused: keys of runs that existed before the task.
     """
     store, number = ResultsStore(prepared.folder / "results"), prepared.task.id
     known = set(session.scalars(select(CellRow.key).where(CellRow.task_id == number)))
@@ -58,10 +58,10 @@ def ingest_results(
 def copy_existing_runs(
     session: Session, folder: ServerFolder, prepared: PreparedTask, keys: Mapping[str, Any]
 ) -> list[str]:
-    """Copy finished runs that the owner may see into the task's folder, and return their keys.
+    """Copy existing runs that the owner may see into the task's folder, and return their keys.
 
-    Runs of tasks with users' programs are copied only from the owner's own tasks, because such a program could forge
-    them.
+    If a run's task contained users' programs, the run is copied only from the owner's own tasks, because such a program
+    could forge it.
     """
     task = prepared.task
     owner = session.get_one(UserRow, task.owner_id)
@@ -90,7 +90,7 @@ def file_digest(path: Path) -> str:
 
 
 def result_files(results: Path) -> list[Path]:
-    """Return the files of a results folder with results, without locks, drafts and cached answers."""
+    """Return the files of a results folder that contain results, without locks, drafts and cached answers."""
     files = (path for path in results.rglob("*") if path.is_file() and not path.is_symlink())
     unsaid = ("locks", "parts", "plans")
     return sorted(
@@ -152,7 +152,7 @@ def _canonical(values: Any) -> str:
 
 
 def _counts(record: Record) -> dict[str, float]:
-    """Count attacked and fooled images, without undecided images."""
+    """Count attacked and fooled images. Undecided images do not count."""
     if record.failed:
         return {"attacked": 0, "fooled": 0}
     names = {"attacked", "success", "violated", "violations", "draws_fooled"} & set(record.table.column_names)
@@ -175,7 +175,7 @@ def _broken_rules(record: Record) -> str:
 
 
 def _copy_cell(source: Path, target: Path, row: CellRow, about: Mapping[str, Any]) -> bool:
-    """Copy a run and the records on which it depends. Return False if its file has changed."""
+    """Copy a run and the records that it depends on. Return False if its file has changed."""
     path = source / "cells" / row.file
     if not path.is_file() or file_digest(path) != row.digest:
         return False

@@ -1,4 +1,4 @@
-"""Leases of tasks by workers: compare-and-swap, heartbeats, and expiry."""
+"""Leases of tasks to workers: atomic changes, heartbeats, and expiry."""
 
 import secrets
 import time
@@ -21,7 +21,7 @@ _LOOKED_AT = 500
 
 
 class Lease(NamedTuple):
-    """A leased task.
+    """Lease of a task to a worker.
 
     Args:
         task: task number.
@@ -41,11 +41,14 @@ class Heartbeat(NamedTuple):
 
 
 def lease_task(database: Database, seconds: float = SECONDS) -> Lease | None:
-    """Lease the next task; None if none is waiting.
+    """Lease the next task to this worker.
 
-    The next task is that of the owner with the fewest running tasks, then with the fewest seconds computed in the last
-    day. Among an owner's tasks, it is the one with the highest priority, then the oldest. Tasks of owners without
+    The owner with the fewest running tasks comes first, then the owner with the fewest seconds computed in the last
+    day. Among an owner's tasks, the one with the highest priority comes first, then the oldest. Tasks of owners without
     remaining hours are not leased. A task whose worker has sent no heartbeat for `seconds` can be leased again.
+
+    Returns:
+        The lease, or None if no task is waiting.
     """
     with database.writing() as session:
         now = time.time()
@@ -73,13 +76,13 @@ def renew_lease(database: Database, lease: Lease, length: float = SECONDS, **val
 
 
 def end_task(session: Session, lease: Lease, state: TaskState, message: str, **values: Any) -> bool:
-    """End a task if this worker still has its lease. Return False if a different worker has it."""
+    """End a task if this worker still has its lease. Return False if another worker has it."""
     ended = {"state": state, "message": message[:2000], "finished": time.time(), "lease": "", "cancelling": False}
     return _change(session, lease, {**ended, **values})
 
 
 def release_task(database: Database, lease: Lease, **values: Any) -> None:
-    """Release a task immediately, because its worker stops or its owner's hours are used up."""
+    """Return a task to the queue, because its worker stops or its owner's hours are used up."""
     with database.writing() as session:
         _change(session, lease, {"state": "waiting", "lease": "", "lease_until": 0.0, **values})
 
@@ -93,7 +96,7 @@ def list_spent(session: Session) -> dict[int, float]:
 
 
 def list_over(session: Session) -> dict[int, str]:
-    """Return the users without remaining hours by id, each with the message for their waiting tasks."""
+    """Return the message for waiting tasks of each user without remaining hours, by user id."""
     users = session.execute(select(UserRow.id, UserRow.hours).where(UserRow.hours.is_not(None))).all()
     limits = {user: hours for user, hours in users if hours is not None}
     spent = list_spent(session) if limits else {}
@@ -105,7 +108,7 @@ def list_over(session: Session) -> dict[int, str]:
 
 
 def _in_turn(session: Session, now: float) -> Sequence[TaskRow]:
-    """Return the tasks that can be leased, in order."""
+    """Return the tasks that can be leased, in the order of `lease_task`."""
     free = or_(TaskRow.state == "waiting", and_(TaskRow.state == "running", TaskRow.lease_until < now))
     over = list_over(session)
     if over:
@@ -125,7 +128,7 @@ def _in_turn(session: Session, now: float) -> Sequence[TaskRow]:
 
 
 def _swap(session: Session, task: TaskRow, **values: Any) -> bool:
-    """Change a task, if it has not changed since it was read. Return whether it was changed."""
+    """Change a task unless it has changed since it was read. Return whether it was changed."""
     same = (TaskRow.id == task.id, TaskRow.state == task.state, TaskRow.lease == task.lease)
     return _count(session, update(TaskRow).where(*same, TaskRow.lease_until == task.lease_until).values(**values)) == 1
 

@@ -23,10 +23,10 @@ _LEFT_FREE = 1 << 30  # bytes of disk space kept free
 
 
 class ExecutorSettings(NamedTuple):
-    """Executor of a task's shards, as for `davylamp evaluate`.
+    """Where and how a task's shards run, with the settings of `davylamp evaluate`.
 
-    With `trust`, users' files are run and read in the task's process. Otherwise each is isolated in a sandbox with
-    `memory` GiB.
+    If `trust` is True, users' files are run and read in the task's process. Otherwise, each is isolated in a sandbox
+    with `memory` GiB.
     """
 
     executor: str = "local"
@@ -38,15 +38,15 @@ class ExecutorSettings(NamedTuple):
 
 
 class PreparedTask(NamedTuple):
-    """A prepared task.
+    """Task whose folder is ready.
 
     Args:
-        task: row of the task.
+        task: database row of the task.
         folder: folder of the task.
         has_files: whether it has components with users' files.
-        models: ids of model and defence (None without a defence) by the engine's model name.
-        attacks: ids in the order of the config.
-        data: ids in the order of the configs.
+        models: ids of model and defence (None without a defence), by the engine's model name.
+        attacks: ids of the attacks, in the order of the config.
+        data: ids of the data sets, in the order of the configs.
     """
 
     task: TaskRow
@@ -87,7 +87,7 @@ def prepare(session: Session, folder: ServerFolder, number: int, where: Executor
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON file of a task's process; empty if missing or invalid."""
+    """Read a JSON file that a task's process wrote. Empty if the file is missing or invalid."""
     try:
         if path.stat().st_size > 64 << 20:
             return {}
@@ -100,7 +100,7 @@ def read_json(path: Path) -> dict[str, Any]:
 def _configs(
     settings: Mapping[str, Any], names: Mapping[int, str], where: ExecutorSettings, *, apart: bool
 ) -> tuple[dict[str, tuple[int, int | None]], list[dict[str, Any]]]:
-    """Return the engine's names of the models, and a config table for each data set."""
+    """Return the engine's names of the models, and a config for each data set."""
     models = model_names(settings, names)
     attacks = [
         {"attack": names[each["component"]], **{key: each[key] for key in each if key != "component"}}
@@ -136,7 +136,7 @@ def _lay_out(folder: ServerFolder, room: Path, row: ComponentRow, creator: str) 
 
 
 def _unpack(archive: Path, folder: Path) -> None:
-    """Unpack the images of an archive, whose paths and sizes were validated on upload."""
+    """Unpack the images of an archive. Its paths and sizes were validated on upload."""
     draft = folder / f".images.{os.getpid()}"
     shutil.rmtree(draft, ignore_errors=True)
     with zipfile.ZipFile(archive) as opened:

@@ -1,4 +1,4 @@
-"""Runs a task's process with limits, and isolates untrusted code."""
+"""Runs a task's process with limits on time, memory and disk."""
 
 import contextlib
 import os
@@ -46,14 +46,14 @@ def machine_bytes() -> int:
 
 
 class ProcessExit(NamedTuple):
-    """Exit code of a process (negative for a signal), and why it was stopped; "" if it ended without being stopped."""
+    """How a process ended: exit code (negative for a signal), and the reason if it was stopped, otherwise ""."""
 
     code: int
     reason: str = ""
 
 
 def why_not_isolated(*, trust: bool) -> str:
-    """Return why users' files cannot be run and read here; "" if they can.
+    """Return why users' files cannot be run and read on this machine, or "" if they can.
 
     They can if there is a sandbox for them (`isolate = "strict"`), or if they are trusted.
     """
@@ -72,15 +72,15 @@ def run_sandboxed(
     watch: Callable[[], str],
     environment: Mapping[str, str],
 ) -> ProcessExit:
-    """Run a command until it ends, or must be stopped.
+    """Run a command until it ends or must be stopped.
 
-    Its standard input is a pipe that closes when this process dies, so that the command can end then.
+    Its standard input is a pipe that closes if this process dies, so that the command can end as well.
 
     Args:
         command: command of the task.
-        scratch: the only folder to which the command writes. Its output goes to `log.txt` in it, up to a MiB.
-        limits: limits of the task. The process limits its own memory, and the sandboxes limit that of users' programs.
-        watch: called several times a second; returns a reason to stop the command, or "".
+        scratch: only folder that the command writes to. Its output goes to `log.txt` in this folder, up to 1 MiB.
+        limits: limits of the task. The command limits its own memory, and the sandboxes limit that of users' programs.
+        watch: called several times per second. It returns a reason to stop the command, or "".
         environment: environment variables.
     """
     meter = _LimitMeter(scratch, limits)
@@ -110,7 +110,7 @@ def run_sandboxed(
 
 
 def used_bytes(folder: Path) -> int:
-    """Return the total size of a folder's files, ignoring those deleted in the meantime."""
+    """Return the total size of a folder's files in bytes. Files that are deleted in the meantime are ignored."""
     count = 0
     for place, _, names in os.walk(folder):
         for name in names:
@@ -127,7 +127,7 @@ class _LimitMeter:
         self._start, self._next = time.monotonic(), 0.0
 
     def beyond(self) -> str:
-        """The exceeded limit, as a message; "" if no limit is exceeded."""
+        """Message about an exceeded limit, or "" if no limit is exceeded."""
         now = time.monotonic()
         if now - self._start > self.limits.seconds:
             return f"it took longer than {self.limits.seconds:.0f} s"
@@ -158,7 +158,7 @@ def _signal(process: subprocess.Popen[bytes], number: int) -> None:
 
 
 def _copy(source: IO[bytes], log: IO[bytes]) -> None:
-    """Copy a process's output up to the log's limit.
+    """Copy a process's output up to the log's size limit.
 
     The remaining output is discarded, so that the process does not block.
     """

@@ -1,4 +1,4 @@
-"""Signatures (Ed25519) of finished tasks. They cover runs, their content, versions, seeds and components."""
+"""Signs finished tasks with Ed25519. A signature covers the runs, their content, versions, seeds and components."""
 
 import json
 import time
@@ -22,7 +22,7 @@ _LARGEST_MANIFEST = 256 << 20
 
 
 def sign_task(session: Session, folder: ServerFolder, task: TaskRow) -> str:
-    """Write `manifest.json` and `signature.json` of a task; return the signature, 128 hexadecimal digits."""
+    """Write `manifest.json` and `signature.json` of a task, and return the signature (128 hexadecimal digits)."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     text = _canonical(_manifest(session, folder, task))
@@ -37,14 +37,14 @@ def sign_task(session: Session, folder: ServerFolder, task: TaskRow) -> str:
 
 
 def public_key(folder: ServerFolder) -> str:
-    """Return the public key of this server's signatures, 64 hexadecimal digits."""
+    """Return the public key that verifies this server's signatures (64 hexadecimal digits)."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     return Ed25519PrivateKey.from_private_bytes(folder.read_key("signing.key")).public_key().public_bytes_raw().hex()
 
 
 def export_task(folder: ServerFolder, number: int, file: IO[bytes]) -> None:
-    """Write a signed task as one ZIP file: manifest, signature, configs, results.
+    """Write a signed task as one ZIP file with manifest, signature, configs and results.
 
     Raises:
         Unavailable: If the task is not signed.
@@ -62,16 +62,18 @@ def _signed_files(place: Path) -> list[Path]:
 
 
 def verify_export(path: Path, key: str = "") -> dict[str, Any]:
-    """Verify the signature and all files of an exported task. Return its manifest, with the key as "signed_by".
+    """Verify the signature and all files of an exported task, and return its manifest.
+
+    The manifest gets the public key as "signed_by".
 
     Args:
         path: ZIP file.
-        key: public key of the expected server. "" uses the key in the file, which shows only that nothing was changed
+        key: public key of the expected server. "" uses the key in the file. This shows only that nothing was changed
             after signing, not who signed it.
 
     Raises:
-        InvalidInput: If a file was changed, added or omitted, or the task was signed with a different key.
-        Unavailable: If it cannot be read.
+        InvalidInput: If a file was changed, added or omitted, or if the task was signed with a different key.
+        Unavailable: If the file cannot be read.
         MissingLibrary: If cryptography is not installed.
     """
     try:
@@ -98,12 +100,14 @@ def _check_signature(text: bytes, stated: Mapping[str, Any], key: str) -> None:
         raise MissingLibrary("cryptography", "server") from error
 
     if key and stated["public_key"] != key.strip().lower():
-        raise InvalidInput(f"expected it to be signed by {key[:16]}..., got {str(stated['public_key'])[:16]}...")
+        raise InvalidInput(
+            f"expected the export to be signed by {key[:16]}..., got {str(stated['public_key'])[:16]}..."
+        )
     try:
         public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(stated["public_key"]))
         public.verify(bytes.fromhex(stated["signature"]), text)
     except (InvalidSignature, ValueError) as error:
-        raise InvalidInput("expected a manifest as it was signed, got one that was changed") from error
+        raise InvalidInput("the manifest was changed after it was signed") from error
 
 
 def _check_files(archive: zipfile.ZipFile, files: Mapping[str, str]) -> None:
@@ -111,17 +115,17 @@ def _check_files(archive: zipfile.ZipFile, files: Mapping[str, str]) -> None:
 
     there, signed = archive.namelist(), {MANIFEST, SIGNATURE, *files}
     if len(there) != len(set(there)):  # unpacking could choose a different duplicate
-        raise InvalidInput("expected every file once, got one twice")
+        raise InvalidInput("expected every file once, got a file twice")
     if set(there) != signed:
         differing = sorted(set(there) ^ signed)[0]
-        raise InvalidInput(f"expected the files of the manifest, got a different set: {differing[:100]!r}")
+        raise InvalidInput(f"the files differ from those in the manifest: {differing[:100]!r}")
     for name, digest in files.items():
         hashed = hashlib.sha256()
         with archive.open(name) as file:
             while chunk := file.read(1 << 20):
                 hashed.update(chunk)
         if hashed.hexdigest() != digest:
-            raise InvalidInput(f"expected {name} as it was signed, got one that was changed")
+            raise InvalidInput(f"{name} was changed after it was signed")
 
 
 def _manifest(session: Session, folder: ServerFolder, task: TaskRow) -> dict[str, Any]:

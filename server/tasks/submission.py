@@ -1,4 +1,4 @@
-"""Submission of tasks. Tasks that could never run are refused."""
+"""Submission of tasks. A task that could never run is refused."""
 
 import math
 import time
@@ -10,7 +10,7 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from ...adapters.threat_model import Norm
-from ...engine.plan.config import Examples, Order
+from ...engine.plan.config import Order
 from ...errors import InvalidInput, MissingLibrary, UnknownName
 from ..components.registration import ForbiddenError, NotFoundError, find_component
 from ..components.validation import A_KIND, FOREIGN
@@ -21,22 +21,24 @@ from .sandboxed import why_not_isolated
 
 _TITLES: Mapping[str, Kind] = {"models": "model", "attacks": "attack", "defences": "defence", "data": "data"}
 _FLAGS = {"undefended": True, "pixels": False, "stop_when_fooled": False}
+_EXAMPLES = ("own", "original", "both")
 _SETTINGS = ("limit", "seeds", "max_queries", "order", "examples", *_FLAGS, *_TITLES)
 _OF_ATTACKS = ("component", "norm", "epsilon", "target", "parameters", "defaults")
 _MOST_SEEDS, _MOST_PARAMETERS = 20, 30
 
 
 class TaskRequest(NamedTuple):
-    """A task request.
+    """Request to run a task.
 
     Args:
-        settings: "models", "defences", "data": component ids; "attacks": ids, or tables with "component", "norm",
-            "epsilon", "target", "parameters", "defaults"; "limit": number of images; "seeds"; "max_queries";
-            "undefended": also run each model without a defence; "examples": for defended models, as in
-            `davylamp evaluate` ("original" is HikDeep-Sec's protocol); "pixels"; "order" and "stop_when_fooled" as in
-            `davylamp evaluate`: with the latter, each threat model is one run of all its attacks, the worst case.
+        settings: mapping with the following keys. "models", "defences" and "data" are component ids. "attacks" are ids,
+            or tables with "component", "norm", "epsilon", "target", "parameters" and "defaults". "limit" is the number
+            of images. "undefended" is whether each model also runs without a defence. "seeds", "max_queries", "pixels",
+            "examples" (for defended models, "original" is HikDeep-Sec's protocol), "order" and "stop_when_fooled" are
+            as in `davylamp evaluate`. With "stop_when_fooled", each threat model is one run, the worst case of all its
+            attacks.
         title: title of the task.
-        visibility: "public" for viewers who may see all its components, "private" for its owner.
+        visibility: "public" for viewers who may see all its components, or "private" for its owner.
         priority: priority among the owner's tasks, -10 to 10.
     """
 
@@ -54,7 +56,7 @@ def submit(session: Session, folder: ServerFolder, viewer: Viewer, wish: TaskReq
             supported by an attack, the task is too large, or no worker could run its files.
     """
     if viewer.id is None or not viewer.may_submit:
-        raise ForbiddenError("expected to be signed in with the right to submit")
+        raise ForbiddenError("sign in with the right to submit first")
     if wish.visibility not in get_args(Visibility):
         raise InvalidInput(f"expected public or private, got {str(wish.visibility)[:40]!r}")
     settings = read_settings(wish.settings)
@@ -87,7 +89,7 @@ def submit(session: Session, folder: ServerFolder, viewer: Viewer, wish: TaskReq
 
 
 def read_settings(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the complete settings of a task, with defaults for missing ones.
+    """Check the settings of a task, and return them with defaults for missing settings.
 
     Raises:
         UnknownName: If a setting is unknown.
@@ -119,7 +121,11 @@ def read_settings(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def find_task(session: Session, viewer: Viewer, number: int) -> TaskRow:
-    """Return a task that the viewer may see. Raises NotFoundError otherwise."""
+    """Return a task that the viewer may see.
+
+    Raises:
+        NotFoundError: If there is no such task.
+    """
     row = session.scalar(tasks_for(viewer).where(TaskRow.id == (number if 0 < number < 2**31 else -1)))
     if row is None:
         raise NotFoundError(f"there is no task {number} that you can see")
@@ -127,7 +133,7 @@ def find_task(session: Session, viewer: Viewer, number: int) -> TaskRow:
 
 
 def cancel(session: Session, viewer: Viewer, number: int) -> TaskRow:
-    """Cancel a task: a waiting one immediately, a running one through its worker. Finished results are kept."""
+    """Cancel a task. A waiting task ends immediately, a running one by its worker. Finished results are kept."""
     row = _mine(session, viewer, number)
     if row.state == "waiting":
         row.state, row.finished, row.message = "cancelled", time.time(), "cancelled before it started"
@@ -137,7 +143,7 @@ def cancel(session: Session, viewer: Viewer, number: int) -> TaskRow:
 
 
 def retry(session: Session, viewer: Viewer, number: int) -> TaskRow:
-    """Queue a failed or cancelled task again. Finished runs are reused."""
+    """Queue a failed or cancelled task again. Its finished runs are reused."""
     row = _mine(session, viewer, number)
     if row.state not in ("failed", "cancelled"):
         raise InvalidInput(f"expected a task that failed or was cancelled, got one that is {row.state}")
@@ -147,7 +153,7 @@ def retry(session: Session, viewer: Viewer, number: int) -> TaskRow:
 
 
 def change_task(session: Session, viewer: Viewer, number: int, changes: Mapping[str, Any]) -> TaskRow:
-    """Change title, visibility or priority."""
+    """Change title, visibility or priority of a task."""
     row = _mine(session, viewer, number)
     visibility = changes.get("visibility", row.visibility)
     if visibility not in get_args(Visibility):
@@ -178,10 +184,11 @@ def _components(session: Session, viewer: Viewer, settings: Mapping[str, Any], n
 
 
 def _examples(given: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
-    """Return on which models the examples for defended ones are made."""
+    """Return the models on which examples for defended models are made: "own", "original" or "both"."""
     examples = given.get("examples") or "own"
-    if examples not in get_args(Examples):
-        raise UnknownName("value of examples", str(examples)[:40], get_args(Examples))
+    examples = "own" if examples == "defended" else examples  # tasks are stored with "own"
+    if examples not in _EXAMPLES:
+        raise UnknownName("value of examples", str(examples)[:40], _EXAMPLES)
     if examples != "own" and not (settings["defences"] and settings["undefended"]):
         raise InvalidInput(f"examples = {examples} needs defences, and each model also without a defence")
     return examples

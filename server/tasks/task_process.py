@@ -1,8 +1,8 @@
-"""The process of a task: plans, requests existing runs, evaluates. It accesses only the task's folder.
+"""Process of a task: plans, requests existing runs, and evaluates. It accesses only the task's folder.
 
-`job.json` describes the task. `keys.json` is written when the task's runs are known. The process then waits for the
-file `given`, which the worker writes after copying existing runs into `results/`. `progress.json` and `outcome.json`
-report its state.
+`job.json` describes the task. The process writes `keys.json` when the task's runs are known. It then waits for the file
+`given`, which the worker writes after it has copied existing runs into `results/`. `progress.json` and `outcome.json`
+report the state of the task.
 """
 
 import json
@@ -42,9 +42,9 @@ def main() -> int:
 
 
 def _limit_memory(folder: Path) -> None:
-    """Leave a fifth of the machine's memory free.
+    """Set a memory limit that leaves a fifth of the machine's memory free.
 
-    On a GPU, do nothing, because its driver reserves more than exists.
+    With a GPU there is no limit, because its driver reserves more memory than exists.
     """
     job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
     if sys.platform.startswith("linux") and all(each["device"] == "cpu" for each in job["configs"]):
@@ -55,7 +55,7 @@ def _limit_memory(folder: Path) -> None:
 
 
 def write_json(path: Path, document: Any) -> None:
-    """Write a file atomically."""
+    """Write a JSON file atomically."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_text(json.dumps(document), encoding="utf-8")
     draft.replace(path)
@@ -93,7 +93,7 @@ def run_task(folder: Path) -> dict[str, Any]:
 
 
 def _plan(folder: Path, configs: Sequence[dict[str, Any]]) -> tuple[list[tuple[int, Any]], dict[str, str]]:
-    """Return a plan for each data set that can be evaluated, with its position, and the errors of the others."""
+    """Return a plan for each data set that can be evaluated, with its index, and the errors of the others."""
     from ...engine.plan.build_plan import make_plan
     from ...engine.plan.config_file import config_from, write_config
 
@@ -111,7 +111,7 @@ def _plan(folder: Path, configs: Sequence[dict[str, Any]]) -> tuple[list[tuple[i
 
 
 def _keys(plans: Sequence[tuple[int, Any]]) -> dict[str, Any]:
-    """Return, for each run, the positions of data and attacks, and the keys of the records on which it depends."""
+    """Return, for each run, the indices of data and attacks, and the keys of the records that it depends on."""
     return {
         cell.key: {
             "data": place,
@@ -148,7 +148,7 @@ class _Progress:
 
 
 def _end_with_parent() -> None:
-    """Exit when the worker dies, because that closes the worker's end of this pipe."""
+    """Exit when the worker dies, which closes the worker's end of the pipe at standard input."""
     try:
         os.read(0, 1)
     finally:

@@ -28,9 +28,9 @@ class TaskSummary(NamedTuple):
     """Summary of a task's results.
 
     Args:
-        score: mean accuracy under attack, with its 95 % interval; see `summarise_task`. NaN without any.
-        effects: a table for each defended model and attack: ids of "model", "defence" and "data", the labels of
-            `build_defence`, "knowledge", and "metrics": value, low, high and n by symbol, None if undefined.
+        score: mean accuracy under attack, with its 95 % interval (see `summarise_task`). NaN without results.
+        effects: one record for each defended model and attack. It has the ids of "model", "defence" and "data", the
+            labels of `build_defence`, "knowledge", and "metrics": value, low, high and n by symbol (None if undefined).
     """
 
     score: Estimate
@@ -38,7 +38,7 @@ class TaskSummary(NamedTuple):
 
 
 def component_names(session: Session, number: int) -> dict[int, str]:
-    """Return the engine's names of a task's components, by id."""
+    """Return the engine's names of a task's components, by component id."""
     chosen = select(ComponentRow).join(TaskComponentRow, TaskComponentRow.component_id == ComponentRow.id)
     creators = {row.id: row.name for row in session.scalars(select(UserRow))}
     rows = session.scalars(chosen.where(TaskComponentRow.task_id == number)).all()
@@ -46,12 +46,12 @@ def component_names(session: Session, number: int) -> dict[int, str]:
 
 
 def component_folder(row: ComponentRow, creator: str) -> str:
-    """Return the folder of a component's file within a task's `room`."""
+    """Return the folder of a component's file, relative to the task's folder `room`."""
     return f"{creator}/{row.kind}-{row.name}-{row.version}"
 
 
 def model_names(settings: Mapping[str, Any], names: Mapping[int, str]) -> dict[str, tuple[int, int | None]]:
-    """Return the models of a task by the engine's name, as ids of model and defence (None without)."""
+    """Return the ids of model and defence (None without a defence), by the engine's model name."""
     models: dict[str, tuple[int, int | None]] = {}
     for model in settings["models"]:
         if settings["undefended"]:
@@ -62,7 +62,7 @@ def model_names(settings: Mapping[str, Any], names: Mapping[int, str]) -> dict[s
 
 
 def note_summary(folder: ServerFolder, number: int) -> None:
-    """Compute the summary of a finished task, and store it; a task whose results cannot be read gets an empty one."""
+    """Compute the summary of a finished task, and store it. If the results cannot be read, the summary is empty."""
     with folder.database.reading() as session:
         task = session.get(TaskRow, number)
         if task is None or task.state != "done":
@@ -84,15 +84,15 @@ def note_summary(folder: ServerFolder, number: int) -> None:
 def summarise_task(folder: ServerFolder, task: TaskRow, names: Mapping[int, str]) -> TaskSummary:
     """Summarise the results of a task.
 
-    The score is the mean over runs of the images that the model still classifies correctly under attack, invalid
-    results counted as fooled; in the upper bound of its interval they are robust. If the task has defences, it is that
-    of the defended models, on their own examples and on those of the undefended ones, whichever the task has. Seeds of
-    an attack count once together, and so does each data set.
+    The score is the rate of images that the model classifies correctly under attack, averaged over runs. Invalid
+    results count as fooled, and in the upper bound of the interval as robust. If the task has defences, only defended
+    models count, with examples made on them, on the undefended models, or both, as in the task. Runs that differ only
+    in the seed count once together, and so does each data set.
 
     Args:
         folder: server folder.
-        task: a finished task.
-        names: from `component_names`.
+        task: finished task.
+        names: engine's names of the components, from `component_names`.
 
     Raises:
         DavylampError: If the results cannot be read.
@@ -114,13 +114,12 @@ def summarise_task(folder: ServerFolder, task: TaskRow, names: Mapping[int, str]
 
 
 def _on_data(outcomes: Results, data: str) -> Results:
-    """Return the results on one data set."""
     clean = {key: each for key, each in outcomes.clean.items() if each.subject.data == data}
     return replace(outcomes, clean=clean, done=tuple(each for each in outcomes.done if each.cell.subject.data == data))
 
 
 def _score(outcomes: Results, subjects: Subjects, *, of_defended: bool) -> Estimate:
-    """Return the mean accuracy under attack on one data set; repeats with other seeds are averaged first."""
+    """Return the mean accuracy under attack on one data set. Runs that differ only in the seed are averaged first."""
     judged = {name for name, (_, defence) in subjects.items() if (defence is not None) == of_defended}
     parts: dict[tuple[str, ...], list[Any]] = {}
     for run in outcomes.done:
@@ -141,7 +140,7 @@ def _score(outcomes: Results, subjects: Subjects, *, of_defended: bool) -> Estim
 
 
 def _effects(outcomes: Results, original: str, defended: str) -> list[dict[str, Any]]:
-    """Return the rows of a defence's table as JSON types; empty if one of the models has no results."""
+    """Return the rows of a defence's table as JSON types. Empty if one of the models has no results."""
     try:
         table = build_defence(outcomes, original, defended, metrics=EFFECTS)
     except DavylampError:

@@ -1,4 +1,4 @@
-"""Worker: leases a task, runs it in a separate process, ingests finished runs, and signs it."""
+"""Worker: leases a task, runs it in a separate process, records finished runs, and signs the task."""
 
 import os
 import shutil
@@ -32,10 +32,10 @@ class WorkerSettings(NamedTuple):
     """Settings of a worker.
 
     Args:
-        where: executor of its tasks.
+        where: where and how the worker's tasks run.
         limits: limits of a task.
-        lease: seconds without a heartbeat after which a different worker may take the task.
-        trust: whether to run and read users' files without a sandbox.
+        lease: seconds without a heartbeat after which another worker may take the task.
+        trust: whether users' files are run and read without a sandbox.
     """
 
     where: ExecutorSettings = ExecutorSettings()
@@ -45,12 +45,12 @@ class WorkerSettings(NamedTuple):
 
 
 class TaskWorker:
-    """Runs one task after the other.
+    """Worker that runs one task after the other.
 
     Args:
         folder: server folder.
-        working: settings.
-        stopped: function that returns whether to stop. A running task is then released.
+        working: settings of the worker.
+        stopped: returns whether the worker should stop. If so, a running task returns to the queue.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class TaskWorker:
         folder.check_hidden()
 
     def run(self) -> None:
-        """Work until stopped. If the database is temporarily unavailable, wait for it."""
+        """Run tasks until stopped. If the database is temporarily unavailable, wait for it."""
         while not self.stopped():
             try:
                 if not self.run_one():
@@ -72,7 +72,7 @@ class TaskWorker:
                 time.sleep(_IDLE_SECONDS)
 
     def run_one(self) -> bool:
-        """Run the next task; return False if none is waiting."""
+        """Run the next task. Return False if no task is waiting."""
         lease = lease_task(self.folder.database, self.working.lease)
         if lease is None:
             return False
@@ -113,7 +113,7 @@ class TaskWorker:
         return outcome
 
     def _end(self, prepared: PreparedTask, lease: Lease, watch: "_TaskMonitor", outcome: ProcessExit) -> None:
-        """Record how the task ended, unless a different worker has its lease."""
+        """Record how the task ended, unless another worker has its lease."""
         if watch.is_lost:
             return
         if outcome.reason == _STOPPED or outcome.reason == watch.over != "":
@@ -160,7 +160,7 @@ class _TaskMonitor:
         return before + time.monotonic() - self._start
 
     def __call__(self) -> str:
-        """Return why the task must stop; "" if it may continue."""
+        """Return why the task must stop, or "" if it may continue."""
         if self.stopped():
             return _STOPPED
         try:
@@ -175,7 +175,7 @@ class _TaskMonitor:
         return ""
 
     def _give(self) -> None:
-        """Copy existing runs when the process has listed its runs."""
+        """Copy existing runs as soon as the task's process has listed its runs."""
         assert self.prepared is not None
         mark = self.prepared.folder / "given"
         if mark.exists() or not (self.prepared.folder / "keys.json").is_file():

@@ -1,4 +1,4 @@
-"""Account pages: sign-in, password and tokens. Admins also have pages of users and of the log."""
+"""Account pages: sign-in, registration, password and tokens. Admins also get pages for users and the audit log."""
 
 import re
 from typing import Annotated, Any, Literal
@@ -44,7 +44,7 @@ def sign_in_page(visit: Page) -> HTMLResponse:
 
 @router.post("/sign-in")
 def signed_in(visit: Sent, name: Annotated[str, Form()] = "", password: Annotated[str, Form()] = "") -> Response:
-    """Start a session; a wrong name and a wrong password give the same response."""
+    """Start a session. A wrong name and a wrong password give the same response."""
     folder, origin = visit.folder, Origin(name.strip()[:64], visit.address)
     try:
         user = sign_in(folder.database, folder.hasher, origin, password)
@@ -95,13 +95,13 @@ def signed_out(visit: Sent) -> Response:
 
 @router.get("/account")
 def account(visit: Page) -> HTMLResponse:
-    """Show password form and tokens."""
+    """Show the password form and the user's tokens."""
     return show_account(visit)
 
 
 @router.post("/account/password")
 def password(visit: Sent, old: Annotated[str, Form()] = "", new: Annotated[str, Form()] = "") -> Response:
-    """Change the password, which ends all sessions."""
+    """Change the password, which ends all sessions and tokens."""
     check_signed_in(visit)
     folder = visit.folder
     user = sign_in(folder.database, folder.hasher, visit.origin, old)
@@ -120,7 +120,7 @@ def add_token(
     scopes: Annotated[list[str], Form()] = [],  # noqa: B006 - FastAPI copies it
     days: Annotated[int, Form()] = TOKEN_DAYS,
 ) -> Response:
-    """Create a token, shown once."""
+    """Create a token, and show it once."""
     check_signed_in(visit)
     with visit.folder.database.writing() as session:
         secret = make_token(session, visit.viewer, name or "token", frozenset(scopes), days)
@@ -150,7 +150,7 @@ def users(visit: Page) -> HTMLResponse:
 
 @router.post("/admin/users")
 def new_user(visit: Sent, name: Annotated[str, Form()] = "", role: Annotated[Role, Form()] = "user") -> Response:
-    """Create a user with a password that is shown once."""
+    """Create a user, and show the new password once."""
     check_admin(visit)
     generated = generate_password()
     with visit.folder.database.writing() as session:
@@ -163,7 +163,7 @@ def new_user(visit: Sent, name: Annotated[str, Form()] = "", role: Annotated[Rol
 def change_registration(
     visit: Sent, action: Annotated[Literal["open", "close"], Form()], hours: Annotated[str, Form()] = ""
 ) -> Response:
-    """Let visitors register themselves, with a limit of hours, or not."""
+    """Open or close registration by visitors, with a limit of hours."""
     check_admin(visit)
     if hours.strip() and not re.fullmatch("[0-9]{1,9}", hours.strip()):
         raise InvalidInput(f"expected hours as a whole number, got {hours[:40]!r}")
@@ -175,7 +175,7 @@ def change_registration(
 
 @router.post("/admin/users/{name}")
 def change_user(visit: Sent, name: str, action: Annotated[str, Form()], hours: Annotated[str, Form()] = "") -> Response:
-    """Block or unblock a user, limit the hours, or set a new password, shown once."""
+    """Block or unblock a user, limit their hours, or set a new password, which is shown once."""
     check_admin(visit)
     shown: dict[str, Any] = {}
     with visit.folder.database.writing() as session:
@@ -194,15 +194,18 @@ def change_user(visit: Sent, name: str, action: Annotated[str, Form()], hours: A
 
 
 def find_other(session: Session, visit: RequestContext, name: str) -> UserRow:
-    """Return a user whom an admin may change: not themselves, so that an admin remains, nor the server's own."""
+    """Return a user whom this admin may change.
+
+    Admins cannot change themselves, so that one remains. The server's own user cannot be changed either.
+    """
     if name in (SYSTEM, visit.viewer.name):
-        raise InvalidInput(f"expected a different user, got {name[:60]}")
+        raise InvalidInput(f"you cannot change the user {name[:60]}")
     return find_user(session, name)
 
 
 @router.get("/admin/audit")
 def audit(visit: Page) -> HTMLResponse:
-    """Show the log."""
+    """Show the audit log."""
     check_admin(visit)
     with visit.folder.database.reading() as session:
         rows = session.scalars(select(AuditRow).order_by(AuditRow.id.desc()).limit(_LINES)).all()
@@ -223,7 +226,7 @@ def _show_registration(visit: RequestContext, problem: str = "", status: int = 2
 
 
 def show_account(visit: RequestContext, *, secret: str = "", problem: str = "", status: int = 200) -> HTMLResponse:
-    """Render the account page, with a newly created token."""
+    """Render the account page. `secret` is a newly created token to show."""
     check_signed_in(visit)
     with visit.folder.database.reading() as session:
         mine = select(TokenRow).where(TokenRow.user_id == visit.viewer.id).order_by(TokenRow.id)
@@ -234,7 +237,7 @@ def show_account(visit: RequestContext, *, secret: str = "", problem: str = "", 
 
 
 def show_users(visit: RequestContext, *, name: str = "", password: str = "") -> HTMLResponse:
-    """Render the page of all users, with a newly created password."""
+    """Render the page of all users. `password` is the newly created password of the user `name`."""
     check_admin(visit)
     with visit.folder.database.reading() as session:
         rows = session.scalars(select(UserRow).where(UserRow.name != SYSTEM).order_by(UserRow.name)).all()

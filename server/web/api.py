@@ -1,4 +1,4 @@
-"""JSON interface under /api/v1, equivalent to the pages, with a description of every call."""
+"""JSON interface under /api/v1. It can do everything that the pages can."""
 
 from typing import Annotated, Any
 
@@ -31,7 +31,7 @@ _SHOWN = 1000
 
 
 class TaskBody(BaseModel):
-    """A new task."""
+    """New task."""
 
     model_config = ConfigDict(extra="forbid")
     models: list[int] = Field(description="numbers of components")
@@ -58,7 +58,7 @@ class TaskBody(BaseModel):
 
 
 class CardChange(BaseModel):
-    """Changes of a component; omitted fields are unchanged."""
+    """Changes of a component. Omitted fields stay unchanged."""
 
     model_config = ConfigDict(extra="forbid")
     licence: str | None = None
@@ -68,7 +68,7 @@ class CardChange(BaseModel):
 
 
 class TaskChange(BaseModel):
-    """Changes of a task; omitted fields are unchanged."""
+    """Changes of a task. Omitted fields stay unchanged."""
 
     model_config = ConfigDict(extra="forbid")
     title: str | None = None
@@ -77,7 +77,7 @@ class TaskChange(BaseModel):
 
 
 class UserBody(BaseModel):
-    """A new user."""
+    """New user."""
 
     model_config = ConfigDict(extra="forbid")
     name: str
@@ -85,7 +85,7 @@ class UserBody(BaseModel):
 
 
 class UserChange(BaseModel):
-    """The fields of a user that can be changed."""
+    """Fields of a user that can be changed."""
 
     model_config = ConfigDict(extra="forbid")
     active: bool
@@ -93,7 +93,7 @@ class UserChange(BaseModel):
 
 @router.get("/me")
 def me(visit: Reading) -> Answer:
-    """The current user, and the server's public key."""
+    """Return the current user, and the server's public key."""
     viewer = visit.viewer
     about = {"name": viewer.name, "admin": viewer.is_admin, "scopes": sorted(viewer.scopes)}
     return {**about, "public_key": public_key(visit.folder)}
@@ -101,7 +101,7 @@ def me(visit: Reading) -> Answer:
 
 @router.get("/components")
 def list_components(visit: Reading, kind: Kind | None = None) -> list[Answer]:
-    """The components that are visible to you."""
+    """List the components that are visible to you."""
     with visit.folder.database.reading() as session:
         chosen = components_for(visit.viewer).order_by(ComponentRow.id).limit(_SHOWN)
         rows = session.scalars(chosen.where(ComponentRow.kind == kind) if kind else chosen).all()
@@ -130,7 +130,7 @@ def add_component(  # noqa: PLR0913, PLR0917 - a field each
 
 @router.get("/components/{number}")
 def get_component(visit: Reading, number: int) -> Answer:
-    """A component."""
+    """Return a component."""
     with visit.folder.database.reading() as session:
         row = find_component(session, visit.viewer, number)
         return describe_component(row, session.get_one(UserRow, row.creator_id).name)
@@ -138,7 +138,7 @@ def get_component(visit: Reading, number: int) -> Answer:
 
 @router.patch("/components/{number}")
 def change_component(visit: Submitting, number: int, change: CardChange) -> Answer:
-    """Change a component of yours: its description, its visibility, whether new tasks may use it."""
+    """Change a component of yours: its description, its visibility, and whether new tasks may use it."""
     given = {name: value for name, value in change.model_dump().items() if value is not None}
     with visit.folder.database.writing() as session:
         row = change_card(session, visit.viewer, number, given)
@@ -150,14 +150,14 @@ def change_component(visit: Submitting, number: int, change: CardChange) -> Answ
 
 @router.delete("/components/{number}")
 def delete_component(visit: Submitting, number: int) -> Answer:
-    """Delete a component of yours; if a task refers to it, it is archived instead."""
+    """Delete a component of yours. If a task refers to it, it is archived instead."""
     with visit.folder.database.writing() as session:
         return {"state": delete(session, visit.folder, visit.viewer, number, visit.origin)}
 
 
 @router.get("/components/{number}/history")
 def get_history(visit: Reading, number: int) -> list[Answer]:
-    """The ranks of a component on the public leaderboards over time, newest first."""
+    """Return the ranks of a component on the public leaderboards over time, newest first."""
     with visit.folder.database.reading() as session:
         find_component(session, visit.viewer, number)
         rows = visit.request.app.state.histories.of_component(session, visit.viewer, number)
@@ -167,13 +167,13 @@ def get_history(visit: Reading, number: int) -> list[Answer]:
 
 @router.get("/components/{number}/file")
 def get_component_file(visit: Reading, number: int) -> FileResponse:
-    """The file of a component."""
+    """Send the file of a component."""
     return send_file(visit, number)
 
 
 @router.get("/tasks")
 def list_tasks(visit: Reading, state: Annotated[str, Query(max_length=20)] = "") -> list[Answer]:
-    """The tasks that are visible to you, newest first."""
+    """List the tasks that are visible to you, newest first."""
     with visit.folder.database.reading() as session:
         return plain_values(viewer_tasks(session, visit.viewer, state))
 
@@ -188,7 +188,7 @@ def add_task(visit: Submitting, body: TaskBody) -> Answer:
 
 @router.get("/tasks/{number}")
 def get_task(visit: Reading, number: int) -> Answer:
-    """A task with its finished runs."""
+    """Return a task with its finished runs."""
     with visit.folder.database.reading() as session:
         row = find_task(session, visit.viewer, number)
         owner = session.get_one(UserRow, row.owner_id).name
@@ -208,7 +208,7 @@ def patch_task(visit: Submitting, number: int, change: TaskChange) -> Answer:
 
 @router.post("/tasks/{number}/cancel")
 def cancel_task(visit: Submitting, number: int) -> Answer:
-    """Cancel a task of yours; finished runs are kept."""
+    """Cancel a task of yours. Finished runs are kept."""
     with visit.folder.database.writing() as session:
         row = cancel(session, visit.viewer, number)
         note(session, visit.origin, "cancelled a task", str(number))
@@ -217,7 +217,7 @@ def cancel_task(visit: Submitting, number: int) -> Answer:
 
 @router.post("/tasks/{number}/retry")
 def retry_task(visit: Submitting, number: int) -> Answer:
-    """Queue a task of yours again that failed or was cancelled."""
+    """Queue a task of yours again if it failed or was cancelled."""
     with visit.folder.database.writing() as session:
         row = retry(session, visit.viewer, number)
         note(session, visit.origin, "retried a task", str(number))
@@ -226,7 +226,7 @@ def retry_task(visit: Submitting, number: int) -> Answer:
 
 @router.get("/tasks/{number}/log", response_class=PlainTextResponse)
 def get_log(visit: Reading, number: int) -> PlainTextResponse:
-    """The end of a task's log."""
+    """Send the end of a task's log."""
     with visit.folder.database.reading() as session:
         find_task(session, visit.viewer, number)
     return PlainTextResponse(read_log(visit.folder, number))
@@ -234,13 +234,13 @@ def get_log(visit: Reading, number: int) -> PlainTextResponse:
 
 @router.get("/tasks/{number}/export", response_class=StreamingResponse)
 def get_export(visit: Reading, number: int) -> StreamingResponse:
-    """A signed task as one file; `davylamp server verify FILE` checks it."""
+    """Send a signed task as one file. `davylamp server verify FILE` checks it."""
     return send_export(visit, number)
 
 
 @router.get("/cells")
 def list_cells(visit: Reading, component: int = 0) -> list[Answer]:
-    """The finished runs that are visible to you, of one component or of all, newest first."""
+    """List the finished runs that are visible to you, of one component or of all, newest first."""
     with visit.folder.database.reading() as session:
         if component:
             find_component(session, visit.viewer, component)
@@ -250,7 +250,7 @@ def list_cells(visit: Reading, component: int = 0) -> list[Answer]:
 
 @router.get("/cells/{number}")
 def get_cell(visit: Reading, number: int) -> Answer:
-    """A run, with the command that reproduces it, also as a configuration file for `davylamp evaluate`."""
+    """Return a run and the command that reproduces it, also as a configuration file for `davylamp evaluate`."""
     with visit.folder.database.reading() as session:
         row = find_cell(session, visit.viewer, number)
     line, config = rerun_command(visit.folder, row)
@@ -259,13 +259,16 @@ def get_cell(visit: Reading, number: int) -> Answer:
 
 @router.get("/cells/{number}/file")
 def get_cell_file(visit: Reading, number: int) -> FileResponse:
-    """The record of a run, a Parquet file."""
+    """Send the record of a run, a Parquet file."""
     return send_cell(visit, number)
 
 
 @router.get("/compare")
 def get_comparison(visit: Reading, first: int, second: int) -> list[Answer]:
-    """Compare two components of a kind: pairs of runs that differ in nothing else, and the difference of the rates."""
+    """Compare two components of a kind.
+
+    The result lists pairs of runs that differ in nothing else, with the difference of their rates.
+    """
     with visit.folder.database.reading() as session:
         pair = [find_component(session, visit.viewer, number) for number in (first, second)]
         return plain_values(compare_cells(session, visit.viewer, *pair))
@@ -273,9 +276,10 @@ def get_comparison(visit: Reading, first: int, second: int) -> list[Answer]:
 
 @router.get("/leaderboards/{kind}")
 def get_board(visit: Reading, kind: BoardKind, asked: Asked) -> Answer:
-    """A leaderboard: mean response or ability, and rank, with 95 % intervals, and the runs behind each score.
+    """Return a leaderboard: scores (mean response or ability) and ranks with intervals, and the runs behind each score.
 
-    Of defences also their effects: CAV, CCV, COS, CRR and CSR of each defended model on clean images and each attack.
+    A leaderboard of defences also has their effects: CAV, CCV, COS, CRR and CSR of each defended model, on clean images
+    and under each attack.
     """
     board = visit.request.app.state.boards.show(visit.viewer, kind, asked.filters)
     about = {"reason": board.reason, "notes": board.notes, "cells": board.cells, "data": board.data, "made": board.made}
@@ -288,14 +292,14 @@ def get_board(visit: Reading, kind: BoardKind, asked: Asked) -> Answer:
 
 @router.get("/evaluations")
 def get_evaluations(visit: Reading, sort: AskedSort = "newest") -> list[Answer]:
-    """The finished tasks that are visible to you, with their overall scores."""
+    """List the finished tasks that are visible to you, with their overall scores."""
     with visit.folder.database.reading() as session:
         return plain_values(list_evaluations(session, visit.viewer, sort))
 
 
 @router.get("/users")
 def list_users(visit: Administering) -> list[Answer]:
-    """All users; for admins."""
+    """List all users (admins only)."""
     with visit.folder.database.reading() as session:
         rows = session.scalars(select(UserRow).order_by(UserRow.name)).all()
     return [{"name": row.name, "role": row.role, "active": row.active, "created": row.created} for row in rows]
@@ -303,7 +307,7 @@ def list_users(visit: Administering) -> list[Answer]:
 
 @router.post("/users", status_code=201)
 def post_user(visit: Administering, body: UserBody) -> Answer:
-    """Add a user; the response contains the password, which is shown only once."""
+    """Add a user. The response contains the password, which is shown only once."""
     password = generate_password()
     with visit.folder.database.writing() as session:
         add_user(session, visit.folder.hasher, body.name, password, body.role)
@@ -323,7 +327,7 @@ def patch_user(visit: Administering, name: str, change: UserChange) -> Answer:
 
 @router.get("/audit")
 def list_audit(visit: Administering) -> list[Answer]:
-    """The end of the log; for admins."""
+    """Return the end of the audit log (admins only)."""
     with visit.folder.database.reading() as session:
         rows = session.scalars(select(AuditRow).order_by(AuditRow.id.desc()).limit(_SHOWN)).all()
     names = ("time", "who", "address", "action", "about")
@@ -331,7 +335,7 @@ def list_audit(visit: Administering) -> list[Answer]:
 
 
 def describe_component(row: ComponentRow, creator: str) -> Answer:
-    """Describe a component in responses."""
+    """Return the JSON description of a component."""
     names = ("id", "kind", "name", "version", "licence", "visibility", "description", "form", "entry", "file_name")
     about = {name: getattr(row, name) for name in (*names, "state", "created", "changed")}
     return plain_values({**about, "creator": creator, "sha256": row.blob})

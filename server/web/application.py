@@ -1,4 +1,4 @@
-"""The application: pages and JSON interface of one folder, error messages, and request limits."""
+"""Web application: pages and JSON interface of one server folder, error messages, and request limits."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -60,11 +60,11 @@ def make_pages(folder: ServerFolder) -> FastAPI:
 
 
 def make_application(folder: ServerFolder, *, host: str = "127.0.0.1", names: Iterable[str] = ()) -> Application:
-    """Build the served application.
+    """Build the application with request limits.
 
     Args:
         folder: server folder.
-        host: address at which it is served.
+        host: address at which the application is served.
         names: additional host names that requests may use, as set by a proxy.
     """
     largest = (folder.settings.largest << 20) + (1 << 20)  # includes the other form fields
@@ -72,7 +72,7 @@ def make_application(folder: ServerFolder, *, host: str = "127.0.0.1", names: It
 
 
 def _uploader(folder: ServerFolder, scope: Scope) -> str:
-    """Return the name of the user who may upload a file with this request; "" if not allowed."""
+    """Return the name of the user who may upload a file with this request, or "" if uploads are not allowed."""
     if scope["path"] not in ("/components/new", "/api/v1/components"):
         return ""
     request = Request({**scope, "app": None})
@@ -112,14 +112,14 @@ def _add_files(made: FastAPI) -> None:
 
 
 def _explain(request: Request, error: Exception) -> Response:
-    """Respond to a DavylampError with its message, without the server's paths, and a suitable status."""
+    """Turn a DavylampError into a response: its message without the server's paths, and a suitable status."""
     status = next((status for kind, status in _STATUS if isinstance(error, kind)), 400)
     place = str(request.app.state.folder.path)
     return _answer(request, status, str(error).replace(f"{place}/", "").replace(place, "the server's folder"))
 
 
 def _explain_form(request: Request, error: Exception) -> Response:
-    """Respond to a missing or invalid field with the field's name and the expected value."""
+    """Turn a missing or invalid form field into a response with the field's name and the expected value."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = ".".join(str(part) for part in first.get("loc", ())[1:])

@@ -31,7 +31,7 @@ _PARTS = ("model_id", "attack_id", "defence_id", "data_id")
 
 
 class FilterForm(NamedTuple):
-    """The filters of a form; "" for no filter."""
+    """Filter fields of a form. "" for no filter."""
 
     data: Annotated[str, Query(max_length=20, description="number of a data set")] = ""
     norm: Annotated[str, Query(max_length=20)] = ""
@@ -64,7 +64,7 @@ Asked = Annotated[FilterForm, Depends()]
 
 
 def show_board(visit: RequestContext, kind: BoardKind, asked: FilterForm) -> HTMLResponse:
-    """Render a leaderboard with its runs."""
+    """Render a leaderboard and its runs."""
     board = visit.request.app.state.boards.show(visit.viewer, kind, asked.filters)
     with visit.folder.database.reading() as session:
         chosen = chosen_cells(visit.viewer, kind, asked.filters._replace(data=board.data))
@@ -98,7 +98,7 @@ def cells(visit: Page, component: int = 0) -> HTMLResponse:
 
 @router.get("/behind")
 def runs_behind_score(visit: Page, asked: Asked, kind: BoardKind = "models", subject: str = "") -> HTMLResponse:
-    """Show the runs behind a score of a leaderboard."""
+    """Show the runs behind a subject's score on a leaderboard."""
     board = visit.request.app.state.boards.show(visit.viewer, kind, asked.filters)
     numbers = next((row.cells for row in board.rows if row.name == subject), None)
     if numbers is None:
@@ -127,7 +127,7 @@ def cell_file(visit: Page, number: int) -> FileResponse:
 
 
 def send_cell(visit: RequestContext, number: int) -> FileResponse:
-    """Send the record of a visible run."""
+    """Send the record of a run that the user may see."""
     with visit.folder.database.reading() as session:
         row = find_cell(session, visit.viewer, number)
     path = visit.folder.task(row.task_id) / "results" / "cells" / row.file
@@ -138,7 +138,7 @@ def send_cell(visit: RequestContext, number: int) -> FileResponse:
 
 @router.get("/compare")
 def compare(visit: Page, first: int = 0, second: int = 0) -> HTMLResponse:
-    """Compare two components of a kind on their common runs."""
+    """Compare two components of a kind by the runs that they have in common."""
     with visit.folder.database.reading() as session:
         components = session.scalars(components_for(visit.viewer).order_by(ComponentRow.kind, ComponentRow.name)).all()
         pair = [find_component(session, visit.viewer, each) for each in (first, second) if each]
@@ -147,7 +147,11 @@ def compare(visit: Page, first: int = 0, second: int = 0) -> HTMLResponse:
 
 
 def find_cell(session: Session, viewer: Viewer, number: int) -> CellRow:
-    """Return a run that the viewer may see. Raises NotFoundError otherwise."""
+    """Return a run that the viewer may see.
+
+    Raises:
+        NotFoundError: If there is no such run.
+    """
     row = session.scalar(cells_for(viewer).where(CellRow.id == (number if 0 < number < 2**31 else -1)))
     if row is None:
         raise NotFoundError(f"there is no run {number} that you can see")
@@ -155,7 +159,7 @@ def find_cell(session: Session, viewer: Viewer, number: int) -> CellRow:
 
 
 def of_component(viewer: Viewer, component: int) -> Any:
-    """Select the runs of a component, newest first; 0 for the runs of all components."""
+    """Return a query for the runs of a component, newest first. 0 selects the runs of all components."""
     chosen = cells_for(viewer).order_by(CellRow.id.desc())
     if not component:
         return chosen
@@ -163,9 +167,9 @@ def of_component(viewer: Viewer, component: int) -> Any:
 
 
 def describe_cell(row: CellRow) -> dict[str, Any]:
-    """Describe a run for tables and responses: fooling rate with its interval (Clopper and Pearson).
+    """Describe a run for tables and responses, including its fooling rate with a Clopper-Pearson interval.
 
-    `fooled` is an integer, except for randomised models, whose images count by the rate over samples.
+    `fooled` is an integer. For randomised models it is a sum of rates over samples.
     """
     low, high = proportion_interval(row.fooled, row.attacked)
     names = ("id", "task_id", "key", "state", "reason", "model", "attack", "norm", "epsilon", "targeted", "knowledge")
@@ -179,7 +183,7 @@ def describe_cell(row: CellRow) -> dict[str, Any]:
 
 
 def component_names(session: Session, viewer: Viewer) -> dict[int, str]:
-    """Return display names of the components that a viewer may see: creator/name version."""
+    """Return display names ("creator/name version") of the components that a viewer may see, by id."""
     creators = {row.id: row.name for row in session.scalars(select(UserRow))}
     rows = session.scalars(components_for(viewer)).all()
     return {row.id: f"{creators[row.creator_id]}/{row.name} {row.version}" for row in rows}
@@ -189,8 +193,8 @@ def compare_cells(session: Session, viewer: Viewer, first: ComponentRow, second:
     """Return pairs of runs that differ only in the component, with the difference of their fooling rates.
 
     Two attacks have different parameters, so each setting of one is compared with each setting of the other. The
-    interval (Newcombe's, from Clopper and Pearson's of both) assumes independent images, so it is wider than necessary
-    for equal images.
+    interval of the difference is Newcombe's, from the Clopper-Pearson intervals of both. It assumes independent images,
+    so it is wider than necessary if the images are the same.
     """
     if first.kind != second.kind:
         names = f"{first.kind} {first.name} and {second.kind} {second.name}"
@@ -205,7 +209,7 @@ def compare_cells(session: Session, viewer: Viewer, first: ComponentRow, second:
 
 
 def _by_rest(session: Session, viewer: Viewer, component: ComponentRow) -> dict[Any, dict[str, CellRow]]:
-    """Group the finished runs of a component by all other properties. The newest run of each group counts."""
+    """Group the finished runs of a component by all other properties. In each group, the newest run counts."""
     column = f"{component.kind}_id"
     mine = cells_for(viewer).where(getattr(CellRow, column) == component.id, CellRow.state == "done")
     names = {*_PARTS, "norm", "epsilon", "targeted", "images", "seed", "parameters", "terms"} - {column}

@@ -36,19 +36,19 @@ _FITTING = "the item response model is being fitted; load this page again in a m
 
 
 class Filters(NamedTuple):
-    """Filters on runs; "" and 0 for any.
+    """Filters on runs. "" and 0 mean any.
 
     Args:
         data: id of a data set.
-        norm: "linf", ...
+        norm: norm, such as "linf".
         epsilon: radius.
-        targeted: "yes", "no".
-        knowledge: "white-box", "black-box", "score", "decision", "transfer".
+        targeted: "yes" or "no".
+        knowledge: "white-box", "black-box", "score", "decision" or "transfer".
         creator: user name of the subject's creator.
         since: Unix timestamp.
-        worst_case: "yes" for worst cases of several attacks only. They are excluded otherwise, because each of their
-            attacks was run only on images not fooled before.
-        method: "mean" response, or "irt": ability in an item response model.
+        worst_case: "yes" for worst cases of several attacks only. Otherwise they are excluded, because each of their
+            attacks was run only on images that the previous attacks did not fool.
+        method: "mean" for the mean response, or "irt" for the ability in an item response model.
     """
 
     data: int = 0
@@ -63,10 +63,10 @@ class Filters(NamedTuple):
 
 
 class BoardRow(NamedTuple):
-    """A subject: component, score (mean response or ability) and rank with 95 % intervals, ids of its runs.
+    """Row of a leaderboard: component, score (mean response or ability) and rank with 95 % intervals, ids of its runs.
 
-    `group` has the subject's letters. Subjects that share a letter do not differ significantly, corrected over all
-    pairs.
+    `group` has the subject's tie group letters. Subjects that share a letter do not differ significantly, corrected for
+    all pairs.
     """
 
     name: str
@@ -83,15 +83,15 @@ class BoardRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Board:
-    """A leaderboard.
+    """Leaderboard.
 
     Args:
-        rows: subjects, best first; empty if there is no ranking.
+        rows: subjects, best first. Empty if there is no ranking.
         reason: reason why there is no ranking.
         notes: notes of the ranking.
         cells: number of runs that count.
         data: id of the data set.
-        made: Unix timestamp.
+        made: time of the computation, Unix timestamp.
         tasks: ids of the tasks whose runs count.
         score: name of the scores, "mean" or "ability".
     """
@@ -107,7 +107,7 @@ class Board:
 
 
 class Boards:
-    """Computes and caches leaderboards. During recomputation, an older version with equal permissions is shown.
+    """Computes and caches leaderboards. During recomputation, an older version for the same permissions is shown.
 
     An item response model takes up to minutes, so it is fitted in the background, one at a time.
 
@@ -125,7 +125,11 @@ class Boards:
         self._busy: set[Any] = set()
 
     def show(self, viewer: Viewer, kind: BoardKind, filters: Filters) -> Board:
-        """Return the leaderboard for a viewer. Raises InvalidInput for an invalid filter."""
+        """Return the leaderboard for a viewer.
+
+        Raises:
+            InvalidInput: If a filter is invalid.
+        """
         chosen_cells(viewer, kind, filters)  # a fit in the background cannot report it
         with self.folder.database.reading() as session:
             rights = (private_scope(session, viewer), visibility_count(session))
@@ -195,7 +199,7 @@ class Boards:
         return Board(rows, "", notes, len(cells), data, tasks=tasks, score=ranking.score_name)
 
     def _results(self, cells: Mapping[str, CellRow], states: Mapping[int, tuple[int, int]]) -> pd.DataFrame | None:
-        """Return the outcomes of runs, each from its task; None if none can be read."""
+        """Return the outcomes of runs, read from their tasks, or None if none can be read."""
         keys: dict[int, list[str]] = {}
         for key, row in cells.items():
             keys.setdefault(row.task_id, []).append(key)
@@ -205,7 +209,7 @@ class Boards:
         return None if results.empty else results.loc[~results[["cell", "image"]].duplicated()]
 
     def _frame(self, task: int, state: tuple[int, int]) -> pd.DataFrame:
-        """Return the outcomes of a task's runs. They are read again when they change."""
+        """Return the outcomes of a task's runs. They are read again after they change."""
         key = (task, *state)
         if key not in self._frames:
             try:
@@ -220,9 +224,9 @@ class Boards:
 
 
 def chosen_cells(viewer: Viewer, kind: BoardKind, filters: Filters) -> Select[CellRow]:
-    """Select the finished runs that a viewer may see and that pass the filters.
+    """Return a query for the finished runs that a viewer may see and that pass the filters.
 
-    Runs on defended models do not count for attacks. On boards of models, MODEL+DEFENCE is a separate model.
+    Runs on defended models do not count for attacks. On leaderboards of models, MODEL+DEFENCE is a separate model.
     """
     chosen = cells_for(viewer).where(CellRow.state == "done")
     chosen = chosen.where(
@@ -247,7 +251,7 @@ def chosen_cells(viewer: Viewer, kind: BoardKind, filters: Filters) -> Select[Ce
 
 
 def is_near(epsilon: float | None, asked: float) -> bool:
-    """Whether a radius is the one of a filter, except for rounding."""
+    """Return whether two radii are equal except for rounding."""
     return epsilon is not None and abs(epsilon - asked) <= asked * _CLOSE
 
 
@@ -268,7 +272,7 @@ def _is_yes(text: str) -> bool:
 
 
 def count_fooled(session: Session, viewer: Viewer, component: int) -> list[tuple[float, float]]:
-    """Return the times at which the runs of a component were finished, with the cumulative fooling rate.
+    """Return the times at which a component's runs were finished, with the fooling rate of all runs until then.
 
     A run that later tasks reuse counts once.
     """
@@ -287,13 +291,13 @@ def count_fooled(session: Session, viewer: Viewer, component: int) -> list[tuple
 
 
 def _states_of(session: Session, tasks: Collection[int]) -> dict[int, tuple[int, int]]:
-    """Return a value for each task that changes with its runs: their number and the newest id."""
+    """Return a value for each task that changes with its runs: their number, and the newest id."""
     counted = select(CellRow.task_id, func.count(CellRow.id), func.max(CellRow.id)).group_by(CellRow.task_id)
     return {task: (count, newest) for task, count, newest in session.execute(counted) if task in tasks}
 
 
 def _cells_behind(results: pd.DataFrame, kind: BoardKind, cells: Mapping[str, CellRow]) -> dict[str, list[CellRow]]:
-    """Return the runs behind each subject's score, by name."""
+    """Return the runs behind each subject's score, by name of the subject."""
     names = subjects_of(results, _SUBJECTS[kind])
     pairs = pd.DataFrame({"name": names, "cell": results.loc[names.index, "cell"]}).drop_duplicates()
     behind: dict[str, list[CellRow]] = {}
@@ -303,7 +307,6 @@ def _cells_behind(results: pd.DataFrame, kind: BoardKind, cells: Mapping[str, Ce
 
 
 def _rows(ranking: Ranking, kind: BoardKind, behind: Mapping[str, Sequence[CellRow]]) -> tuple[BoardRow, ...]:
-    """Return the subjects with their components, the better rank first."""
     made = []
     for place, name in enumerate(ranking.subjects):
         counted = behind.get(name, [])

@@ -1,4 +1,4 @@
-"""Selects leaderboard subjects with enough common results, so that an unusual submission does not empty a board."""
+"""Selects leaderboard subjects with enough common results, so that an unusual submission cannot empty a leaderboard."""
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping
@@ -10,17 +10,17 @@ UNDEFENDED = "none"  # baseline among defences
 
 
 def choose_comparable(met: Mapping[str, Collection[Hashable]], always: Collection[str] = ()) -> set[str]:
-    """Choose the subjects to rank so that they have as many responses to common items as possible.
+    """Choose the subjects to rank, so that they have as many results on common items as possible.
 
-    Beginning with all subjects, the subject with the smallest overlap is removed repeatedly. The result is the set with
-    the most responses (subjects x common items), and the larger one if tied.
+    Starting with all subjects, the subject with the smallest overlap is removed repeatedly. The result is the set with
+    the most results (subjects x common items). If sets are tied, the larger one is chosen.
 
     Args:
         met: items with results, by subject.
-        always: at most one subject that is never removed, so that only its items can be common.
+        always: at most one subject that is never removed, so that all common items are its items.
 
     Returns:
-        At least two subjects with common items; all subjects if no two have any.
+        At least two subjects with common items. If no two subjects have common items, all subjects.
     """
     kept = {name: set(each) for name, each in met.items()}
     for name in kept.keys() & set(always):
@@ -36,7 +36,7 @@ def choose_comparable(met: Mapping[str, Collection[Hashable]], always: Collectio
 
 
 def comparable_cells(kind: str, rows: Iterable[CellRow]) -> tuple[list[CellRow], list[str]]:
-    """Return the runs of the ranked subjects, and the display names of the omitted subjects."""
+    """Return the runs of the subjects to rank, and the display names of the omitted subjects."""
     by_subject: dict[str, list[CellRow]] = {}
     rows = list(rows)
     for row in rows:
@@ -69,7 +69,7 @@ def _subject(kind: str, row: CellRow) -> str:
 
 
 def _label(kind: str, row: CellRow, bases: Mapping[int, str]) -> str:
-    """Return the display name of a subject. A defence is named by its suffix in the model's name."""
+    """Return the display name of a subject. The name of a defence is its suffix in the model's name."""
     if kind == "attacks":
         radius = "" if row.epsilon is None else f" {format_radius(row.norm, row.epsilon)}"
         return f"{row.attack} {row.norm}{radius}{' targeted' if row.targeted else ''}"

@@ -143,7 +143,7 @@ def register_upload(
 
 
 def send_file(visit: RequestContext, number: int) -> FileResponse:
-    """Send the file of a visible component."""
+    """Send the file of a component that the user may see."""
     with visit.folder.database.reading() as session:
         row = find_component(session, visit.viewer, number)
     if row.blob is None:

@@ -1,4 +1,4 @@
-"""Finished tasks with their overall scores and the effects of their defences."""
+"""Page of finished tasks with their overall scores, and effects of their defences."""
 
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal, get_args
@@ -34,7 +34,8 @@ def evaluations(visit: Page, sort: AskedSort = "newest") -> HTMLResponse:
 def list_evaluations(session: Session, viewer: Viewer, sort: Sort) -> list[dict[str, Any]]:
     """Return the finished tasks that a viewer may see, at most 200, in the columns of HikDeep-Sec's leaderboard.
 
-    `score` is the mean accuracy under attack (`TaskSummary`) with `score_low` and `score_high`, None if unknown.
+    `score` is the mean accuracy under attack (see `TaskSummary`), with the bounds `score_low` and `score_high`. All are
+    None if unknown.
     """
     is_unknown = TaskRow.score.is_(None)
     orders: dict[Sort, Sequence[Any]] = {
@@ -61,9 +62,9 @@ def list_evaluations(session: Session, viewer: Viewer, sort: Sort) -> list[dict[
 
 
 def board_effects(session: Session, viewer: Viewer, filters: Filters) -> list[dict[str, Any]]:
-    """Return the effects of the defences of a leaderboard: rows of `TaskSummary.effects` with "task", newest first.
+    """Return the effects of defences for a leaderboard, newest first: rows of `TaskSummary.effects` with "task".
 
-    Rows on clean images are those of a defence with other rows that pass the filters.
+    Rows on clean images are included if another row of the same defence passes the filters.
     """
     chosen = tasks_for(viewer).where(TaskRow.state == "done", TaskRow.effects.is_not(None))
     if filters.since:
@@ -86,7 +87,7 @@ def board_effects(session: Session, viewer: Viewer, filters: Filters) -> list[di
 
 
 def effects_names(session: Session, viewer: Viewer, rows: Iterable[dict[str, Any]]) -> dict[int, str]:
-    """Return names of the models and defences of effects, by id."""
+    """Return display names of the models and defences in `rows`, by id."""
     numbers = {row[name] for row in rows for name in ("model", "defence")}
     parts = [find_component(session, viewer, number) for number in numbers]
     return {part.id: f"{part.name} {part.version}" for part in parts}
@@ -104,7 +105,6 @@ def _describe(task: TaskRow, owner: str, parts: Sequence[ComponentRow], runs: Se
 
 
 def _passes(row: dict[str, Any], filters: Filters) -> bool:
-    """Whether an effect passes the filters of a leaderboard."""
     known = (
         not filters.data or row["data"] == filters.data,
         not filters.norm or row["norm"] == filters.norm,

@@ -1,4 +1,4 @@
-"""Rank history of components, recorded when a data set's public leaderboard changes."""
+"""Records the ranks of components when a data set's public leaderboard changes."""
 
 import contextlib
 import threading
@@ -20,7 +20,7 @@ _EVERY_SECONDS = 60.0
 
 
 class Histories:
-    """Records and shows ranks, of public results only."""
+    """Records and returns past ranks, which are based on public results only."""
 
     def __init__(self, folder: ServerFolder):
         self.folder = folder
@@ -58,22 +58,22 @@ class Histories:
 
 
 def _defended_cells(session: Session, board: Board) -> set[int]:
-    """Return the rows' first runs that have a defended model, because its rank is not that of the model."""
+    """Return each row's first run that has a defended model. Its rank is not the rank of the undefended model."""
     first = [number for row in board.rows for number in row.cells[:1]]
     chosen = select(CellRow.id).where(CellRow.id.in_(first), CellRow.defence_id.is_not(None))
     return set(session.scalars(chosen))
 
 
 def make_boards(folder: ServerFolder, boards: Boards, after: int = 0) -> int:
-    """Compute the public leaderboards of data with new results, which records their ranks.
+    """Recompute the public leaderboards of data with new results, which also records their ranks.
 
     Args:
         folder: server folder.
-        boards: boards that record ranks.
-        after: id of the newest run at the last call.
+        boards: leaderboards that record ranks.
+        after: id of the newest run at the previous call.
 
     Returns:
-        The id of the newest run now.
+        The id of the newest run.
     """
     with folder.database.reading() as session:
         newest = session.scalar(select(func.max(CellRow.id))) or 0
@@ -91,7 +91,7 @@ def make_boards(folder: ServerFolder, boards: Boards, after: int = 0) -> int:
 
 
 def note_summaries(folder: ServerFolder) -> None:
-    """Store the summaries of finished tasks whose worker did not, as in a database of an earlier version."""
+    """Store missing summaries of finished tasks, for example in the database of an earlier version."""
     with folder.database.reading() as session:
         done = select(TaskRow.id).where(TaskRow.state == "done", TaskRow.effects.is_(None))
         numbers = session.scalars(done.where(TaskRow.finished < time.time() - _EVERY_SECONDS)).all()
@@ -100,7 +100,7 @@ def note_summaries(folder: ServerFolder) -> None:
 
 
 def keep_noting(folder: ServerFolder, boards: Boards, stopped: threading.Event) -> None:
-    """Record ranks, and summaries of tasks that lack one, every minute in a background thread."""
+    """Record ranks and missing task summaries every minute, in a background thread."""
 
     def work() -> None:
         newest = 0

@@ -37,7 +37,7 @@ def plain_values(document: Any) -> Any:
 
 
 def render(visit: RequestContext, template: str, status: int = 200, **values: Any) -> HTMLResponse:
-    """Render a page for a request; `values` are passed to the template."""
+    """Render a page for a request. `values` are passed to the template."""
     shared = {"viewer": visit.viewer, "mark": visit.csrf_token, "version": __version__, "path": visit.request.url.path}
     text = _environment().get_template(template).render(**shared, **values)
     response = HTMLResponse(text, status_code=status)
@@ -62,12 +62,12 @@ def style() -> str:
 
 @cache
 def script() -> str:
-    """Return the script that follows tasks, and warns before deletion."""
+    """Return the script that updates task pages and asks for confirmation before deletion."""
     return (_HERE / "server.js").read_text(encoding="utf-8")
 
 
 def format_time(seconds: float) -> str:
-    """Format a time as UTC; "" for 0."""
+    """Format a time as UTC, or "" for 0."""
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds)) if seconds else ""
 
 
@@ -79,12 +79,12 @@ def format_duration(seconds: float) -> str:
 
 
 def share(value: Any) -> str:
-    """Format a proportion with three decimals; "-" if undefined."""
+    """Format a proportion with three decimals, or "-" if undefined."""
     return "-" if value is None or math.isnan(value) else f"{float(value):.3f}"
 
 
 def parameters(values: Any) -> str:
-    """Format parameters in one line: "steps=10 step_size=0.01"; "" without any."""
+    """Format parameters in one line: "steps=10 step_size=0.01". "" if there are none."""
     return " ".join(f"{name}={value}" for name, value in sorted(values.items()))
 
 

@@ -17,7 +17,7 @@ SESSION, VISIT = "davylamp_session", "davylamp_visit"
 
 @dataclass
 class RequestContext:
-    """A request and its user.
+    """Request with its user.
 
     Args:
         request: HTTP request.
@@ -35,7 +35,7 @@ class RequestContext:
 
     @property
     def origin(self) -> Origin:
-        """Origin for the log."""
+        """Origin of the request, for the audit log."""
         return Origin(self.viewer.name, self.address)
 
     @property
@@ -65,10 +65,10 @@ Page = Annotated[RequestContext, Depends(page_context)]
 
 
 def check_form(visit: Page, mark: Annotated[str, Form()] = "") -> RequestContext:
-    """Check that a form was sent from one of this server's pages.
+    """Raise an error unless a form was sent from one of this server's pages.
 
     Raises:
-        ForbiddenError: If the form is from a different site, or its page is too old.
+        ForbiddenError: If the form comes from a different site, or its page is too old.
     """
     cookie = visit.session or visit.request.cookies.get(VISIT, "")[:100]
     site = visit.request.headers.get("sec-fetch-site", "same-origin")
@@ -83,7 +83,7 @@ Sent = Annotated[RequestContext, Depends(check_form)]
 
 
 def api_context(request: Request) -> RequestContext:
-    """Identify the user of an API request: by token, or for reading also by session cookie.
+    """Identify the user of an API request by its token. For reading, a session cookie is also accepted.
 
     Raises:
         ForbiddenError: If the token is invalid.
@@ -103,35 +103,35 @@ def api_context(request: Request) -> RequestContext:
 
 
 class NoToken(ForbiddenError):
-    """An invalid or expired token."""
+    """The token is invalid or expired."""
 
 
 Program = Annotated[RequestContext, Depends(api_context)]
 
 
 def read_with(visit: Program) -> RequestContext:
-    """Return the context with read permission. A token without the scope "read" sees only public objects."""
+    """Return the context for reading. A token without the scope "read" sees only public objects."""
     return visit if "read" in visit.viewer.scopes else RequestContext(visit.request, visit.folder, VISITOR)
 
 
 def submit_with(visit: Program) -> RequestContext:
-    """Return the context if it may submit."""
+    """Return the context if the user may submit."""
     if not visit.viewer.may_submit:
         raise ForbiddenError("expected a token with the scope submit")
     return visit
 
 
 def administer_with(visit: Program) -> RequestContext:
-    """Return the context if it may administer."""
+    """Return the context if the user may administer."""
     if not visit.viewer.is_admin or "admin" not in visit.viewer.scopes:
         raise ForbiddenError("expected a token of an admin with the scope admin")
     return visit
 
 
 def check_signed_in(visit: RequestContext) -> RequestContext:
-    """Raise ForbiddenError for a visitor."""
+    """Raise ForbiddenError if the user has not signed in."""
     if visit.viewer.id is None:
-        raise ForbiddenError("expected to be signed in")
+        raise ForbiddenError("sign in first")
     return visit
 
 
@@ -148,6 +148,6 @@ Administering = Annotated[RequestContext, Depends(administer_with)]
 
 
 def set_cookie(visit: RequestContext, response: Any, name: str, value: str, seconds: int | None = None) -> None:
-    """Set a cookie that is HttpOnly and SameSite, and Secure if HTTPS is used."""
+    """Set a cookie that is HttpOnly and SameSite, and also Secure if HTTPS is used."""
     is_secure = visit.request.url.scheme == "https"
     response.set_cookie(name, value, max_age=seconds, httponly=True, samesite="lax", secure=is_secure, path="/")

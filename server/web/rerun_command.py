@@ -1,4 +1,4 @@
-"""The command that repeats a run, and its configuration file."""
+"""Command that repeats a run, and its configuration file."""
 
 import shlex
 
@@ -12,7 +12,7 @@ from ..folder import ServerFolder
 
 
 def rerun_command(folder: ServerFolder, row: CellRow) -> tuple[str, str]:
-    """Return a `davylamp evaluate` command, and a TOML file for it; both empty if the run's record cannot be read.
+    """Return a `davylamp evaluate` command and its TOML file. Both are empty if the run's record cannot be read.
 
     Component files are named as in a task's folder `room/`: creator/kind-name-version/file.
     """

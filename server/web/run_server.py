@@ -22,7 +22,7 @@ _AGAIN_SECONDS = 2.0
 
 
 class WorkerProcesses:
-    """Worker processes that end with this process.
+    """Worker processes that end together with this process.
 
     Args:
         command: command that starts one worker.
@@ -67,7 +67,7 @@ class WorkerProcesses:
 
 
 def end_with_parent(stopped: threading.Event) -> None:
-    """Set an event when standard input ends: the parent process has died, or closes it to stop this process."""
+    """Set an event when standard input ends. This means that the parent process died or wants this process to stop."""
 
     def wait() -> None:
         while sys.stdin.buffer.read(1):
@@ -90,16 +90,16 @@ def serve_tasks(
     """Serve until interrupted.
 
     Args:
-        folder: server folder; embedded components are added, and an initial task if it is empty.
+        folder: server folder. Initial components are added, and also an initial task if the folder is empty.
         host: listening address.
-        port: TCP port; 0 for any free port.
+        port: TCP port. 0 for any free port.
         names: additional host names that requests may use.
         workers: worker processes.
-        started: called with the address, and whether there is an admin, when the server listens.
-        proxy: see `configure`.
+        started: called with the address, and whether there is an admin, as soon as the server listens.
+        proxy: whether the server is behind a proxy, see `configure`.
 
     Raises:
-        DavylampError: If it cannot listen on the address.
+        DavylampError: If the server cannot listen on the address.
     """
     import uvicorn
 

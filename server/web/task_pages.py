@@ -40,7 +40,7 @@ _REPORT_POLICY = (
 
 
 class TaskReports:
-    """The reports of tasks, which are built one at a time.
+    """Reports of tasks, built one at a time.
 
     Args:
         folder: server folder.
@@ -51,7 +51,7 @@ class TaskReports:
         self._kept: dict[int, tuple[int, str]] = {}
 
     def show(self, number: int, cells: int, *, is_done: bool) -> str:
-        """Return the page; for an unfinished task with the runs up to `cells`."""
+        """Return the report of a task. For an unfinished task, it is built for the runs up to id `cells`."""
         place = self._folder.task(number)
         with self._lock:
             last, text = self._kept.pop(number, (0, ""))
@@ -149,7 +149,7 @@ def log(visit: Page, number: int) -> PlainTextResponse:
 
 @router.get("/{number}/report")
 def task_report(visit: Page, number: int) -> HTMLResponse:
-    """Show the report of the task's results, as written by `davylamp report`."""
+    """Show the report of the task's results, as `davylamp report` writes it."""
     with visit.folder.database.reading() as session:
         row = find_task(session, visit.viewer, number)
         cells = session.scalar(select(func.max(CellRow.id)).where(CellRow.task_id == number))
@@ -201,10 +201,10 @@ def change(
 
 
 def parse_parameters(text: str) -> dict[str, Any]:
-    """Parse the parameters of an attack: "steps=40, step_size=2/255".
+    """Parse the parameters of an attack, such as "steps=40, step_size=2/255".
 
     Raises:
-        InvalidInput: If the text has a different form, or a value is not of its parameter's type.
+        InvalidInput: If the text has a different form, or a value does not have its parameter's type.
     """
     given: dict[str, Any] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -216,7 +216,7 @@ def parse_parameters(text: str) -> dict[str, Any]:
 
 
 def _plain(text: str) -> Any:
-    """Return the value of a parameter that only a user's attack has: true, false, a number or a text."""
+    """Parse the value of a parameter that only a user's attack has: true, false, a number or a text."""
     if text in ("true", "false"):
         return text == "true"
     for kind in (int, float):
@@ -226,7 +226,10 @@ def _plain(text: str) -> Any:
 
 
 def _parameter_names(row: ComponentRow) -> str:
-    """Return the names of a named attack's parameters; "" for one from a file or not in the catalogue."""
+    """Return the parameter names of a named attack.
+
+    "" for an attack from a file or one that is not in the catalogue.
+    """
     with suppress(DavylampError):
         return ", ".join(accepted_parameters(find_implementation(row.entry))) if row.form == "named" else ""
     return ""
@@ -242,7 +245,7 @@ def submit_task(visit: RequestContext, wish: TaskRequest) -> TaskRow:
 
 
 def describe_task(row: TaskRow, owner: str) -> dict[str, Any]:
-    """Describe a task for pages and responses, with percentage and remaining seconds."""
+    """Describe a task for pages and responses, with percentage done and remaining seconds."""
     names = ("id", "title", "state", "visibility", "priority", "message", "created", "started", "finished", "settings")
     about = {name: getattr(row, name) for name in (*names, "images", "images_done", "attempts", "signature")}
     about |= {name: getattr(row, name) for name in ("score", "score_low", "score_high")}
@@ -260,12 +263,12 @@ def cells_of(session: Session, number: int) -> list[CellRow]:
 
 
 def task_effects(row: TaskRow) -> list[dict[str, Any]]:
-    """Return the effects of a task's defences, for pages and responses; empty without any."""
+    """Return the effects of a task's defences, for pages and responses. Empty if there are none."""
     return [{**each, "task": row.id} for each in row.effects or []]
 
 
 def read_log(folder: ServerFolder, number: int) -> str:
-    """Return the end of a task's log; "" without one."""
+    """Return the end of a task's log, or "" if there is no log."""
     try:
         with (folder.task(number) / "log.txt").open("rb") as file:
             file.seek(0, 2)

@@ -25,7 +25,7 @@ from davylamp.engine.plan.schema import Option, check_record, option_of_field
 
 
 def options_of(command):
-    context = typer.main.get_command(cli.app).commands[command].make_context(command, [], resilient_parsing=True)
+    context = cli.program().commands[command].make_context(command, [], resilient_parsing=True)
     return {option for parameter in context.command.params for option in parameter.opts}
 
 
@@ -97,15 +97,17 @@ def test_a_mistake_in_a_file_names_its_key(run, tmp_path):
 
 
 def test_the_first_panel_of_the_help_has_what_most_people_need():
-    command = typer.main.get_command(cli.app).commands["evaluate"]
+    command = cli.program().commands["evaluate"]
     names = [param.opts[0] for param in command.params if getattr(param, "rich_help_panel", "") is None][1:]
     wanted = {"--models", "--attacks", "--data", "--limit", "--norm", "--epsilon", "--seed", "--device", "--preset"}
     assert {*names} == {*wanted, "--out"}
     assert len(command.params) == len({param.name for param in command.params})
 
 
-@pytest.mark.parametrize("words", [["--help"], ["evaluate", "--help"], ["compare", "--help"], ["rank", "--help"]])
-def test_the_help_loads_neither_torch_nor_pandas(words):
+@pytest.mark.parametrize(
+    "words", [["--help"], ["evaluate", "--help"], ["compare", "--help"], ["rank", "--help"], ["reproduce"]]
+)
+def test_the_help_and_the_list_of_tables_load_neither_torch_nor_pandas(words):
     script = (
         f"import sys\nfrom davylamp import cli\nsys.argv = ['davylamp', *{words}]\n"
         "try:\n    cli.main()\nexcept SystemExit:\n    pass\n"
@@ -149,7 +151,7 @@ def test_a_choice_gets_what_is_near():
 
 def test_only_options_of_remote_models_stand_under_remote_models():
     """A parameter of one command, called as one of another, was shown among them."""
-    commands = typer.main.get_command(cli.app).commands
+    commands = cli.program().commands
     contexts = {name: command.make_context(name, [], resilient_parsing=True) for name, command in commands.items()}
     listed = {
         f"{name} {option.opts[0]}": option.help

@@ -38,7 +38,7 @@ def test_one_metric_whole_by_any_name(run, name):
 @pytest.mark.parametrize("symbol", [symbol for symbol, record in METRICS.items() if record.group == "recorded"])
 def test_what_evaluations_record_is_a_metric_too(run, symbol):
     (known,) = json.loads(run("metrics", symbol.lower(), "--json")[1])
-    rows = " --by models" if symbol == "RA_mean" else ""
+    rows = " --by models" if symbol in ("RA_mean", "RA_union") else ""
     assert known["shown_by"] == f"davylamp table FOLDER{rows} --metric {symbol}"
     assert known["meaning"] == METRICS[symbol].meaning
 
@@ -68,7 +68,7 @@ def test_another_name_is_one_line_that_helps(run, arguments, message):
     assert (code, out, err) == (1, "", f"davylamp: {message}\n")
 
 
-@pytest.mark.parametrize(("name", "also"), [("RA", []), ("robust accuracy", ["RA_mean"]), ("RA_worst", [])])
+@pytest.mark.parametrize(("name", "also"), [("RA", []), ("robust accuracy", ["RA_mean", "RA_union"]), ("RA_worst", [])])
 def test_robust_accuracy_is_the_worst_case(run, name, also):
     """The words of a title find every metric that has them in it."""
     known = json.loads(run("metrics", name, "--json")[1])

@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import pytest
-import typer
 
 from davylamp import cli
 from davylamp.adapters import IMPLEMENTATIONS, LIBRARIES
@@ -23,7 +22,7 @@ from davylamp.metrics import METRICS
 
 
 def parsed(command, *words):
-    context = typer.main.get_command(cli.app).commands[command].make_context(command, list(words))
+    context = cli.program().commands[command].make_context(command, list(words))
     return context.params
 
 

@@ -228,7 +228,7 @@ def test_arguments_about_a_folder_are_checked(place, digits):
         (lambda: davylamp.detect("detector", "detector.pt", model={}), "got an empty dict"),
         (lambda: davylamp.detect("detector", "detector.pt", version="2"), "`version` needs `model`"),
         (lambda: davylamp.detect("detector", "detector.pt", model=["m"]), "`model` as modules by name"),
-        (lambda: davylamp.detect("detector", "detector.pt", false_positive_rate=0.1), "mean false_positive_rates?"),
+        (lambda: davylamp.detect("detector", "d.pt", false_positive_rate=0.1), "did you mean false_positive_rates?"),
     ]
     for call, words in cases:
         with pytest.raises(DavylampError) as caught:

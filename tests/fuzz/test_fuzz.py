@@ -81,7 +81,7 @@ def test_the_fuzzer_sees_every_kind_of_fault(arguments, answer):
 
 
 def test_what_leaves_a_command_is_caught_and_named(monkeypatch):
-    monkeypatch.setattr("davylamp.cli.app", lambda: {}["deep inside"])
+    monkeypatch.setattr("davylamp.cli.program", lambda: {}["deep inside"])
     (line,) = faults(["status"], call(["status"]))
     assert line.startswith("KeyError: 'deep inside'")
 

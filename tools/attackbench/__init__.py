@@ -1,1 +1,1 @@
-"""AttackBench's rows and ours on one model, under its rule."""
+"""AttackBench's implementations and davylamp's on one model, compared by AttackBench's rule."""

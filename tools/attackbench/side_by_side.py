@@ -1,17 +1,19 @@
-"""AttackBench's rows by its runner, and the same attacks of the same libraries by davylamp, under its rule.
+"""Compares AttackBench's runner with davylamp: the same attacks of the same libraries, by AttackBench's rule.
 
     python -m davylamp.tools.attackbench.side_by_side [--quick] [--images 30] [--models digits:standard,...]
         [--norms linf,l2,l0] [--rows foolbox:fmn,...] [--out RESULTS.md]
 
-AttackBench's rule (Cina et al. 2025): 2000 forward plus backward passes an image; what counts is the nearest point that
-fooled the model when it was asked, whether the attack returned it or not. Each row of AttackBench's that davylamp has,
-too, is run by both on the same model and images, with AttackBench's number of steps; everything else is each program's
-default for the row. An image that was not fooled is infinitely far. Its runner clamps what the model is asked to [0, 1]
-inside the graph; "no clamp" is its runner without that. Its files are imported into the results folder of ours, as a
-user would, and every median, envelope and crash is read from there.
+AttackBench's rule (Cina et al. 2025): an attack may use 2000 forward plus backward passes per image. The nearest point
+that fooled the model during the attack counts, whether or not the attack returned it. An image that was not fooled has
+infinite distance.
 
-Left out, because they take hours here: C&W, Brendel & Bethge, SPSA, HopSkipJump, EAD, AutoAttack, JSMA, and whatever
-ART and CleverHans run. `best` is davylamp's search by several attacks, with the same passes.
+Each implementation that AttackBench and davylamp have in common is run by both, on the same model and images, with
+AttackBench's number of steps. Everything else is each program's default. AttackBench's runner clamps the model's inputs
+to [0, 1] inside the graph. "no clamp" is its runner without this. AttackBench's files are imported into davylamp's
+results folder, as a user would do it. All medians, envelopes and crashes are read from there.
+
+Some attacks are omitted because they take hours: C&W, Brendel & Bethge, SPSA, HopSkipJump, EAD, AutoAttack, JSMA, and
+all attacks of ART and CleverHans. `best` is davylamp's search by several attacks, with the same number of passes.
 """
 
 import argparse
@@ -65,7 +67,10 @@ QUICK = {"linf": ("foolbox:fmn",), "l2": ("foolbox:ddn",), "l0": ("original:sigm
 
 
 class OurRun(NamedTuple):
-    """A row of ours: by AttackBench's rule the nearest point asked, (n,); passes and seconds per image; what failed."""
+    """Result of davylamp for one implementation.
+
+    It has the distance of the nearest fooling point of each image, (n,), passes and seconds per image, and errors.
+    """
 
     distance: np.ndarray
     passes: float
@@ -74,7 +79,10 @@ class OurRun(NamedTuple):
 
 
 class SideBySide(NamedTuple):
-    """A line: the row, AttackBench's run with and without its clamp, and ours; None where there is none."""
+    """Line of the comparison: AttackBench's run with and without its clamp, and davylamp's run.
+
+    None if it is missing.
+    """
 
     name: str
     theirs: TheirRun | None
@@ -83,7 +91,7 @@ class SideBySide(NamedTuple):
 
 
 def run_ours(name: str, steps: int | None, norm: str, model: str, case: Case, folder: Path) -> OurRun:
-    """One row of ours into the results folder."""
+    """Run an implementation with davylamp into the results folder."""
     classifier, inputs, labels = case
     words = {"max_queries": BUDGET} | ({} if steps is None else {"steps": steps})
     choice = AttackChoice(name, norm, parameters=words)  # type: ignore[arg-type]
@@ -107,7 +115,7 @@ def run_ours(name: str, steps: int | None, norm: str, model: str, case: Case, fo
 
 
 def nearest(outcome: RunResult) -> np.ndarray:
-    """The nearest point of each image that fooled the model within the budget, (n,); inf where there is none."""
+    """Return the distance of each image's nearest fooling point within the budget, (n,). Infinite if there is none."""
     columns = outcome.columns
     curves = zip(columns["curve_passes"], columns["curve_distances"], strict=True)
     asked = [
@@ -118,7 +126,7 @@ def nearest(outcome: RunResult) -> np.ndarray:
 
 
 def run_row(name: str, norm: str, model: str, case: Case, folder: Path) -> SideBySide:
-    """Both programs; AttackBench's file with its clamp is imported."""
+    """Run an implementation with both programs. AttackBench's file with its clamp is imported."""
     classifier, inputs, labels = case
     row, steps = ROWS[norm][name]
     files = folder / "files"
@@ -129,7 +137,7 @@ def run_row(name: str, norm: str, model: str, case: Case, folder: Path) -> SideB
 
 
 def table_of(lines: Sequence[SideBySide], crashed: Mapping[str, int], norm: str) -> list[str]:
-    """The lines as Markdown, the nearest of AttackBench's first, ours that stand alone last."""
+    """Return the lines as Markdown: first by AttackBench's distance, last the lines that only davylamp has."""
     head = ("attack", "its median", "no clamp", "ours", "ours / its", "ours / no clamp", "its passes", "really run")
     head = (*head, "no clamp: passes", "ours: passes", "its s", "our s", "crashes")
     text = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
@@ -148,7 +156,7 @@ def table_of(lines: Sequence[SideBySide], crashed: Mapping[str, int], norm: str)
 
 
 def compare_best(lines: Sequence[SideBySide], norm: str) -> str:
-    """The least median of ours over that of AttackBench's rows, as they are and without the clamp."""
+    """Compare davylamp's smallest median with AttackBench's smallest median, with and without the clamp."""
     ours = [(float(np.median(line.ours.distance)), line.name) for line in lines if line.ours and not line.ours.failed]
     text = []
     for kind, title in (("theirs", "as it runs them"), ("unclamped", "without its clamp")):
@@ -161,7 +169,7 @@ def compare_best(lines: Sequence[SideBySide], norm: str) -> str:
 
 
 def beside_envelope(folder: Path, model: str, norm: str) -> list[str]:
-    """What `davylamp table --references` says of ours, against the envelope of AttackBench's rows as it runs them."""
+    """Compare davylamp's results with the envelope of AttackBench's, as `davylamp table --references` does."""
     rows = [row for row in build_references(folder / "results", norm=norm).rows if row.labels["model"] == model]
     text = ["| row | judged by | gap to the envelope | n | OPT |", "|---|---|---|---|---|"]
     for row in rows:
@@ -173,7 +181,7 @@ def beside_envelope(folder: Path, model: str, norm: str) -> list[str]:
 
 
 def run_case(model: str, norm: str, names: Sequence[str], case: Case, folder: Path) -> list[str]:
-    """One model and norm: the section of the page."""
+    """Run one model and norm, and return the section of the page."""
     lines = []
     for name in names:
         lines.append(run_row(name, norm, model, case, folder))
@@ -196,7 +204,7 @@ def _data(case: Case) -> Data:
 
 
 def _their_median(run: TheirRun | None, norm: str) -> float:
-    """By its file; NaN where it has no result: a crash is none."""
+    """Return the median distance from AttackBench's file, or NaN if there is no result, for example after a crash."""
     if run is None or any(run.results["batch_failures"]):
         return math.nan
     return float(np.median(run.results["distances"][norm]))
@@ -228,13 +236,13 @@ def _last_if_unknown(value: float) -> float:
 
 
 def main() -> None:
-    """Run all, print the page, and write it with --out."""
+    """Run everything, print the page, and write it if --out is given."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one row for each norm, 4 images")
+    parser.add_argument("--quick", action="store_true", help="run one implementation for each norm on 4 images")
     parser.add_argument("--images", type=int, default=30)
     parser.add_argument("--models", default="digits:standard")
     parser.add_argument("--norms", default="linf,l2,l0")
-    parser.add_argument("--rows", default="", help="only these of AttackBench's")
+    parser.add_argument("--rows", default="", help="only these of AttackBench's implementations")
     parser.add_argument("--out", type=Path, help="also write the sections to this file")
     options = parser.parse_args()
     text: list[str] = []

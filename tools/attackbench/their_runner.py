@@ -1,9 +1,9 @@
-"""AttackBench's runner (attackbenchlib 2.0.2) on a model of ours: an oracle that is installed beside the project.
+"""Runs AttackBench's runner (attackbenchlib 2.0.2) on a model of davylamp.
 
-    pip install --no-deps attackbenchlib==2.0.2     (`make bench` does)
+    pip install --no-deps attackbenchlib==2.0.2     (`make bench` does this)
 
-It imports wandb, to upload results, and adv-lib imports visdom, to plot; nothing here does either, so empty modules
-stand in for them where they are not installed.
+AttackBench imports wandb to upload results, and adv-lib imports visdom to plot. Neither is used here, so empty modules
+replace them if they are not installed.
 """
 
 import contextlib
@@ -29,14 +29,14 @@ _EVALUATED = 3  # forward passes an image of its runner itself: clean before and
 
 
 class TheirRun(NamedTuple):
-    """One run of its runner.
+    """One run of AttackBench's runner.
 
     Args:
-        file: that it wrote, its protocol 2.
-        results: what it returned.
-        seconds: by the clock on the wall, its bookkeeping included.
-        passes: forward plus backward, per image, that the model really made, without those of its evaluation.
-        error: what the attack raised; "" if nothing.
+        file: file that it wrote, in its protocol 2.
+        results: results that it returned.
+        seconds: wall time, including its bookkeeping.
+        passes: forward plus backward passes of the model per image, without those of its final evaluation.
+        error: error that the attack raised, or "".
     """
 
     file: Path
@@ -47,7 +47,7 @@ class TheirRun(NamedTuple):
 
 
 class _Counted(nn.Module):
-    """A model that counts the images that go through it, forwards and backwards."""
+    """Model that counts the images that pass through it, forwards and backwards."""
 
     def __init__(self, model: nn.Module):
         super().__init__()
@@ -65,10 +65,10 @@ class _Counted(nn.Module):
 
 
 def load_attackbench() -> Any:
-    """The package.
+    """Import and return the package attackbench.
 
     Raises:
-        MissingLibrary: if it is not installed.
+        MissingLibrary: If it is not installed.
     """
     if importlib.util.find_spec("attackbench") is None:
         command = "pip install --no-deps attackbenchlib==2.0.2"
@@ -86,16 +86,16 @@ def load_attackbench() -> Any:
 def run_theirs(
     name: str, model: nn.Module, inputs: Tensor, labels: Tensor, norm: str, folder: Path, *, clamped: bool = True
 ) -> TheirRun:
-    """One of its rows under its rule.
+    """Run one of AttackBench's implementations by its rule.
 
     Args:
-        name: "foolbox:fmn", as `attackbench.list_attacks` has it.
-        model: gives logits for images in [0, 1].
-        inputs: shape (N, C, H, W).
-        labels: shape (N,).
+        name: name as in `attackbench.list_attacks`, such as "foolbox:fmn".
+        model: model that returns logits for images in [0, 1].
+        inputs: images, shape (N, C, H, W).
+        labels: labels, shape (N,).
         norm: "linf" or "l2".
-        folder: for the file that it writes.
-        clamped: its runner clamps what the model is asked to [0, 1], inside the graph; False: it does not.
+        folder: folder for the file that it writes.
+        clamped: whether its runner clamps the model's inputs to [0, 1], inside the graph.
     """
     attackbench = load_attackbench()
     from attackbench.metrics.storage import save_precompiled_distances

@@ -1,1 +1,1 @@
-"""Best effort of several attacks against every single one, at equal numbers of passes."""
+"""Compares `best`, the search by several attacks, with every single attack at equal numbers of passes."""

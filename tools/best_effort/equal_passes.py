@@ -1,16 +1,19 @@
-"""The median distance after N passes an image: `best` against every minimum-norm row alone, at equal N.
+"""Median distance after N passes per image: `best` against every single minimum-norm implementation, at equal N.
 
     python -m davylamp.tools.best_effort.equal_passes [--quick] [--images 40] [--first 0]
         [--passes 50,100,200,500,1000,2000] [--models digits:standard,...] [--norms linf,l2] [--rows adv-lib:fmn,...]
 
-AttackBench's rule (Cina et al. 2025): a pass is one image through the model, forwards or backwards, and what counts is
-the nearest adversarial point that the model was asked about within N passes, whether the attack returns it or not. A
-row alone knows N: it is run once for each N with steps that fit (N / 2 at its other defaults; a row that searches over
-radii in 5, 10 and 20 runs that share them), and at each N it is credited with the nearest point of any of these runs
-within N passes, which no attacker has who makes one run. The last two lines under a table are therefore of the best
-single run: of all runs of all rows that one whose median after N passes is least. `best` knows N, too; "anytime" is the
-curve of its run with the most passes. An image that was not fooled counts as infinitely far. Rows whose library has to
-be given one image at a time (C&W, Brendel & Bethge, most of ART's) are left out: they take hours.
+The rule is AttackBench's (Cina et al. 2025). A pass is one image through the model, forwards or backwards. The nearest
+adversarial point that the model received within N passes counts, whether or not the attack returns it. An image that
+was not fooled has infinite distance.
+
+A single implementation is run once for each N, with a number of steps that fits N (N / 2 with its other defaults). An
+implementation that searches over radii shares N among 5, 10 and 20 runs. For each N, the nearest point of any of these
+runs within N passes counts. This favours the single implementations, because an attacker makes only one run. The last
+two lines under a table are therefore about the best single run: the run with the smallest median after N passes.
+
+`best` also knows N. "anytime" is the curve of its run with the most passes. Implementations whose library needs one
+image at a time (C&W, Brendel & Bethge, most of ART's) are omitted, because they take hours.
 """
 
 import argparse
@@ -41,10 +44,10 @@ Curves = Sequence[Sequence[CurvePoint]]
 
 
 class EqualPasses(NamedTuple):
-    """A line of the table: medians at each number of passes, images fooled at the last, seconds, what went wrong.
+    """Line of the table: median at each number of passes, images fooled at the last one, seconds, and errors.
 
-    `used` is the median of the passes of an image in the longest run; `one_run` has for each number of passes the
-    distances of the images, (n,), in that single run whose median is least.
+    `used` is the median number of passes per image in the longest run. `one_run` has for each number of passes the
+    distances (n,) in the single run with the smallest median.
     """
 
     name: str
@@ -57,7 +60,7 @@ class EqualPasses(NamedTuple):
 
 
 def load_case(name: str, images: int, first: int = 0) -> Case:
-    """A model and images that it gets right, from the `first` of these on (counted from 0)."""
+    """Load a model and images that it classifies correctly, starting with number `first` of these (from 0)."""
     if name.startswith("digits:"):
         classifier, data = load_small_model(name.partition(":")[2]), load_digits_data(2 * (first + images))
     else:
@@ -68,7 +71,7 @@ def load_case(name: str, images: int, first: int = 0) -> Case:
 
 
 def single_rows(norm: str) -> list[str]:
-    """Every white-box minimum-norm row that has the norm, is installed, and takes a batch."""
+    """Return the installed white-box minimum-norm implementations that support the norm and take a batch."""
     return [
         row.name
         for row in IMPLEMENTATIONS.values()
@@ -81,12 +84,15 @@ def single_rows(norm: str) -> list[str]:
 
 
 def least_within(curves: Curves, passes: int) -> list[float]:
-    """The distance of each image after so many passes."""
+    """Return the distance of each image after a number of passes."""
     return [min((point.distance for point in curve if point.passes <= passes), default=math.inf) for curve in curves]
 
 
 def fitting(name: str, passes: int) -> list[dict[str, int]]:
-    """The settings with which a row uses so many passes; of one that searches over radii several splits."""
+    """Return the settings with which an implementation uses a number of passes.
+
+    An implementation that searches over radii gets several settings, which split the passes differently.
+    """
     row = IMPLEMENTATIONS[name]
     if not accepts_parameter(row, "steps"):
         return [{}]
@@ -96,7 +102,7 @@ def fitting(name: str, passes: int) -> list[dict[str, int]]:
 
 
 def run_alone(name: str, case: Case, norm: str, passes: Sequence[int]) -> EqualPasses:
-    """One row with each number of passes."""
+    """Run one implementation with each number of passes."""
     start, runs, used = time.perf_counter(), [], math.nan
     least = {most: [math.inf] * len(case[2]) for most in passes}
     for most, words in ((limit, words) for limit in passes for words in fitting(name, limit)):
@@ -117,7 +123,7 @@ def run_alone(name: str, case: Case, norm: str, passes: Sequence[int]) -> EqualP
 
 
 def run_best(case: Case, norm: str, passes: Sequence[int]) -> list[EqualPasses]:
-    """`best` with each number of passes, and the curve of its longest run."""
+    """Run `best` with each number of passes, and add the curve of its longest run."""
     start, reached, last = time.perf_counter(), [], None
     for most in passes:
         last = search_portfolio(default_names(norm), *case, ThreatModel(norm), max_queries=most, batch_size=64)
@@ -137,7 +143,7 @@ def _median_passes(result: AttackResult) -> float:
 
 
 def print_table(title: str, passes: Sequence[int], lines: Sequence[EqualPasses]) -> None:
-    """The lines, `best` first; a star at the least of the single rows."""
+    """Print the lines with `best` first. A star marks the smallest median of the single implementations."""
     alone = [line for line in lines if not line.name.startswith("best")]
     front = [min(line.medians[place] for line in alone) for place in range(len(passes))]
     print(f"\n{title}\n\n| attack | {' | '.join(map(str, passes))} | fooled | seconds | |")
@@ -156,7 +162,7 @@ def print_table(title: str, passes: Sequence[int], lines: Sequence[EqualPasses])
 
 
 def compare_runs(passes: Sequence[int], best: EqualPasses, alone: Sequence[EqualPasses]) -> None:
-    """`best` over the best single run: the ratio of the medians, and the median ratio of an image with its interval."""
+    """Compare `best` with the best single run: ratio of the medians, and median ratio per image with its interval."""
     ratios, paired = [], []
     for place, mine in enumerate(best.one_run):
         row = min(alone, key=lambda line: statistics.median(line.one_run[place]))
@@ -172,13 +178,17 @@ def compare_runs(passes: Sequence[int], best: EqualPasses, alone: Sequence[Equal
 def main() -> None:
     """Print a table for each model and norm."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one model, two numbers of passes, three rows")
+    parser.add_argument(
+        "--quick", action="store_true", help="run one model with two numbers of passes and three implementations"
+    )
     parser.add_argument("--images", type=int, default=40)
-    parser.add_argument("--first", type=int, default=0, help="images that are right and left out before the first")
+    parser.add_argument("--first", type=int, default=0, help="number of correctly classified images to skip")
     parser.add_argument("--models", default=",".join(f"digits:{name}" for name in TRAININGS))
     parser.add_argument("--norms", default="linf,l2")
     parser.add_argument("--passes", default=",".join(map(str, PASSES)))
-    parser.add_argument("--rows", default="", help="only these single rows; those that lack the norm are left out")
+    parser.add_argument(
+        "--rows", default="", help="only these single implementations; those without the norm are omitted"
+    )
     options = parser.parse_args()
     passes = (20, 60) if options.quick else tuple(map(int, options.passes.split(",")))
     images = 3 if options.quick else options.images

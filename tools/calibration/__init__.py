@@ -1,1 +1,1 @@
-"""Whether what is printed as 95 % is 95 %: simulations with known truth."""
+"""Simulations with known truth that test whether 95 % intervals and tests have their nominal level."""

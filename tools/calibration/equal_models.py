@@ -1,9 +1,10 @@
-"""Of equal models, how many rankings tell two apart?
+"""Tests how often a ranking separates models that are equal.
 
-All models answer with the same probability to items of image x attack; which images are hard, and which suit a model,
-is chance. A ranking that finds two of them significantly different is wrong: that may happen in at most 5 % of the
-tables, however many models are ranked. Beside it stand the pairs that a test at 5 % of every pair would find, without
-correction, and the share of the pairs that are found where half of the models differ (normal, deviation 0.7 logits).
+All models respond with the same probability to items (image x attack). Which images are hard, and which suit a model,
+is random. A ranking that finds a significant difference between two models is wrong. This may happen in at most 5 % of
+the tables, regardless of the number of models. For comparison, the table also has the pairs that uncorrected tests at 5
+% would find. It also has the share of pairs that are found if half of the models differ (normal, standard deviation 0.7
+logits).
 
 Run: python -m davylamp.tools.calibration.equal_models [--quick] [--write]
 """
@@ -27,7 +28,10 @@ PAGE = Path(__file__).with_name("EQUAL_MODELS.md")
 
 
 class WrongTables(NamedTuple):
-    """Tables of equal models in which a pair is told apart, as printed and uncorrected; share found of real ones."""
+    """Numbers of tables of equal models with a significant pair, and the share of real differences found.
+
+    The numbers are with and without correction for the number of pairs.
+    """
 
     pairs: int
     uncorrected: int
@@ -36,7 +40,7 @@ class WrongTables(NamedTuple):
 
 
 def responses_of(abilities: np.ndarray, images: int, attacks: int, seed: int) -> tuple[np.ndarray, list[str]]:
-    """Outcomes of models on images under attacks, (N, images x attacks), and the image of each item."""
+    """Simulate responses, (N, images x attacks), and return them with the image of each item."""
     generator, items = np.random.default_rng(seed), images * attacks
     difficulty = np.repeat(generator.normal(size=images), attacks) + generator.normal(scale=0.7, size=items)
     suits = np.repeat(generator.normal(size=(len(abilities), images)), attacks, axis=1)
@@ -48,7 +52,10 @@ def responses_of(abilities: np.ndarray, images: int, attacks: int, seed: int) ->
 def count_wrong_tables(
     count: int, images: int, attacks: int, *, scoring: Scoring, tables: int, real: int = 0
 ) -> WrongTables:
-    """How many tables of `count` equal models show a pair; of `real` differing ones which share of the pairs."""
+    """Count the tables of `count` equal models that have a significant pair.
+
+    If `real` models differ, also compute the share of the pairs that are found.
+    """
     pairs, uncorrected, shares = 0, 0, []
     for seed in range(tables):
         ranking = _rank(np.zeros(count), images, attacks, scoring, seed)
@@ -64,7 +71,7 @@ def count_wrong_tables(
 
 
 def _rank(abilities: np.ndarray, images: int, attacks: int, scoring: Scoring, seed: int) -> Ranking | None:
-    """The ranking of a simulated table; None if all models answer alike."""
+    """Return the ranking of a simulated table, or None if all models respond alike."""
     answers, of_image = responses_of(abilities, images, attacks, seed)
     if (answers == answers[0]).all():
         return None
@@ -73,12 +80,12 @@ def _rank(abilities: np.ndarray, images: int, attacks: int, scoring: Scoring, se
 
 
 def limit_of(tables: int) -> int:
-    """The most tables that show a pair, in 999 of 1000 simulations, where each does with 5 %."""
+    """Return the largest plausible number of tables with a pair (99.9 % quantile), if the rate is 5 %."""
     return int(binom.ppf(0.999, tables, 1 - LEVEL))
 
 
 def measure(tables: Mapping[Scoring, int], counts: tuple[int, ...] = COUNTS) -> list[str]:
-    """A line of the table for each method, number of models, and size."""
+    """Return a line of the table for each method, number of models, and size."""
     lines = []
     for scoring, repeats in tables.items():
         for images, attacks in SIZES:
@@ -95,7 +102,7 @@ def measure(tables: Mapping[Scoring, int], counts: tuple[int, ...] = COUNTS) -> 
 
 
 def page_of(lines: list[str]) -> str:
-    """The table as Markdown."""
+    """Return the table as Markdown."""
     heads = ("method", "models", "images", "attacks", "tables with a pair", "95 % interval", "uncorrected")
     heads += ("pairs found of those that differ", "tables")
     about = [

@@ -1,10 +1,10 @@
-"""How many images place a newcomer as closely as all of them do? Twelve models of digits, each in turn the newcomer.
+"""Measures how many images are needed to place a new model as precisely as with all images.
 
-Four small networks, each trained plainly, with noise and against PGD (Madry et al. 2018) on scikit-learn's digits, are
-evaluated by five attacks on the 397 images that none was trained on. From these records each model is placed among the
-other eleven, fitted without it: by all images, by images that are chosen for it (`choose_images`), and by images in
-random orders, until its rank interval is as narrow as asked. How few would do at all is shown by an order that nobody
-can have: the images that tell most about the ability that is known once all of them were answered.
+Twelve models of digits are compared. Four small networks, each trained normally, with noise, and against PGD (Madry et
+al. 2018) on scikit-learn's digits, are evaluated by five attacks on the 397 images that were not used for training.
+Each model is then placed among the other eleven, with a fit that excludes it: by all images, by images selected for it
+(`choose_images`), and by images in random orders, until its rank interval is narrow enough. A hindsight order shows the
+smallest possible number: it takes first the images that are most informative about the ability known from all images.
 
 Run: python -m davylamp.tools.calibration.fewer_images [--quick] [--write] [--out FOLDER]
 """
@@ -39,16 +39,15 @@ ORDERS = 5  # random ones for each newcomer
 
 
 class Needed(NamedTuple):
-    """What a newcomer needs: images, of how many; its ranks by all, by those chosen, and of each random order.
+    """Numbers of images that determine a new model's rank.
 
     Attributes:
-        newcomer: its name.
-        everything: where it stands by all images.
-        chosen: where it stands by the chosen ones, as soon as that is as close.
-        orders: where it stands by each random order, as soon as that is as close.
-        hindsight: where it stands by the images that tell most about where it stands by all, as soon as that is as
-            close.
-        half: the fewest images that hold half of the information of all.
+        newcomer: name of the new model.
+        everything: rank by all images.
+        chosen: rank by the selected images, as soon as its interval is narrow enough.
+        orders: rank by each random order, as soon as its interval is narrow enough.
+        hindsight: rank by the most informative images in hindsight, as soon as its interval is narrow enough.
+        half: smallest number of images that have half of the total information.
     """
 
     newcomer: str
@@ -71,7 +70,7 @@ def _networks() -> dict[str, nn.Module]:
 
 
 def train_models(epochs: int = EPOCHS) -> dict[str, nn.Module]:
-    """Twelve networks by name."""
+    """Train the twelve networks, and return them by name."""
     inputs, labels = (each[:TRAINED_ON] for each in digits())
     models = {}
     for way in ("plain", "noise", "pgd"):
@@ -84,7 +83,7 @@ def train_models(epochs: int = EPOCHS) -> dict[str, nn.Module]:
 
 
 def digits() -> tuple[Tensor, Tensor]:
-    """All 1797 images, shape (N, 1, 8, 8), and their labels."""
+    """Return all 1797 images, shape (N, 1, 8, 8), and their labels."""
     from sklearn.datasets import load_digits
 
     bunch: Any = load_digits()
@@ -117,14 +116,14 @@ def _ascend(net: nn.Module, inputs: Tensor, labels: Tensor, epsilon: float = 0.1
 
 
 def need(matrix: Responses, newcomer: str, *, seed: int = 0, orders: int = ORDERS, width: int | None = None) -> Needed:
-    """Place one subject of a matrix among the others, by all images, by chosen ones and by random ones.
+    """Place one subject of a matrix among the others by all images, by selected images and by random images.
 
     Args:
-        matrix: of all subjects.
-        newcomer: one of them.
-        seed: of the fit, and of the random orders.
-        orders: random ones.
-        width: of the rank interval, worst minus best; None: that by all images.
+        matrix: responses of all subjects.
+        newcomer: name of the subject to place.
+        seed: random seed of the fit and of the random orders.
+        orders: number of random orders.
+        width: requested width of the rank interval, worst minus best. None for its width with all images.
     """
     one = matrix.subjects.index(newcomer)
     baseline, answers = np.delete(matrix.values, one, axis=0), matrix.values[one]
@@ -153,18 +152,18 @@ def need(matrix: Responses, newcomer: str, *, seed: int = 0, orders: int = ORDER
 
 
 def evaluate_models(folder: Path, models: dict[str, nn.Module], limit: int | None = None) -> Responses:
-    """Records of all models in a folder, and the matrix that `davylamp rank` makes of them."""
+    """Evaluate all models into a folder, and return the matrix that `davylamp rank` builds from it."""
     inputs, labels = (each[TRAINED_ON:][:limit] for each in digits())
     davylamp.evaluate(models, inputs, labels, attacks=ATTACKS, out=folder, measures=())
     return build_responses(load(folder))
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Print, and write if asked, what each newcomer needs."""
-    parser = argparse.ArgumentParser(description="Images that place a newcomer.")
+    """Measure the images that each new model needs, print the table, and write it if requested."""
+    parser = argparse.ArgumentParser(description="Measures how many images place a new model.")
     parser.add_argument("--quick", action="store_true", help="two newcomers, 40 images, one epoch")
     parser.add_argument("--write", action="store_true", help=f"write {FILE.name}")
-    parser.add_argument("--out", type=Path, help="keep the records here, and go on from them")
+    parser.add_argument("--out", type=Path, help="store the records here, and resume from them")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     start = time.perf_counter()

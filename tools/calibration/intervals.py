@@ -1,18 +1,18 @@
-"""Do the intervals of a ranking cover, when several attacks share the images?
+"""Tests whether a ranking's intervals cover the truth if several attacks share the images.
 
-Subjects of known ability answer to items of image x attack. An image may suit a subject better or worse than its
-difficulty says, under every attack alike (a testlet effect, Bradlow, Wainer and Wang 1999): then its responses hang
-together. Ranked as `davylamp rank` does, with the images as clusters; beside it what the model of independent responses
-believes. An effect of the image makes the curve of a subject flatter; the true abilities are shrunk as much (Zeger,
-Liang and Albert 1988), ranks and orders are as they were.
+Subjects of known ability respond to items (image x attack). An image may suit a subject better or worse than its
+difficulty implies, under every attack alike (a testlet effect, Bradlow, Wainer and Wang 1999). Its responses are then
+correlated. The subjects are ranked as by `davylamp rank`, with the images as clusters. For comparison, the intervals of
+the model of independent responses are shown. A testlet effect flattens the response curves, so the true abilities are
+shrunk accordingly (Zeger, Liang and Albert 1988). Ranks and orders do not change.
 
-An interval of ranks, or a set of orders of two subjects, holds whole ranks or orders and so covers more than 95 %. To
-see whether P(rank) and P(i beats j) themselves are right, the last one that would be needed is taken in with the
-probability that makes the set worth 95 % (a randomised set, as Geyer and Meeden 2005 do for intervals): where the
-probabilities are right such sets cover 95 %, neither less nor more.
+An interval of ranks, or a set of orders of two subjects, contains whole ranks or orders, so it covers more than 95 %.
+To test P(rank) and P(i beats j) themselves, randomised sets are used (Geyer and Meeden 2005): the last outcome is
+included with the probability that gives the set exactly 95 %. If the probabilities are right, such sets cover exactly
+95 %.
 
-With `--method svi` the fit for what is too large to sample, on more items: its guide is a normal distribution of
-independent parts, and beside the intervals that are printed stand those of the guide alone.
+`--method svi` tests the fit for large data, on more items. Its guide is a normal distribution of independent parts,
+whose own intervals are also shown.
 
 Run: python -m davylamp.tools.calibration.intervals [--method svi] [--quick] [--write] [--jobs N]
 """
@@ -42,9 +42,9 @@ FILES = {"fast": Path(__file__).with_name("RESULTS.md"), "svi": Path(__file__).w
 
 
 class Scenario(NamedTuple):
-    """What is simulated: number of subjects, model of the items, testlet deviation, share missing, repeats.
+    """One simulation: number of subjects, model of the items, testlet deviation, share of missing responses, repeats.
 
-    `fitted` is the model of the fit; empty: the one that was simulated. `images` are under `ATTACKS` each.
+    `fitted` is the model of the fit, or empty for the simulated model. Each of the `images` is under `ATTACKS` attacks.
     """
 
     subjects: int
@@ -58,7 +58,7 @@ class Scenario(NamedTuple):
 
 
 class Simulated(NamedTuple):
-    """Responses (N, M) with the image of each item, and the abilities (N,) on the scale of a fit."""
+    """Simulated responses (N, M) with the image of each item, and the true abilities (N,) on the scale of a fit."""
 
     responses: np.ndarray
     images: list[str]
@@ -66,17 +66,17 @@ class Simulated(NamedTuple):
 
 
 class Coverage(NamedTuple):
-    """Shares of true values inside 95 % intervals and sets; all but `error` are means over subjects, or over pairs.
+    """Coverage of 95 % intervals and sets. All values except the errors are means over subjects or pairs.
 
     Attributes:
-        abilities: share inside.
-        ranks: share inside the interval that is printed.
-        ranks_exact: share inside a randomised set worth 95 % by `rank_probability`.
-        orders_exact: share of pairs whose order is inside a randomised set worth 95 % by P(i beats j).
-        orders: share of pairs that are in the order that P(i beats j) prefers.
-        believed: mean of the larger of P(i beats j) and P(j beats i): what `orders` should be.
-        alone: share of the abilities inside the intervals of the model, every item on its own; of the guide, for svi.
-        error: standard error of `abilities` over the repeats; 0 of a single one.
+        abilities: share of abilities inside their intervals.
+        ranks: share of ranks inside the printed intervals.
+        ranks_exact: share of ranks inside randomised 95 % sets from `rank_probability`.
+        orders_exact: share of pairs whose order is inside a randomised 95 % set from P(i beats j).
+        orders: share of pairs whose order is the one that P(i beats j) prefers.
+        believed: mean of the larger of P(i beats j) and P(j beats i), which `orders` should equal.
+        alone: share of abilities inside the intervals of the model of independent responses, or of the guide for svi.
+        error: standard error of `abilities` over the repeats. 0 for a single repeat.
         orders_error: standard error of `orders_exact`.
     """
 
@@ -120,7 +120,10 @@ def simulate(
     seed: int = 0,
     ability: np.ndarray | None = None,
 ) -> Simulated:
-    """Outcomes of subjects (of random abilities, if not given) on images under attacks; unanswered items left out."""
+    """Simulate responses of subjects to images under attacks. Abilities are random unless given.
+
+    Items without responses are omitted.
+    """
     images = images or scenario.images
     generator, items = np.random.default_rng(seed), images * attacks
     levels = generator.normal(size=scenario.subjects) if ability is None else ability
@@ -140,7 +143,7 @@ def simulate(
 
 
 def covered(ranking: Ranking, ability: np.ndarray) -> Coverage:
-    """What one ranking got right of the truth."""
+    """Return which intervals and sets of a ranking contain the true abilities, ranks and orders."""
     true_rank = 1 + (ability > ability[:, None]).sum(1)
     one, other = np.triu_indices(len(ability), 1)
     beats, right = ranking.beats[one, other], ability[one] > ability[other]
@@ -158,15 +161,16 @@ def covered(ranking: Ranking, ability: np.ndarray) -> Coverage:
 
 
 def in_exact_set(probability: np.ndarray, truth: np.ndarray, level: float = LEVEL) -> np.ndarray:
-    """Probability that the truth is in the randomised set of the likeliest outcomes that is worth `level`.
+    """Return the probability that the truth is in a randomised set of the most likely outcomes.
 
     Args:
-        probability: of each outcome, rows add up to 1, shape (n, K).
-        truth: the outcome that is true, shape (n,).
-        level: what the set is worth, in (0, 1).
+        probability: probability of each outcome, shape (n, K). Rows sum to 1.
+        truth: index of the true outcome, shape (n,).
+        level: probability of the set, in (0, 1).
 
     Returns:
-        1 for the outcomes that are in the set for certain, a fraction for the last one, else 0; shape (n,).
+        Shape (n,): 1 if the outcome is certainly in the set, a fraction if it is the last outcome included, otherwise
+        0.
     """
     order = np.argsort(-probability, axis=1, kind="stable")
     ordered = np.take_along_axis(probability, order, 1)
@@ -176,7 +180,7 @@ def in_exact_set(probability: np.ndarray, truth: np.ndarray, level: float = LEVE
 
 
 def cover(scenario: Scenario, images: int | None = None, executor: ProcessPoolExecutor | None = None) -> Coverage:
-    """The mean over the repeats of a scenario."""
+    """Return the mean coverage over the repeats of a scenario."""
     seeds = range(SEED, SEED + scenario.repeats)
     scenarios, sizes = [scenario] * len(seeds), [images] * len(seeds)
     each = list((map if executor is None else executor.map)(_repeat, scenarios, sizes, seeds))
@@ -196,7 +200,7 @@ def _repeat(scenario: Scenario, images: int | None, seed: int) -> Coverage:
 
 
 def _guide_alone(model: ResponseModel, truth: Simulated, seed: int) -> float:
-    """Share of the abilities inside the intervals of a guide of independent parts."""
+    """Return the share of abilities inside the intervals of a guide of independent parts."""
     mean, deviation = (
         {name: value.double().numpy() for name, value in part.items()}
         for part in fit_guide(model, *observe(truth.responses, model.response), seed)
@@ -207,7 +211,7 @@ def _guide_alone(model: ResponseModel, truth: Simulated, seed: int) -> float:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Print, and write if asked, the table of all scenarios."""
+    """Simulate all scenarios, print the table, and write it if requested."""
     parser = argparse.ArgumentParser(description="Coverage of the intervals of rankings.")
     parser.add_argument("--quick", action="store_true", help="two repeats of the smallest scenarios")
     parser.add_argument("--method", choices=("fast", "svi"), default="fast", help="of the fit")

@@ -1,8 +1,8 @@
-"""Do the intervals of newcomers cover? Ranks and abilities of subjects that a baseline was fitted without.
+"""Tests whether the intervals of new subjects cover their true rank and ability.
 
-As in `intervals`, but some of the subjects are the baseline, and the others are placed among them, one at a time: by
-all images, by a third of them, and by images that were chosen for each until its rank interval was narrow enough, which
-asks whether stopping there makes the interval too narrow.
+The simulation is that of `intervals`. Some subjects are the baseline, and the others are placed among them, one at a
+time: by all images, by a third of the images, and by images selected until the rank interval is narrow enough. The last
+way tests whether stopping early makes the interval too narrow.
 
 Run: python -m davylamp.tools.calibration.newcomers [--quick] [--write]
 """
@@ -31,7 +31,7 @@ SCENARIOS = (
 
 
 class Inside(NamedTuple):
-    """Of one newcomer: whether the truth is in the intervals of ability and rank, and the images that it took."""
+    """Whether a new subject's true ability and rank are inside their intervals, and the number of images used."""
 
     ability: bool
     rank: bool
@@ -39,7 +39,7 @@ class Inside(NamedTuple):
 
 
 def place_all(scenario: Scenario, seed: int) -> list[tuple[Inside, ...]]:
-    """Every newcomer of a simulated data set, in each of `WAYS`."""
+    """Place every new subject of a simulated data set, in each of `WAYS`."""
     size = scenario.subjects
     truth = simulate(scenario._replace(subjects=size + NEWCOMERS), IMAGES, ATTACKS, seed)
     baseline, images = truth.responses[:size], np.array(truth.images)
@@ -69,7 +69,7 @@ def place_all(scenario: Scenario, seed: int) -> list[tuple[Inside, ...]]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Print, and write if asked, the table of all scenarios."""
+    """Simulate all scenarios, print the table, and write it if requested."""
     parser = argparse.ArgumentParser(description="Coverage of the intervals of newcomers.")
     parser.add_argument("--quick", action="store_true", help="one data set of the smallest scenario")
     parser.add_argument("--write", action="store_true", help=f"write {FILE.name}")

@@ -1,8 +1,8 @@
-"""What more photos tell apart that 20 do not: the three embedded ImageNet models, ranked by more and more images.
+"""Shows which models more photos separate: the three embedded ImageNet models, ranked on more and more images.
 
-FGSM at three small radii (larger ones fool every model on nearly every photo) on `demo:imagenet`, Foolbox's 20 photos,
-and on the 499 of `demo:tiny-imagenet`, ranked by their first 20, 150 and all: they come in turns, one of each class, so
-that each part is spread over the classes.
+FGSM at three small radii (larger radii fool every model on nearly every photo) is run on `demo:imagenet`, Foolbox's 20
+photos, and on the 499 photos of `demo:tiny-imagenet`. The latter are ranked by the first 20, the first 150 and all.
+Their classes alternate, so each part has many classes.
 
 Run: python -m davylamp.tools.calibration.photos [--quick] [--images N] [--write] [--out FOLDER]
 """
@@ -24,7 +24,7 @@ HEADS = ("data", "images", "model", "right, clean", "mean of responses", "rank",
 
 
 class Place(NamedTuple):
-    """A model's place by so many images: its rank, with its interval, and what it is from."""
+    """Rank of a model on a number of images, with its interval."""
 
     data: str
     images: int
@@ -39,14 +39,14 @@ class Place(NamedTuple):
 
 
 def evaluate_models(data: str, out: Path, limit: int | None = None) -> Path:
-    """The folder with every embedded ImageNet model under the attacks; an interrupted run resumes."""
+    """Run the attacks on every embedded ImageNet model, and return the results folder. An interrupted run resumes."""
     config = Config(models=("demo:efficientnet-lite*",), attacks=ATTACKS, data=data, limit=limit, measures=())
     evaluate(make_plan(config), ResultsStore(out / data.partition(":")[2]))
     return out / data.partition(":")[2]
 
 
 def place_models(folder: Path, data: str, parts: tuple[int, ...] = ()) -> Iterator[Place]:
-    """Where the models stand by the first images of a folder, for each number of them, and by all."""
+    """Yield the ranks of the models on the first images of a folder, for each number in `parts`, and on all images."""
     frame = davylamp.load(folder)
     names = list(dict.fromkeys(frame["image"]))
     for count in (*(part for part in parts if part < len(names)), len(names)):
@@ -63,17 +63,17 @@ def place_models(folder: Path, data: str, parts: tuple[int, ...] = ()) -> Iterat
 
 
 def row_of(place: Place) -> str:
-    """A line of the table."""
+    """Format a rank as a line of the table."""
     ends = f"{place.low} - {place.high}"
     shares = f"{place.right:.3f}", f"{place.mean:.3f}", str(place.rank), ends, f"{place.first:.2f}", place.group
     return f"| {' | '.join((place.data, str(place.images), place.model, *shares))} |"
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Print, and write if asked, where the models stand by how many images."""
+    """Rank the models on each number of images, print the table, and write it if requested."""
     parser = argparse.ArgumentParser(description="Rankings of the embedded models by more and more photos.")
-    parser.add_argument("--quick", action="store_true", help="8 photos of each")
-    parser.add_argument("--images", type=int, help="only so many photos of each")
+    parser.add_argument("--quick", action="store_true", help="use 8 photos of each data set")
+    parser.add_argument("--images", type=int, help="largest number of photos of each data set")
     parser.add_argument("--write", action="store_true", help=f"write {FILE.name}")
     parser.add_argument("--out", type=Path, help="keep the results here and resume from them")
     options = parser.parse_args(arguments)

@@ -1,9 +1,9 @@
-"""Is the number of images right that `project_pairs` says would tell two models apart?
+"""Tests the number of images that `project_pairs` projects to be needed to separate two models.
 
-Three models of known ability answer as in `intervals`. By 40 images two of them are seldom told apart. Projections are
-taken from repeats whose estimated difference is within a quarter of the true one, for that is their condition; beside
-their median stands the number of images at which P(i beats j) really is 97.5 % in the median, measured on new data
-of about that many images and brought to the level by the root.
+Three models of known ability respond as in `intervals`. With 40 images, two of them are rarely separated. Projections
+are taken from repeats whose estimated difference is within a quarter of the true one, because projections assume this.
+Their median is compared with the number of images at which P(i beats j) has a median of 97.5 %. That number is measured
+on new data with about as many images, and scaled to the level by the square root.
 
 Run: python -m davylamp.tools.calibration.projection [--quick] [--write]
 """
@@ -30,14 +30,14 @@ FILE = Path(__file__).with_name("PROJECTION.md")
 
 
 class Checked(NamedTuple):
-    """Projections against what is so.
+    """Projected and true numbers of images.
 
     Attributes:
-        projected: median over the repeats whose difference is near the true one, in all images.
-        low: a tenth of them project fewer.
-        high: a tenth project more.
-        near: number of these repeats.
-        true: images at which P(a beats b) is 97.5 % in the median.
+        projected: median projected number of images in total, over repeats whose difference is near the true one.
+        low: 10 % quantile of the projections.
+        high: 90 % quantile of the projections.
+        near: number of repeats whose difference is near the true one.
+        true: number of images at which the median of P(a beats b) is 97.5 %.
         error: standard error of `true`.
     """
 
@@ -50,7 +50,7 @@ class Checked(NamedTuple):
 
 
 def check(difference: float, testlet: float, *, images: int = IMAGES, repeats: int = REPEATS) -> Checked:
-    """Both numbers for one difference."""
+    """Measure projected and true numbers of images for one difference."""
     numbers = []
     for seed in range(repeats):
         ranking, ability = _rank(difference, testlet, images, seed)
@@ -69,7 +69,7 @@ def check(difference: float, testlet: float, *, images: int = IMAGES, repeats: i
 
 
 def _rank(difference: float, testlet: float, images: int, seed: int) -> tuple[Ranking, np.ndarray]:
-    """A ranking of the three models, and their abilities."""
+    """Return a ranking of the three models, and their abilities."""
     ability = np.array([difference / 2 - 0.5, -difference / 2 - 0.5, 1.0])
     truth = simulate(Scenario(3, "1pl", testlet, 0.0, 1), images, ATTACKS, seed, ability=ability)
     return rank_responses(truth.responses, NAMES, truth.images, method="fast", seed=seed), truth.ability
@@ -80,7 +80,7 @@ def _z(ranking: Ranking) -> float:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Print, and write if asked, the table of all settings."""
+    """Simulate all settings, print the table, and write it if requested."""
     parser = argparse.ArgumentParser(description="Projected numbers of images against true ones.")
     parser.add_argument("--quick", action="store_true", help="few repeats of the first setting")
     parser.add_argument("--write", action="store_true", help=f"write {FILE.name}")

@@ -1,9 +1,9 @@
-"""Do the bootstrap intervals of tables and detectors cover, when they rest on few images?
+"""Tests whether bootstrap intervals of tables and detectors cover the truth with few images.
 
-Means of numbers that are normal, exponential or lognormal (as distances and times are), of n images each, and the area
-under the ROC curve of a detector of which `fooled` of n images count. Each is drawn anew many times; what counts is how
-often the interval holds the true value where one is printed. Beside what is printed stand the plain percentiles of 2.5
-and 97.5 %, of the same replicates.
+The simulated quantities are means of n numbers that are normal, exponential or lognormal (like distances and times),
+and the area under a detector's ROC curve from n images of which `fooled` count. The table has the share of repeats in
+which the printed interval contains the true value, if an interval is printed. For comparison, it has the plain 2.5 %
+and 97.5 % percentiles of the same replicates.
 
 Run: python -m davylamp.tools.calibration.small_samples [--quick] [--write]
 """
@@ -31,7 +31,7 @@ PAGE = Path(__file__).with_name("SMALL_SAMPLES.md")
 
 
 class CoveredCase(NamedTuple):
-    """How often what is printed covers, and plain percentiles, of the repeats with an interval."""
+    """Coverage of the printed intervals and of plain percentiles, over the repeats with an interval."""
 
     title: str
     printed: int
@@ -40,7 +40,7 @@ class CoveredCase(NamedTuple):
 
 
 def cover_means(name: str, n: int, repeats: int) -> CoveredCase:
-    """Means of n numbers."""
+    """Measure the coverage for means of n numbers."""
     draw, truth = NUMBERS[name]
     generator, printed, plain = np.random.default_rng((n, len(name))), 0, 0
     for seed in range(repeats):
@@ -52,7 +52,7 @@ def cover_means(name: str, n: int, repeats: int) -> CoveredCase:
 
 
 def cover_areas(images: int, fooled: int, shift: float, repeats: int) -> CoveredCase:
-    """Areas under the ROC curve of normal scores, those of examples shifted."""
+    """Measure the coverage for areas under the ROC curve. Scores are normal, and those of examples are shifted."""
     generator, chosen = np.random.default_rng((images, fooled)), np.arange(images) < fooled
     truth = float(norm.cdf(shift / math.sqrt(2)))
     printed = plain = shown = 0
@@ -73,13 +73,13 @@ def cover_areas(images: int, fooled: int, shift: float, repeats: int) -> Covered
 
 
 def measure(repeats: int) -> list[CoveredCase]:
-    """Every case."""
+    """Measure the coverage in every case."""
     means = [cover_means(name, n, repeats) for name in NUMBERS for n in SIZES]
     return means + [cover_areas(*case, max(2, repeats // 5)) for case in DETECTORS]
 
 
 def page_of(lines: list[CoveredCase]) -> str:
-    """The table as Markdown."""
+    """Return the table as Markdown."""
     rows = [
         f"| {line.title} | {line.printed / max(line.repeats, 1):.3f} | {line.plain / max(line.repeats, 1):.3f} | "
         f"{_ends(line)} | {line.repeats} |"

@@ -1,1 +1,1 @@
-"""What `davylamp challenge` makes of defences that are known to be broken, and of two that are not."""
+"""Results of `davylamp challenge` on defences that are known to be broken, and on two that are not."""

@@ -1,13 +1,15 @@
-"""The verdict of `davylamp challenge` on defences of which it is known whether they hold.
+"""Tests the verdict of `davylamp challenge` on defences of which it is known whether they hold.
 
     python -m davylamp.tools.challenge.known_defences [--quick] [--images 40] [--out FOLDER] [--only NAME,...]
 
-Broken: bit depth (He et al. 2017), JPEG (Shin and Song 2017; Athalye et al. 2018), random resizing and padding (Athalye
-et al. 2018), defensive distillation (Carlini and Wagner 2017). Standing, as far as anybody knows: adversarial training
-with PGD and TRADES, at the radius that they were trained for. On the digits CNNs at radii 0.1 and 0.2 (0.1 for the two
-that stand), on EfficientNet-Lite0 at 1/255 on 10 photos with little effort, as a pass takes a tenth of a second (more
-for random resizing, which little effort does not break), and on Advertorch's LeNets at 0.3 on Foolbox's 20 digits, of
-which one was trained at that radius.
+Broken defences: bit depth (He et al. 2017), JPEG (Shin and Song 2017; Athalye et al. 2018), random resizing and padding
+(Athalye et al. 2018), defensive distillation (Carlini and Wagner 2017). Defences that hold, as far as known:
+adversarial training with PGD and with TRADES, at the radius of the training.
+
+The models are digits CNNs at radii 0.1 and 0.2 (only 0.1 for the two defences that hold), EfficientNet-Lite0 at 1/255
+on 10 photos, and Advertorch's LeNets at 0.3 on Foolbox's 20 digits, of which one was trained at that radius.
+EfficientNet-Lite0 gets little effort, because a pass takes a tenth of a second. Random resizing gets more effort,
+because little effort does not break it.
 """
 
 import argparse
@@ -42,7 +44,7 @@ TINY = ChallengeBudget(steps=4, candidates=2, queries=10, eot=2, judge_samples=5
 
 
 class KnownDefence(NamedTuple):
-    """A defended model, where it is challenged, whether it is known to fall there, and an effort of its own."""
+    """A defended model, the setting of its challenge, whether it is known to fall there, and its own effort, if any."""
 
     model: str
     epsilon: float
@@ -64,7 +66,7 @@ CASES = (
 
 
 def challenge_digits(case: KnownDefence, images: int, effort: ChallengeBudget, folder: Path) -> ChallengeResult:
-    """A challenge of a digits CNN, whose defences are put in front of it by name."""
+    """Challenge a digits CNN, with the defences in its name in front of it."""
     models = {STANDARD: load_small_model(STANDARD)}
     stand_ins: Mapping[str, str] = {}
     if case.model == "distilled":
@@ -83,7 +85,7 @@ def challenge_digits(case: KnownDefence, images: int, effort: ChallengeBudget, f
 
 
 def challenge_embedded(case: KnownDefence, photos: int, effort: ChallengeBudget, folder: Path) -> ChallengeResult:
-    """A challenge of an embedded model by its name, with the effort of its case or else that of the others."""
+    """Challenge an embedded model by its name, with the effort of its case or the common effort."""
     digits = case.model.startswith(LENET)
     data, limit = ("demo:mnist", None) if digits else ("demo:imagenet", photos)
     effort = case.effort or effort
@@ -95,7 +97,7 @@ def challenge_embedded(case: KnownDefence, photos: int, effort: ChallengeBudget,
 
 
 def defended(classifier: Classifier, name: str) -> Classifier:
-    """A classifier with the defences of a name in front of it."""
+    """Return a classifier with the named defences in front of it."""
     for part in split_original(name)[1]:
         classifier = defend(classifier, part)
     classifier.name = name
@@ -103,7 +105,7 @@ def defended(classifier: Classifier, name: str) -> Classifier:
 
 
 def distilled() -> Classifier:
-    """The digits CNN distilled at temperature 100 (Papernot et al. 2016)."""
+    """Return the digits CNN distilled at temperature 100 (Papernot et al. 2016)."""
     inputs, scored = load_training_inputs(), load_digits_data()
     labels = digits_labels()
     numbers = {"epochs": 8, "batch_size": 100, "learning_rate": 3e-3, "optimiser": "adam", "schedule": "constant"}
@@ -113,7 +115,7 @@ def distilled() -> Classifier:
 
 
 def digits_labels() -> Any:
-    """Labels of the training images."""
+    """Return the labels of the training images."""
     import torch
     from sklearn.datasets import load_digits
 
@@ -122,7 +124,7 @@ def digits_labels() -> Any:
 
 
 def print_line(case: KnownDefence, done: ChallengeResult, seconds: float) -> None:
-    """A row of the table."""
+    """Print a row of the table."""
     undefended = "-" if done.undefended is None else f"{done.undefended.value:.3f}"
     within = "" if done.undefended is None else f"{100 * (done.worst.value - done.undefended.value):+.1f}"
     last, share = done.radii[-1]
@@ -138,11 +140,11 @@ def print_line(case: KnownDefence, done: ChallengeResult, seconds: float) -> Non
 def main() -> None:
     """Print a table with a row for each case."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="four models, 6 images, next to no effort")
-    parser.add_argument("--images", type=int, default=40, help="digits of each case")
-    parser.add_argument("--photos", type=int, default=10, help="photos of each case")
-    parser.add_argument("--out", type=Path, default=Path("challenge-benchmark"), help="where the results folders go")
-    parser.add_argument("--only", default="", help="only the models whose name has one of these in it")
+    parser.add_argument("--quick", action="store_true", help="run four models on 6 images with minimal effort")
+    parser.add_argument("--images", type=int, default=40, help="number of digits for each case")
+    parser.add_argument("--photos", type=int, default=10, help="number of photos for each case")
+    parser.add_argument("--out", type=Path, default=Path("challenge-benchmark"), help="folder for the results folders")
+    parser.add_argument("--only", default="", help="run only models whose names contain one of these")
     options = parser.parse_args()
     wanted = options.only.split(",")
     cases = [case for case in CASES if any(word in case.model for word in wanted)]

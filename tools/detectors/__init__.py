@@ -1,1 +1,1 @@
-"""What detectors see of attacks that know them and of attacks that do not."""
+"""Measures how often detectors notice attacks that know them and attacks that do not."""

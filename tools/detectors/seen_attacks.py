@@ -1,10 +1,11 @@
-"""Every detector on a digits CNN: what it sees of attacks that do not know it, and what one that knows it does.
+"""Measures every detector on a digits CNN, against attacks that do not know the detector and attacks that do.
 
     python -m davylamp.tools.detectors.seen_attacks [--quick] [--images 200]
 
-Detectors that learn from examples are shown PGD at radius 0.1; they are trained on images that the model was trained
-on, and scored on others. The detectors whose score has gradients are then attacked together with the model (PGD towards
-the second likeliest class), beside the same attack on the model alone: what fools and is not detected.
+Detectors that are trained on examples get PGD at radius 0.1 on the model's training images. They are evaluated on other
+images. If a detector's score has gradients, it is also attacked together with the model (PGD towards the second most
+likely class). The same attack on the model alone is the comparison. The results are the examples that fool the model
+without being detected.
 """
 
 import argparse
@@ -36,7 +37,7 @@ ATTACKS = (
 
 
 def train_all(classifier: Classifier, data: Data, folder: Path) -> dict[str, Path]:
-    """A file for each detector, by its name."""
+    """Train every detector, and return its file by name."""
     files = {}
     for row in ROWS:
         shown = SHOWN if row.learns_examples else None
@@ -46,10 +47,10 @@ def train_all(classifier: Classifier, data: Data, folder: Path) -> dict[str, Pat
 
 
 def main() -> None:
-    """Print the tables."""
+    """Measure all detectors and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="two attacks, 20 images")
-    parser.add_argument("--images", type=int, default=200, help="digits that nothing was trained on")
+    parser.add_argument("--quick", action="store_true", help="run two attacks on 20 images")
+    parser.add_argument("--images", type=int, default=200, help="number of digits that were not used for training")
     options = parser.parse_args()
     classifier = load_small_model(NAME)
     data, inputs = load_digits_data(20 if options.quick else options.images), load_training_inputs()
@@ -77,7 +78,7 @@ def _print_unknowing(measured: DetectionSummary) -> None:
 
 
 def _print_knowing(classifier: Classifier, data: Data, files: dict[str, Path]) -> None:
-    """The same targeted attack on model and detector together, and on the model alone."""
+    """Run a targeted attack on model and detector together, and on the model alone, and print both."""
     print("| detector | attack | attacked | fooled and not detected, unknowing | knowing |\n|---|---|---|---|---|")
     row, rules = resolve_implementation("foolbox:pgd"), ThreatModel("linf", RADIUS, targeted=True)
     targets = choose_targets(classifier.predict_logits(data.inputs), data.labels, "second-likely", 0)

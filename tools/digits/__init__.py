@@ -1,1 +1,1 @@
-"""The weights that the package ships: two small networks for scikit-learn's digits."""
+"""Trains the weights that the package contains: two small networks for scikit-learn's digits."""

@@ -1,10 +1,10 @@
-"""Train the two networks behind `demo:digits-cnn` and `demo:digits-cnn-robust` and write their weights.
+"""Trains the networks of `demo:digits-cnn` and `demo:digits-cnn-robust`, and writes their weights.
 
     python -m davylamp.tools.digits.train [--out adapters/models/zoo/digits]
 
-One is trained as usual, the other on PGD's examples inside linf 0.1 (Madry et al. 2018), by the loop of
-`davylamp harden`. Both see the first 1400 digits; `demo:digits` is the other 397. Another version of torch gives
-slightly other weights.
+One is trained normally, the other on PGD examples within linf 0.1 (Madry et al. 2018), by the training loop of
+`davylamp harden`. Both use the first 1400 digits. `demo:digits` has the other 397. A different version of torch gives
+slightly different weights.
 """
 
 import argparse
@@ -38,7 +38,7 @@ _NUMBERS: Mapping[str, Any] = {
 
 
 def main() -> None:
-    """Train both, write them and print their clean accuracy."""
+    """Train both networks, write them, and print their clean accuracy."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=DIGITS)
     out = parser.parse_args().out

@@ -1,1 +1,1 @@
-"""Random and damaged inputs at every door."""
+"""Fuzz tests: random and damaged inputs for every command."""

@@ -1,7 +1,7 @@
-"""Hostile inputs to every command, for as long as asked: options, TOML, arrays, lists of images, results folders.
+"""Runs every command with hostile inputs for a given time: options, TOML, arrays, lists of images, results folders.
 
-The test suite tries some dozens of each, always the same ones; this tries others, and prints each kind of fault once
-with the command that shows it. It is right if it prints none.
+The test suite tries a few dozen fixed cases of each. This tool tries new ones, and prints each kind of fault once, with
+the command that shows it. If it prints nothing, it found no fault.
 
     python -m davylamp.tools.fuzz.explore [--seconds 60] [--seed N] [--only options|configs|arrays|lists|folders]
 """
@@ -26,14 +26,14 @@ ROUND = 40  # tries of one strategy before the next has its turn
 
 
 def attempt(world: Path, case: Case) -> list[str]:
-    """Try a case in a copy of the world: what is wrong with the answer."""
+    """Run a case in a copy of the test folder, and return the faults in its output."""
     with copy_of(world) as copy:
         case.prepare(copy)
         return faults(case.arguments, call(case.arguments))
 
 
 def explore(world: Path, name: str, number: int, end: float, report: Callable[[Case, list[str]], None]) -> int:
-    """One round of a strategy, from a seed; the number of tries."""
+    """Run one round of a strategy from a seed, and return the number of tries."""
     tries = 0
 
     @seed(number)
@@ -56,7 +56,7 @@ def explore(world: Path, name: str, number: int, end: float, report: Callable[[C
 
 
 def main() -> None:
-    """Explore until the time is out; exit code 1 if anything was wrong."""
+    """Run all strategies until the time is over. Exit with code 1 if a fault was found."""
     parser = argparse.ArgumentParser(description="Hostile inputs to every command.")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**9))

@@ -1,4 +1,4 @@
-"""A small folder with everything that a command reads, and a command run in it whose every answer is looked at."""
+"""Test folder with everything that a command reads, and a function that runs a command in it and checks the output."""
 
 import io
 import json
@@ -56,7 +56,7 @@ METRICS = "model,CA,MR,AIAC\na,0.9,0.5,0.2\nb,0.8,0.6,0.3\nc,0.7,0.9,0.1\n"
 
 
 class Answer(NamedTuple):
-    """What a command said and how it ended; `crash` is the traceback of what left it besides SystemExit."""
+    """Output and exit of a command. `crash` is the traceback of an exception other than SystemExit."""
 
     code: int
     out: str
@@ -65,11 +65,11 @@ class Answer(NamedTuple):
 
 
 class Hanging(BaseException):
-    """A command is still at work after `LIMIT` seconds."""
+    """The command was still running after `LIMIT` seconds."""
 
 
 def build_world(folder: Path) -> Path:
-    """Write a model file, images in three forms, a TOML, a table of metrics and two results folders."""
+    """Write a model file, images in three forms, a TOML file, a table of metrics and two results folders."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "net.py").write_text(NET, encoding="utf-8")
     (folder / "metrics.csv").write_text(METRICS, encoding="utf-8")
@@ -99,7 +99,7 @@ def build_world(folder: Path) -> Path:
 
 @contextmanager
 def in_folder(folder: Path) -> Iterator[Path]:
-    """Work in a folder, then return."""
+    """Change to a folder, and change back on exit."""
     before = Path.cwd()
     os.chdir(folder)
     try:
@@ -110,7 +110,7 @@ def in_folder(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def copy_of(world: Path) -> Iterator[Path]:
-    """Work in a copy of the world that is thrown away afterwards."""
+    """Work in a copy of the test folder, which is deleted on exit."""
     with tempfile.TemporaryDirectory(prefix="davylamp-fuzz-", dir=world.parent) as place:  # rooms see one folder
         copy = Path(place, "world")
         shutil.copytree(world, copy)
@@ -119,7 +119,7 @@ def copy_of(world: Path) -> Iterator[Path]:
 
 
 def call(arguments: Sequence[str]) -> Answer:
-    """Run `davylamp ARGUMENTS` in this process; what it prints must be text that any terminal takes."""
+    """Run `davylamp ARGUMENTS` in this process. Its output must be text that any terminal accepts."""
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace")
     code, crash, bugs = 0, "", [""]
@@ -154,7 +154,7 @@ def call(arguments: Sequence[str]) -> Answer:
 
 @contextmanager
 def _bounds() -> Iterator[None]:
-    """A bound on time, which a command that catches everything meets again every second, and one on memory."""
+    """Limit time and memory. The timeout is raised again every second, in case a command catches everything."""
 
     def stop(*_: object) -> None:
         raise Hanging(f"still at work after {LIMIT} s")
@@ -172,11 +172,11 @@ def _bounds() -> Iterator[None]:
 
 
 def faults(arguments: Sequence[str], answer: Answer) -> list[str]:
-    """What is wrong with an answer, a line each; none: the command kept its promises.
+    """Return the faults of a command's output, one message each. Empty if it behaved correctly.
 
-    It ends by itself; nothing but SystemExit leaves it; code 0 or 2 of --strict without a complaint, 1 with exactly
-    one line that begins with "davylamp:", 2 with the option parser's "Error"; JSON is JSON; nothing that a terminal
-    obeys is printed.
+    A correct command ends by itself and raises only SystemExit. Its exit code is 0, or 2 for --strict, without an error
+    message; or 1 with exactly one line that begins with "davylamp:"; or 2 with the option parser's "Error". JSON output
+    is valid, and no control characters are printed.
     """
     if answer.crash:
         return [signature(answer.crash)]
@@ -203,7 +203,7 @@ def faults(arguments: Sequence[str], answer: Answer) -> list[str]:
 
 
 def signature(crash: str) -> str:
-    """A traceback as its last line and the innermost place in davylamp: equal for equal defects."""
+    """Return the last line of a traceback and the innermost location in davylamp, which is equal for equal defects."""
     lines = [line for line in crash.strip().splitlines() if not line.startswith("davylamp:")]
     places = [line.strip() for line in lines if "davylamp" in line and line.strip().startswith("File")]
     where = places[-1].rpartition("davylamp/")[2] if places else ""
@@ -215,5 +215,5 @@ def _refuse(constant: str) -> None:
 
 
 def describe(arguments: Sequence[str], answer: Answer, seconds: float) -> str:
-    """A try in one line, for a log."""
+    """Describe a try in one line, for a log."""
     return f"{time.strftime('%H:%M:%S')} code {answer.code} in {seconds:.1f} s: {' '.join(map(repr, arguments))}"

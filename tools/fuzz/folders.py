@@ -1,4 +1,7 @@
-"""Hypothesis strategies for results folders: cut, swapped, foreign, looping and special files, and what reads them."""
+"""Hypothesis strategies for damaged results folders, and the commands that read them.
+
+The faults are truncated, swapped, foreign and special files, and links in a circle.
+"""
 
 import json
 import os
@@ -31,11 +34,11 @@ KINDS: tuple[Kind, ...] = ("cells", "clean")
 
 @st.composite
 def folders(draw: st.DrawFn, *, resealed: bool = True) -> Case:
-    """A command on a results folder in which one to three things are wrong.
+    """Draw a command on a results folder with one to three faults.
 
     Args:
-        draw: of Hypothesis.
-        resealed: also files with a right checksum whose content no version of davylamp would have written.
+        draw: Hypothesis' draw function.
+        resealed: whether files may also have a correct checksum and content that no version of davylamp writes.
     """
     kinds = [_damage(), _special(), _foreign(), *([_resealed()] if resealed else [])]
     changes = [draw(st.one_of(kinds)) for _ in range(draw(st.integers(1, 3)))]
@@ -55,7 +58,7 @@ def _files(folder: Path) -> list[Path]:
 
 @st.composite
 def _damage(draw: st.DrawFn) -> Any:
-    """A file whose bytes are damaged, that is another's, or that is gone."""
+    """Draw a function that damages a file's bytes, replaces it by another file, or deletes it."""
     number, other, kind = (
         draw(st.integers(0, 20)),
         draw(st.integers(0, 20)),
@@ -83,7 +86,7 @@ def _damage(draw: st.DrawFn) -> Any:
 
 @st.composite
 def _special(draw: st.DrawFn) -> Any:
-    """Something that is no file, where one was or beside one."""
+    """Draw a function that creates something other than a regular file, in place of a file or next to one."""
     number, beside = draw(st.integers(0, 20)), draw(st.booleans())
     kind = draw(st.sampled_from(["fifo", "loop", "folder", "dangling", "null", "zero", "up"]))
 
@@ -110,7 +113,7 @@ def _special(draw: st.DrawFn) -> Any:
 
 @st.composite
 def _foreign(draw: st.DrawFn) -> Any:
-    """Files of another origin: other marks, plans, locks and names."""
+    """Draw a function that creates foreign files: other marks, plans, locks and names."""
     name = draw(
         st.sampled_from(
             ["davylamp.json", "plans/a.parquet", "plans/a.json", "locks/a.lock", "cells/.hidden.parquet",
@@ -138,7 +141,7 @@ def _foreign(draw: st.DrawFn) -> Any:
 
 @st.composite
 def _resealed(draw: st.DrawFn) -> Any:
-    """A file that is whole, as another version or program would have written it: head or columns differ."""
+    """Draw a function that writes a valid file as another version or program would: different header or columns."""
     kind, number, seed = draw(st.sampled_from(KINDS)), draw(st.integers(0, 20)), draw(st.integers(0, 10**6))
     what = draw(st.sampled_from(["head", "head", "attack", "drop", "empty", "short", "text", "null", "twice"]))
     values = [draw(st.integers(0, 1)), draw(LEAVES)]
@@ -163,7 +166,7 @@ def _resealed(draw: st.DrawFn) -> Any:
 
 
 def _replace(value: Any, path: list[int], values: list[Any]) -> None:
-    """Remove or replace what lies at a path of numbers, modulo what is there."""
+    """Remove or replace the value at a path of indices, each modulo the number of entries."""
     for depth, step in enumerate(path):
         if not isinstance(value, (dict, list)) or not value:
             return

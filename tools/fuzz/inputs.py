@@ -1,7 +1,7 @@
-"""Hypothesis strategies for what a user, a disk or a stranger may hand to davylamp: options, TOML, arrays, images.
+"""Hypothesis strategies for arbitrary inputs: options, TOML, arrays, images.
 
-Each draws a case: the arguments of one command, and a function that makes the files it is about in a copy of the
-world of `fuzz_world`. Options are read from the commands themselves, so that a new one is fuzzed from its first day.
+Each strategy draws a case: the arguments of one command, and a function that creates its files in a copy of the test
+folder. Options are read from the commands, so new options are included automatically.
 """
 
 import io
@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import click
 import numpy as np
-import typer
 from hypothesis import strategies as st
 
 from davylamp import cli
@@ -20,7 +19,7 @@ from davylamp.tools.fuzz.words import COUNTS, FEW, FIRST, HOSTILE, LONG, NEVER, 
 
 
 class Case(NamedTuple):
-    """One try: the arguments of the command, and what is done to the folder before it."""
+    """One try: the arguments of the command, and what to change in the folder first."""
 
     arguments: list[str]
     prepare: Callable[[Path], object]
@@ -31,14 +30,14 @@ def _nothing(_: Path) -> None:
 
 
 def commands() -> dict[str, click.Command]:
-    """Every command that ends soon, by name."""
+    """Return every command that terminates quickly, by name."""
     group: Any = typer.main.get_command(cli.app)
     return {name: command for name, command in group.commands.items() if name not in LONG}
 
 
 @st.composite
 def options(draw: st.DrawFn) -> Case:
-    """A command with some of its options, each with a value that may be anything."""
+    """Draw a command with some of its options, each with an arbitrary value."""
     name = draw(st.sampled_from(sorted(commands())))
     arguments = [name]
     sound = FIRST.get(name, ()) if draw(st.integers(0, 9)) else (*HOSTILE, None)
@@ -68,7 +67,7 @@ def _value(option: click.Option, values: tuple[str, ...]) -> st.SearchStrategy[s
 
 
 def _usable(arguments: list[str]) -> list[str]:
-    """Without what an operating system would not pass on."""
+    """Return the arguments without characters that an operating system would not pass on."""
     return [argument.replace("\0", "") for argument in arguments]
 
 
@@ -99,7 +98,7 @@ LEAVES = st.sampled_from(
 
 
 def changed(draw: st.DrawFn, value: Any) -> Any:
-    """A plain value with one place in it replaced, removed, doubled or added to."""
+    """Draw a copy of a plain value in which one place is replaced, removed, duplicated or extended."""
     if isinstance(value, dict) and value and draw(st.integers(0, 5)):
         key = draw(st.sampled_from(sorted(value)))
         kind = draw(st.sampled_from(["inside", "inside", "drop", "rename", "add"]))
@@ -141,7 +140,7 @@ TOML: dict[str, Any] = {
 
 @st.composite
 def configs(draw: st.DrawFn) -> Case:
-    """A TOML file with one or two changes, or with any bytes, that is read or run."""
+    """Draw a TOML file with one or two changes, or with arbitrary bytes, and a command that reads or runs it."""
     import tomli_w
 
     value: Any = TOML
@@ -160,7 +159,7 @@ def configs(draw: st.DrawFn) -> Case:
 
 
 def damaged(draw: st.DrawFn, data: bytes) -> bytes:
-    """Bytes cut short, with some overwritten, put in or doubled."""
+    """Draw damaged bytes: truncated, or with some bytes overwritten, inserted or duplicated."""
     kind = draw(st.sampled_from(["cut", "flip", "insert", "double", "nothing"]))
     place = draw(st.integers(0, max(len(data) - 1, 0)))
     if kind == "cut":
@@ -174,7 +173,7 @@ def damaged(draw: st.DrawFn, data: bytes) -> bytes:
 
 @st.composite
 def arrays(draw: st.DrawFn) -> Case:
-    """An array file: other types, shapes, values and names, a header that lies, or damaged bytes."""
+    """Draw an array file with unusual types, shapes, values and names, a false header, or damaged bytes."""
     count = draw(st.sampled_from([4, 4, 4, 3, 1, 0]))
     shape = draw(
         st.sampled_from(
@@ -226,9 +225,10 @@ def arrays(draw: st.DrawFn) -> Case:
 
 
 def without_padding(numbers: np.ndarray) -> np.ndarray:
-    """Long doubles whose padding is zero: it holds whatever lay in memory, and a compressed file is another each time.
+    """Return long doubles with their padding set to zero, so that a compressed file is the same each time.
 
-    Hypothesis runs a case twice and finds the strategy flaky where the length of a file, up to which it draws, differs.
+    Padding contains arbitrary memory. Hypothesis runs a case twice and reports a flaky strategy if the length of a file
+    differs.
     """
     data, size = bytearray(numbers.tobytes()), numbers.itemsize
     for place in range(10, size):  # the number itself has 80 bits
@@ -255,7 +255,7 @@ HEADS = (
 
 @st.composite
 def lists(draw: st.DrawFn) -> Case:
-    """A `labels.csv` with any rows, or a folder of images with what does not belong there."""
+    """Draw a `labels.csv` with arbitrary rows, or a folder of images that also contains other files."""
     rows = draw(st.lists(st.sampled_from(ROWS), max_size=4))
     end = draw(st.sampled_from(["\n", "\r\n", "\r", "\n\n"]))
     data = end.join([draw(st.sampled_from(HEADS)), *rows]).encode(

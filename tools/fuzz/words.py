@@ -1,4 +1,4 @@
-"""What the fuzzer hands to options: values that mean something, and values that nobody should hand to anything."""
+"""Values that the fuzz tests pass to options, meaningful and meaningless ones."""
 
 HOSTILE = (
     "", " ", "-", "--", "-1", "0", "1", "2", "²", "٣", "½", "1e20", "1" * 23, "nan", "inf", "-inf", "1/0", "4/255",

@@ -1,1 +1,1 @@
-"""Does the suite notice a broken line? Places drawn at random over the product, one broken at a time."""
+"""Mutation tests: whether the test suite notices a broken line, sampled at random over the product."""

@@ -1,13 +1,13 @@
-"""Break places of the product at random, one at a time, and see whether the tests that run them notice.
+"""Breaks random places of the product, one at a time, and reports whether the tests that run them notice.
 
-    python -m pytest -n 2 --cov --cov-context=test         # once, for which test runs which line (needs pytest-cov)
+    python -m pytest -n 2 --cov --cov-context=test         # once, to find which test runs which line (needs pytest-cov)
     python -m davylamp.tools.mutation.sample .coverage [--under metrics/] [--seed 1] [--count 40]
 
-It works in the checkout that the coverage is of: take a scratch one, nothing else may use it meanwhile. A place is a
-comparison, an operator, a boolean, a number or a returned value, drawn from all that the product has; it is broken in
-the one way that `break_node` has for it. The tests that run its line are run, those that run the fewest lines first,
-until one fails or the seconds are over; of a line that runs at import those of its file. A place that no test runs
-counts as unnoticed. Compare two states of the suite on the same product and seed: the places are the same.
+The tool changes files in the checkout to which the coverage belongs. Use a separate checkout for it. A place is a
+comparison, an operator, a boolean, a number or a returned value, drawn from all places of the product. `break_node`
+defines how each is broken. The tests that run its line are executed, those that run the fewest lines first, until one
+fails or the time is over. For a line that runs at import, the tests of its file are executed. A place that no test runs
+counts as unnoticed. To compare two states of the suite, use the same product and seed, which give the same places.
 """
 
 import argparse
@@ -42,7 +42,7 @@ _LEFT_OUT = ("tests/", "tools/", "docs/")
 
 
 class Mutation(NamedTuple):
-    """A piece of a file, from one byte of a line to another, and what stands there once it is broken."""
+    """A range of bytes in a line of a file, and the text that replaces it."""
 
     path: str
     line: int
@@ -56,7 +56,10 @@ class Mutation(NamedTuple):
 
 
 def break_node(node: ast.AST) -> ast.AST | None:  # noqa: PLR0911
-    """The opposite of a node: `<` is `<=`, + is -, `and` is `or`, a number one more, a returned value None."""
+    """Return the broken version of a node, or None if there is none.
+
+    `<` becomes `<=`, + becomes -, `and` becomes `or`, a number becomes one more, and a returned value becomes None.
+    """
     match node:
         case ast.Compare(left, [operator, *others], comparators) if type(operator) in _OPPOSITE:
             return ast.Compare(left, [_OPPOSITE[type(operator)](), *others], comparators)
@@ -84,7 +87,7 @@ def _is_text(node: ast.AST) -> bool:
 
 
 def places_of(path: str, text: str) -> Iterator[Mutation]:
-    """All places of a file that can be broken, outside annotations and f-strings."""
+    """Return all places of a file that can be broken, except in annotations and f-strings."""
     skipped: set[int] = set()
     tree = ast.parse(text)
     for node in ast.walk(tree):
@@ -100,7 +103,7 @@ def places_of(path: str, text: str) -> Iterator[Mutation]:
 
 
 def break_at(place: Mutation, text: str) -> str:
-    """The text of a file with a place broken."""
+    """Return the text of a file with one place broken."""
     lines = text.encode().splitlines(keepends=True)
     first, last = place.line - 1, place.last_line - 1
     lines[first : last + 1] = [lines[first][: place.start] + place.broken.encode() + lines[last][place.end :]]
@@ -108,7 +111,7 @@ def break_at(place: Mutation, text: str) -> str:
 
 
 def find_tests(data: str, root: Path) -> dict[tuple[str, int], list[str]]:
-    """Which tests run a line (0: any line of the file), those first that run the fewest lines of the product."""
+    """Return the tests that run each line (0 for any line of the file), those that run the fewest lines first."""
     import coverage  # type: ignore[import-not-by_line]
 
     kept = coverage.CoverageData(data)
@@ -125,7 +128,7 @@ def find_tests(data: str, root: Path) -> dict[tuple[str, int], list[str]]:
 
 
 def notices(place: Mutation, tests: list[str], seconds: float, root: Path) -> str:
-    """What noticed a broken place: a test, or "" if none did."""
+    """Return the test that noticed a broken place, or "" if none did."""
     path = root / place.path
     text = path.read_text("utf-8")
     path.write_text(break_at(place, text), "utf-8")
@@ -143,13 +146,13 @@ def notices(place: Mutation, tests: list[str], seconds: float, root: Path) -> st
 
 
 def main() -> None:
-    """Print a line for each place, then how many were noticed."""
+    """Print a line for each place, then the number of places that were noticed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", help="of coverage, with a context for each test")
-    parser.add_argument("--under", default="", help="only files whose path begins so")
+    parser.add_argument("data", help="coverage data, with a context for each test")
+    parser.add_argument("--under", default="", help="only files whose paths start with this")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=40)
-    parser.add_argument("--seconds", type=float, default=120, help="for the tests of one place")
+    parser.add_argument("--seconds", type=float, default=120, help="seconds for the tests of one place")
     given = parser.parse_args()
     root = Path.cwd()
     listed = subprocess.run(["git", "ls-files", "*.py"], capture_output=True, text=True, check=True).stdout.split()

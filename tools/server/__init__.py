@@ -1,1 +1,1 @@
-"""What a server stands: pages under load while tasks run, and kills at random."""
+"""Load tests of a server: pages while tasks run, and kills at random."""

@@ -1,8 +1,9 @@
-"""Kills at random: the server, a worker, or its connections to the database; no task may be lost, no cell run twice.
+"""Kills a server, its workers or its database connections at random. No task may be lost, and no run repeated.
 
 `python -m davylamp.tools.server.kill_tests [--quick] [--database postgresql://...] [--write]`: 20 kills while five
-tasks run. A killed server is started again, as a service manager does; a killed worker by its server. A cell that is
-run twice would write its record again: the time of its file would change. `--write` keeps the numbers in `RESULTS.md`.
+tasks run. A killed server is restarted, as a service manager does. A killed worker is restarted by its server. A
+repeated run would write its record again, which the file's time would show. `--write` stores the numbers in
+`RESULTS.md`.
 """
 
 import argparse
@@ -25,7 +26,7 @@ _TARGETS = ("server", "worker", "connection")
 
 
 def kill(server: Started, target: str) -> tuple[str, int]:
-    """Kill one thing; what it was, and how many of it."""
+    """Kill a target. Return what it was, and the number of processes or connections."""
     assert server.process is not None
     if target == "connection" and server.database:
         with server.folder.database.writing() as session:
@@ -45,13 +46,13 @@ def kill(server: Started, target: str) -> tuple[str, int]:
 
 
 def _records(server: Started) -> list[Path]:
-    """The records of cells that are whole; a draft that a kill has left is none."""
+    """Return the complete records of runs, without drafts that a kill has left."""
     paths = (server.folder.path / "tasks").glob("*/results/cells/*.parquet")
     return [path for path in paths if not path.name.startswith(".")]
 
 
 def watch(server: Started, seen: dict[str, int]) -> list[str]:
-    """Records that were written again since they were seen first."""
+    """Return the records that were written again since they were first seen."""
     again = []
     for path in _records(server):
         name = f"{path.parts[-4]}/{path.name.partition('.')[0]}"
@@ -63,21 +64,21 @@ def watch(server: Started, seen: dict[str, int]) -> list[str]:
 
 
 class Course(NamedTuple):
-    """What happened, in lines, and what of it is wrong."""
+    """Log of a test, in lines, and the faults that were found."""
 
     lines: list[str]
     wrong: list[str]
 
 
 def run(server: Started, kills: int, pause: float, tasks: int, images: int) -> Course:
-    """Kill, wait for the tasks, and count what is wrong.
+    """Kill targets at random, wait for the tasks, and count the faults.
 
     Args:
-        server: that is not started yet.
-        kills: how many.
-        pause: seconds between two, in the mean.
-        tasks: of six cells each.
-        images: of each cell.
+        server: server that is not started yet.
+        kills: number of kills.
+        pause: mean seconds between two kills.
+        tasks: number of tasks, with six runs each.
+        images: number of images in each run.
     """
     server.fill(tasks, images)
     server.start()
@@ -127,11 +128,11 @@ def _said(killed: "Counter[str]") -> str:
 
 
 def main() -> None:
-    """Run, print, and keep the numbers if asked to."""
+    """Run the test, print the numbers, and write them if requested."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="2 kills, one task")
+    parser.add_argument("--quick", action="store_true", help="run one task with 2 kills")
     parser.add_argument(
-        "--database", default="", help="postgresql://...; without it SQLite, and no connection is killed"
+        "--database", default="", help="postgresql://... (default: SQLite, whose connections are not killed)"
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--write", action="store_true", help="into RESULTS.md")

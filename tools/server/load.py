@@ -1,8 +1,9 @@
-"""Pages under load: many browsers that poll while tasks run; the times of a page, p50 and p95.
+"""Measures page times under load: many browsers poll while tasks run. Reports p50 and p95 for each page.
 
-`python -m davylamp.tools.server.load [--quick] [--database postgresql://...] [--write]`: 50 browsers, 5 tasks, a
-minute; each asks every two seconds, as the page of a task does, for the leaderboard, the tasks, a task and its JSON in
-turn. The goal is p95 of each page at most 300 ms, and no error. `--write` keeps the numbers in `RESULTS.md`.
+`python -m davylamp.tools.server.load [--quick] [--database postgresql://...] [--write]`: 50 browsers, 5 tasks, one
+minute. Each browser sends a request every two seconds, as a task page does: for the leaderboard, the tasks, a task and
+its JSON in turn. The goal is a p95 of at most 300 ms for each page, and no error. `--write` stores the numbers in
+`RESULTS.md`.
 """
 
 import argparse
@@ -24,13 +25,13 @@ _PATHS = ("/api/v1/tasks/1", "/", "/api/v1/tasks/1", "/tasks", "/api/v1/tasks/1"
 
 
 def measure(address: str, browsers: int, seconds: float, pause: float) -> tuple[dict[str, list[float]], list[str]]:
-    """Seconds of each answer by path, and what went wrong.
+    """Measure the seconds of each response by path, and collect the errors.
 
     Args:
-        address: of the server.
-        browsers: at once.
-        seconds: that they go on.
-        pause: of each between an answer and its next question.
+        address: address of the server.
+        browsers: number of simultaneous browsers.
+        seconds: duration of the test.
+        pause: seconds between a response and the browser's next request.
     """
     times: dict[str, list[float]] = defaultdict(list)
     problems: list[str] = []
@@ -59,7 +60,7 @@ def measure(address: str, browsers: int, seconds: float, pause: float) -> tuple[
 
 
 def lines_of(times: dict[str, list[float]]) -> tuple[list[str], float]:
-    """A line of a table for each path, and the largest p95 of a path, in ms."""
+    """Return a table row for each path, and the largest p95 of any path in ms."""
     everything = [second for each in times.values() for second in each]
     lines = ["| page | n | p50 | p95 | most (ms) |", "| --- | --- | --- | --- | --- |"]
     worst = 0.0
@@ -71,10 +72,10 @@ def lines_of(times: dict[str, list[float]]) -> tuple[list[str], float]:
 
 
 def main() -> None:
-    """Measure, print, and keep the numbers if asked to."""
+    """Run the test, print the numbers, and write them if requested."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="5 browsers, one task, 5 seconds")
-    parser.add_argument("--database", default="", help="postgresql://...; without it SQLite")
+    parser.add_argument("--quick", action="store_true", help="run 5 browsers and one task for 5 seconds")
+    parser.add_argument("--database", default="", help="postgresql://... (default: SQLite)")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--write", action="store_true", help="into RESULTS.md")
     options = parser.parse_args()
@@ -88,7 +89,7 @@ def main() -> None:
         times, problems = measure(server.address, browsers, seconds, 2.0)
         states = [task.state for task in server.states().values()]
     if not times:
-        raise SystemExit(f"no answer at all: {problems[:3]}")
+        raise SystemExit(f"no response at all: {problems[:3]}")
     lines, worst = lines_of(times)
     about = f"{browsers} browsers, {tasks} tasks, {options.workers} workers, {seconds:.0f} s: {len(problems)} errors; "
     lines = [f"{about}tasks then: {', '.join(states)}", "", *lines, *(f"- {problem}" for problem in problems[:5])]

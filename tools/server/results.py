@@ -1,4 +1,4 @@
-"""`RESULTS.md`: a part for each benchmark and database, written by the run that measured it; the others stay."""
+"""Updates `RESULTS.md`, which has a part for each benchmark and database. Each run replaces its own part."""
 
 import os
 import platform
@@ -19,11 +19,11 @@ def write_part(title: str, command: str, lines: Sequence[str], *, is_met: bool, 
     """Replace one part of the page, or add it.
 
     Args:
-        title: of the part: the benchmark and its database.
-        command: that was run.
-        lines: what it measured, in Markdown.
-        is_met: whether the goal was.
-        path: of the page.
+        title: title of the part: the benchmark and its database.
+        command: command that was run.
+        lines: results in Markdown.
+        is_met: whether the goal was met.
+        path: path of the page.
     """
     before = path.read_text(encoding="utf-8") if path.is_file() else _HEAD
     parts = {part.partition("\n")[0]: part for part in re.split(r"^## ", before, flags=re.MULTILINE)[1:]}
@@ -34,7 +34,7 @@ def write_part(title: str, command: str, lines: Sequence[str], *, is_met: bool, 
 
 
 def machine() -> str:
-    """Processor, cores, Python, and how busy the machine was in the last minutes."""
+    """Describe this machine: processor, cores, Python, and the load of the last minutes."""
     name = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     text = info.read_text(encoding="utf-8") if info.is_file() else ""
@@ -45,5 +45,5 @@ def machine() -> str:
 
 
 def database_name(address: str) -> str:
-    """How a part calls a database."""
+    """Return the display name of a database."""
     return "PostgreSQL" if address else "SQLite"

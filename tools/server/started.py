@@ -1,4 +1,4 @@
-"""A server in a folder of its own, started as a user starts it, and asked over HTTP."""
+"""A server in its own folder, started like a user starts it, and used over HTTP."""
 
 import contextlib
 import os
@@ -23,12 +23,12 @@ from davylamp.server.tasks.submission import TaskRequest, submit
 
 
 class Started:
-    """A server and its workers.
+    """Server process with its workers.
 
     Args:
-        place: a folder that is not there yet.
-        workers: how many.
-        database: "postgresql://..."; "": SQLite.
+        place: folder that does not exist yet.
+        workers: number of workers.
+        database: "postgresql://...", or "" for SQLite.
     """
 
     def __init__(self, place: Path, workers: int, database: str = ""):
@@ -39,7 +39,7 @@ class Started:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start the server, and wait until it responds."""
         command = [sys.executable, "-m", "davylamp.cli", "serve", str(self.folder.path), "--tasks"]
         command += ["--port", str(self.port), "--workers", str(self.workers)]
         command += ["--database", self.database] if self.database else []
@@ -51,13 +51,13 @@ class Started:
         raise RuntimeError("the server does not answer")
 
     def stop(self) -> None:
-        """Stop it as Ctrl-C does."""
+        """Stop the server as Ctrl-C does."""
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
             self.process.wait(60)
 
     def fill(self, tasks: int, images: int) -> list[int]:
-        """Tasks of two users on MNIST's models that differ in their seeds; their numbers."""
+        """Submit tasks of two users on MNIST models that differ in their seeds, and return their numbers."""
         with self.folder.database.writing() as session:
             seed_components(session)
             users = []
@@ -78,19 +78,19 @@ class Started:
             return [submit(session, self.folder, users[place % 2], wish).id for place, wish in enumerate(wishes)]
 
     def states(self) -> dict[int, TaskRow]:
-        """The tasks as they are, by number."""
+        """Return the current rows of the tasks, by number."""
         with self.folder.database.reading() as session:
             return {row.id: row for row in session.scalars(select(TaskRow))}
 
 
 @contextlib.contextmanager
 def started(place: Path, workers: int, database: str = "") -> Iterator[Started]:
-    """A server as long as the block runs.
+    """Run a server until the context ends.
 
     Args:
-        place: a folder that is not there yet.
-        workers: how many.
-        database: "postgresql://..." of a server where it makes a database of its own; "": SQLite.
+        place: folder that does not exist yet.
+        workers: number of workers.
+        database: "postgresql://..." of a database server on which a new database is created, or "" for SQLite.
     """
     with fresh_database(database) as address:
         server = Started(place, workers, address)
@@ -103,10 +103,10 @@ def started(place: Path, workers: int, database: str = "") -> Iterator[Started]:
 
 @contextlib.contextmanager
 def fresh_database(address: str) -> Iterator[str]:
-    """The address of an empty database of a PostgreSQL server as long as the block runs; "" for "".
+    """Yield the address of an empty PostgreSQL database, which is dropped on exit. Yield "" for "".
 
     Args:
-        address: "postgresql://USER@HOST:PORT/NAME" of one whose user may make databases.
+        address: "postgresql://USER@HOST:PORT/NAME" of a user who may create databases.
     """
     if not address:
         yield ""
@@ -124,7 +124,7 @@ def fresh_database(address: str) -> Iterator[str]:
 
 
 def children(process: int) -> list[int]:
-    """The processes that a process has started (Linux)."""
+    """Return the child processes of a process (Linux only)."""
     place = Path(f"/proc/{process}/task")
     numbers = []
     for path in place.glob("*/children"):
@@ -134,6 +134,6 @@ def children(process: int) -> list[int]:
 
 
 def end(process: int) -> None:
-    """Kill a process at once."""
+    """Kill a process immediately."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(process, signal.SIGKILL)

@@ -1,1 +1,1 @@
-"""What davylamp costs: time and memory beside bare calls."""
+"""Measures the time and memory of davylamp, compared with direct calls."""

@@ -1,11 +1,11 @@
-"""What davylamp costs on top of a library: PGD through each library, raw, counted, and through `run_attack`.
+"""Measures davylamp's overhead over a library: PGD called directly, with query counting, and through `run_attack`.
 
-Same images, same parameters, same batch; the ways take turns within every round, so that a busy machine slows all of
-them, and each figure is the median over the rounds of the ratio to the raw call of the same round, with the range of
-the middle half. "passes" is what the judge's three forward passes cost by themselves, "counted" is the library on the
-counting wrapper (goal <= 1.03), "budget" the same with `max_queries` that is never reached (the best example is kept
-at every query), "run_attack" the whole verb: checks, the judge's three extra forward passes, distances (goal <= 1.03
-for the 40 steps that are PGD's default). "budget" is only timed if asked.
+All ways use the same images, parameters and batch. They alternate within every round, so that a busy machine slows all
+of them. Each figure is the median over the rounds of the ratio to the direct call of the same round, with its
+interquartile range. "passes" is the cost of the judge's three forward passes alone. "counted" is the library on the
+counting wrapper (goal <= 1.03). "budget" is the same with a `max_queries` that is never reached, so that the best
+example is stored at every query. It is timed only on request. "run_attack" is the whole function: checks, the judge's
+three forward passes, and distances (goal <= 1.03 for 40 steps, PGD's default).
 
     python -m davylamp.tools.speed.adapters [--quick] [--images 4] [--steps 40] [--rounds 8] [--budget]
 """
@@ -34,7 +34,7 @@ LIBRARIES = {"art": art, "foolbox": foolbox, "torchattacks": torchattacks}
 
 
 def library_call(library: str, model: torch.nn.Module, inputs: torch.Tensor, labels: torch.Tensor, steps: int) -> None:
-    """The library's PGD on any module, as davylamp calls it."""
+    """Call the library's PGD on any module, with the arguments that davylamp uses."""
     row = find_implementation(f"{library}:pgd")
     parameters = {"steps": steps, "step_size": 1 / 255, "random_start": False}
     words = {row.params[name]: value for name, value in parameters.items()}
@@ -42,7 +42,7 @@ def library_call(library: str, model: torch.nn.Module, inputs: torch.Tensor, lab
 
 
 def ways(library: str, classifier: Classifier, inputs: torch.Tensor, labels: torch.Tensor, steps: int) -> dict:
-    """Each way of running the attack as a function without arguments."""
+    """Return each way of running the attack, as a function without arguments."""
 
     def counted(budget: torch.Tensor | None = None) -> None:
         counter = QueryCounter(classifier, inputs, labels, THREAT, max_queries=budget)
@@ -64,14 +64,14 @@ def ways(library: str, classifier: Classifier, inputs: torch.Tensor, labels: tor
 
 
 def seconds(function) -> float:
-    """Wall time of one call."""
+    """Return the wall time of one call."""
     start = time.perf_counter()
     function()
     return time.perf_counter() - start
 
 
 def tracking_seconds(inputs: torch.Tensor, labels: torch.Tensor, calls: int = 2000) -> float:
-    """What counting adds to one forward and backward pass: measured on a model that itself costs next to nothing."""
+    """Return the time that counting adds to a forward and backward pass, measured on a model of negligible cost."""
     tiny = Classifier(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 4)))
     small, few = inputs[:, :, :4, :4].clone().requires_grad_(), labels % 4
 
@@ -84,7 +84,7 @@ def tracking_seconds(inputs: torch.Tensor, labels: torch.Tensor, calls: int = 20
 
 
 def pass_seconds(classifier: Classifier, inputs: torch.Tensor) -> float:
-    """One forward and backward pass of the real model on one image."""
+    """Return the time of a forward and backward pass of the real model on one image."""
     image = inputs[:1].clone().requires_grad_()
     return statistics.median(seconds(lambda: classifier(image).sum().backward()) for _ in range(9))
 
@@ -95,7 +95,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=4)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--budget", action="store_true", help="time a budget that is never reached, too")
+    parser.add_argument("--budget", action="store_true", help="also time a budget that is never reached")
     options = parser.parse_args()
     images, steps, rounds = (1, 1, 2) if options.quick else (options.images, options.steps, options.rounds)
     keep_freed_memory()  # for all ways, as every command does: without it the page faults of each way are its luck
@@ -128,7 +128,11 @@ def _without_budget(functions: dict[str, Callable[[], None]]) -> dict[str, Calla
 
 
 def measure(library: str, functions: dict[str, Callable[[], None]], rounds: int) -> list[SpeedFigure]:
-    """One line per way of running a library's PGD, all in turns; the figures that have a goal."""
+    """Time the ways of running a library's PGD in turns, and print a line for each.
+
+    Returns:
+        The figures that have a goal.
+    """
     times: dict[str, list[float]] = {name: [] for name in functions}
     functions["raw"]()
     for turn in range(rounds):

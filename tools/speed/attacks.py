@@ -1,8 +1,8 @@
-"""davylamp's attacks: distances, queries and images a second; beside the authors' programs, where these are at hand.
+"""Measures davylamp's attacks: distances, queries and images per second. Authors' programs are compared if available.
 
-On the undefended CNN of digits (3 x 32 x 32) and, with --large, on the embedded EfficientNet-Lite0. A program is run
-from a checkout that its option names, on the same images, with the same budget and starting points; nothing is
-downloaded. docs/davylamp-attacks.md says what came out.
+The models are the undefended CNN of digits (3 x 32 x 32) and, with --large, the embedded EfficientNet-Lite0. An
+author's program is run from a checkout that an option names, on the same images, with the same budget and starting
+points. Nothing is downloaded. docs/davylamp-attacks.md has the results.
 
 Run: python -m davylamp.tools.speed.attacks [--quick] [--large] [--rays FOLDER] [--nattack FOLDER]
      [--qeba FOLDER] [--json FILE]
@@ -30,7 +30,7 @@ MOST = 1000  # passes of an image there
 
 
 class Budgeted(NamedTuple):
-    """What an attack is measured with: threat model and budget, whole and quick."""
+    """Setting of a measurement: threat model and budget, full and quick."""
 
     norm: Norm
     epsilon: float | None
@@ -52,12 +52,12 @@ SETTINGS: Mapping[str, Budgeted] = {
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Print and write what the attacks cost and reach."""
+    """Measure the attacks, print the figures, and write them."""
     parser = benchmark_parser("davylamp's attacks, and the programs of their authors.")
     parser.add_argument("--large", action="store_true", help=f"on {LARGE}, too, up to {MOST} passes an image")
     parser.add_argument("--images", type=int, help="of the digits")
     for name in PROGRAMS:
-        parser.add_argument(f"--{name}", type=Path, metavar="FOLDER", help="a checkout of its authors' program")
+        parser.add_argument(f"--{name}", type=Path, metavar="FOLDER", help="checkout of the authors' program")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     digits = _right(load_small_model("standard"), load_digits_data(options.images or (4 if options.quick else 40)))
@@ -77,7 +77,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 class Victim(NamedTuple):
-    """A model and images that it gets right."""
+    """A model with images that it classifies correctly."""
 
     model: Classifier
     inputs: Tensor
@@ -92,15 +92,15 @@ def _right(model: Classifier, data: Data) -> Victim:
 def measure(
     attack: str, setting: Budgeted, case: Victim, name: str, *, given: Mapping[str, Any], folder: Path | None = None
 ) -> list[SpeedFigure]:
-    """What an attack reaches and costs on a model; and its authors' program, if there is a checkout.
+    """Measure the distance and cost of an attack on a model, and of its authors' program if there is a checkout.
 
     Args:
-        attack: of `SETTINGS`.
-        setting: its threat model.
-        case: what is attacked.
-        name: of the model, in the figures.
-        given: parameters.
-        folder: of the checkout.
+        attack: key of `SETTINGS`.
+        setting: threat model and budget.
+        case: attacked model and images.
+        name: name of the model in the figures.
+        given: parameters of the attack.
+        folder: folder of the checkout. None without one.
     """
     start = time.perf_counter()
     result = run_attack(f"davylamp:{attack}", *case, ThreatModel(setting.norm, setting.epsilon), **given)
@@ -121,7 +121,7 @@ def measure(
 def _beside(
     attack: str, setting: Budgeted, case: Victim, given: Mapping[str, Any], folder: Path, label: str
 ) -> list[SpeedFigure]:
-    """The same by the authors' program; where starting points matter, davylamp's again from the same ones."""
+    """Measure the authors' program. If starting points matter, run davylamp's attack again from the same ones."""
     words = dict(given)
     if setting.epsilon is not None:
         words["epsilon"] = setting.epsilon
@@ -160,7 +160,7 @@ def _median(name: str, sizes: Tensor) -> SpeedFigure:
 
 
 def _other_classes(case: Victim) -> Tensor:
-    """For each image one of another class."""
+    """Return for each image an image of a different class."""
     return case.inputs[torch.stack([(case.labels != label).nonzero()[0, 0] for label in case.labels])]
 
 

@@ -1,10 +1,10 @@
-"""How many images a library should get in one call: passes a second of a model on a device, by the size of the batch.
+"""Finds the best batch size of a model on a device: passes per second for growing batches.
 
-Forward with backward passes to the image, as gradient attacks make them, in batches of 1, 2, 4, ... until two doublings
-in a row make it less than 5 % faster, or the memory is out. The size to give is the smallest within 5 % of the fastest:
-`davylamp evaluate --batch-size N` (32 where none is given). `evaluate` does not choose it by itself: the size is a part
-of what a cell is, as layers round otherwise in another batch, and a resumed run or another machine of a job array has
-to come to the same cells.
+A forward and a backward pass to the image, as in gradient attacks, is timed for batches of 1, 2, 4 and so on. The
+search ends if two doublings in a row gain less than 5 %, or if memory is exhausted. The recommended size is the
+smallest within 5 % of the fastest: `davylamp evaluate --batch-size N` (default 32). `evaluate` does not choose it
+automatically. The size is part of a run's identity, because layers round differently in other batches. A resumed run or
+another machine of a job array must have the same size.
 
     python -m davylamp.tools.speed.batch_size [--quick] [--model demo:efficientnet-lite0] [--device cpu]
         [--largest 128] [--json FILE]
@@ -28,10 +28,10 @@ ROUNDS = 3
 
 
 def seconds_of_batch(classifier: Classifier, inputs: torch.Tensor, rounds: int = ROUNDS) -> float:
-    """The median time of a forward and backward pass of a batch, after one to warm up.
+    """Return the median time of a forward and backward pass of a batch, after one warm-up pass.
 
     Raises:
-        RuntimeError: if the memory is out.
+        RuntimeError: If memory is exhausted.
     """
     times = []
     for _ in range(rounds + 1):
@@ -45,7 +45,7 @@ def seconds_of_batch(classifier: Classifier, inputs: torch.Tensor, rounds: int =
 
 
 def measure_batches(classifier: Classifier, side: int, largest: int) -> Iterator[tuple[int, float]]:
-    """Sizes of a batch with their passes a second, growing; ends where it gets no faster, or the memory is out."""
+    """Yield increasing batch sizes with their passes per second, until it gets no faster or memory is exhausted."""
     size, fastest, slower = 1, 0.0, 0
     while size <= largest and slower < PATIENCE:
         inputs = torch.rand(size, 3, side, side, generator=torch.Generator().manual_seed(0)).to(classifier.device)
@@ -63,16 +63,16 @@ def measure_batches(classifier: Classifier, side: int, largest: int) -> Iterator
 
 
 def choose_size(speeds: dict[int, float]) -> int:
-    """The smallest size that is nearly as fast as the fastest.
+    """Return the smallest size that is nearly as fast as the fastest.
 
     Args:
-        speeds: passes a second by size.
+        speeds: passes per second, by batch size.
     """
     return min(size for size, speed in speeds.items() if speed * GAIN >= max(speeds.values()))
 
 
 def main() -> None:
-    """Print the speed of each size, and the one to choose."""
+    """Print the speed of each size, and the recommended size."""
     parser = benchmark_parser(__doc__)
     parser.add_argument("--model", default="demo:efficientnet-lite0")
     parser.add_argument("--device", default="cpu")

@@ -1,14 +1,13 @@
-"""What a whole evaluation costs: over the attacks themselves, with two workers, in memory, and when nothing is left.
+"""Measures the cost of a whole evaluation: overhead over the attacks, two workers, memory, and resuming.
 
-- overhead: wall time of planning and evaluating PGD through the three libraries (clean predictions, every metric,
-  files) over the sum of the same attacks called directly on the libraries, alternating (goal <= 1.10 with the 20
-  embedded images); with 200, the same ones each a little brighter or darker, through one library and once (goal <=
-  1.05);
-- workers: one process against two on two models, one thread of torch each (goal >= 1.8): with the start of the two,
-  which import torch and the libraries anew, and by the same two again;
-- memory: the largest resident set of an evaluation of FGSM on a small CNN with every metric, at 224 x 224, as the
-  images grow (goal: 1000 under 4 GB);
-- resume: a folder of finished cells looked through again, and loaded.
+- overhead: wall time of planning and evaluating PGD in three libraries (clean predictions, every metric, files),
+  divided by the sum of the same attacks called directly, alternating (goal <= 1.10 with the 20 embedded images). With
+  200 images, the same ones slightly brightened or darkened, it is measured once with one library (goal <= 1.05).
+- workers: one process against two on two models, with one torch thread each (goal >= 1.8). The two are timed with their
+  start, which imports torch and the libraries, and again after it.
+- memory: the largest resident set of an evaluation of FGSM on a small CNN with every metric, at 224 x 224, for growing
+  numbers of images (goal: 1000 images in less than 4 GB).
+- resume: time to check that a folder has only finished runs, and to load it.
 
     python -m davylamp.tools.speed.engine [--quick] [--images 20] [--steps 40] [--rounds 2]
 """
@@ -46,20 +45,20 @@ FEW, MANY = 8, 200
 
 
 def seconds(function: Callable[[], object]) -> float:
-    """Wall time of one call."""
+    """Return the wall time of one call."""
     start = time.perf_counter()
     function()
     return time.perf_counter() - start
 
 
 def pgd(steps: int, libraries: Sequence[str] = (*LIBRARIES,)) -> tuple[AttackChoice, ...]:
-    """What `library_call` does, as a cell of each library."""
+    """Return the attack of `library_call` as an attack choice for each library."""
     parameters = {"steps": steps, "step_size": 1 / 255, "random_start": False}
     return tuple(AttackChoice(f"{library}:pgd", "linf", 4 / 255, parameters=parameters) for library in libraries)
 
 
 def run(config: Config, executor: Executor | None = None) -> None:
-    """Plan and evaluate into a folder that is thrown away; a cell that fails is an error here."""
+    """Plan and evaluate into a temporary folder. Raise an error if a run fails."""
     with tempfile.TemporaryDirectory() as folder:
         summary = evaluate(make_plan(config), ResultsStore(folder), executor=executor)
     if summary.failed:
@@ -67,14 +66,14 @@ def run(config: Config, executor: Executor | None = None) -> None:
 
 
 def measure_overhead(images: int, steps: int, rounds: int) -> SpeedFigure:
-    """The whole evaluation over the bare attacks."""
+    """Measure the time of a whole evaluation, divided by that of its attacks."""
     classifier = load_model(MODEL)
     data = load_data("demo:imagenet", limit=images, resize=classifier.resize, crop=classifier.crop)
     return _overhead(classifier, Config((MODEL,), pgd(steps), limit=images), data.inputs, data.labels, rounds, 1.1)
 
 
 def measure_overhead_of_many(images: int, steps: int) -> SpeedFigure:
-    """The same with so many images that all shards are full: one library, one round."""
+    """Measure the overhead with so many images that all shards are full, with one library and one round."""
     classifier = load_model(MODEL)
     data = load_data("demo:imagenet", resize=classifier.resize, crop=classifier.crop)
     places = torch.arange(images) % len(data.labels)
@@ -90,9 +89,10 @@ def measure_overhead_of_many(images: int, steps: int) -> SpeedFigure:
 def _overhead(
     classifier: Classifier, config: Config, inputs: torch.Tensor, labels: torch.Tensor, rounds: int, goal: float
 ) -> SpeedFigure:
-    """An evaluation over its attacks called directly on the images that the model gets right, in turns.
+    """Time an evaluation, and its attacks called directly on the correctly classified images, in turns.
 
-    Both call a library with as many images at once: fewer cost more an image, and many more do not fit the caches.
+    Both call a library with the same number of images. Smaller batches cost more per image, and much larger ones exceed
+    the caches.
     """
     given, right = len(labels), classifier.check(inputs, labels).argmax(1) == labels
     inputs, labels = inputs[right], labels[right]
@@ -118,7 +118,7 @@ def _overhead(
 
 
 def measure_workers(images: int, steps: int) -> list[SpeedFigure]:
-    """One process and two, a thread each, on two models; shards small enough to share out."""
+    """Time one process and two, with one thread each, on two models. Shards are small enough to be shared."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     config = Config((MODEL, OTHER), pgd(steps), limit=images, shard_size=max(1, images // 4))
@@ -139,7 +139,7 @@ def measure_workers(images: int, steps: int) -> list[SpeedFigure]:
 
 
 def small_cnn() -> nn.Module:
-    """Ten classes, few channels: the images weigh more than the model."""
+    """Return a CNN with ten classes and few channels, so that images take more memory than the model."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return nn.Sequential(
@@ -148,20 +148,23 @@ def small_cnn() -> nn.Module:
 
 
 def write_images(path: Path, count: int) -> None:
-    """Random images of 8 bits."""
+    """Write random 8-bit images."""
     generator = np.random.default_rng(0)
     images = generator.integers(0, 256, (count, 3, SIDE, SIDE), dtype=np.uint8)
     np.savez(path, inputs=images, labels=generator.integers(0, 10, count))
 
 
 def peak_memory() -> int:
-    """The largest resident set of this process in MB; `getrusage` would count what its parent had before the fork."""
+    """Return the largest resident set of this process in MB.
+
+    `getrusage` would include the parent's size before the fork.
+    """
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) // 1024
 
 
 def measure_memory(data: str) -> None:
-    """Run in a process of its own: MB resident before and at most, and the seconds that it took."""
+    """Measure MB resident before and at most, and seconds. Must run in a separate process."""
     torch.set_num_threads(1)
     before = peak_memory()
     config = Config((f"{__file__}:small_cnn",), (AttackChoice("torchattacks:fgsm", "linf", 4 / 255),), f"npz:{data}")
@@ -170,7 +173,7 @@ def measure_memory(data: str) -> None:
 
 
 def measure_memory_of(counts: tuple[int, ...]) -> SpeedFigure:
-    """The largest resident set for several numbers of images."""
+    """Measure the largest resident set for several numbers of images."""
     peaks = []
     with tempfile.TemporaryDirectory() as folder:
         for count in counts:
@@ -186,7 +189,7 @@ def measure_memory_of(counts: tuple[int, ...]) -> SpeedFigure:
 
 
 def measure_resume(cells: int) -> SpeedFigure:
-    """A folder of finished cells, looked through again."""
+    """Measure how long it takes to check and load a folder of finished runs."""
     attack = AttackChoice("torchattacks:fgsm", "linf", 4 / 255)
     with tempfile.TemporaryDirectory() as folder:
         data, results = Path(folder, "images.npz"), Path(folder, "results")
@@ -208,9 +211,11 @@ def measure_resume(cells: int) -> SpeedFigure:
 
 
 def main() -> None:
-    """Print a line or a few for each question."""
+    """Measure everything and print the figures."""
     parser = benchmark_parser(__doc__)
-    parser.add_argument("--images", type=int, default=20, help="of the overhead, which is measured with 200 as well")
+    parser.add_argument(
+        "--images", type=int, default=20, help="number of images for the overhead, which is also measured with 200"
+    )
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--memory-of", help="(internal) run in a process of its own")

@@ -1,6 +1,6 @@
-"""What a benchmark measures: figures with their goals, printed, and written for `results.py` to gather.
+"""Figures of a benchmark with their goals, printed and written as JSON for `page.py`.
 
-Every `speed_*.py` takes `--quick` and `--json FILE`, and ends with its figures in that file.
+Every speed benchmark takes `--quick` and `--json FILE`, and writes its figures to that file.
 """
 
 import argparse
@@ -20,15 +20,15 @@ class SpeedFigure:
     """One measured number.
 
     Args:
-        name: what it is, in a few words.
-        value: the number; NaN: not measured, and `note` says why.
-        unit: "x" for a ratio, "s", "MB", ...
-        low: first quartile over the rounds; NaN for one round.
-        high: third quartile.
-        at_least: the goal, from below.
-        at_most: the goal, from above.
-        peer: the other side of a ratio; "": none.
-        note: what a reader must know to believe it.
+        name: short description.
+        value: the number. NaN if not measured, with the reason in `note`.
+        unit: "x" for a ratio, otherwise the unit, such as "s" or "MB".
+        low: first quartile over the rounds. NaN for one round.
+        high: third quartile over the rounds.
+        at_least: goal, as a lower bound.
+        at_most: goal, as an upper bound.
+        peer: other side of a ratio, or "".
+        note: conditions of the measurement.
     """
 
     name: str
@@ -43,14 +43,14 @@ class SpeedFigure:
 
     @property
     def goal(self) -> str:
-        """The goal as text; "" without one."""
+        """Goal as text, or "" without a goal."""
         if self.at_least is not None:
             return f">= {self.at_least:g}"
         return "" if self.at_most is None else f"<= {self.at_most:g}"
 
     @property
     def verdict(self) -> str:
-        """Whether the goal is met; "" without a goal or a measurement."""
+        """Whether the goal is met, as text, or "" without a goal or a measurement."""
         if not self.goal or math.isnan(self.value):
             return ""
         enough = self.at_least is None or self.value >= self.at_least
@@ -65,22 +65,24 @@ class SpeedFigure:
 
 
 def ratio_of(name: str, above: Sequence[float], below: Sequence[float], **settings: Any) -> SpeedFigure:
-    """The median over paired rounds of one side's time over the other's, with the range of its middle half."""
+    """Return the median over paired rounds of the ratio of two times, with its interquartile range."""
     ratios = [a / b for a, b in zip(above, below, strict=True)]
     low, high = np.percentile(ratios, (25, 75)).tolist() if len(ratios) > 1 else (math.nan, math.nan)
     return SpeedFigure(name, statistics.median(ratios), low=low, high=high, **settings)
 
 
 def benchmark_parser(description: str | None) -> argparse.ArgumentParser:
-    """A parser that has what every benchmark has: `--quick` and `--json`."""
+    """Return a parser with the options of every benchmark, `--quick` and `--json`."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="little of everything: that it runs, not how fast")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures, too")
+    parser.add_argument(
+        "--quick", action="store_true", help="run a minimal version, which tests that it works, not how fast it is"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this JSON file")
     return parser
 
 
 def finish(figures: Iterable[SpeedFigure], path: Path | None) -> None:
-    """Print the figures and write them if asked."""
+    """Print the figures, and write them if a path is given."""
     figures = list(figures)
     for figure in figures:
         print(figure)
@@ -89,5 +91,5 @@ def finish(figures: Iterable[SpeedFigure], path: Path | None) -> None:
 
 
 def read_figures(rows: Iterable[Mapping[str, Any]]) -> list[SpeedFigure]:
-    """Figures as `finish` wrote them."""
+    """Parse figures that `finish` has written."""
     return [SpeedFigure(**row) for row in rows]

@@ -1,10 +1,10 @@
-"""What the commands that read a results folder take of a large one: seconds and memory, at two sizes.
+"""Measures seconds and memory of the commands that read a results folder, for two large folders.
 
-As many cells as RobustBench has entries (200 models x 5 attacks x 10 000 images of ten classes), and as CANARY has (15
-models x 20 attacks x 1000 images of a thousand classes). The records are synthetic (`synthetic_results`), of the
-columns and types of real ones, and written first, which is not timed; pictures are few and shared. Each command is a
-process of its own, as a user starts it: seconds are wall time from its start to its end, with its processor time
-beside, memory is the largest resident set.
+One folder has as many runs as RobustBench has entries (200 models x 5 attacks x 10 000 images of ten classes). The
+other has as many as CANARY (15 models x 20 attacks x 1000 images of a thousand classes). The records are synthetic (see
+`synthetic_results`), with the columns and types of real ones, and few, shared pictures. They are written first, which
+is not timed. Each command runs in a separate process, as for a user. Seconds are wall time of the process, together
+with its processor time. Memory is its largest resident set.
 
     python -m davylamp.tools.speed.folders [--quick] [--sizes robustbench canary]
 """
@@ -26,7 +26,7 @@ MEMORY = 4  # GB that a command may take
 
 
 class FolderSize(NamedTuple):
-    """A folder, and the seconds that each command may take of it."""
+    """Size of a folder, and the goal in seconds for each command."""
 
     models: int
     attacks: tuple[str, ...]
@@ -52,7 +52,7 @@ COMMANDS: Mapping[str, Sequence[str]] = {
 
 
 class Cost(NamedTuple):
-    """What one command took: wall seconds, processor seconds, GB resident at most."""
+    """Cost of one command: wall seconds, processor seconds, largest resident GB."""
 
     seconds: float
     processor: float
@@ -60,7 +60,7 @@ class Cost(NamedTuple):
 
 
 def write_folder(path: Path, size: FolderSize) -> None:
-    """The folder; without waiting for the disk, as nothing of it has to survive."""
+    """Write the folder without waiting for the disk, because it need not survive a crash."""
     names = [f"model-{place:03d}" for place in range(size.models)]
     with patch("os.fsync", lambda _: None):
         write_results(
@@ -75,10 +75,10 @@ def write_folder(path: Path, size: FolderSize) -> None:
 
 
 def cost_of(arguments: Sequence[str], folder: Path) -> Cost:
-    """Run a command in a process of its own.
+    """Run a command in a separate process, and return its cost.
 
     Raises:
-        RuntimeError: if it fails.
+        RuntimeError: If the command fails.
     """
     start = time.perf_counter()
     with tempfile.TemporaryFile() as printed:
@@ -96,7 +96,7 @@ def cost_of(arguments: Sequence[str], folder: Path) -> Cost:
 
 
 def measure(size: FolderSize, folder: Path) -> list[SpeedFigure]:
-    """Every command on a folder of this size, each once; the largest memory of all of them."""
+    """Run every command once on a folder of this size. The last figure is the largest memory of all commands."""
     start = time.perf_counter()
     write_folder(folder / "results", size)
     weight = sum(file.stat().st_size for file in (folder / "results").rglob("*.parquet")) / 1e9

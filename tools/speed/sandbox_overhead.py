@@ -1,8 +1,8 @@
-"""What a room costs: PGD on a model in a process of its own, over the same in this process; the two take turns.
+"""Measures the overhead of a model process: PGD on a model in a separate process and in this process, in turns.
 
-The embedded EfficientNet-Lite0 on 20 photos, 10 steps, and a small CNN on images of 16 x 16, where the way through
-the wall is most of the work. Both must end with the same bits. Then the seconds until a room answers: the first, which
-loads torch, and another one.
+The models are the embedded EfficientNet-Lite0 on 20 photos with 10 steps, and a small CNN on images of 16 x 16, for
+which communication is most of the work. Both processes must return identical images. The seconds until a model process
+responds are also measured: for the first one, which loads torch, and for another one.
 
 Run: python -m davylamp.tools.speed.sandbox_overhead [--quick] [--rounds 5] [--threads 1] [--json FILE]
 """
@@ -28,20 +28,20 @@ STEPS = 10
 
 
 def lite() -> Classifier:
-    """The embedded model as a file's."""
+    """Return the embedded model, loaded as from a user's file."""
     return load_model("demo:efficientnet-lite0")
 
 
 def small() -> nn.Module:
-    """A CNN of the size that digits need, with random weights."""
+    """Return a small CNN for digits, with random weights."""
     torch.manual_seed(0)
     layers = [nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.ReLU(), nn.Conv2d(8, 16, 3, stride=2, padding=1), nn.ReLU()]
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(256, 10))
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Print four lines."""
-    parser = benchmark_parser("What a room costs.")
+    """Measure everything and print four lines."""
+    parser = benchmark_parser("Overhead of a model process.")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args(arguments)
@@ -60,17 +60,17 @@ def main(arguments: list[str] | None = None) -> None:
     figures = [
         compare_pgd("lite", photos, rounds, f"{where}, {options.threads} threads", at_most=1.03),
         compare_pgd("small", noise, rounds, f"{where}, {options.threads} threads"),
-        SpeedFigure("until the first room answers", first, "s", note=where),
-        SpeedFigure("until another room answers", another, "s", note=where),
+        SpeedFigure("time until the first model process responds", first, "s", note=where),
+        SpeedFigure("time until another model process responds", another, "s", note=where),
     ]
     finish(figures, options.json)
 
 
 def compare_pgd(factory: str, inputs: Tensor, rounds: int, note: str, at_most: float | None = None) -> SpeedFigure:
-    """Seconds of PGD in a room over those in this process, on labels that the model gives.
+    """Time PGD in a model process and in this process, on the model's own labels.
 
     Raises:
-        AssertionError: if the two have other results.
+        AssertionError: If the results differ.
     """
     name = _name(factory)
     here, apart = load_model(name), load_isolated(name, "cpu", Isolation("yes"))
@@ -84,11 +84,11 @@ def compare_pgd(factory: str, inputs: Tensor, rounds: int, note: str, at_most: f
             if turn:
                 spent[model].append(time.perf_counter() - start)
     if not torch.equal(results[here], results[apart]):
-        raise AssertionError(f"{factory}: expected the same examples in a room, got others")
+        raise AssertionError(f"{factory}: expected the same examples in a model process, got different ones")
     seconds = f"{statistics.median(spent[here]):.3g} s in process, {len(inputs)} images, {STEPS} steps, {rounds} rounds"
     title = {"lite": "efficientnet-lite0", "small": "a small CNN"}[factory]
     return ratio_of(
-        f"PGD on {title} in a room",
+        f"PGD on {title} in a model process",
         spent[apart],
         spent[here],
         peer="in process",

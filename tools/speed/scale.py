@@ -1,20 +1,22 @@
-"""What an evaluation costs as models, attacks and images grow: measured in the small, fitted, predicted at full size.
+"""Predicts the cost of large evaluations from small measured ones, as models, attacks and images grow.
 
-An evaluation of n images is taken to cost, in seconds,
+An evaluation of n images is assumed to cost, in seconds,
 
     for each model:  model + n clean
-    for each cell:   cell + n (measuring + F forward + B backward)
+    for each run:    cell + n (measuring + F forward + B backward)
 
-`model` and `clean` are loading, probes and clean predictions, `cell` files and whatever comes once for an attack,
-`measuring` every metric and the records; an image has F forward and B backward passes, whose seconds are the model's.
-They are fitted to runs that differ in images, steps and attacks, and the fit is tested on an evaluation of several
-models that it has not seen. Passes are timed for CANARY's fifteen architectures (random weights: time does not depend
-on them). F and B of its attacks are those of its Table 5; C&W, SSAH, AdvGAN and TREMBA, for which it prints none, are
-taken to cost as much as EAD. RobustBench: 10 000 images of 32 x 32, AutoAttack's own numbers of iterations, WRN-28-10.
+`model` and `clean` are for loading, probes and clean predictions. `cell` is for files and other one-time costs of an
+attack. `measuring` is for metrics and records. An image has F forward and B backward passes, whose seconds depend on
+the model. The costs are fitted to runs that differ in images, steps and attacks. The fit is tested on an evaluation of
+several other models.
 
-Without a GPU here, a GPU is assumed to sustain --tflops on passes, and to measure as fast as --cores of this machine's
-cores do; with one, passes are timed on it, in batches of 64, and the unseen evaluation runs on it. Shards go to the GPU
-that is free first, the longest first.
+Passes are timed for CANARY's fifteen architectures with random weights, which do not affect the time. F and B of its
+attacks are from its Table 5. C&W, SSAH, AdvGAN and TREMBA, for which it prints none, are assumed to cost as much as
+EAD. For RobustBench, the assumptions are 10 000 images of 32 x 32, AutoAttack's numbers of iterations, and WRN-28-10.
+
+Without a GPU, a GPU is assumed to sustain --tflops on passes, and to measure as fast as --cores of this machine. With a
+GPU, passes are timed on it in batches of 64, and the test evaluation runs on it. Shards go to the GPU that is free
+first, the longest shard first.
 
 Run: python -m davylamp.tools.speed.scale [--quick] [--markdown] [--tflops 15] [--cores 8] [--device cuda]
 """
@@ -54,7 +56,7 @@ HOUR = 3600
 
 
 class CostFit(NamedTuple):
-    """Seconds of a model, of an image of it, of a cell, of an image in it, and of one forward and backward pass."""
+    """Fitted seconds for a model, an image on it, a run, an image in the run, and a forward plus backward pass."""
 
     model: float
     clean: float
@@ -65,12 +67,12 @@ class CostFit(NamedTuple):
 
 
 def is_gpu(device: str) -> bool:
-    """Whether it is an NVIDIA GPU."""
+    """Return whether a device is an NVIDIA GPU."""
     return device.startswith("cuda")
 
 
 def run_cells(names: Sequence[str], attacks: Sequence[tuple[str, int]], images: int, device: str) -> float:
-    """Seconds of evaluating every attack, with its steps, on every model."""
+    """Return the seconds that it takes to evaluate every attack, with its steps, on every model."""
     models = {name: Classifier(build(name, device), device=device) for name in names}
     inputs = torch.rand(images, 3, 224, 224, generator=torch.Generator().manual_seed(0))
     labels = next(iter(models.values())).predict_logits(inputs).argmax(1).cpu()
@@ -91,7 +93,10 @@ def run_cells(names: Sequence[str], attacks: Sequence[tuple[str, int]], images: 
 
 
 def fit_cells(model: str, counts: Iterable[int], steps: Iterable[int], device: str) -> CostFit:
-    """Least squares, no cost below 0, of the relative errors over runs of one model and one or two attacks."""
+    """Fit the costs to runs of one model and one or two attacks.
+
+    The fit minimises squared relative errors. No cost is negative.
+    """
     rows, taken = [], []
     run_cells([model], [(attack, 1) for attack in ATTACKS], min(counts), device)
     for count in counts:
@@ -106,7 +111,10 @@ def fit_cells(model: str, counts: Iterable[int], steps: Iterable[int], device: s
 
 
 def finish_time(tasks: Iterable[float], workers: int) -> float:
-    """Seconds until the last task ends, the longest first, each to the worker that is free first."""
+    """Return the seconds until the last task ends.
+
+    The longest task starts first, and each goes to the first free worker.
+    """
     free = [0.0] * workers
     for task in sorted(tasks, reverse=True):
         heapq.heapreplace(free, free[0] + task)
@@ -114,19 +122,19 @@ def finish_time(tasks: Iterable[float], workers: int) -> float:
 
 
 def shards(images: int, per_image: float, start: float) -> list[float]:
-    """Seconds of the shards of a cell."""
+    """Return the seconds of each shard of a run."""
     sizes = [SHARD_SIZE] * (images // SHARD_SIZE) + [images % SHARD_SIZE] * bool(images % SHARD_SIZE)
     return [size * per_image + (0 if index else start) for index, size in enumerate(sizes)]
 
 
 def canary_counts() -> list[tuple[float, float]]:
-    """Forward and backward passes per image of CANARY's attacks."""
+    """Return the forward and backward passes per image of CANARY's attacks."""
     rows = {row["attack"]: (row["QNC_F"], row["QNC_B"]) for row in load_published("canary_table5")["rows"]}
     return [counts if counts[0] is not None else rows[UNPRINTED] for counts in rows.values()]
 
 
 def canary_tasks(passes: dict[str, Passes], fit: CostFit, measuring: float) -> list[float]:
-    """Shards of 15 models x 20 attacks x 1000 images, the examples tested on every other model as well."""
+    """Return the shards of 15 models x 20 attacks x 1000 images, with transfer to every other model."""
     elsewhere = sum(each.forward for each in passes.values())
     return [
         task
@@ -139,14 +147,14 @@ def canary_tasks(passes: dict[str, Passes], fit: CostFit, measuring: float) -> l
 
 
 def robustbench_tasks(spent: Passes, fit: CostFit, measuring: float) -> list[float]:
-    """Shards of AutoAttack on 200 models."""
+    """Return the shards of AutoAttack on 200 models."""
     models, images = ROBUSTBENCH
     per_image = measuring + AUTOATTACK[0] * spent.forward + AUTOATTACK[1] * spent.backward
     return models * shards(images, per_image, fit.cell)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, markdown: bool) -> str:
-    """Lines, aligned or as Markdown."""
+    """Format a table, aligned or as Markdown."""
     cells = [list(head), *[[str(cell) for cell in row] for row in rows]]
     if markdown:
         cells.insert(1, ["---"] * len(head))
@@ -156,12 +164,12 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, markdown: bo
 
 
 def hours(taken: float) -> str:
-    """Hours, or days of them."""
+    """Format a duration in hours or days."""
     return f"{taken / HOUR:.3g} h" if taken < 100 * HOUR else f"{taken / HOUR / 24:.3g} days"
 
 
 def report(options: argparse.Namespace) -> str:
-    """Everything measured and predicted, as text."""
+    """Return all measurements and predictions as text."""
     device = options.device
     counts, steps, unseen = ((2, 4), (1, 2), 3) if options.quick else ((8, 16, 32), (1, 10), 24)
     if is_gpu(device) and not options.quick:
@@ -221,18 +229,21 @@ def report(options: argparse.Namespace) -> str:
 
 
 def where(device: str) -> str:
-    """What passes were timed on."""
+    """Describe the device on which passes were timed."""
     return torch.cuda.get_device_name(device) if is_gpu(device) else f"{torch.get_num_threads()} cores"
 
 
 def assumed(billions: float, tflops: float) -> Passes:
-    """Passes of a model on a GPU that sustains so much; the backward pass is twice the forward one."""
+    """Return the passes of a model on a GPU with a sustained speed.
+
+    A backward pass takes twice as long as a forward pass.
+    """
     forward = 2 * billions / 1e3 / tflops
     return Passes(forward, 2 * forward)
 
 
 def wide(timed: dict[str, Passes], chosen: dict[str, str]) -> Passes:
-    """WRN-28-10 at the rate that the timed models reach together."""
+    """Return the passes of WRN-28-10 at the joint rate of the timed models."""
     work = sum(gflops(chosen[name]) for name in timed)
     return Passes(*(WIDE_RESNET_GFLOPS * sum(part) / work for part in zip(*timed.values(), strict=True)))
 
@@ -240,7 +251,7 @@ def wide(timed: dict[str, Passes], chosen: dict[str, str]) -> Passes:
 def predictions(
     name: str, workers: tuple[int], passes: dict[str, Passes], wide_resnet: Passes, fit: CostFit, measuring: float
 ) -> tuple[Any, ...]:
-    """A row: where, how many, hours of CANARY's evaluation and of RobustBench, share of measuring in the former."""
+    """Return a row: device, number of devices, hours of CANARY's evaluation and of RobustBench, share of measuring."""
     canary = canary_tasks(passes, fit, measuring)
     robust = robustbench_tasks(wide_resnet, fit, measuring)
     share = len(passes) * len(canary_counts()) * 1000 * measuring / sum(canary)
@@ -254,12 +265,14 @@ def predictions(
 
 
 def main() -> None:
-    """Print it."""
+    """Measure everything and print the text."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="little of everything: that it runs, not how fast")
+    parser.add_argument(
+        "--quick", action="store_true", help="run a minimal version, which tests that it works, not how fast it is"
+    )
     parser.add_argument("--markdown", action="store_true")
-    parser.add_argument("--tflops", type=float, default=15, help="what an assumed GPU sustains")
-    parser.add_argument("--cores", type=int, default=8, help="cores beside an assumed GPU")
+    parser.add_argument("--tflops", type=float, default=15, help="TFLOP/s that an assumed GPU sustains")
+    parser.add_argument("--cores", type=int, default=8, help="CPU cores of a machine with an assumed GPU")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
     with warnings.catch_warnings():

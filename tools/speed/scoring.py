@@ -1,10 +1,10 @@
-"""Speed of the rankings: seconds, R-hat and effective draws per second, beside the published sampler's in the same run.
+"""Measures the speed of rankings: seconds, R-hat and effective draws per second, compared with other samplers.
 
-(a) CANARY's Table 9, both columns, both variants of the curve; (b) 20 subjects x 1000 images, 2PL, with intervals. The
-published sampler is imported from `canary-sefi` if that is installed, or from the file given by --published, and is run
-on the same matrix of metrics; else a line says that it is left out. Its own program runs 60 000 steps of one chain for
-each of eight fits. (d) 15 subjects x 200 images, 2PL: davylamp's draws and the point estimate of `py-irt` at its own
-defaults, if that is installed; both sides take turns.
+(a) CANARY's Table 9, both columns, both variants of the curve. (b) 20 subjects x 1000 images, 2PL, with intervals. (c)
+The published sampler, imported from `canary-sefi` if installed or from the file of --published, on the same matrix of
+metrics. Otherwise a line states that it is omitted. Its own program runs 60 000 steps of one chain for each of eight
+fits. (d) 15 subjects x 200 images, 2PL: davylamp's draws, and the point estimate of `py-irt` with its defaults, if
+installed. Both sides alternate.
 
 Run: python -m davylamp.tools.speed.scoring [--quick] [--threads 1] [--published irt_analyzer.py]
 """
@@ -35,7 +35,7 @@ SAMPLER = "canary_sefi.evaluator.analyzer.irt_analyzer"
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Print what each part takes."""
+    """Measure everything and print the results."""
     options = parsed(arguments)
     if options.threads:
         torch.set_num_threads(options.threads)
@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def parsed(arguments: list[str] | None) -> argparse.Namespace:
-    """Options of the command line."""
+    """Parse the command line."""
     parser = benchmark_parser("Speed of the rankings.")
     parser.add_argument("--threads", type=int, help="threads of torch; default: torch's own choice")
     parser.add_argument("--published", type=Path, help="the published program's irt_analyzer.py")
@@ -57,7 +57,11 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def measure_table_9(*, quick: bool) -> list[SpeedFigure]:
-    """Both columns with both curves: time, convergence, closeness to the published scores; figures of the default."""
+    """Measure both columns with both curves: time, convergence, and agreement with the published scores.
+
+    Returns:
+        Figures of the default curve.
+    """
     taken, rhats, close = {}, [], {}
     for curve in ("intercept", "paper"):
         start, work = time.perf_counter(), time.process_time()
@@ -90,7 +94,7 @@ def measure_table_9(*, quick: bool) -> list[SpeedFigure]:
 
 
 def measure_noise(seeds: int) -> SpeedFigure:
-    """Largest spread of a score over seeds."""
+    """Return the largest range of a score over seeds."""
     values, models, metrics = metrics_under("white")
     scores = np.stack([rank_table(values, models, metrics, seed=100 * seed).score for seed in range(seeds)])
     deviation, span = scores.std(0, ddof=1).max(), np.ptp(scores, 0).max()
@@ -99,7 +103,7 @@ def measure_noise(seeds: int) -> SpeedFigure:
 
 
 def simulated(subjects: int, images: int) -> tuple[np.ndarray, np.ndarray]:
-    """Responses under the 2PL, shape (subjects, images), and the abilities behind them."""
+    """Simulate responses under the 2PL, shape (subjects, images), and return them with the true abilities."""
     generator = np.random.default_rng(0)
     ability, logs = generator.normal(size=subjects), generator.normal(scale=0.5, size=images)
     logs -= logs.mean()
@@ -108,7 +112,7 @@ def simulated(subjects: int, images: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def measure_many_images(images: int) -> SpeedFigure:
-    """20 subjects, 2PL: time, convergence, recovery, coverage."""
+    """Measure time, convergence, recovery and coverage for 20 subjects under the 2PL."""
     responses, ability = simulated(20, images)
     start, work = time.perf_counter(), time.process_time()
     fit = fit_irt(responses, ResponseModel("2pl"))
@@ -126,7 +130,7 @@ def measure_many_images(images: int) -> SpeedFigure:
 
 
 def load_sampler(path: Path | None) -> ModuleType | None:
-    """The published program's module, from a file or an installed package; None: there is neither."""
+    """Return the published program's module, from a file or an installed package, or None if there is neither."""
     try:
         spec = importlib.util.spec_from_file_location("published", path) if path else importlib.util.find_spec(SAMPLER)
     except ImportError:
@@ -139,7 +143,7 @@ def load_sampler(path: Path | None) -> ModuleType | None:
 
 
 def measure_samplers(theirs: ModuleType | None, steps: int) -> SpeedFigure:
-    """Effective draws per second on the disturbance costs of Table 8: ours over the published sampler's."""
+    """Compare effective draws per second on the distortion costs of Table 8 with the published sampler's."""
     values, _, metrics = metrics_under("white")
     responses = normalise_metrics(values, metrics, "model")[:, -7:]
     model = ResponseModel("3pl", "bernoulli", "intercept", hierarchical=False)
@@ -162,7 +166,7 @@ def measure_samplers(theirs: ModuleType | None, steps: int) -> SpeedFigure:
 
 
 def print_rate(name: str, ability: np.ndarray, seconds: float) -> float:
-    """The worst subject's R-hat and effective draws; returns the latter per second."""
+    """Print the worst subject's R-hat and effective draws, and return effective draws per second."""
     each = [ability[:, :, subject] for subject in range(ability.shape[2])]
     ess = min(bulk_ess(draws) for draws in each)
     rhat = max(rank_normalised_rhat(draws) for draws in each)
@@ -173,7 +177,7 @@ def print_rate(name: str, ability: np.ndarray, seconds: float) -> float:
 
 
 def measure_point_estimate(rounds: int, epochs: int) -> SpeedFigure:
-    """Our draws against py-irt's point estimate: time, and how well each finds the abilities."""
+    """Compare davylamp's draws with py-irt's point estimate: time, and correlation with the true abilities."""
     name, peer = "speed of a 2PL of 15 subjects x 200 images", "py-irt 0.7.1"
     try:
         training, config = (importlib.import_module(f"py_irt.{part}") for part in ("training", "config"))

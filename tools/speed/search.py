@@ -1,16 +1,16 @@
-"""What best effort costs: bisection against the attack's own list of 32 radii in Foolbox, at equal precision.
+"""Measures the radius search: bisection in davylamp, and the attack's own list of 32 radii in Foolbox.
 
-Both find the smallest of 32 radii (k/32 of the largest) at which PGD fools each image. Foolbox is called as its own
-interface offers it: one attack object, `epsilons=[...]` of all 32, on plain PyTorch images. It has no early stop there
-for an attack with a fixed budget: every image is run at every radius. davylamp runs 6 of the 32, all images in one call
-with a radius for each, and counts, judges and measures besides. The ways take turns; the figure is the median over the
-rounds of Foolbox's time over davylamp's (goal >= 3), with the range of the middle half. The radii that the two find are
-compared too; they may differ where PGD is not monotone in the radius, and then bisection's may be the larger.
+Both find the smallest of 32 radii (k/32 of the largest) at which PGD fools each image, so the precision is equal.
+Foolbox is called by its own interface: one attack object, with `epsilons=[...]` of all 32, on plain PyTorch images. For
+a fixed-budget attack, it has no early stop: every image is run at every radius. davylamp runs 6 of the 32 radii, with
+all images in one call and a radius for each. It also counts, judges and measures. The ways alternate. The figure is the
+median over the rounds of Foolbox's time divided by davylamp's (goal >= 3), with its interquartile range. The radii are
+also compared. They may differ if PGD is not monotone in the radius, and then bisection's may be larger.
 
-The gain is 32/6 = 5.3, less what counting, judging and measuring cost. Attacks that take one radius for all images lose
-more where a call costs as much for one image as for many: bisection splits their images over up to 16 radii. "stopping
-at the first success" is what an ascending list with an early stop, which Foolbox does not have, would cost at best: the
-runs up to each image's smallest radius.
+The ideal gain is 32/6 = 5.3, minus the cost of counting, judging and measuring. It is smaller for attacks that take one
+radius for all images, if a call costs as much for one image as for many: bisection splits their images over up to 16
+radii. "stopping at the first success" is the minimal cost of an ascending list with an early stop, which Foolbox does
+not have: the runs up to each image's smallest radius.
 
     python -m davylamp.tools.speed.search [--quick] [--images 4] [--steps 10] [--rounds 3]
 """
@@ -35,7 +35,7 @@ NODES = 2**HALVINGS
 
 
 def digits_case(count: int) -> tuple[Classifier, Tensor, Tensor]:
-    """A small CNN trained on scikit-learn's digits, and test images that it gets right."""
+    """Return a small CNN trained on scikit-learn's digits, and test images that it classifies correctly."""
     data = load_digits()
     images = torch.tensor(data.images / 16, dtype=torch.float32)[:, None].expand(-1, 3, -1, -1) * 0.9 + 0.05
     images, labels = nn.functional.interpolate(images, scale_factor=2), torch.tensor(data.target)
@@ -54,7 +54,7 @@ def digits_case(count: int) -> tuple[Classifier, Tensor, Tensor]:
 
 
 def imagenet_case(count: int) -> tuple[Classifier, Tensor, Tensor]:
-    """EfficientNet-Lite0 and embedded ImageNet images that it gets right."""
+    """Return EfficientNet-Lite0, and embedded ImageNet images that it classifies correctly."""
     classifier = load_model("demo:efficientnet-lite0")
     data = load_data("demo:imagenet", resize=classifier.resize, crop=classifier.crop)
     right = (classifier.check(data.inputs, data.labels).argmax(1) == data.labels).nonzero()[:count, 0]
@@ -62,7 +62,10 @@ def imagenet_case(count: int) -> tuple[Classifier, Tensor, Tensor]:
 
 
 def foolbox_list(case: tuple[Classifier, Tensor, Tensor], upper: float, steps: int) -> Tensor:
-    """The smallest successful radius of each image by Foolbox's own list of radii, shape (N,); inf for none."""
+    """Return each image's smallest successful radius from Foolbox's list of radii, shape (N,).
+
+    Infinite if none succeeds.
+    """
     from foolbox import PyTorchModel
     from foolbox.attacks import LinfProjectedGradientDescentAttack
 
@@ -76,14 +79,14 @@ def foolbox_list(case: tuple[Classifier, Tensor, Tensor], upper: float, steps: i
 
 
 def bisection(case: tuple[Classifier, Tensor, Tensor], upper: float, steps: int) -> RadiusSearchResult:
-    """The same by `best_effort`."""
+    """Find each image's smallest successful radius with davylamp's `best_effort`."""
     settings: dict[str, Any] = {"steps": steps, "step_size": "2.5 epsilon / steps", "random_start": False}
     settings["batch_size"] = len(case[1])  # Foolbox's list takes all images at once, too
     return search_radius("foolbox:pgd", *case, ThreatModel("linf", upper), rounds=HALVINGS, **settings)
 
 
 def measure(name: str, case: tuple[Classifier, Tensor, Tensor], upper: float, steps: int, rounds: int) -> SpeedFigure:
-    """One line for one model and set of images."""
+    """Time both ways for one model and set of images, and print a line."""
     listed, bisected = foolbox_list(case, upper, steps), bisection(case, upper, steps)
     ways = {"list": lambda: foolbox_list(case, upper, steps), "bisection": lambda: bisection(case, upper, steps)}
     times: dict[str, list[float]] = {way: [] for way in ways}
@@ -110,7 +113,7 @@ def measure(name: str, case: tuple[Classifier, Tensor, Tensor], upper: float, st
 def main() -> None:
     """Print one line per model."""
     parser = benchmark_parser(__doc__)
-    parser.add_argument("--images", type=int, default=4, help="of ImageNet; of the digits 16 and 128 are used")
+    parser.add_argument("--images", type=int, default=4, help="number of ImageNet images (16 and 128 for digits)")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()

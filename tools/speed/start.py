@@ -1,7 +1,7 @@
-"""How long the command line takes to answer: `davylamp --help`, `davylamp attacks` and others, as a shell starts them.
+"""Measures how long commands take to start: `davylamp --help`, `davylamp attacks` and others.
 
-Wall time of whole processes, the median over the rounds; the first round, which reads the files from the disk, is left
-out. On a busy machine the seconds of processor in the notes say more.
+The time is wall time of whole processes, as a shell starts them, as a median over the rounds. The first round, which
+reads the files from disk, is excluded. On a busy machine, the processor seconds in the notes are more meaningful.
 
     python -m davylamp.tools.speed.start [--quick] [--rounds 11] [--json FILE]
 """
@@ -24,16 +24,16 @@ IMPORTS = ("davylamp", "davylamp.metrics")
 
 
 def script() -> list[str]:
-    """The command that is installed beside this Python; without it the module."""
+    """Return the command that is installed with this Python, or the module if there is none."""
     installed = Path(sys.executable).with_name("davylamp")
     return [str(installed)] if installed.is_file() else [sys.executable, "-m", "davylamp.cli"]
 
 
 def once(command: Sequence[str]) -> tuple[float, float]:
-    """Wall time and seconds of processor of one process.
+    """Return wall time and processor seconds of one process.
 
     Raises:
-        CalledProcessError: if it fails.
+        CalledProcessError: If the process fails.
     """
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run(command, check=True, capture_output=True, env={**os.environ, "COLUMNS": "100"})
@@ -42,7 +42,7 @@ def once(command: Sequence[str]) -> tuple[float, float]:
 
 
 def measure(name: str, command: Sequence[str], rounds: int, goal: float | None = None) -> SpeedFigure:
-    """The median of a command's starts."""
+    """Return the median time of a command's starts."""
     once(command)
     walls, processors = zip(*(once(command) for _ in range(rounds)), strict=True)
     low, high = np.percentile(walls, (25, 75)).tolist()

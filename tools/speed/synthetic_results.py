@@ -1,7 +1,7 @@
-"""A results folder of any size without running an attack: records drawn from a model of item response theory.
+"""Writes a results folder of any size without running an attack, from an item response model.
 
-An image falls at a distance that grows with the ability of the model and the image's own toughness, and shrinks with
-the strength of the attack. Every column of real records is there, in the types of real records.
+An image is fooled at a distance that increases with the ability of the model and the image's own robustness, and
+decreases with the strength of the attack. The folder has every column of real records, with the types of real records.
 """
 
 import io
@@ -51,18 +51,19 @@ def write_results(  # noqa: PLR0913 - what is read by position, the choices by k
     pooled: bool = False,
     seed: int = 0,
 ) -> ResultsStore:
-    """Fill a results folder.
+    """Fill a results folder with synthetic records.
 
     Args:
-        folder: where.
-        models: their names; each is a little more robust than the one before, and no image is out of reach for all.
-        attacks: implementations, by the names of the catalogue.
-        images: how many.
-        classes: of the logits.
-        image: what the names of the images begin with.
-        side: of the pictures, in pixels.
-        pooled: a few pictures and maps are drawn and shared by all records, which is faster.
-        seed: of everything.
+        folder: results folder.
+        models: names of the models. Each is slightly more robust than the one before. Every image is fooled on some
+            model.
+        attacks: names of implementations in the catalogue.
+        images: number of images.
+        classes: number of classes.
+        image: prefix of the image names.
+        side: side of the pictures, pixels.
+        pooled: whether all records share a few pictures and maps, which is faster.
+        seed: random seed.
 
     Returns:
         The store.
@@ -89,14 +90,14 @@ def write_results(  # noqa: PLR0913 - what is read by position, the choices by k
 
 
 class _Shown:
-    """The pictures and maps of the first images: drawn for each record, or a few different ones in turns."""
+    """Pictures and maps of the first images: drawn for each record, or a few that are used in turns."""
 
     def __init__(self, side: int, generator: np.random.Generator, *, pooled: bool):
         self.side, self.generator, self.place = side, generator, 0
         self.pool = [(self._map(), _picture(generator, side)) for _ in range(_POOL)] if pooled else []
 
     def columns(self, count: int, prefix: str) -> dict[str, pa.Array]:
-        """Null for images that are no examples."""
+        """Return the columns of pictures. Null for images that are not examples."""
         shown = min(count, EXAMPLES)
         if self.pool:
             pairs = [self.pool[(self.place + place) % _POOL] for place in range(shown)]
@@ -180,7 +181,7 @@ def _logits(predicted: np.ndarray, classes: int, generator: np.random.Generator)
 
 
 def _picture(generator: np.random.Generator, side: int) -> bytes:
-    """Coarse patches with noise on them."""
+    """Draw a picture of coarse patches with noise."""
     patch = -(-side // 8)
     patches = generator.integers(0, 200, (8, 8, 3)).repeat(patch, 0).repeat(patch, 1)[:side, :side]
     pixels, file = (patches + generator.integers(0, 55, patches.shape)).astype(np.uint8), io.BytesIO()

@@ -1,11 +1,11 @@
-"""What a worst case costs when a success ends it: `--order cheap-first --stop-when-fooled` against attacks in full.
+"""Measures the gain of stopping at the first success: `--order cheap-first --stop-when-fooled`.
 
-The same attacks under one threat model, twice: each on every image, as a table of attacks needs it, and the cheapest
-first, each on the images that none before it has fooled. The figure is the passes (forwards and backwards, all images)
-of the first over those of the second. The robust accuracy in the worst case must be the same, image by image, or this
-is an error; the attacks on the digits draw no random numbers, which other images of a batch would change. Passes are
-counted, so a busy machine changes nothing. What is saved depends on how many images fall: on a robust model nearly
-every attack has to be made on nearly every image.
+The same attacks under one threat model are run twice: each on every image, as a table of attacks needs it, and then the
+cheapest first, each on the images that the previous attacks did not fool. The figure is the number of passes (forwards
+and backwards, all images) of the first divided by that of the second. The worst case of every image must be the same,
+otherwise an error is raised. The attacks on the digits use no random numbers, which would change with the batch. Passes
+are counted, so a busy machine has no effect. The gain depends on how many images are fooled: on a robust model, nearly
+every attack must run on nearly every image.
 
     python -m davylamp.tools.speed.worst_case [--quick] [--images 100] [--large 12]
 """
@@ -35,7 +35,7 @@ FEW = 20  # passes an image of a quick run, at most
 
 
 class AskedCase(NamedTuple):
-    """A model on its images under one radius, and the attacks; model and images of a name where they are None."""
+    """A model with its images, a radius, and attacks. If model and images are None, they are loaded by name."""
 
     name: str
     epsilon: float
@@ -46,7 +46,7 @@ class AskedCase(NamedTuple):
 
 
 class WorstCaseCost(NamedTuple):
-    """What an evaluation came to: the images that nothing fooled, shape (N,), of those attacked, and all passes."""
+    """Result of an evaluation: which of the attacked images no attack fooled, shape (N,), and the number of passes."""
 
     robust: np.ndarray
     attacked: np.ndarray
@@ -54,7 +54,7 @@ class WorstCaseCost(NamedTuple):
 
 
 def run(case: AskedCase, *, stop: bool, quick: bool) -> WorstCaseCost:
-    """Evaluate the attacks in full, or until one of them succeeds."""
+    """Evaluate the attacks on all images, or until one of them succeeds."""
     fewer = {"max_queries": FEW} if quick else {}
     choices = tuple(
         AttackChoice(name, "linf", case.epsilon, parameters={**given, **fewer}) for name, given in case.attacks.items()
@@ -72,10 +72,10 @@ def run(case: AskedCase, *, stop: bool, quick: bool) -> WorstCaseCost:
 
 
 def measure(case: AskedCase, *, quick: bool) -> SpeedFigure:
-    """Passes in full over passes until a success, for the same worst case of every image.
+    """Return passes on all images divided by passes until a success. The worst case must be the same.
 
     Raises:
-        RuntimeError: if the worst cases differ.
+        RuntimeError: If the worst cases differ.
     """
     full, stopped = (run(case, stop=stop, quick=quick) for stop in (False, True))
     if not np.array_equal(full.robust, stopped.robust):

@@ -1,1 +1,1 @@
-"""The main commands in all their forms, over attacks, norms, settings and models of every shape."""
+"""Runs the main commands over attacks, norms, settings and models of every shape."""

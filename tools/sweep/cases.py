@@ -1,4 +1,4 @@
-"""What is tried: every attack with forms, steps, radii and models, so that each two values meet at least once."""
+"""Test cases: every attack with forms, steps, radii and models, so that each pair of values occurs at least once."""
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations, product
@@ -50,13 +50,13 @@ class SweepCase(NamedTuple):
 
     @property
     def epsilon(self) -> float | None:
-        """The radius in the norm."""
+        """Radius in the norm of the case."""
         small, large = RADII.get(self.norm, (None, None))
         return small if self.radius == "small" else large
 
     @property
     def name(self) -> str:
-        """The attack as it is asked for: inside a search where the form says so."""
+        """Name of the attack in the call, inside a search if the form is one."""
         kind = canonical_attack(rows_of(self.attack)[0]).kind
         if self.form == "saturation":
             return f"at-saturation({self.attack})"
@@ -64,7 +64,7 @@ class SweepCase(NamedTuple):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """What is given of the attack's parameters."""
+        """Parameters of the attack in the call."""
         rows = rows_of(self.attack)
         given = {
             name: v
@@ -76,26 +76,29 @@ class SweepCase(NamedTuple):
 
 
 def rows_of(attack: str) -> list[Any]:
-    """The rows of an attack, or the one of that name."""
+    """Return the implementations of an attack, or the implementation of that name."""
     from davylamp.adapters import find_implementation
 
     return [find_implementation(attack)] if ":" in attack else implementations_of(attack)
 
 
 def shared_attacks() -> list[str]:
-    """The attacks that two or more libraries have."""
+    """Return the attacks that two or more libraries have."""
     return [name for name in ATTACKS if len({row.library for row in implementations_of(name)}) > 1]
 
 
 def cases_of(attack: str, forms: Sequence[str] = FORMS) -> list[SweepCase]:
-    """Cases in which each two values of any two factors meet; the norm is a factor."""
+    """Return cases in which each pair of values of any two factors occurs. The norm is a factor."""
     norms = tuple(dict.fromkeys(norm for row in rows_of(attack) for norm in row.classes))
     factors = {"norm": norms, **FACTORS, "form": tuple(forms)}
     return [SweepCase(attack=attack, **each) for each in cover(factors)]
 
 
 def cover(factors: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Few combinations, one value of each factor, in which each two values meet: greedily, always the same ones."""
+    """Return few combinations of one value per factor, in which each pair of values occurs.
+
+    The choice is greedy and always the same.
+    """
     names = list(factors)
     left = {
         frozenset(((a, x), (b, y))): None for a, b in combinations(names, 2) for x, y in product(factors[a], factors[b])

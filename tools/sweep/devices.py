@@ -1,7 +1,7 @@
-"""Every implementation on a device and on the CPU: prints where it runs on one alone, and how far the two differ.
+"""Runs every implementation on a device and on the CPU, and reports where only one works and how much results differ.
 
-Images, model and seed are the same; what draws its random numbers on the device, or sums in another order, may differ
-in its images, and then in how many it fools.
+Images, model and seed are the same. Results may differ if an attack draws random numbers on the device or sums in a
+different order.
 
     python -m davylamp.tools.sweep.devices [--device cuda] [--only foolbox:pgd] [--jobs 8]
 """
@@ -25,7 +25,7 @@ IMAGES, CLASSES, CHANNELS = 8, 10, 3
 
 
 class Ran(NamedTuple):
-    """What a run on one device came to; `error` if it did not run."""
+    """Result of a run on one device. `error` is the reason if it did not run."""
 
     error: str = ""
     fooled: tuple[bool, ...] = ()
@@ -34,7 +34,7 @@ class Ran(NamedTuple):
 
 
 def run_on(device: str, name: str, norm: str) -> Ran:
-    """One implementation in one norm, with few steps."""
+    """Run one implementation in one norm, with few steps."""
     case = SweepCase(name, norm, "plain", "python", 10, "small", CLASSES, CHANNELS, IMAGES, "")
     inputs, labels = make_images(CLASSES, CHANNELS, IMAGES)
     model = copy.deepcopy(make_model(CLASSES, CHANNELS)).to(device)
@@ -59,14 +59,14 @@ def run_on(device: str, name: str, norm: str) -> Ran:
 
 
 def compare_on(task: tuple[str, str, str]) -> tuple[str, Ran, Ran]:
-    """One implementation on the CPU and on the device."""
+    """Run one implementation on the CPU and on the device."""
     device, name, norm = task
     torch.set_num_threads(1)
     return f"{name} {norm}", run_on("cpu", name, norm), run_on(device, name, norm)
 
 
 def main() -> None:
-    """Run every implementation; exit code 1 if one runs on the CPU alone."""
+    """Run every implementation. Exit with code 1 if one runs on the CPU only."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--only", action="append", default=[], help="an implementation (repeatable)")

@@ -1,6 +1,7 @@
-"""The sweep over every row of the catalogue, each by itself and each shared attack: prints every fault with its case.
+"""Runs the sweep over every implementation and every shared attack, and prints each fault with its case.
 
-It is right if it prints none. Brendel and Bethge's attack is compiled for each norm first, a minute each.
+If it prints nothing, it found no fault. Brendel and Bethge's attack is compiled for each norm first, which takes a
+minute each.
 
     python -m davylamp.tools.sweep.every_row [--quick] [--only foolbox:pgd]
 """
@@ -17,14 +18,14 @@ from davylamp.tools.sweep.running import faults_of
 
 
 def every_case(only: list[str]) -> Iterator[SweepCase]:
-    """The cases of the shared attacks in all forms, and of every row; of these names alone, if there are any."""
+    """Yield the cases of the shared attacks in all forms, and of every implementation. `only` restricts the names."""
     names = [*shared_attacks(), *(row.name for row in IMPLEMENTATIONS.values() if not row.broken)]
     for name in only or names:
         yield from cases_of(name, (*FORMS, "saturation"))
 
 
 def main() -> None:
-    """Run the cases; exit code 1 if anything was wrong."""
+    """Run the cases. Exit with code 1 if a fault was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="two rows")
     parser.add_argument("--only", action="append", default=[], help="an attack or a row (repeatable)")

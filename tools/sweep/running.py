@@ -1,4 +1,4 @@
-"""One case on a model of its shape: what is wrong with the answer."""
+"""Runs one case on a model of its shape, and checks the result."""
 
 import json
 import tempfile
@@ -33,7 +33,7 @@ ATTACK_FILE = "from davylamp.tools.sweep.running import nudge\n"
 
 
 class SweepAnswer(NamedTuple):
-    """What a call said: the rows that ran, and what is wrong; `refused`: why none did."""
+    """Result of a call: the implementations that ran, the faults, and in `refused` the reason if none ran."""
 
     ran: frozenset[str] = frozenset()
     faults: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class SweepAnswer(NamedTuple):
 
 @cache
 def make_model(classes: int, channels: int) -> nn.Module:
-    """A convolution and a linear layer around grey 0.5, so that noise is of every class."""
+    """Return a convolution and a linear layer around grey 0.5, so that noise is assigned to every class."""
     torch.manual_seed(classes)
     last = nn.Linear(4 * SIDE * SIDE, classes)
     model = nn.Sequential(nn.Conv2d(channels, 4, 3, padding=1), nn.Tanh(), nn.Flatten(), last)
@@ -56,7 +56,7 @@ def make_model(classes: int, channels: int) -> nn.Module:
 
 @cache
 def make_images(classes: int, channels: int, count: int) -> tuple[Tensor, Tensor]:
-    """Noise, with what the model makes of it as labels."""
+    """Return noise images, with the model's predictions as labels."""
     generator = torch.Generator().manual_seed(1)
     inputs = torch.rand(count, channels, SIDE, SIDE, generator=generator)
     inputs = (inputs * 255).round() / 255
@@ -64,7 +64,7 @@ def make_images(classes: int, channels: int, count: int) -> tuple[Tensor, Tensor
 
 
 def faults_of(case: SweepCase) -> list[str]:
-    """What is wrong with the answer to a case; nothing if it ran, or was refused with a reason."""
+    """Return the faults of a case's result. Empty if it ran, or was refused with a reason."""
     try:
         first = by_terminal(case) if case.verb == "terminal" else by_python(case)
         faults = list(first.faults)
@@ -84,7 +84,7 @@ def faults_of(case: SweepCase) -> list[str]:
 
 
 def by_python(case: SweepCase) -> SweepAnswer:
-    """`davylamp.compare`."""
+    """Run a case by `davylamp.compare`."""
     inputs, labels = make_images(case.classes, case.channels, case.images)
     try:
         comparison = davylamp.compare(
@@ -106,7 +106,7 @@ def by_python(case: SweepCase) -> SweepAnswer:
         if error and not row.excused and not _may_crash(row.findings):
             faults.append(f"{row.implementation.name}: {error}")
         if row.excused and not row.error:
-            faults.append(f"{row.implementation.name} is left out without a reason")
+            faults.append(f"{row.implementation.name} is omitted without a reason")
     guilty = {row.implementation.name for row in comparison.rows if not row.excused and (row.error or _broke(row))}
     for pair in comparison.pairs:
         if pair.verdict == "broken" and not set(pair.weaker.split(" and ")) <= guilty:
@@ -118,7 +118,7 @@ def by_python(case: SweepCase) -> SweepAnswer:
 
 
 def by_terminal(case: SweepCase) -> SweepAnswer:
-    """`davylamp compare`."""
+    """Run a case by the command `davylamp compare`."""
     folder = Path(_world(case.classes, case.channels).name)
     inputs, labels = make_images(case.classes, case.channels, case.images)
     arrays = folder / f"images_{case.images}.npz"
@@ -143,7 +143,7 @@ def by_terminal(case: SweepCase) -> SweepAnswer:
 
 
 def by_evaluate(case: SweepCase) -> SweepAnswer:
-    """`davylamp.evaluate`."""
+    """Run a case by `davylamp.evaluate`."""
     inputs, labels = make_images(case.classes, case.channels, case.images)
     given = _rules(case)
     asked = AttackChoice(case.name, **given, parameters=case.parameters, defaults=case.form == "defaults")
@@ -175,7 +175,7 @@ def nudge(
     epsilon: float = 0.1,
     targets: Tensor | None = None,  # noqa: ARG001
 ) -> Tensor:
-    """A user's attack: every pixel a little brighter."""
+    """Make every pixel slightly brighter, as an example of a user's attack."""
     return (inputs + epsilon / inputs[0].numel()).clamp(0, 1)
 
 
@@ -192,7 +192,7 @@ def _beside(case: SweepCase, function: Any) -> list[Any]:
 
 
 def _alone(case: SweepCase) -> list[str]:
-    """The rows that run by themselves in a case."""
+    """Return the implementations that run by themselves in a case."""
     model, data = make_model(case.classes, case.channels), make_images(case.classes, case.channels, case.images)
     ran = []
     for row in rows_of(case.attack):
@@ -207,7 +207,7 @@ def _alone(case: SweepCase) -> list[str]:
 
 
 def _may_crash(findings: Iterable[str]) -> bool:
-    """Whether an error is a known defect of the library."""
+    """Return whether an error is a known defect of the library."""
     return any("crash" in FINDINGS[key] or "error" in FINDINGS[key] for key in findings)
 
 
@@ -216,13 +216,13 @@ def _broke(row: Any) -> bool:
 
 
 def _refused(why: str) -> SweepAnswer:
-    """A refusal of the whole call; a fault if it says nothing."""
+    """Return the result for a refused call. A missing reason is a fault."""
     return SweepAnswer(refused=why or "?", faults=() if why.strip() else ("refused without a reason",))
 
 
 @cache
 def _world(classes: int, channels: int) -> tempfile.TemporaryDirectory[str]:
-    """A folder with the model and the user's attack in files, until the process ends."""
+    """Create a folder with the model and the user's attack in files, which exists until the process ends."""
     made = tempfile.TemporaryDirectory(prefix="davylamp-sweep-")
     folder = Path(made.name)
     (folder / "net.py").write_text(NET.format(classes, channels), encoding="utf-8")

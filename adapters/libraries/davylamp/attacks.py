@@ -25,7 +25,7 @@ ROWS: tuple[Implementation, ...] = (
     _row(
         "bp",
         classes={"l2": ".bp:bp"},
-        params={"steps": "steps", "step_size": "step_size", "gamma": "gamma", "quantise": "quantise"},
+        params={each: each for each in ("steps", "step_size", "gamma", "quantise", "quantise_after")},
         **_MINIMUM,
     ),
     _row(

@@ -21,6 +21,7 @@ def bp(  # noqa: PLR0913 - the parameters of the attack, by keyword
     step_size: float | None = None,
     gamma: float = 0.7,
     quantise: bool = False,
+    quantise_after: bool = False,
 ) -> Tensor:
     """Boundary projection (Zhang et al. 2020), with the step size of Maho et al. 2021 (RoBIC).
 
@@ -39,6 +40,7 @@ def bp(  # noqa: PLR0913 - the parameters of the attack, by keyword
         gamma: the first factor.
         quantise: query 8-bit images only, and choose the steps of stage 2 so that they survive rounding. Rounding
             undoes the small steps of stage 1 on large images.
+        quantise_after: round the result by `round_across`, as RoBIC does.
 
     Returns:
         The nearest adversarial image found for each image, shape (n, C, H, W); the clean image if none was found.
@@ -63,6 +65,40 @@ def bp(  # noqa: PLR0913 - the parameters of the attack, by keyword
         ahead = point.detach() - by_image(rise[step] * length) * upwards
         walked = _stage_2(inputs, change, upwards, hit, rise[step], quantise)
         point = walked.where(by_image(crossed), ahead).clamp(0, 1)
+    return round_across(model, inputs, labels, best, targets) if quantise_after else best
+
+
+def round_across(model: Model, inputs: Tensor, labels: Tensor, points: Tensor, targets: Tensor | None = None) -> Tensor:
+    """Round adversarial images to 8 bits such that they stay adversarial, near the clean images (Bonnet et al. 2020).
+
+    Each component becomes the whole grey level below or above it, whichever has the smaller square of the change plus
+    a weight times the change of the margin to first order. The smallest weight at which the image is adversarial is
+    found by bisection, with a gradient and log2 of the number of components in forward passes.
+
+    Args:
+        model: maps images in [0, 1] to logits, differentiably.
+        inputs: clean images in [0, 1], shape (n, C, H, W).
+        labels: their labels, shape (n,).
+        points: images to round, shape (n, C, H, W).
+        targets: target classes, shape (n,), for targeted examples.
+
+    Returns:
+        The rounded images, shape (n, C, H, W); the clean image where no weight makes the image adversarial.
+    """
+    asked = points.detach().requires_grad_()
+    slope = torch.autograd.grad(logit_margin(model(asked), labels, targets).sum(), asked)[0].nan_to_num(0, 0, 0)
+    slope = slope.where(slope != 0, 0.0)  # no negative zeros
+    below, above = (255 * points).floor(), (255 * points).ceil()
+    downwards, upwards = above.where(slope < 0, below) / 255, below.where(slope < 0, above) / 255  # of the margin
+    weights = ((510 * inputs - below - above) / slope).nan_to_num(torch.inf).clamp(min=0)  # from which it is downwards
+    ordered = torch.cat((torch.zeros_like(weights.flatten(1)[:, :1]), weights.flatten(1)), 1).sort(1).values
+    low, high, best = torch.zeros_like(labels), torch.full_like(labels, ordered.shape[1] - 1), inputs.clone()
+    for _ in range(ordered.shape[1].bit_length() + 1):
+        middle = (low + high) // 2
+        rounded = downwards.where(weights <= by_image(ordered.gather(1, middle[:, None])[:, 0]), upwards)
+        hit = is_fooled(model(rounded).detach(), labels, targets)
+        best = rounded.where(by_image(hit), best)
+        low, high = low.where(hit, (middle + 1).minimum(high)), middle.where(hit, high)
     return best
 
 

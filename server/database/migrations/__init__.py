@@ -1,1 +1,1 @@
-"""Migrations of the server's tables, by Alembic."""
+"""Migrations of the server's tables, run by Alembic."""

@@ -4,6 +4,7 @@ The tables hold what the programs returned on the linear model of the contract, 
 its program is from.
 """
 
+import itertools
 from functools import partial
 
 import pytest
@@ -13,9 +14,10 @@ from scipy.optimize import minimize
 from torch.nn.functional import cross_entropy, normalize, smooth_l1_loss
 
 from davylamp.adapters import ThreatModel, run_attack
-from davylamp.adapters.libraries.davylamp.bp import bp
+from davylamp.adapters.libraries.davylamp.bp import bp, round_across
 from davylamp.adapters.libraries.davylamp.features import Features
 from davylamp.adapters.libraries.davylamp.lbfgs import lbfgs, minimise
+from davylamp.adapters.libraries.davylamp.losses import round_to_grid
 from davylamp.adapters.libraries.davylamp.lsa import lsa
 from davylamp.adapters.libraries.davylamp.nattack import nattack
 from davylamp.adapters.libraries.davylamp.qeba import qeba
@@ -151,6 +153,47 @@ def test_bp_is_as_near_as_ddn_and_on_the_grid(digits):
         assert (result.forwards == 50).all()
         assert (result.backwards == 49).all()
         assert is_on_the_grid(result.adv_inputs) == quantise
+
+
+def test_rounding_across_the_boundary_is_the_nearest_of_all_roundings():
+    """Against all 2^9 roundings; changes below one grey level of a linear model."""
+    torch.manual_seed(0)
+    for target in (None, torch.tensor([1])):
+        slope, clean = torch.randn(9), torch.randint(3, 250, (9,)) / 255
+        slope[0] = 0.0
+        point = clean - (0.05 + 0.9 * torch.rand(9)) / 255 * slope.sign()
+        point[0] = clean[0] + 0.7 / 255
+        edge = 0.3 * slope @ clean + 0.7 * slope @ point
+
+        def model(points, slope=slope, edge=edge):
+            score = points.flatten(1) @ slope - edge
+            return torch.stack((score, -score), 1)
+
+        def as_image(values):
+            return values.reshape(1, 1, 3, 3)
+
+        given = (model, as_image(clean), torch.tensor([0]), as_image(point), target)
+        rounded = round_across(*given).flatten()
+        below, above = (255 * point).floor(), (255 * point).ceil()
+        every = [above.where(torch.tensor(up), below) / 255 for up in itertools.product((True, False), repeat=9)]
+        fooling = [each for each in every if model(as_image(each)).argmax() == 1]
+        assert 0 < len(fooling) < len(every)
+        assert model(as_image(rounded)).argmax() == 1
+        nearest = min(float((each - clean).norm()) for each in fooling)
+        assert float((rounded - clean).norm()) == pytest.approx(nearest)
+        assert rounded[0] == clean[0]
+        hopeless = round_across(lambda points: torch.eye(2)[:1] + 0 * points.sum(), *given[1:])
+        assert torch.equal(hopeless.flatten(), clean)
+
+
+def test_bp_rounded_afterwards_is_nearer_than_rounded_inside_its_iterations(digits):
+    inputs = round_to_grid(digits.inputs)
+    case = (digits.classifier, inputs, digits.labels, ThreatModel("l2"))
+    inside = run_attack("davylamp:bp", *case, steps=50, quantise=True)
+    after = run_attack("davylamp:bp", *case, steps=50, quantise_after=True)
+    assert after.success.all()
+    assert is_on_the_grid(after.adv_inputs)
+    assert after.distance.median() <= 1.01 * inside.distance.median()
 
 
 def weighed(case, targets, const, rows):

@@ -14,6 +14,7 @@ from torch import nn
 import davylamp
 from davylamp.adapters import Classifier
 from davylamp.engine.attack_run import SHARD_SIZE
+from davylamp.engine.challenge import robust_accuracy
 from davylamp.engine.challenge.robust_accuracy import standard_ensemble
 from davylamp.engine.store.store import ResultsStore
 from davylamp.errors import InvalidInput, WrongType
@@ -43,6 +44,13 @@ def least_changes(model, labels):
     return (margins / slopes).masked_fill(torch.eye(logits.shape[1], dtype=torch.bool)[labels], torch.inf).amin(1)
 
 
+@pytest.fixture
+def short(monkeypatch):
+    """A tenth of AutoAttack's steps, where its number is not the question: enough for a linear model."""
+    monkeypatch.setattr(robust_accuracy, "STEPS", robust_accuracy.STEPS // 10)
+    monkeypatch.setattr(robust_accuracy, "QUERIES", robust_accuracy.QUERIES // 10)
+
+
 @pytest.mark.parametrize(("classes", "title"), [(5, "AutoAttack standard"), (2, "margin ensemble")])
 def test_what_is_left_of_a_linear_model_follows_from_its_weights(classes, title):
     model = Linear(classes)
@@ -61,15 +69,38 @@ def test_what_is_left_of_a_linear_model_follows_from_its_weights(classes, title)
     assert list(done.to_frame()["fooled"]) == [step.fooled for step in done.steps]
 
 
-@pytest.mark.parametrize(("norm", "radius"), [("linf", 0.06), ("l2", 1.5)])
-def test_it_is_the_number_of_the_authors(digits, norm, radius):
+class FirstFive(nn.Module):
+    """The logits of the first five classes: AutoAttack tries each other class in turn."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, images):
+        return self.inner(images)[:, :5]
+
+
+@pytest.fixture
+def five(digits):
+    """The digits from 0 to 4 and a model of these classes."""
+    chosen = digits.labels < 5
+    return FirstFive(digits.module), digits.inputs[chosen], digits.labels[chosen]
+
+
+@pytest.mark.parametrize(("norm", "radius", "queries"), [("linf", 0.08, 5000), ("l2", 1.5, 500)])
+def test_it_is_the_number_of_the_authors(five, norm, radius, queries, monkeypatch):
+    """With all of AutoAttack's steps in linf, and a tenth of the queries of Square for both in l2."""
     from pyautoattack import AutoAttack
 
-    case = digits.first(12)
-    authors = AutoAttack(case.classifier, norm=norm.capitalize(), eps=radius, seed=0)
-    examples = authors.run_standard_evaluation(case.inputs, case.labels, batch_size=12)[0]
-    theirs = (case.classifier(examples).argmax(1) == case.labels).float().mean()
-    done = davylamp.robust_accuracy(case.classifier, case.inputs, case.labels, norm=norm, epsilon=radius)
+    monkeypatch.setattr(robust_accuracy, "QUERIES", queries)
+
+    model, inputs, labels = five
+    authors = AutoAttack(model, norm=norm.capitalize(), eps=radius, seed=0)
+    authors.apgd_targeted.n_target_classes = authors.fab.n_target_classes = 4
+    authors.square.n_queries = queries
+    examples = authors.run_standard_evaluation(inputs, labels, batch_size=len(inputs))[0]
+    theirs = (model(examples).argmax(1) == labels).float().mean()
+    done = davylamp.robust_accuracy(model, inputs, labels, norm=norm, epsilon=radius)
     assert done.robust.value == pytest.approx(float(theirs))
     assert 0 < done.robust.value < 1
     assert done.queries > 201  # what AutoAttack spends on those that stand
@@ -117,10 +148,11 @@ class Detached(nn.Module):
             return self.inner(images)
 
 
-def test_gradients_that_mislead_are_named_twice(digits):
+@pytest.mark.usefixtures("short")
+def test_gradients_that_mislead_are_named_twice(five):
     """By the indicator of zero gradients, and by Square, which needs none and fools what they left."""
-    case = digits.first(4)
-    done = davylamp.robust_accuracy(Rounding(digits.classifier), case.inputs, case.labels, epsilon=0.4)
+    model, inputs, labels = five
+    done = davylamp.robust_accuracy(Rounding(model), inputs[:4], labels[:4], epsilon=0.4)
     *by_gradients, square = done.steps
     assert sum(step.fooled for step in by_gradients) == 0
     assert square.fooled > 0
@@ -141,6 +173,7 @@ def test_what_a_model_without_gradients_cannot_be_attacked_by_is_named(digits):
     assert "apgd-ce, apgd-t, fab-t" in done.warnings[0]
 
 
+@pytest.mark.usefixtures("short")
 def test_a_declared_random_model_is_judged_by_the_share_of_its_draws(digits):
     case = digits.first(6)
     model = Classifier(Noisy(digits.classifier), random=True)
@@ -161,6 +194,7 @@ def test_nobody_right_when_clean(digits):
     assert json.loads(json.dumps(done.to_dict(), allow_nan=False))["queries"] is None
 
 
+@pytest.mark.usefixtures("short")
 def test_an_invalid_result_is_not_robust_and_is_named(digits):
     """The model answers NaN for what an attack changed: its own fault, which counts against both ends."""
 
@@ -221,6 +255,7 @@ def test_an_interrupted_call_goes_on_where_it_was(digits, tmp_path):
         assert cell.table["seconds"].to_pylist()[start : start + SHARD_SIZE] == part.table["seconds"].to_pylist()
 
 
+@pytest.mark.usefixtures("short")
 def test_a_kept_folder_is_gone_on_with(digits, tmp_path):
     case = digits.first(4)
     given = (case.classifier, case.inputs, case.labels)
@@ -270,6 +305,7 @@ def test_the_command_says_what_python_says_in_both_of_its_forms(run, tmp_path):
     assert (code, str(tmp_path / "file") in errors) == (1, True)
 
 
+@pytest.mark.usefixtures("short")
 @pytest.mark.parametrize(
     ("until", "verdict", "decides"), [("RA >= 0.2", "RA >= 0.2,", True), ("RA >= 0.9", "not RA >= 0.9,", False)]
 )
@@ -294,6 +330,7 @@ def test_a_sequence_stops_once_it_is_decided(until, verdict, decides, tmp_path):
     assert again.to_dict() == done.to_dict()
 
 
+@pytest.mark.usefixtures("short")
 def test_all_images_of_a_sequence_give_the_number_itself():
     model = Linear(5)
     labels = model(INPUTS).argmax(1)

@@ -92,6 +92,23 @@ def test_a_bundle_is_read_as_a_folder_and_beside_one(bundle, small_folder, tmp_p
     assert load(tmp_path / "by hand").equals(load(small_folder))
 
 
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (("gate", "--require", "RA >= 0.5 @ l1 3"), 1),
+        (("gate", "--require", "RA_union >= 0.5"), 1),
+        (("gate", "--require", "CA >= 0.1"), 0),
+        (("standing",), 1),
+    ],
+)
+def test_commands_name_the_bundle_and_not_where_it_was_unpacked(run, bundle, command, code):
+    exit_code, *printed = run(command[0], str(bundle), *command[1:])
+    text = "".join(printed)
+    assert exit_code == code
+    assert "davylamp-" not in text.replace(str(bundle), "")
+    assert "RA_union" in text or str(bundle) in " ".join(text.split())
+
+
 def test_without_images_and_without_terms_both_are_said(small_folder, tmp_path):
     bundled = write_bundle(small_folder, tmp_path / "small.zip", images=False)
     with zipfile.ZipFile(bundled.path) as files:

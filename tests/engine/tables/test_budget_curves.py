@@ -134,6 +134,7 @@ def test_grey_levels_are_255ths_and_root_mean_squares(writer, subject):
     curves = build_curves(writer.store.folder, against="grey-levels")
     points, steps = curves.curves
     assert points.budgets.tolist() == pytest.approx([0, 8])
+    assert [curves.budget_text(norm, 128.0) for norm in ("linf", "l2")] == ["128", "128"]
     assert steps.half_distortion.value == pytest.approx(
         metrics.half_distortion(255 * falls(l2, 1) / math.sqrt(192)).value
     )

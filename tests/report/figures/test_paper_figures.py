@@ -5,7 +5,9 @@ import re
 
 import numpy as np
 import pytest
+import torch
 from matplotlib.colors import to_rgb
+from scipy.spatial.distance import pdist, squareform
 
 import davylamp
 from davylamp.adapters.data.datasets import Data
@@ -15,7 +17,7 @@ from davylamp.engine.tables.budget_curves import build_curves
 from davylamp.engine.tables.distance_curves import DistanceCurve, DistanceCurves
 from davylamp.engine.tables.table import build_table
 from davylamp.engine.tables.transfer_table import TransferTable
-from davylamp.errors import InvalidInput, UnknownName, Unsupported
+from davylamp.errors import InvalidInput, Unavailable, UnknownName, Unsupported
 from davylamp.report.figures.canvas import COLOURS, drawing, read_width, write_figure
 from davylamp.report.figures.drawn_curves import draw_passes
 from davylamp.report.figures.drawn_extremes import mark_extremes
@@ -244,3 +246,30 @@ def test_extremes_are_the_highest_and_lowest_rates(folder):
 
 def texts_at(axes, down):
     return [text.get_text() for text in axes.texts if text.get_position()[1] == down]
+
+
+def test_similarities_are_the_cosines_of_the_last_layer_and_those_of_wordnet(tmp_path):
+    file, data = tmp_path / "net.py", Data(torch.rand(2, 3, 4, 4), torch.tensor([0, 1]), ["a", "b"])
+    code = "import torch\ndef net():\n    torch.manual_seed({})\n    return torch.nn.Sequential(torch.nn.Flatten(), "
+    code += "torch.nn.Linear(48, 1000))\n"
+    file.write_text(code.format(0))
+    name = f"{file}:net"
+    plan = make_plan(Config(models=(name,), attacks=(AttackChoice("foolbox:fgsm", "linf", 0.1),)), data=data)
+    evaluate(plan, ResultsStore(tmp_path / "results"))
+    drawn = davylamp.figure(tmp_path / "results", "similarities")
+    visual, semantic = (axes for axes in drawn.axes if axes.images)
+    torch.manual_seed(0)
+    weight = torch.nn.Linear(48, 1000).weight.detach().double().numpy()
+    cosines = 1 - squareform(pdist(weight, "cosine"))
+    np.testing.assert_allclose(visual.images[0].get_array(), cosines, atol=1e-5)
+    assert semantic.images[0].get_array()[0, 0] == 1
+    shown = [axes.lines[0].get_xydata() for axes in drawn.axes if axes.lines]
+    between = cosines[np.triu_indices(1000, 1)]
+    for percentage, similarity in shown[0][::80]:
+        assert np.mean(between < similarity) == pytest.approx(percentage / 100, abs=1e-4)
+    assert np.interp(95, *shown[1].T) == pytest.approx(0.7, abs=0.02)  # section 6.3 of the paper
+    with pytest.raises(UnknownName):
+        davylamp.figure(tmp_path / "results", "similarities", models=["other"])
+    file.write_text(code.format(1))
+    with pytest.raises(Unavailable):
+        davylamp.figure(tmp_path / "results", "similarities")

@@ -1,1 +1,1 @@
-"""One file for each version of the tables, with its migration."""
+"""Migrations, in one file for each version of the tables."""

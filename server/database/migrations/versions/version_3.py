@@ -1,4 +1,4 @@
-"""The first version with migrations. New databases are created from the records directly."""
+"""First version with migrations. New databases are created from the table classes directly."""
 
 revision = "3"
 down_revision = None

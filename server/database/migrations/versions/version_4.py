@@ -1,4 +1,4 @@
-"""Limit on a user's hours of computing."""
+"""Adds the limit on a user's hours of computing."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,5 +8,5 @@ down_revision = "3"
 
 
 def upgrade() -> None:
-    """Add the limit, initially unset."""
+    """Add the column, initially empty."""
     op.add_column("users", sa.Column("hours", sa.Float(), nullable=True))

@@ -1,4 +1,4 @@
-"""Overall scores of tasks, and the effects of their defences."""
+"""Adds the overall scores of tasks, and the effects of their defences."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,7 @@ down_revision = "4"
 
 
 def upgrade() -> None:
-    """Add them, to be computed by the server."""
+    """Add the columns, which the server fills later."""
     for name in ("score", "score_low", "score_high"):
         op.add_column("tasks", sa.Column(name, sa.Float(), nullable=True))
     op.add_column("tasks", sa.Column("effects", sa.JSON(), nullable=True))

@@ -1,0 +1,79 @@
+"""Rows of a table by classes: a model's proportions of images on each true class, with simultaneous intervals."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...intervals import LEVEL
+from ..finding import Finding, note
+from ..statistics.bootstrap import Estimate
+from ..store.class_names import class_names
+from ..store.results import Results
+from .estimates import estimate_share, row_values
+from .groups import TableGroup, ThreatUnion
+from .symbols import is_union
+
+Row = tuple[dict[str, Any], dict[str, Estimate]]
+
+
+def build_class_rows(
+    group: TableGroup, outcomes: Results, symbols: Sequence[str], union: ThreatUnion | None, *, has_intervals: bool
+) -> list[Row]:
+    """Return labels and estimates of each true class for a model under a threat model.
+
+    The intervals of a metric hold for all classes together at 95 % (Bonferroni). The label `lowest` names the metrics
+    that are lowest for the class.
+
+    Args:
+        group: row of a table by models; without finished runs it has no classes.
+        outcomes: results of its folder.
+        symbols: metrics of `has_outcome`.
+        union: the folder's union of threat models, for its metric.
+        has_intervals: whether to compute intervals.
+    """
+    if not group.parts:
+        return []
+    subject, true = group.outcomes[0].cell.subject, group.outcomes[0].columns["label"]
+    names = class_names(outcomes.clean.get(subject.key))
+    classes = np.unique(true)
+    kept = {name: value for name, value in group.labels.items() if name not in ("model", "images", "violations")}
+    kept.pop("cells")  # an image counts once, whatever the number of runs
+    estimates: dict[str, list[Estimate]] = {}
+    for symbol in symbols:
+        whole = union.row_of(group) if union is not None and is_union(symbol) else group
+        runs = [] if whole is None else whole.parts
+        values, most = (
+            [each for part in row_values(runs, outcomes, symbol, of_model=True, at_most=end) for each in part]
+            for end in (False, True)
+        )
+        estimates[symbol] = [
+            estimate_share(
+                *([[each[true == one] for each in images]] for images in (values, most)),
+                has_interval=has_intervals,
+                level=1 - (1 - LEVEL) / len(classes),
+            )
+            for one in classes
+        ]
+    least = {symbol: min(each.value for each in column) for symbol, column in estimates.items()}
+    differ = [symbol for symbol, column in estimates.items() if any(each.value > least[symbol] for each in column)]
+    violated = np.sum([each.results.violated for each in group.outcomes], axis=0)
+    rows: list[Row] = []
+    for place, one in enumerate(classes):
+        metrics = {symbol: column[place] for symbol, column in estimates.items()}
+        labels = {"model": group.labels["model"], "class": int(one), "class name": names[one] if names else "", **kept}
+        labels["lowest"] = ", ".join(symbol for symbol in differ if metrics[symbol].value == least[symbol])
+        labels |= {"images": int((true == one).sum()), "violations": int(violated[true == one].sum())}
+        rows.append((labels, metrics))
+    return rows
+
+
+def simultaneous_note(groups: Sequence[TableGroup]) -> Finding:
+    """Return the note on the level of the intervals."""
+    counts = sorted({len(np.unique(group.outcomes[0].columns["label"])) for group in groups if group.parts})
+    levels = " or ".join(f"{100 * (1 - (1 - LEVEL) / count):.6g}" for count in counts)
+    sentence = (
+        "the intervals of a model's {classes} classes under a threat model hold together at 95 % for each metric, also "
+        "that of the lowest class (Bonferroni: each has a level of {levels} %)"
+    )
+    return note("simultaneous-intervals", sentence, classes=" or ".join(map(str, counts)), levels=levels)
