@@ -1,6 +1,7 @@
-"""The functions of `davylamp`, used by scripts and by every command of the command line.
+"""The functions of `davylamp`, for scripts and for every command of the command line.
 
-`verbs` attacks one model and `measuring` measures one; `training` trains models, detectors and attacks; `evaluation`
-fills a results folder and `estimating` says at what cost; `folders` reads one, `gating` decides requirements on one,
-`rankings` ranks one, `baseline_placement` places new models, `placing` places results among published ones.
+`verbs` runs attacks on one model, and `measuring` measures the robustness of one model. `training` trains models,
+detectors and attacks. `evaluation` runs attacks on models into a results folder, and `estimating` estimates its cost.
+`folders`, `gating` and `rankings` read a results folder: tables and exports, requirements, rankings.
+`baseline_placement` ranks new models among evaluated ones, and `placing` ranks results among published ones.
 """

@@ -1,4 +1,4 @@
-"""Attacks a new model like a baseline, on all images or the most informative ones, and places it in the ranking."""
+"""Runs a baseline's attacks on a new model, and places the model in the baseline's ranking."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -49,9 +49,9 @@ class AdaptiveSettings:
     Args:
         adaptive: whether to attack only the most informative images, in batches, until the rank interval is narrow
             enough. If not, all images are attacked.
-        max_rank_width: largest difference of worst and best rank for an interval to be narrow enough.
+        max_rank_width: largest difference between worst and best rank at which the interval is narrow enough.
         batch_images: images per batch.
-        seed: random seed of the fit and of every draw.
+        seed: random seed of the ranking's fit and of its random samples.
     """
 
     adaptive: bool = False
@@ -68,12 +68,12 @@ class AdaptiveSettings:
 
 @dataclass(frozen=True)
 class Baseline:
-    """A baseline for the placement of new models.
+    """An evaluated results folder, among whose models new models are ranked.
 
     Attributes:
-        config: config of the baseline, with which its attacks are run on new models.
-        frame: results of the baseline, as returned by `load`.
-        notes: notes for the reader.
+        config: config of the evaluation, with which new models are attacked.
+        frame: results of the evaluation, as returned by `load`.
+        notes: notes on omitted attacks.
     """
 
     config: Config
@@ -82,16 +82,16 @@ class Baseline:
 
 
 def read_baseline(folder: str | Path, *, adaptive: bool = False) -> Baseline:
-    """Read the attacks and results of a folder, for the placement of new models.
+    """Read the attacks and results of a baseline folder.
 
     Args:
         folder: results folder of an evaluation of at least two models, on one data set with one group of settings.
-        adaptive: whether images will be selected. Attacks that compute one perturbation for all images are then
-            omitted.
+        adaptive: whether the images for new models will be selected one batch at a time. Attacks that compute one
+            perturbation for all images are then omitted.
 
     Raises:
-        InvalidInput: if the folder has several data sets or settings, only one model, or no results by which images can
-            be selected.
+        InvalidInput: if the folder has several data sets or settings, only one model, or no results from which images
+            can be selected.
         Unavailable: if there is no such folder, or it is empty.
     """
     frame: Any = load_outcomes(folder)
@@ -120,13 +120,13 @@ def place_on_baseline(
     run: Callable[[Any], Any] | None = None,
     tell: Callable[[str, Step], object] = lambda *_: None,
 ) -> tuple[Placement, ...]:
-    """Evaluate each new model with the attacks of a baseline, and place it among its models.
+    """Run a baseline's attacks on each new model, and place each among the baseline's models.
 
-    An interrupted run resumes: the same images are selected again, and their results are reused.
+    An interrupted call resumes: it selects the same images again, and reuses their results.
 
     Args:
         baseline: result of `read_baseline`.
-        store: receives the new models' records.
+        store: results folder for the new models' records.
         config: config of the baseline, with the new models as its models, and possibly a different device or batch
             size.
         asking: settings for the selection of images.
@@ -140,12 +140,13 @@ def place_on_baseline(
         batch.
 
     Raises:
-        DavylampError: as `make_plan` and `evaluate`; Unavailable if a new model has no response at all.
+        DavylampError: if the evaluation fails, as for `make_plan` and `evaluate`; Unavailable if a new model has no
+            result.
     """
     names = config.models if models is None else tuple(models)
     known = sorted(set(baseline.frame["model"]) & set(names))
     if known:
-        raise InvalidInput(f"expected models that the baseline lacks, got {', '.join(known)}: rank the baseline")
+        raise InvalidInput(f"the baseline already contains {', '.join(known)}; to rank these, rank the baseline")
     placements = []
     for name in names:
         given = None if models is None else {name: models[name]}
@@ -214,7 +215,7 @@ def place(
         raise InvalidInput(f"{' and '.join(f'`{name}`' for name in given)} cannot be used without `adaptive`")
     if Path(against).suffix == ".csv" or str(against).startswith("published:"):
         raise InvalidInput(
-            f"expected a results folder for `against`, got {against}: tables are for rankings of evaluated folders"
+            f"expected a results folder for `against`, got {against}; a table can be a baseline only for `rank`"
         )
     _refuse_settings(settings)
     width = WIDTH if max_rank_width is None else max_rank_width
@@ -251,8 +252,6 @@ def _runner(store: ResultsStore, executor: Executor | None = None) -> Callable[[
 
 
 class _NewModel:
-    """One new model, with its records so far and its failures."""
-
     def __init__(
         self,
         baseline: Baseline,
@@ -269,7 +268,7 @@ class _NewModel:
         self.traffic = ServerUsage()
 
     def ask(self, images: Sequence[str] = ()) -> pd.DataFrame:
-        """Run the attacks on these images (empty: all of the baseline's), and return all of the new model's records."""
+        """Run the attacks on the named images, or on all if empty, and return all records of the new model."""
         config = replace(self.config, images=tuple(images)) if images else self.config
         transport = config.transport(self.store.folder / ANSWERS)
         plan = make_plan(config, models=self.models, data=self.data, transport=transport)
@@ -289,7 +288,7 @@ class _NewModel:
         return mine
 
     def place(self, seed: int, records: pd.DataFrame | None = None, fits: dict[bytes, Any] | None = None) -> Placement:
-        """Return the placement from the model's records. If there are none yet, evaluate all images first."""
+        """Place the model by its records. If there are none yet, attack all images first."""
         records = self.ask() if records is None else records
         with as_invalid_input():
             (placed,) = place_results(self.baseline.frame, records, seed=seed, fits=fits)
@@ -298,7 +297,6 @@ class _NewModel:
         return replace(placed, notes=notes, ranking=replace(placed.ranking, notes=notes))
 
     def choose(self, asking: AdaptiveSettings, tell: Callable[[str, Step], object]) -> Placement:
-        """Select the most informative images, and return the placement."""
         with as_invalid_input():
             matrix = build_responses(self.baseline.frame)
             fit = fit_irt(matrix.values, choose_model(matrix.values), seed=asking.seed)
@@ -335,13 +333,13 @@ def _answers(baseline: pd.DataFrame, records: pd.DataFrame, matrix: Responses) -
 
 
 def _names_of_images(frame: pd.DataFrame) -> Any:
-    """Return each image's name in the matrix and in its data."""
+    """Return pairs for all images: the name in the response matrix, and the name in the data set."""
     pairs = frame[["data", "image"]].drop_duplicates()
     return zip(pairs["data"].astype(str) + " " + pairs["image"].astype(str), pairs["image"].astype(str), strict=True)
 
 
 def _usable(cells: Sequence[AttackRun], *, adaptive: bool) -> tuple[list[AttackRun], tuple[str, ...]]:
-    """Return the runs that can place a new model, and notes on the runs that cannot."""
+    """Return the runs that can place a new model, and notes on the omitted ones."""
     models = {cell.subject.model for cell in cells}
     met: dict[tuple[Any, ...], set[str]] = {}
     setting_of = shared_settings(cells)

@@ -45,22 +45,23 @@ def corrupt_table(
     tell: Callable[[str], object] = lambda _: None,
     **loading: Any,
 ) -> Table:
-    """Measure robustness to corruptions into a folder: errors by severity, CE, mCE, RmCE, FP and mFR.
+    """Measure models under common corruptions into a folder: errors by severity, CE, mCE, RmCE, FP and mFR.
 
     Args:
         models: a module, modules by name, or names as for `evaluate`, including "demo:*"; empty to only read the
             folder.
-        data: clean images by name; or "imagenet-c:PATH", "cifar-10-c:PATH".
-        clean: clean images of a corrupted set on disk, for RmCE.
+        data: name of the clean images, which are corrupted here, or "imagenet-c:PATH" or "cifar-10-c:PATH" for images
+            that are already corrupted.
+        clean: clean images of an already corrupted data set, for RmCE.
         corruption: "fog", ..., or "all"; None for the 15 of the benchmark.
         severity: 1 to 5, or None for all.
         sequence: perturbation sequences for FP and mFR: "translate", ..., or "all".
-        baseline: reference model for CE and FP, which is measured together with the models, or "alexnet"; "" for
-            AlexNet on ImageNet.
+        baseline: reference model for CE and FP: a model, which is measured as well, or "alexnet" for the published
+            numbers. "" for AlexNet on ImageNet, and no reference otherwise.
         limit: largest number of images.
         out: the results folder.
-        by: subject of a table row.
-        bootstrap: replicates, over images; 0 for no intervals.
+        by: whether a table row is a model, a corruption or both.
+        bootstrap: number of bootstrap replicates, over images; 0 for no intervals.
         seed: random seed of corruptions and bootstrap.
         device: device of models that are loaded by name.
         progress: called with the number of images before they are classified. It returns a context manager, whose value
@@ -69,7 +70,7 @@ def corrupt_table(
         **loading: settings of `Config` for models loaded by name: isolate, request_rate, ...
 
     Raises:
-        DavylampError: as `measure_corruptions` and `build_corruptions`; Unavailable if no model could be measured.
+        DavylampError: as for `measure_corruptions` and `build_corruptions`; Unavailable if no model could be measured.
     """
     check_loading(corrupt_table, loading)
     data = read_text(data, "the name of data as text")
@@ -92,7 +93,6 @@ def corrupt_table(
 def _plan(
     data: str, clean: str, corruption: Any, severity: Any, sequence: Any, limit: int | None, seed: int
 ) -> CorruptionPlan:
-    """Return the checked plan of measurements."""
     on_disk = list_sets(data)
     asked = read_list(sequence, "sequences as names", str)
     chosen = tuple(SEQUENCES) if asked == ["all"] else tuple(name.replace("-", "_") for name in asked)
@@ -108,7 +108,7 @@ def _plan(
     if not on_disk:
         named = tuple(find_corruption(name).name for name in named)
     if clean and not on_disk:
-        raise InvalidInput(f"expected `clean` with imagenet-c:PATH or cifar-10-c:PATH, got `data={data}`: it is clean")
+        raise InvalidInput(f"`clean` is only for imagenet-c:PATH or cifar-10-c:PATH, but `data={data}` is clean")
     limit = None if limit is None else read_int(limit, "`limit` as a whole number >= 1", 1, 2**31 - 1)
     plan = CorruptionPlan(data, tuple(dict.fromkeys(named)), tuple(dict.fromkeys(levels)), chosen, clean, limit, seed)
     plan.check()
@@ -124,7 +124,7 @@ def _measure(
     progress: Progress,
     loading: dict[str, Any],
 ) -> None:
-    """Compute the predictions that are missing in the folder.
+    """Compute the predictions that the folder lacks.
 
     A model that cannot be loaded does not affect the others.
     """
@@ -144,7 +144,7 @@ def _measure(
             failed |= summary.failed
             if line := total_usage(*ready.values()).line:
                 tell(line)
-            tell(f"{summary.done} records made, {summary.kept} reused: {store.folder}")
+            tell(f"{summary.done} records written, {summary.kept} reused: {store.folder}")
     for name, reason in failed.items():
         tell(f"{name}: {reason}")
     if failed and len(failed) == total:

@@ -24,7 +24,7 @@ _VERBS: tuple[Callable[..., Any], ...] = (evaluate, robust_accuracy)
 
 
 class _PlanReady(Exception):
-    """Ends a call whose plan is ready, before anything runs."""
+    """Stops a call of `evaluate` or `robust_accuracy` as soon as its plan is ready, before anything runs."""
 
     def __init__(self, plan: Plan):
         super().__init__()
@@ -34,22 +34,22 @@ class _PlanReady(Exception):
 def estimate(verb: Callable[..., Any], *arguments: Any, **keywords: Any) -> VerbResult:
     """Estimate time, memory and price of a call of `evaluate` or `robust_accuracy`, without running its attacks.
 
-    Time follows from a timed pass of each model and the passes that each attack is expected to need if no image is
-    fooled early. It contains neither the libraries' own work nor metrics. Models are loaded, and a server is queried as
-    far as its identity needs; finished runs of the results folder cost nothing.
+    The time is the duration of one pass, measured for each model, times the number of passes that each attack needs if
+    no image is fooled early. It includes neither the libraries' own computation nor the metrics. Models are loaded, and
+    a server is queried only to identify its model. Finished runs of the results folder cost nothing.
 
     Args:
         verb: `davylamp.evaluate` or `davylamp.robust_accuracy`.
-        *arguments: its arguments.
-        **keywords: its keywords.
+        *arguments: positional arguments of that call.
+        **keywords: keyword arguments of that call.
 
     Returns:
-        A row per model: unfinished `runs`, `passes` (forward and backward, all images), `seconds` (one after the
-        other), `memory` (bytes at the peak of a pass with gradients), `price`; `made` are the `ModelCost`s.
+        A row per model: unfinished `runs`, `passes` (forward and backward, all images), `seconds` (one run after the
+        other), `memory` (peak bytes of a pass with gradients), `price`; `made` are the `ModelCost`s.
 
     Raises:
-        InvalidInput: for a different verb.
-        DavylampError: as the verb.
+        InvalidInput: if `verb` is a different function.
+        DavylampError: as for the call itself.
     """
     if verb not in _VERBS:
         raise InvalidInput("expected davylamp.evaluate or davylamp.robust_accuracy as the verb, got a different one")
@@ -67,7 +67,7 @@ def estimate(verb: Callable[..., Any], *arguments: Any, **keywords: Any) -> Verb
         try:
             verb(*arguments, **{**keywords, "out": folder, "progress": stop})
         except _PlanReady as ready:
-            notes = () if until is None else ("all images, which is the most that `until` can need",)
+            notes = () if until is None else ("estimated for all images; with `until`, fewer may suffice",)
             return _result(ready.plan, estimate_plan(ready.plan, ResultsStore(folder)), notes)
     raise InvalidInput("the call ended before its plan was ready")
 
@@ -91,7 +91,7 @@ def _result(plan: Plan, costs: list[ModelCost], more: tuple[str, ...]) -> VerbRe
     notes += [f"omitted: {name}: {reason}" for name, reason in plan.failed.items()]
     if guessed := dict.fromkeys(cell.attack for cell in plan.runs_in_this_part if is_guess(cell)):
         notes.append(f"the queries of {', '.join(guessed)} are a rough guess: `max_queries` limits them")
-    notes.append("passes if no image is fooled early, on one worker; without the libraries' own work and the metrics")
+    notes.append("for one worker, if no image is fooled early; without the libraries' own computation and the metrics")
     rows = [each._asdict() for each in costs]
     total = {"seconds": sum(timed) if len(timed) == len(costs) else math.nan, "memory": memory, "price": price}
     document = {"runs": runs, "reused": finished, "passes": passes, **total, "models": rows, "notes": notes}

@@ -104,7 +104,7 @@ class Evaluation:
 
     @property
     def attempted(self) -> int:
-        """Number of runs, plus omitted models and attacks."""
+        """Number of runs and of models and attacks that were omitted before they could run."""
         if self.summary is None or self.plan is None:
             return 0
         return self.summary.cells + len(self.plan.failed)
@@ -143,7 +143,7 @@ class Evaluation:
         return "\n".join([first, *self._numbers()])
 
     def _numbers(self) -> list[str]:
-        """Return clean and robust accuracy of each model and threat model."""
+        """Return clean and robust accuracy for each model and threat model, as text."""
         if self.plan is not None and len(self.plan.cells) > _MANY:
             return []
         try:
@@ -163,7 +163,7 @@ class Evaluation:
 
 
 class _Settled(NamedTuple):
-    """A config, the names of the settings that were given, and notes on which attacks got which parameters."""
+    """Config of an evaluation, names of the settings that the user gave, and notes on attack parameters."""
 
     config: Config
     given: set[str]
@@ -179,10 +179,10 @@ def configure(
     defences: Iterable[str] = (),
     **settings: Any,
 ) -> Config:
-    """Return the config that `evaluate` uses for the same arguments.
+    """Return the config that `evaluate` builds from the same arguments.
 
     Raises:
-        DavylampError: as `evaluate`.
+        DavylampError: as for `evaluate`.
     """
     settings |= {} if models is None else {"models": name_models(models)}
     settled = _settle(config, attacks, defences, settings)
@@ -384,7 +384,7 @@ def table(folder: str | Path, by: By = "attacks", **options: Any) -> Table:
 
 
 def _of_version(config: Config, version: str) -> Config:
-    """Return a config whose model names contain a version; unchanged for ""."""
+    """Add a version to the model names of a config; "" leaves it unchanged."""
     expanded = expand_models(config) if version else config
     return replace(expanded, models=tuple(add_version(name, version) for name in expanded.models))
 
@@ -392,7 +392,7 @@ def _of_version(config: Config, version: str) -> Config:
 def _settle(
     config: Config | str | Path | None, attacks: Any, defences: Iterable[str], settings: Mapping[str, Any]
 ) -> _Settled:
-    """Return the config for the arguments of `evaluate`, which override those of a file or a preset."""
+    """Build the config from the arguments of `evaluate`, which override those of a file or a preset."""
     rest = {name: value for name, value in settings.items() if name not in _THREAT}
     rest, parameters = split_settings(rest, read_mapping(settings.get("parameters"), "parameters by name"))
     base, stated = base_config(config, rest.pop("preset", None))
@@ -423,7 +423,7 @@ def _settle(
 def _list_choices(
     attacks: Any, threat: dict[str, Any], parameters: Mapping[str, Any], where: dict[str, Any]
 ) -> tuple[tuple[AttackChoice, ...], list[str]]:
-    """Return every attack with every radius. A parameter is passed only to attacks that accept it."""
+    """Return an `AttackChoice` per attack and radius, and notes. An attack gets only the parameters that it accepts."""
     alone = isinstance(attacks, AttackChoice) or callable(attacks)
     several = [attacks] if alone else read_list(attacks, "attacks as names, functions or AttackChoices")
     radii, rest = threat["epsilon"], {name: threat[name] for name in ("norm", "target", "defaults")}
@@ -448,7 +448,7 @@ def _list_choices(
 
 
 def _plan_notes(plan: Plan, given: Mapping[str, Any] | None) -> list[str]:
-    """Return notes on a plan's preset and models: precision, isolation, gradients of defences, random models."""
+    """Return notes on the preset and the models: precision, isolation, gradients of defences, random models."""
     config, lent = plan.config, given or {}
     notes = [(name, model.precision_note) for name, model in lent.items()]
     notes += [(name, describe_gradients(name)) for name in config.models]
@@ -487,7 +487,7 @@ def no_progress(_: Evaluation) -> AbstractContextManager[Any]:
 
 
 def _folder(out: Any) -> Path:
-    """Return the path of the results folder. Raises InvalidInput if it is a file."""
+    """Convert to the path of the results folder. Raises InvalidInput if it is a file."""
     path = read_path(out, "out as a folder")
     if expand_path(path).is_file():
         raise InvalidInput(f"expected a folder for `out`, got the file {path}")

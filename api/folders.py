@@ -109,8 +109,8 @@ def check(
 
     Args:
         folder: results folder made by `evaluate`.
-        probe: whether to also repeat each run on a few images, for indicators that do not follow from the records.
-        model: names of models, empty for all; with `probe`, optionally the modules, by name.
+        probe: whether to also repeat each run on a few images, for the indicators that cannot be computed from records.
+        model: names of models, empty for all. With `probe` also modules by name, in place of loading them.
         data: for `probe`, images and labels in place of loading them by name.
         limit: number of images of each run, for `probe`.
         device: device of models that are loaded by name, for `probe`.
@@ -124,7 +124,7 @@ def check(
         could not be repeated.
 
     Raises:
-        DavylampError: as `check_folder` and `probe_folder`.
+        DavylampError: as for `check_folder` and `probe_folder`.
     """
     check_loading(check, loading)
     only, limit = read_names(model, "model"), read_limit(limit) or 8
@@ -193,7 +193,7 @@ def detect(
         One row per detector, run and rate; `made` has the `Detection`s.
 
     Raises:
-        DavylampError: as `davylamp.engine.detection.detect.detect_folder`.
+        DavylampError: as for `davylamp.engine.detection.detect.detect_folder`.
     """
     check_loading(detect, loading)
     files = [detector] if isinstance(detector, Path) else read_several(detector, "detectors as files", (str, Path))
@@ -231,7 +231,9 @@ def export(
     images: bool = True,
     data: Any = None,
 ) -> VerbResult:
-    """Pack a results folder into one file with tables, card, licence and checksums, or write AttackBench's files.
+    """Pack a results folder into one shareable ZIP file, or write it in AttackBench's format.
+
+    The ZIP file, a bundle, contains the records, flat tables, a data card, a licence and checksums.
 
     Args:
         folder: results folder made by `evaluate`.
@@ -239,16 +241,16 @@ def export(
         form: output format.
         licence: for a bundle, an SPDX identifier such as "CC-BY-4.0".
         creator: for a bundle, the author of the results.
-        name: for a bundle, the title of the data set; "" for a title made from models and data.
+        name: for a bundle, the title of the data set; "" for a title made from the names of models and data.
         description: for a bundle, a sentence; "" for a summary.
         images: for a bundle, whether to include stored adversarial images.
-        data: for "attackbench", the images of the folder, or a different name for them, or None for the evaluated ones.
+        data: for "attackbench", images and labels or a name, in place of the evaluated images.
 
     Returns:
         One row per kind of record, or per file; `made` is the written object.
 
     Raises:
-        DavylampError: as `write_bundle` and `export_attackbench`.
+        DavylampError: as for `write_bundle` and `export_attackbench`.
     """
     terms = SharingTerms(licence, creator, name, description)
     if form == "bundle":
@@ -282,26 +284,28 @@ def import_results(
     model: str | None = None,
     data: Any = None,
 ) -> VerbResult:
-    """Read a bundle into a new folder, or other programs' results into a results folder. They are not judged again.
+    """Unpack a bundle into a new folder, or add results of other programs to a results folder.
+
+    Imported results are not judged again.
 
     Args:
         what: the bundle, or the other program's file or folder of files.
         out: a new folder for a bundle, otherwise an existing results folder.
         form: input format.
         model: for "attackbench", the name of the model in the folder; None to match it by its predictions.
-        data: for "attackbench", the images of the folder, or a different name for them, or None for the evaluated ones.
+        data: for "attackbench", images and labels or a name, in place of the evaluated images.
 
     Returns:
         One row per kind of record, run or leaderboard; `made` is the imported object.
 
     Raises:
-        DavylampError: as `unpack_bundle`, `import_attackbench` and `import_robustbench`.
+        DavylampError: as for `unpack_bundle`, `import_attackbench` and `import_robustbench`.
     """
     if form != "attackbench" and (model is not None or data is not None):
         raise InvalidInput(f"`model` and `data` need form='attackbench', got form='{form}'")
     if form == "bundle":
         merged = unpack_bundle(what, out)
-        headline = f"{out}: {describe_counts(merged.records)}; every checksum is right"
+        headline = f"{out}: {describe_counts(merged.records)}; all checksums match"
         document = {"folder": str(out), "records": merged.records, "notes": merged.notes}
         return VerbResult(headline, _records(merged.records), document, tuple(merged.notes), merged)
     if form == "robustbench":
@@ -334,7 +338,6 @@ def _imported(
 
 
 def _rates_of(row: Detection) -> list[dict[str, Any]]:
-    """Return one row per false-positive rate of a detector on a run."""
     head = {"detector": row.detector, "name": row.name, "model": row.cell.subject.name, "attack": row.cell.title}
     head |= {"auc": row.area.value, "fooled": row.fooled}
     shares = ("detected", "false_alarms", "missed")

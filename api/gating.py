@@ -1,4 +1,4 @@
-"""Decides requirements on a results folder by their intervals, for `davylamp gate` and `davylamp.gate`."""
+"""Checks requirements such as "RA >= 0.5" on a results folder, for `davylamp gate` and `davylamp.gate`."""
 
 import math
 from collections import Counter
@@ -137,10 +137,10 @@ def _rows(outcomes: Results, symbols: Sequence[str]) -> list[_GateRow]:
 
 
 def _rows_about(requirement: Requirement, rows: Sequence[_GateRow], place: Path) -> list[_GateRow]:
-    """Return the rows that a requirement is about; every model has to have one.
+    """Return the rows to which a requirement applies. Every model must have at least one.
 
     Raises:
-        InvalidInput: if a model has no such row, or the metric is undefined there.
+        InvalidInput: if a model has no such row, or the metric is undefined for one.
     """
     symbol, record, at = requirement.symbol, facts_of(requirement.symbol), requirement.threat_model
     if is_union(symbol):
@@ -179,7 +179,6 @@ def _only(outcomes: Results, names: Collection[str]) -> Results:
 
 
 def _decide(requirement: Requirement, row: _GateRow, outcomes: Results) -> Decision:
-    """Decide a requirement on a row by its interval."""
     symbol, is_clean = requirement.symbol, facts_of(requirement.symbol).stored == "clean"
     value, low, high, images = row.metrics[symbol]
     decided = requirement.decide(low, high)
@@ -203,22 +202,22 @@ def _decide(requirement: Requirement, row: _GateRow, outcomes: Results) -> Decis
     ends = (value, value + spread)  # with undecided images as 0 and as 1: more images narrow the interval towards both
     if spread and requirement.is_met(ends[0]) != requirement.is_met(ends[1]):
         count = row.labels["violations"]
-        detail = f"{counted(count, 'result')} {'is' if count == 1 else 'are'} invalid: davylamp check names the cause"
+        detail = f"{counted(count, 'result')} {'is' if count == 1 else 'are'} invalid. `davylamp check` names the cause"
         return replace(base, verdict="invalid results", detail=detail)
     nearest = min(ends, key=lambda end: abs(end - requirement.number))
     return _with_more_images(base, abs(nearest - requirement.number), _half_width(requirement, ends, low, high))
 
 
 def _half_width(requirement: Requirement, ends: tuple[float, float], low: float, high: float) -> float:
-    """Return the part of the interval on the side of the number."""
+    """Return the distance from the estimate to the interval's bound on the side of the required number."""
     return ends[0] - low if requirement.number <= ends[0] else high - ends[1]
 
 
 def _with_more_images(base: Decision, distance: float, half_width: float) -> Decision:
-    """Return the decision "too few images" with how many more are needed."""
+    """Return the decision "too few images", with the number of further images needed."""
     images, more = base.images, None
     if math.isnan(half_width) and images >= FEWEST:  # equal values, or a metric that has none
-        return replace(base, verdict="too few images", detail="it has no interval, by which a requirement is decided")
+        return replace(base, verdict="too few images", detail="it has no interval, and a requirement needs one")
     if math.isnan(half_width):
         more = FEWEST - images
     elif half_width > 0:
@@ -233,7 +232,7 @@ def _too_few(base: Decision, more: int | None) -> Decision:
 
 
 def _missing(row: _GateRow, outcomes: Results) -> str:
-    """Describe what a row lacks: failed, unfinished and omitted runs, damaged files; "" if nothing."""
+    """Describe missing results of a row: failed, unfinished and omitted runs, damaged files; "" if none."""
     keys = {each.cell.subject.key for each in row.group.outcomes} or {
         cell.subject.key for cell, _ in outcomes.failed if cell.subject.name == row.labels["model"]
     }
@@ -259,7 +258,6 @@ def _missing(row: _GateRow, outcomes: Results) -> str:
 def _decide_change(
     requirement: Requirement, row: _GateRow, outcomes: Results, baseline: Results, margin: float
 ) -> Decision:
-    """Decide whether a rate is not lower than the baseline's by more than the margin."""
     symbol, is_clean = requirement.symbol, facts_of(requirement.symbol).stored == "clean"
     at = "" if is_clean else f" @ {row.threat}"
     change = Requirement(symbol, ">=", -margin)
@@ -291,7 +289,7 @@ def _decide_change(
 
 
 def _baseline_row(row: _GateRow, baseline: Results, *, is_clean: bool) -> TableGroup:
-    """Return the row of the baseline that a row is compared with: of the model of its name, or of the only model.
+    """Return the baseline's row for the model of the same name, or for its only model, and the same threat model.
 
     Raises:
         InvalidInput: if there is no such model, or it was not attacked under this threat model.
@@ -314,7 +312,6 @@ def _baseline_row(row: _GateRow, baseline: Results, *, is_clean: bool) -> TableG
 
 
 def _are_alike(one: TableGroup, other: TableGroup) -> bool:
-    """Whether two groups have the same threat model, target rule and rounding."""
     first, second = (group.outcomes[0].cell for group in (one, other))
     return all(getattr(first, name) == getattr(second, name) for name in ("threat_model", "target", "pixels"))
 

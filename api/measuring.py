@@ -1,4 +1,4 @@
-"""Functions that measure one model: AutoAttack, adaptive attacks, certification, saturation, published tables."""
+"""Functions that measure one model: AutoAttack, adaptive attacks, certificates, saturation radius, published tables."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -79,9 +79,10 @@ def robust_accuracy(
 ) -> RobustAccuracy:
     """Measure a model's accuracy under AutoAttack, with all warnings about the result.
 
-    The attacks are those of AutoAttack's standard version, by the authors' code if `pyautoattack` is installed, each on
-    the images not yet fooled. With fewer than four classes AutoAttack is not defined, and the same attacks on the plain
-    margin of the logits replace it. For a random model (`Classifier(random=True)`), its rand version is used.
+    The attacks are those of AutoAttack's standard version, by the authors' code if `pyautoattack` is installed. Each
+    one attacks the images that are not yet fooled. For a random model (`Classifier(random=True)`), AutoAttack's rand
+    version is used. AutoAttack is not defined for fewer than four classes; the same attacks are then run on the plain
+    margin of the logits.
 
     Args:
         model: a module that returns logits for images in [0, 1], or a name that `load_model` knows.
@@ -95,10 +96,10 @@ def robust_accuracy(
         seed: random seed.
         device: device of a model given by its name; a module is not moved.
         out: the results folder, from which an interrupted call resumes; None to store nothing.
-        version: of the model, as in `davylamp.evaluate`.
-        until: stop early: "RA >= 0.6", once it is decided whether that holds on all the images, or "width <= 0.05",
-            once the interval is that narrow. Images are drawn in random order, and the intervals hold at every number
-            of images, so that stopping early does not distort them (Waudby-Smith and Ramdas 2024).
+        version: version of the model, as in `davylamp.evaluate`.
+        until: rule for stopping early. "RA >= 0.6" stops when it is decided whether that holds on all images,
+            "width <= 0.05" when the interval is that narrow. Images are attacked in random order. The intervals hold at
+            every number of images, so that stopping early does not bias them (Waudby-Smith and Ramdas 2024).
         progress: as for `measure_robust_accuracy`.
         **loading: settings of `Config` for a model loaded by name: isolate, request_rate, ...
 
@@ -106,7 +107,7 @@ def robust_accuracy(
         The clean and the robust accuracy with 95 % intervals, the result of each attack, and the warnings.
 
     Raises:
-        DavylampError: as `davylamp.engine.challenge.robust_accuracy.measure_robust_accuracy`.
+        DavylampError: as for `davylamp.engine.challenge.robust_accuracy.measure_robust_accuracy`.
     """
     check_loading(robust_accuracy, loading)
     limit, (source, rounded) = read_limit(limit), take_source(inputs, labels, data)
@@ -155,7 +156,7 @@ def challenge(
     progress: Callable[[AttackOutcome], object] = lambda _: None,
     **loading: Any,
 ) -> ChallengeResult:
-    """Evaluate a defence with adaptive attacks; the verdict is that it falls, masks gradients or holds.
+    """Attack a defence with adaptive attacks. The verdict is that it falls, masks gradients, holds or is undecided.
 
     Args:
         model: "MODEL+DEFENCE", attacked with all its gradient variants; or a module, attacked without variants.
@@ -177,7 +178,7 @@ def challenge(
         **loading: settings of `Config` for models loaded by name: isolate, request_rate, ...
 
     Raises:
-        DavylampError: as `davylamp.engine.challenge.challenge.challenge`.
+        DavylampError: as for `davylamp.engine.challenge.challenge.challenge`.
     """
     check_loading(challenge, loading)
     limit, (source, rounded) = read_limit(limit), take_source(inputs, labels, data)
@@ -216,7 +217,7 @@ def challenge(
 
 
 def _read_effort(effort: Any) -> dict[str, int]:
-    """Return the checked effort that overrides the defaults."""
+    """Convert to whole numbers by name, which replace the challenge's default effort. Raises InvalidInput."""
     known = [field.name for field in fields(ChallengeBudget)]
     given = current_settings(read_mapping(effort, "effort as whole numbers by name"), known)
     for name in given:
@@ -282,9 +283,7 @@ def certify(
         model = add_version(model, version)
         asked, sigma = split_smoothed(model)
     if sigma is None:
-        raise InvalidInput(
-            "expected `sigma`, the standard deviation of the noise, for a module: only a name can contain it"
-        )
+        raise InvalidInput("a module needs `sigma`, the standard deviation of the noise; a name may contain it")
     if not 0 < (deviation := read_number(sigma, "sigma")) < math.inf:
         raise InvalidInput(f"expected `sigma` above 0 and finite, got {deviation:g}")
     radii = tuple(read_numbers(radius, "radius") or (deviation * step for step in range(5)))
@@ -329,7 +328,7 @@ def _not_finite(rows: list[dict[str, Any]], draws: int) -> str:
     of = [row for row in rows if row["not_finite"]]
     count = sum(row["not_finite"] for row in of)
     text = f"{count} of {draws * len(rows)} samples have logits that are NaN or infinite, for {len(of)} of {len(rows)}"
-    return f"{text} images: they count towards no class but stay in the total" if of else ""
+    return f"{text} images. Such samples count towards no class, but remain in the total" if of else ""
 
 
 @takes_old_names(Config)
@@ -354,7 +353,7 @@ def saturation(
     progress: Progress = silent,
     **loading: Any,
 ) -> VerbResult:
-    """Find the smallest radius beyond which an attack fools no more images (CANARY, 3.2.1), by library.
+    """Find the smallest radius beyond which an attack fools no more images, by library (CANARY, section 3.2.1).
 
     Args:
         attack: a fixed-budget attack: "pgd", "foolbox:pgd".
@@ -372,7 +371,7 @@ def saturation(
         seed: random seed.
         device: device of a model given by its name.
         version: version of the model, as in `davylamp.evaluate`.
-        progress: called with the number of attacks on an image, over all radii. It returns a context manager, whose
+        progress: called with the total number of attacked images, over all radii. It returns a context manager, whose
             value is called with the progress.
         **loading: settings of `Config` for a model loaded by name: isolate, request_rate, ...
 
@@ -380,7 +379,7 @@ def saturation(
         One row per implementation. `notes` name the implementations that failed.
 
     Raises:
-        DavylampError: as `davylamp.engine.search_saturation_radius`, if no implementation can be run.
+        DavylampError: as for `davylamp.engine.search_saturation_radius`, if no implementation can be run.
     """
     check_loading(saturation, loading)
     radii, seed, limit = read_numbers(epsilon, "epsilon"), read_seed(seed), read_limit(limit)
@@ -450,14 +449,16 @@ def reproduce(
     """Recompute a published table and compare it with the published numbers.
 
     Args:
-        name: of a table: "canary-table4", "FILE.py:TABLE"; `davylamp reproduce` lists them.
-        quick: a small part, to see that it runs.
-        full: the paper's budgets and number of images.
-        published: the paper's numbers alone; nothing is run, and nothing else may be given.
-        models: names, or modules by name, in place of the default ones. A module by the paper's name is that model.
+        name: name of a table: "canary-table4", "FILE.py:TABLE"; `davylamp reproduce` lists them.
+        quick: whether to compute a small part only, as a trial.
+        full: whether to use the paper's budgets and number of images.
+        published: whether to return the paper's numbers and run nothing. No other option may then be given.
+        models: names, or modules by name, in place of the default models. A module whose name is the paper's name of a
+            model replaces that model.
         data: a name or images and labels, in place of the default images.
-        rows: the paper's name of a model -> ours, a name or module; or of the data set ("CIFAR-10"; "data" if the table
-            does not name it) -> our data. A difference is given for these, and for networks that the paper names.
+        rows: replacements by the paper's names. A model's name maps to a model name or module. The data set's name
+            ("CIFAR-10", or "data" if the table does not name it) maps to a name or images and labels. The difference
+            from the published number is given for these rows, and for networks that the paper names.
         limit: largest number of images.
         out: folder that stores the results and from which the call resumes, or None for a temporary one.
         device: device of the computation, or None for the CPU.
@@ -469,7 +470,7 @@ def reproduce(
         numbers, and whose `grid` arranges it as the paper does. With `published` one row per row of the paper.
 
     Raises:
-        DavylampError: for any failure; InvalidInput for an option that does not apply to the table.
+        DavylampError: if the table cannot be recomputed; InvalidInput for an option that does not apply to the table.
     """
     table: PaperTable = find_table(name)
     limit = read_limit(limit)
@@ -479,7 +480,9 @@ def reproduce(
     asked |= {"limit": limit, "out": out, "device": device}
     given: dict[str, Any] = {option: value for option, value in asked.items() if value is not None}
     if published and (given or quick):
-        raise InvalidInput(f"expected `published` alone, got it with `{next(iter(given), 'quick')}`: nothing is run")
+        raise InvalidInput(
+            f"`published` and `{next(iter(given), 'quick')}` cannot be combined: `published` runs nothing"
+        )
     if published:
         document = table.published_result()
         lines = [record for part in table.grid(document) for record in part.records("published")]
@@ -502,7 +505,7 @@ def reproduce(
 
 
 def _named_rows(rows: Mapping[str, Any], models: Any) -> dict[str, Any]:
-    """Return `rows` of names alone, with the modules and the images in it under their own keywords."""
+    """Return the keyword `rows` with names only, and keywords `models` and `data` with the modules and images in it."""
     said, data_set, images = split_rows(rows)
     modules = {name: ours for name, ours in said.items() if not isinstance(ours, str)}
     given: dict[str, Any] = {"rows": {name: name if name in modules else ours for name, ours in rows.items()}}
@@ -519,7 +522,6 @@ def _named_rows(rows: Mapping[str, Any], models: Any) -> dict[str, Any]:
 
 
 def _records_in(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the records of a document and of the documents inside it, in order."""
     for value in document.values():
         if isinstance(value, Mapping):
             yield from _records_in(value)

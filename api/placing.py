@@ -1,4 +1,4 @@
-"""Places a folder's results among published ones of the same protocol, for `davylamp standing`."""
+"""Ranks a folder's results among published ones of the same protocol, for `davylamp standing`."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -28,24 +28,24 @@ NEIGHBOURS, _MOST = 4, 10**6  # entries on each side that are shown
 def standing(
     folder: str | Path, *, model: str | Iterable[str] | None = None, test_set: str = "", neighbours: int = NEIGHBOURS
 ) -> VerbResult:
-    """Place each model of a folder among RobustBench's published entries of the same protocol.
+    """Rank each model of a folder among RobustBench's published entries of the same protocol.
 
-    The protocol is a test set, a norm, a radius and AutoAttack's standard version; results of a different one are
+    The protocol is a test set, a norm, a radius and AutoAttack's standard version. Results of a different protocol are
     refused. The published entries are a snapshot that ships with davylamp.
 
     Args:
-        folder: made by `evaluate` or `robust_accuracy`.
-        model: restrict to these models.
+        folder: results folder made by `evaluate` or `robust_accuracy`.
+        model: names of the models to place; empty for all.
         test_set: "cifar10", "cifar100" or "imagenet", if the images are from that test set and the name of the data
-            does not say so ("torchvision:cifar10" does).
-        neighbours: entries shown on each side of a model.
+            does not show it, as "torchvision:cifar10" does.
+        neighbours: number of entries shown above and below a model.
 
     Returns:
-        A row per entry near a model, and the model itself; `made` are the `BoardPlacement`s, with the interval of the
-        rank and whether the images separate each entry from the model.
+        A row per entry near a model, and the model itself. `made` are the `BoardPlacement`s, with the interval of the
+        rank and whether the images suffice to separate each entry from the model.
 
     Raises:
-        Unsupported: if no result follows the protocol of a board; the message says what differs.
+        Unsupported: if no result follows the protocol of a leaderboard. The message names the difference.
         UnknownName: if there is no such test set or model.
         Unavailable: if there is no such folder, or no run in it.
     """
@@ -75,7 +75,9 @@ def standing(
     notes = [*([f"not placed: {line}" for line in refused]), snapshot_note({each.board for each in placements})]
     rows = [row for each in placements for row in _rows(each, neighbours)]
     if doubtful := [row["model"] for row in rows if row["unreliable"]]:
-        notes.insert(0, f"AutoAttack may be unreliable for {', '.join(dict.fromkeys(doubtful))}: see `best known`")
+        notes.insert(
+            0, f"AutoAttack may be unreliable for {', '.join(dict.fromkeys(doubtful))}: see the column `best known`"
+        )
     document = {"placements": [_document(each) for each in placements], "rows": rows, "notes": notes}
     return VerbResult("\n".join(map(_sentence, placements)), rows, plain(document), tuple(notes), tuple(placements))
 
@@ -92,7 +94,7 @@ def _sentence(placement: BoardPlacement) -> str:
 
 
 def _rows(placement: BoardPlacement, count: int) -> list[dict[str, Any]]:
-    """Return the rows of the nearest entries, with the model among them."""
+    """Return the rows of the `count` nearest entries on each side, with the model between them."""
     rows = [
         {
             "rank": each.rank,

@@ -51,10 +51,10 @@ def check_loading(verb: Callable[..., Any], loading: Mapping[str, Any]) -> None:
 def loading_of(
     settings: Mapping[str, Any], models: Iterable[str] = (), folder: str | Path | None = None
 ) -> LoadOptions:
-    """Return the options for loading models by name, and start the processes of isolated ones.
+    """Return the options for loading models by name, and start the processes of isolated models.
 
     Args:
-        settings: settings in `LOADING`, validated by `check_loading`; `tell` is called with a message on models in
+        settings: settings in `LOADING`, validated by `check_loading`. Its `tell` is called with a message on models in
             separate processes.
         models: names of the models, if known.
         folder: the results folder with the servers' answer cache, or None for no cache.
@@ -71,9 +71,9 @@ def loading_of(
 
 
 def lend_model(model: Any, stack: ExitStack, device: str, loading: Mapping[str, Any], version: str = "") -> Classifier:
-    """Return a classifier that uses the given module until the stack is closed, or the model of the given name.
+    """Wrap a module as a classifier until the stack is closed, or load the model of the given name.
 
-    Both have the version in their name.
+    The version becomes part of the classifier's name.
     """
     named = isinstance(model, str)
     how = loading_of(loading, [model] if named else [])
@@ -81,7 +81,7 @@ def lend_model(model: Any, stack: ExitStack, device: str, loading: Mapping[str, 
 
 
 def name_of(module: nn.Module) -> str:
-    """Return the default name of a module. A `Classifier` contains its name."""
+    """Return the default name of a module. For a `Classifier`, it is the classifier's own name."""
     return module.name if isinstance(module, Classifier) else type(module).__name__
 
 
@@ -91,7 +91,7 @@ def read_limit(limit: Any) -> int | None:
 
 
 def read_several(value: Any, wanted: str, kind: type | tuple[type, ...] = object) -> list[Any]:
-    """Convert to a list like `read_list`. An empty list, such as from a script's filter, raises an error."""
+    """Convert to a list like `read_list`, and raise InvalidInput if it is empty."""
     several = read_list(value, wanted, kind)
     if not several:
         raise InvalidInput(f"expected {wanted}, got an empty list")
@@ -99,13 +99,13 @@ def read_several(value: Any, wanted: str, kind: type | tuple[type, ...] = object
 
 
 def read_names(value: Any, name: str) -> list[str] | None:
-    """Return one name or several as a list; for a mapping, its keys."""
+    """Convert one name or several to a list. For a mapping, return its keys."""
     several = list(value) if isinstance(value, Mapping) else value
     return None if value is None else read_several(several, f"`{name}` as one name or several", str)
 
 
 def read_number(value: Any, name: str) -> float:
-    """Convert to a number from a number, a fraction as text, or a tensor or an array of one. Raises InvalidInput.
+    """Convert a number, a fraction as text, or a one-element tensor or array to a float. Raises InvalidInput.
 
     Args:
         value: the argument.
@@ -120,7 +120,7 @@ def read_number(value: Any, name: str) -> float:
 
 
 def read_numbers(value: Any, name: str) -> list[float] | None:
-    """Convert one number or several as `read_number` does; None if not given. Raises InvalidInput for an empty list."""
+    """Convert one number or several like `read_number`; None if not given. Raises InvalidInput for an empty list."""
     if value is None:
         return None
     value = value.tolist() if hasattr(value, "tolist") else value
@@ -129,7 +129,7 @@ def read_numbers(value: Any, name: str) -> list[float] | None:
 
 
 def take_source(inputs: Any, labels: Any, data: Any) -> tuple[Data | str, str]:
-    """Return the given images, or the name of data, and a note if the images are rounded."""
+    """Return the given images, or the name of the data to load, and a note if the images are rounded."""
     images, rounded = coerce_data(inputs, labels, None)
     if images is not None and data is not None:
         raise InvalidInput(f"expected images or the name of data, got both (data={data!r})")
@@ -137,14 +137,14 @@ def take_source(inputs: Any, labels: Any, data: Any) -> tuple[Data | str, str]:
 
 
 def images_of(classifier: Classifier, source: Data | str, limit: int | None) -> Data:
-    """Return the first `limit` images of a source, prepared for the model; all without a limit."""
+    """Return the first `limit` images, or all without a limit, prepared for the classifier."""
     if isinstance(source, str):
         return load_data_for(classifier, source, limit)
     return source if limit is None else Data(source.inputs[:limit], source.labels[:limit], source.names[:limit])
 
 
 def coerce_images(inputs: Any) -> tuple[Tensor, str]:
-    """Convert images to float32, with a note if that rounds them.
+    """Convert images to float32, and return them with a note if that rounds them.
 
     Raises:
         InvalidInput: unless they are a tensor, array or list of images in [0, 1], shape (N, C, H, W).
@@ -161,7 +161,7 @@ def coerce_images(inputs: Any) -> tuple[Tensor, str]:
 
 
 def labelled_images(inputs: Tensor, labels: Tensor, names: Iterable[str] | None) -> Data:
-    """Build labelled images with names, by default their indices. Raises InvalidInput if the numbers differ."""
+    """Combine images, labels and names; by default the names are indices. Raises InvalidInput if the lengths differ."""
     given = None if names is None else read_list(names, "names of the images")
     texts = [str(place) for place in range(len(inputs))] if given is None else given
     if len(texts) != len(inputs):
@@ -170,7 +170,7 @@ def labelled_images(inputs: Tensor, labels: Tensor, names: Iterable[str] | None)
 
 
 def coerce_data(inputs: Any, labels: Any, names: Any) -> tuple[Data | None, str]:
-    """Build data from images, labels and names, with a note if the images are rounded; None if not given."""
+    """Combine images, labels and names, with a note if the images are rounded; None if no images are given."""
     if inputs is None:
         if labels is not None:
             raise InvalidInput("expected images with labels, got labels alone")
@@ -180,7 +180,6 @@ def coerce_data(inputs: Any, labels: Any, names: Any) -> tuple[Data | None, str]
 
 
 def _pair(pair: Any, name: str) -> Data:
-    """Convert a pair of images and labels to data."""
     try:
         inputs, labels = pair
     except (TypeError, ValueError):
@@ -195,7 +194,7 @@ def coerce_labelled(pair: Any) -> str | Data:
 
 
 def coerce_fit_data(settings: dict[str, Any]) -> tuple[Data | None, dict[str, Any]]:
-    """Return the fit images if a pair of images and labels was given, and the settings with a name for them."""
+    """Return the fit images if they were given as tensors, and the settings with a name in their place."""
     given = settings.get("fit_data", "")
     if isinstance(given, str):
         return None, settings
@@ -205,7 +204,7 @@ def coerce_fit_data(settings: dict[str, Any]) -> tuple[Data | None, dict[str, An
 def classifiers_from_modules(
     models: Any, stack: ExitStack, settings: dict[str, Any], version: str = ""
 ) -> tuple[dict[str, Classifier] | None, dict[str, Any]]:
-    """Return the classifiers by name if modules were given, otherwise the setting `models` with the names to load.
+    """Wrap given modules as classifiers by name; if names were given instead, put them in the setting `models`.
 
     The classifiers use the modules, without a copy, until the stack is closed. A version becomes part of the names.
     """
@@ -222,7 +221,7 @@ def classifiers_from_modules(
 
 
 def name_models(models: Any) -> tuple[str, ...]:
-    """Return the names of models to load. Raises InvalidInput for other types."""
+    """Convert one name or several of models to a tuple. Raises InvalidInput for other types."""
     names = (models,) if isinstance(models, str) else tuple(models) if isinstance(models, Iterable) else ()
     if not names or not all(isinstance(name, str) for name in names):
         empty = "an empty " if isinstance(models, Iterable) and not names else ""
@@ -241,7 +240,7 @@ def as_model_list(surrogate: Any) -> list[Any]:
 
 
 def name_surrogates(surrogate: Any) -> dict[str, nn.Module | None]:
-    """Return the source models by name; None for a model that is loaded by that name."""
+    """Return the source models by name. The value is None for a model that is to be loaded by that name."""
     if isinstance(surrogate, Mapping):
         return dict(surrogate)
     named: dict[str, nn.Module | None] = {}
@@ -254,7 +253,7 @@ def name_surrogates(surrogate: Any) -> dict[str, nn.Module | None]:
 
 
 def split_settings(settings: Mapping[str, Any], parameters: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split keywords into config settings and attack parameters, and join the latter with `parameters`.
+    """Split keywords into config settings and attack parameters, and add the latter to `parameters`.
 
     Raises:
         UnknownName: if a keyword is neither a setting nor a parameter.

@@ -69,8 +69,8 @@ class RankedResults:
         original: see `build_responses`.
         norm: norm of the attacks, or None for any.
         knowledge: attacker knowledge of the attacks, or None for any.
-        examples: for "defences" of folders, "defended" for examples made on each defended model, "original" for those
-            made on its undefended model; None for "defended" if such examples exist.
+        examples: for subjects "defences" of a results folder, "defended" for examples made on each defended model,
+            "original" for those made on its undefended model; None for "defended" if such examples exist.
 
     Raises:
         InvalidInput: if `examples` is given for subjects other than "defences", or with a budget.
@@ -97,7 +97,7 @@ class RankedResults:
             )
 
     def read(self, source: str | Path | pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
-        """Return one row per image, with notes; for defended models, all on the same kind of examples.
+        """Read one row per image, with notes. Defended models are compared on one kind of examples.
 
         Args:
             source: a results folder, or a frame loaded from one.
@@ -117,12 +117,12 @@ class RankedResults:
 
     @property
     def of_responses(self) -> dict[str, Any]:
-        """Return the choices that apply to rows, by their names in `build_responses`."""
+        """The options for rankings by images, as keywords of `build_responses`."""
         return {name: getattr(self, name) for name in Choices._fields}
 
 
 class ImageRanking(NamedTuple):
-    """A ranking by images, with its responses. Its notes end with the notes on the folder."""
+    """A ranking by the responses to each image, with the responses. Its last notes are about the results folder."""
 
     ranking: Ranking
     responses: Responses
@@ -130,7 +130,7 @@ class ImageRanking(NamedTuple):
 
 @as_invalid_input()
 def rank_images(source: str | Path | pd.DataFrame, chosen: RankedResults, **options: Any) -> ImageRanking:
-    """Rank by the responses to each image.
+    """Rank subjects by the responses to each image.
 
     Args:
         source: a results folder, or a frame loaded from one.
@@ -151,7 +151,7 @@ def rank_images(source: str | Path | pd.DataFrame, chosen: RankedResults, **opti
 def place_images(
     source: str | Path | pd.DataFrame, baseline: str | Path | pd.DataFrame, chosen: RankedResults, **options: Any
 ) -> tuple[tuple[Placement, ...], tuple[str, ...]]:
-    """Place every subject that a baseline lacks among the baseline's subjects, by the responses to each image.
+    """Rank every subject that a baseline lacks among the baseline's subjects, by the responses to each image.
 
     Args:
         source: a results folder, or a frame loaded from one, with the new subjects.
@@ -255,18 +255,18 @@ def rank(
     if not asked.of_metrics:
         return asked.rank().ranking
     first, *others = asked.rank_layers()
-    apart = tuple(f"by {first.layer} attacks; knowledge={other.layer!r} ranks by the others" for other in others)
+    apart = tuple(f"ranked by {first.layer} attacks; knowledge={other.layer!r} ranks by the others" for other in others)
     return replace(first.ranking, notes=(*first.ranking.notes, *apart))
 
 
 class LayerRanking(NamedTuple):
-    """A ranking by the means of metrics of one kind of attacks.
+    """A ranking by means of metrics, for one kind of attacks.
 
     Attributes:
         layer: "white-box" or "black-box"; "all" for a table.
-        ranking: ranking by these attacks. Its notes end with those on the table of metrics.
+        ranking: ranking by these attacks. Its last notes are about the table of metrics.
         metrics: number of metrics.
-        without: effect of omitting each metric on the ranking; None if not requested.
+        without: how the ranking changes if each metric is omitted; None if not requested.
     """
 
     layer: str
@@ -276,16 +276,16 @@ class LayerRanking(NamedTuple):
 
 
 class _RankRequest(NamedTuple):
-    """A requested ranking.
+    """Checked arguments of a ranking.
 
     Args:
         results: a results folder, a frame loaded from one, or a CSV table of metrics.
         against: the baseline, or None.
         chosen: selection of the results.
-        options: options of the fit: scoring, model, method, seed; for a baseline adaptive, max_rank_width,
+        options: options of the fit: scoring, model, method, seed; with a baseline adaptive, max_rank_width,
             batch_images.
-        of_metrics: whether means of metrics are ranked.
-        of_layers: for these: curve, uncapped, propagate.
+        of_metrics: whether the ranking is by means of metrics.
+        of_layers: options of a ranking by means of metrics: curve, uncapped, propagate.
     """
 
     results: Any
@@ -297,20 +297,17 @@ class _RankRequest(NamedTuple):
 
     @property
     def layers(self) -> dict[str, Any]:
-        """Return the choices that apply to metrics, by their names in `build_layers`."""
+        """The options for rankings by metrics, as keywords of `build_layers`."""
         return {name: getattr(self.chosen, name) for name in ("norm", "knowledge", "per", "original", "examples")}
 
     def rank(self) -> ImageRanking:
-        """Rank by the responses to each image."""
         return rank_images(self.results, self.chosen, **self.options)
 
     def rank_layers(self, *, sensitivity: bool = False) -> list[LayerRanking]:
-        """Rank by means of metrics, for each kind of attacks."""
         more = {**self.of_layers, "sensitivity": sensitivity, "seed": self.options.get("seed", 0)}
         return rank_layers(self.results, self.chosen.subjects, self.layers, **more)
 
     def place(self) -> tuple[tuple[Placement, ...], tuple[str, ...]]:
-        """Place every subject that the baseline lacks. Return the placements and notes."""
         if not self.of_metrics:
             return place_images(self.results, self.against, self.chosen, **self.options)
         more = {**self.of_layers, "seed": self.options.get("seed", 0)}
@@ -326,12 +323,13 @@ def rank_in_detail(
     stability: bool = False,
     items: int | None = None,
 ) -> list[Any]:
-    """Compute everything that `davylamp rank` shows: one ranking, or one per kind of attacks, with its details.
+    """Compute the output of `davylamp rank`: one ranking, or one per kind of attacks, with its details.
 
     Args:
         results: as for `rank`.
-        given: keywords of `rank` with the given values. A keyword that would be ignored raises an error.
-        library: library for which to find images on which it differs from others at equal ability.
+        given: keywords of `rank` with the given values. A keyword that would have no effect raises an error.
+        library: library for which to find images with differential item functioning: at equal ability, its
+            implementations succeed more or less often than others.
         sensitivity: whether to rank again without each subject or metric.
         stability: whether to rank again with parts of the images.
         items: number of images to show. It raises an error if the ranking has no images.
@@ -340,7 +338,7 @@ def rank_in_detail(
         `RankingOutput`s, or one `PlacementOutput`.
 
     Raises:
-        DavylampError: as `rank`.
+        DavylampError: as for `rank`.
     """
     details = {"library": library, "sensitivity": sensitivity, "stability": stability}
     named = [name for name, value in details.items() if value] + ([] if items is None else ["items"])
@@ -360,7 +358,7 @@ def rank_in_detail(
 
 
 def _settle(results: Any, given: Mapping[str, Any], details: Collection[str] = ()) -> _RankRequest:
-    """Return the request for the given keywords. Raises InvalidInput for a keyword that would be ignored."""
+    """Check the given keywords of a ranking. Raises InvalidInput for a keyword that would have no effect."""
     rest = dict(given)
     subjects, against, scoring = rest.get("subjects", "models"), rest.pop("against", None), rest.get("scoring", "irt")
     rows = {name: rest.pop(name) for name in (each.name for each in fields(RankedResults)) if name in rest}
@@ -375,7 +373,7 @@ def _settle(results: Any, given: Mapping[str, Any], details: Collection[str] = (
 def _describe(
     asked: _RankRequest, ranked: ImageRanking, *, library: str | None, sensitivity: bool, stability: bool
 ) -> RankingOutput:
-    """Return a ranking by images, with details on its items."""
+    """Rank by images, and add details on the items."""
     (ranking, responses), chosen, options = ranked, asked.chosen, asked.options
     names = responses.subjects
     size = f"{responses.values.shape[1]} items, {len(set(responses.images))} images"
@@ -406,7 +404,7 @@ def _describe(
 
 
 def _check_library(library: str, implementations: Collection[str]) -> None:
-    """Raise an error unless there are implementations of this library and of other libraries."""
+    """Raise InvalidInput unless the library and at least one other library have implementations."""
     have = list(dict.fromkeys(name.partition(":")[0] for name in implementations))
     if library not in have:
         raise UnknownName("library", library, have)
@@ -419,12 +417,12 @@ def _is_frame(value: Any) -> bool:
 
 
 def is_csv(results: Any) -> bool:
-    """Whether the results are a CSV table of metrics."""
+    """Whether the results are given as a CSV table of metrics."""
     return isinstance(results, (str, Path)) and Path(results).suffix == ".csv"
 
 
 def is_of_metrics(results: Any, scoring: str, against: Any = None) -> bool:
-    """Whether means of metrics are ranked, with CANARY's model, instead of responses to images."""
+    """Whether a ranking is by means of metrics (CANARY's method) instead of responses to images."""
     published = isinstance(against, str) and against.startswith(PUBLISHED)
     return scoring == "canary" or is_csv(results) or is_csv(against) or published
 
@@ -432,7 +430,7 @@ def is_of_metrics(results: Any, scoring: str, against: Any = None) -> bool:
 def refuse_ignored(
     given: Collection[str], results: Any, subjects: str, scoring: str = "irt", against: Any = None
 ) -> None:
-    """Raise an error for choices that a ranking would ignore, before the results are read.
+    """Raise an error for arguments that would have no effect, before the results are read.
 
     Args:
         given: the given keywords.
@@ -442,7 +440,7 @@ def refuse_ignored(
         against: see `rank`.
 
     Raises:
-        InvalidInput: for the first ignored choice.
+        InvalidInput: for the first argument without effect.
     """
     of_metrics, of_defences = is_of_metrics(results, scoring, against), subjects == "defences"
     is_file = is_csv(results) and (against is None or is_csv(against))
@@ -461,7 +459,7 @@ def refuse_ignored(
     refuse(adaptive, line, unless=is_placed and not of_metrics)
     refuse(adaptive, f"{adaptive} cannot be used without `adaptive`", unless="adaptive" in given)
     if is_placed:
-        line = f"`against` and scoring='{scoring}' cannot be combined: means over different images are no ranking"
+        line = f"`against` and scoring='{scoring}' cannot be combined: means over different images are not comparable"
         refuse("scoring" if by_mean else "", line)
         ignored = listed("library", "items", "sensitivity", "stability", "propagate")
         refuse(ignored, f"`against` cannot be combined with {ignored}: the items are those of the baseline")
@@ -474,7 +472,7 @@ def refuse_ignored(
         line = "`per` cannot be combined with scoring='canary' and subjects='defences': libraries are averaged"
         refuse(listed("per"), line, unless=not of_defences)
     else:
-        refuse(listed("propagate"), "`propagate` needs scoring='canary', which alone has two layers")
+        refuse(listed("propagate"), "`propagate` needs scoring='canary', the only scoring with two layers")
         ignored = listed("curve", "uncapped")
         refuse(ignored, f"{ignored} cannot be used without scoring='canary', which ranks metrics")
         ignored = listed("model", "method", "items")
@@ -504,17 +502,17 @@ def rank_layers(
     sensitivity: bool = False,
     seed: int = 0,
 ) -> list[LayerRanking]:
-    """Rank by CANARY's method: a table of metrics, or one each for a folder's white-box and black-box attacks.
+    """Rank by CANARY's method: one table of metrics, or a folder's white-box and black-box attacks separately.
 
     Args:
         results: a results folder or a CSV table.
         subjects: see `rank`.
-        chosen: of `build_layers`: norm, knowledge, per, original, examples.
+        chosen: options of `build_layers`: norm, knowledge, per, original, examples.
         curve: see `davylamp.scoring.rank_table`.
         uncapped: see `davylamp.scoring.rank_table`.
-        propagate: the uncertainty of both layers.
-        sensitivity: rank again without each metric.
-        seed: random seed of every draw.
+        propagate: whether to propagate the uncertainty of both layers.
+        sensitivity: whether to rank again without each metric.
+        seed: random seed of all random samples.
 
     Raises:
         InvalidInput: if no table can be ranked.
@@ -549,14 +547,14 @@ def rank_layers(
 def place_metrics(
     folder: Any, against: Any, subjects: Any, chosen: dict[str, Any], **more: Any
 ) -> tuple[tuple[Placement, ...], tuple[str, ...]]:
-    """Place every subject of a table of metrics that the baseline lacks, by CANARY's method.
+    """Rank each new subject of a table of metrics among a baseline's subjects, by CANARY's method.
 
     Args:
-        folder: of the new subjects, or a CSV table of metrics.
-        against: folder or table of the baseline, or a published one.
-        subjects: what is placed.
-        chosen: of `build_layers`: norm, knowledge, per, original.
-        **more: of `davylamp.scoring.place_row`: curve, uncapped, seed.
+        folder: results folder of the new subjects, or a CSV table of metrics.
+        against: results folder or table of the baseline, or the name of a published one.
+        subjects: kind of the subjects.
+        chosen: options of `build_layers`: norm, knowledge, per, original.
+        **more: options of `davylamp.scoring.place_row`: curve, uncapped, seed.
 
     Returns:
         The placements, and notes on the tables.
@@ -578,7 +576,9 @@ def place_metrics(
         values, names, metrics = published_baseline(name, chosen["knowledge"])
         if subjects != TABLES[name]:
             raise InvalidInput(f"expected subjects='{TABLES[name]}' with {against}, got {subjects}")
-        notes.append(f"{against} is over the images and attacks of the paper: as far as yours differ, so do the means")
+        notes.append(
+            f"{against} was measured on the paper's images and attacks; means over different ones are not comparable"
+        )
     else:
         matrix = _read_layer(Path(against), subjects, chosen)
         values, names, metrics = matrix.frame.to_numpy(), list(matrix.frame.index), list(matrix.frame.columns)
@@ -597,10 +597,10 @@ def place_metrics(
 
 
 def _read_layer(folder: Path, subjects: Any, chosen: dict[str, Any], least: int = 2) -> Any:
-    """Return a table of metrics of the selected attacks, by default of white-box attacks, with a note."""
+    """Return the table of metrics for one kind of attacks, white-box if available, with a note on other kinds."""
     layers = build_layers(folder, subjects, metrics_of(VIEWS[subjects]), least=least, **chosen)
     layer, matrix = next(iter(layers.items()))
     if len(layers) == 1:
         return matrix
-    note = f"by {layer} attacks; choose others by `knowledge`: {', '.join(name for name in layers if name != layer)}"
+    note = f"ranked by {layer} attacks; set `knowledge` for {', '.join(name for name in layers if name != layer)}"
     return matrix._replace(notes=(*matrix.notes, note))

@@ -67,33 +67,33 @@ def harden(
     begin: Callable[[Prepared, int], AbstractContextManager[Any]] | None = None,
     **parameters: Any,
 ) -> TrainingResult:
-    """Train a copy of a model to be robust, and measure it on held-out images.
+    """Train a copy of a model to be robust, and measure its robustness on held-out images.
 
     Args:
         model: a module that returns logits for images in [0, 1], or a name that `load_model` knows; not changed.
         data: training images: a name that `load_data` knows, `Data`, or images and labels.
         method: "pgd", "trades", "mart", "awp", "free", "fbf", ...: `davylamp defences` lists them.
-        validation: separate images for the card's measurements, or None for a proportion of the data.
+        validation: separate images for the model card's measurements, or None for a proportion of the data.
         held_out: proportion of the data to hold out without `validation`, in (0, 1).
         limit: number of images of the data to use, the first ones; None for all.
         norm: "linf" or "l2".
         epsilon: radius, a number or a fraction such as "8/255", or None for the usual one.
         seed: random seed.
         device: device of a model given by its name.
-        out: file of weights, "NAME.pt", with its card next to it; an interrupted call resumes from its checkpoint
-            there.
+        out: file of weights, "NAME.pt". The model card and a checkpoint, from which an interrupted call resumes, are
+            written next to it.
         mixed_precision: whether to use bfloat16 where torch's autocast supports it.
         fresh: whether to reinitialise the weights instead of continuing from the model's.
-        begin: called before the training with its preparation and the number of images that it will process. It returns
-            a context manager, whose value is called with the progress.
+        begin: called before the training with the prepared training and the number of images that it will process. It
+            returns a context manager, whose value is called with the progress.
         **parameters: epochs, batch_size, learning_rate, optimiser, schedule, weight_decay, and the parameters of the
             method.
 
     Returns:
-        The trained classifier, its card and its file.
+        The trained classifier, its model card and its file.
 
     Raises:
-        DavylampError: as `davylamp.engine.training.harden.harden`.
+        DavylampError: as for `davylamp.engine.training.harden.harden`.
     """
     limit, seed = read_limit(limit), read_seed(seed)
     with ExitStack() as stack:
@@ -212,7 +212,6 @@ def _train_attack(
     out: str | Path,
     tell: Callable[[str], object],
 ) -> VerbResult:
-    """Fit an attack on images, and store it in a results folder."""
     settings |= {"models": tuple(lent)} if lent else {}
     images, name = (data, "given") if isinstance(data, Data) else (None, data)
     config = Config(attacks=(parse_attack_choice(known),), data=name, **settings)
@@ -237,7 +236,7 @@ def _train_attack(
 
 
 def _only_learning(plan: Plan) -> Plan:
-    """Return the plan with the runs of fitted attacks, each on all images. Raises an error if there are none."""
+    """Keep the runs of fitted attacks, each fitted on all images. Raises an error if there are none."""
     cells = []
     for cell in plan.cells:
         if cell.search.kind:
@@ -255,7 +254,7 @@ def _only_learning(plan: Plan) -> Plan:
 def _shown(
     attack: str, threat: tuple[str | None, float | None, str], given: Mapping[str, Any], components: int
 ) -> TrainingAttack:
-    """Return the attack on whose examples a detector is trained, with its threat model."""
+    """Return the attack that makes the training examples of a detector, with its threat model."""
     norm, radius, target = threat
     row, target = resolve_implementation(attack), check_target(target) if target else ""
     rules = choose_threat_model(row.attack, [row], components, norm=norm, epsilon=radius, targeted=bool(target))
@@ -263,7 +262,6 @@ def _shown(
 
 
 def _parameters(given: Mapping[str, Any], attack: str) -> dict[str, Any]:
-    """Return canonical parameters of an attack. Each may be given as a value or as text."""
     more = parameters_of([attack])
     read = {name: parse_text if isinstance(value, str) else read_parameter for name, value in given.items()}
     return {name: read[name](name, value, more) for name, value in given.items()}

@@ -1,4 +1,4 @@
-"""Result of the functions without a specific result class, and collection of their notes."""
+"""Result type of functions that have no result class of their own, and collection of notes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from ..engine.displayed import Displayed
 
 @dataclass(frozen=True, repr=False)
 class VerbResult(Displayed):
-    """Result of a function: as a sentence, as a table, and as JSON types.
+    """Result of a function, available as text, as a table, and as JSON types.
 
     Args:
         headline: one sentence with the most important numbers.
@@ -32,7 +32,7 @@ class VerbResult(Displayed):
         return dict(self.document)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per image, check, detector, run or file."""
+        """Return the table as a DataFrame."""
         return pd.DataFrame([*self.rows])
 
     def _shown(self) -> tuple[str, pd.DataFrame, Sequence[str]]:
@@ -40,10 +40,10 @@ class VerbResult(Displayed):
 
 
 class Notes:
-    """Notes of one call, each once, in the order in which they became known.
+    """Notes of one call, without duplicates, in the order in which they were added.
 
     Args:
-        tell: called with each note as soon as it is known, or None.
+        tell: called with each note as soon as it is added, or None.
     """
 
     def __init__(self, tell: Callable[[str], object] | None = None):

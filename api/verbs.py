@@ -1,7 +1,7 @@
 """The functions of `davylamp` for a script or a notebook: a plain module, tensors or arrays, and keywords.
 
-No function changes the process that calls it. Call `davylamp.keep_freed_memory()` in a script that attacks on a CPU:
-without it an attack can take half as long again.
+These functions do not change settings of the calling process. Call `davylamp.keep_freed_memory()` in a script that
+attacks on a CPU: without it an attack can take 50 % longer.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -108,8 +108,8 @@ def run_attack(
         inputs: images in [0, 1], shape (N, C, H, W), a tensor or an array; attacked in float32.
         labels: ground truth, shape (N,).
         threat_model: the threat model, in place of `norm` and `epsilon`.
-        norm: "linf", "l2", "l1", "l0", "unrestricted"; None for the default of `choose_threat_model`, which the result
-            names.
+        norm: "linf", "l2", "l1", "l0", "unrestricted"; None for the default of `choose_threat_model`, which is in the
+            result's notes.
         epsilon: the radius, a number or a fraction such as "8/255", or None for the usual one, if the attack needs one.
         target: "second-likely", "least-likely", "random", a class number, or the class of each image, shape
             (N,); empty if untargeted.
@@ -117,15 +117,15 @@ def run_attack(
             attack never queries (`knowledge` is "transfer"). Several modules are attacked by the mean of their logits.
             Targets are also chosen by the surrogate's outputs.
         **parameters: canonical parameters: steps, step_size (a number, or "2.5 epsilon / steps"), restarts, max_queries
-            ...; others have the library's default. Also `seed`; `fitted`, the result of `fit_attack`;
-            `judge_samples` and `eot` for a random model (`Classifier(random=True)`).
+            ...; others have the library's default. Also `seed`; `fitted`, the result of `fit_attack`; `judge_samples`
+            and `eot` for a random model (`Classifier(random=True)`).
 
     Returns:
         The result. Its `notes` name the defaults that were used, how the model's outputs were interpreted, and
         whether the steps can reach the boundary of the ball.
 
     Raises:
-        DavylampError: as `davylamp.adapters.run_attack`.
+        DavylampError: as for `davylamp.adapters.run_attack`.
     """
     row, epsilon = resolve_implementation(attack), read_radius(epsilon)
     parameters = current_settings(parameters, ("judge_samples",))
@@ -330,7 +330,7 @@ def _further_rows(also: Any, rules: ThreatModel, *, fixed: bool) -> list[Impleme
 
 
 def _split_target(target: Any, targets: Any, count: int) -> tuple[str, Tensor | None]:
-    """Return the target rule, "" without one, and the class of each image, None if not given."""
+    """Return the target rule ("" if there is none) and the class of each image (None if not given)."""
     is_each = isinstance(target, Tensor | np.ndarray | list | tuple)
     if targets is not None and (is_each or target not in ("", None)):
         raise InvalidInput("`target` and `targets` cannot be combined: give the class of each image as `target`")
@@ -344,7 +344,7 @@ def _split_target(target: Any, targets: Any, count: int) -> tuple[str, Tensor | 
 
 
 def rows_of(attack: Any, libraries: Iterable[str], *, fixed: bool, norm: str | None = None) -> list[Implementation]:
-    """Return the requested implementations of these libraries, whose names are checked.
+    """Return the requested implementations of an attack in the given libraries.
 
     Args:
         attack: see `compare`.
@@ -353,7 +353,7 @@ def rows_of(attack: Any, libraries: Iterable[str], *, fixed: bool, norm: str | N
         norm: for a search, the required norm, or None for any norm of its attack.
 
     Raises:
-        DavylampError: if there are no such implementations.
+        DavylampError: if a library is unknown, or there are no such implementations.
     """
     wanted = read_list(libraries, "libraries as names", str)
     for name in wanted:
@@ -371,14 +371,12 @@ def rows_of(attack: Any, libraries: Iterable[str], *, fixed: bool, norm: str | N
 
 
 def _choice(name: str, norm: Any, *rest: Any, defaults: bool = False) -> AttackChoice:
-    """Return the attack as given by keywords. Raises WrongType or UnknownName for a wrong norm."""
     if norm is not None:
         check_norm(norm)
     return AttackChoice(name, norm, *rest, defaults=defaults)
 
 
 def _chosen(asked: AttackChoice, rows: Sequence[Implementation], rules: ThreatModel) -> dict[str, Any]:
-    """Return the defaults taken for the threat model and the parameters."""
     only = all(row.targeted == "only" for row in rows)
     inside = attack_inside(asked.attack) if is_search(asked.attack) else rows[0].attack
     return chosen_of(asked, inside, rules, only_targeted=only)
@@ -387,13 +385,13 @@ def _chosen(asked: AttackChoice, rows: Sequence[Implementation], rules: ThreatMo
 def _rules(
     threat_model: ThreatModel | None, asked: AttackChoice, rows: Sequence[Implementation], size: int | None
 ) -> ThreatModel:
-    """Return the given threat model, or that of the keywords; both together are refused.
+    """Return the given threat model, or build one from the keywords. Raises InvalidInput if both are given.
 
     Args:
         threat_model: as given, or None.
         asked: the attack with norm and radius as given by keyword.
-        rows: its implementations.
-        size: components of an image; None if unknown.
+        rows: implementations of the attack.
+        size: number of components of an image; None if unknown.
     """
     if threat_model is None:
         return threat_model_of(asked, rows, size)
@@ -415,7 +413,7 @@ def warnings_before(
         rows: implementations to run.
         rules: threat model.
         parameters: parameters that were given; others have the library's default.
-        eot: samples of a random model whose mean the attack sees.
+        eot: number of samples of a random model whose mean the attack sees.
         model: model under attack.
     """
     is_drawn = isinstance(model, Classifier) and model.random and type(eot) is int
@@ -433,13 +431,13 @@ def hints_after(
     eot: int | None = None,
     surrogate: Classifier | None = None,
 ) -> list[str]:
-    """Return hints that depend on the model: on its outputs, gradients of defences, samples, and accuracy at chance.
+    """Return notes on a model: how outputs are read, gradients of defences, samples, accuracy at chance level.
 
     Args:
         classifier: the model under attack.
         result: result of an attack on the model; None if all attacks failed.
-        draws: samples on which an example of a random model is judged, or None for the default.
-        eot: samples whose mean the attack sees.
+        draws: number of samples on which an example of a random model is judged, or None for the default.
+        eot: number of samples whose mean the attack sees.
         surrogate: source model of the examples.
     """
     hint = None if result is None else explain_accuracy(result.logits, result.labels)
@@ -451,14 +449,14 @@ def hints_after(
 
 
 def hints_before(classifier: Classifier, inputs: Tensor, labels: Tensor) -> list[str]:
-    """Return doubts about a model before an attack: its outputs differ between calls, are probabilities, or are wrong.
+    """Return warnings about a model before an attack: varying outputs, probabilities as outputs, low accuracy.
 
     A model behind a server is not queried for this.
 
     Args:
         classifier: the model.
         inputs: clean images, shape (N, C, H, W).
-        labels: shape (N,).
+        labels: ground truth, shape (N,).
     """
     if is_address(classifier.name):
         return list(filter(None, [classifier.output_note]))

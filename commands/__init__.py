@@ -1,1 +1,1 @@
-"""Commands, one module for each group. A command parses its options, calls one function and prints the result."""
+"""Commands, one module per group. Each parses its options, calls one function and prints the result."""

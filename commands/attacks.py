@@ -63,7 +63,6 @@ def list_attacks(
 
 
 def _list_attacks(libraries: list[str] | None) -> list[dict[str, Any]]:
-    """Return a record for each attack, without importing its libraries or torch."""
     from ..adapters.catalogue.assemble import catalogue
 
     known_libraries = catalogue().libraries
@@ -95,13 +94,14 @@ class ParameterOptions:
     """Options for frequent parameters of an attack."""
 
     steps: Annotated[int | None, typer.Option(rich_help_panel="Attacks", help="number of iterations")] = None
-    step_size: Annotated[str | None, typer.Option(rich_help_panel="Attacks", help="length of a step: 1/255")] = None
+    step_size: Annotated[str | None, typer.Option(rich_help_panel="Attacks", help="step size, such as 1/255")] = None
     random_start: Annotated[
         bool | None, typer.Option(rich_help_panel="Attacks", help="start at a random point within the radius")
     ] = None
     restarts: Annotated[int | None, typer.Option(rich_help_panel="Attacks", help="number of independent runs")] = None
     confidence: Annotated[
-        float | None, typer.Option(rich_help_panel="Attacks", help="logit margin that an example must reach")
+        float | None,
+        typer.Option(rich_help_panel="Attacks", help="logit difference that an example must reach"),
     ] = None
 
 
@@ -148,7 +148,6 @@ def compare_libraries(
 
 
 def _print_in(form: str, comparison: Any, style: Any, view: TableOptions) -> None:
-    """Print a comparison in the requested format."""
     from ..report.text.comparison import comparison_csv, comparison_json, print_comparison
 
     if form == "json":

@@ -1,4 +1,4 @@
-"""`davylamp evaluate --models NEW --against BASELINE`: runs a baseline's attacks on new models, and ranks these."""
+"""`davylamp evaluate --models NEW --against BASELINE`: runs a baseline's attacks on new models, and ranks them."""
 
 import json
 from dataclasses import dataclass
@@ -65,7 +65,7 @@ class BaselineOptions:
 def place_newcomers(
     given: Given, seen: InputOptions, against: BaselineOptions, out: Path, run: Any, *, as_json: bool
 ) -> int:
-    """Evaluate and place new models. Return 0, or 1 if some runs failed.
+    """Attack new models with the baseline's attacks and place them. Return 0, or 1 if some runs failed.
 
     Args:
         given: values of other options, by argument of `evaluate`.

@@ -36,7 +36,7 @@ DATA = (
 
 
 def attacks() -> list[str]:
-    """Return attacks and implementations."""
+    """Return the names of attacks and implementations."""
     from ..adapters.catalogue.assemble import catalogue
 
     known = catalogue()
@@ -44,21 +44,21 @@ def attacks() -> list[str]:
 
 
 def libraries() -> list[str]:
-    """Return attack libraries."""
+    """Return the names of attack libraries."""
     from ..adapters.catalogue.assemble import catalogue
 
     return list(catalogue().libraries)
 
 
 def parameters() -> list[str]:
-    """Return attack parameters, as `name=`."""
+    """Return attack parameters, each as `name=`."""
     from ..adapters.parameters import PARAMETERS
 
     return [f"{name}=" for name in PARAMETERS]
 
 
 def defences() -> list[str]:
-    """Return defences."""
+    """Return the names of defences."""
     from ..adapters.models.defences.names import known_defences
 
     return list(known_defences())
@@ -71,14 +71,14 @@ def metrics() -> list[str]:
 
 
 def presets() -> list[str]:
-    """Return presets."""
+    """Return the names of presets."""
     from ..engine.plan.presets import PRESETS
 
     return list(PRESETS)
 
 
 def corruptions() -> list[str]:
-    """Return common corruptions."""
+    """Return the names of common corruptions."""
     from ..adapters.data.corruptions.published import CORRUPTIONS
 
     return list(CORRUPTIONS)

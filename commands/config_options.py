@@ -1,7 +1,7 @@
-"""Command-line options from the fields of `Config` and `AttackChoice`, option groups, and their help.
+"""Builds command-line options, with their help, from the fields of `Config` and `AttackChoice`.
 
-Name, type, range, default and help of such an option are defined in the dataclass only, which TOML files and the API
-also use. Values are checked there; error messages name the option instead of the key.
+The name, type, range, default and help of such an option are defined only in the dataclass, which TOML files and the
+API also use. Values are checked there. Error messages name the option instead of the key.
 """
 
 import copy
@@ -58,10 +58,10 @@ class Keyword:
 
 @dataclass(frozen=True)
 class FromConfig:
-    """Marks a parameter that represents options of a dataclass and receives their given values by field.
+    """Marks a parameter of a command that stands for options of a dataclass. It receives the given values by field.
 
     Args:
-        names: fields; empty for all fields that no other parameter of the command has.
+        names: fields; empty for all fields for which the command has no other parameter.
         record: `Config`, or `AttackChoice` for norm, radius, target and parameters.
         several: fields that may be given repeatedly.
     """
@@ -75,7 +75,7 @@ class Command(TyperCommand):
     """A command that accepts old names of options, and suggests similar values if a choice is invalid."""
 
     def make_context(self, *arguments: Any, **more: Any) -> Any:
-        """Return the context of the command."""
+        """Parse the arguments into a context, as Typer does."""
         try:
             return super().make_context(*arguments, **more)
         except typer.BadParameter as error:
@@ -100,7 +100,7 @@ def suggest_choice(message: str) -> str:
 
 
 def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function with a signature for Typer: an option for each field of its groups.
+    """Replace grouped parameters of a command by one option for each of their fields, in a signature for Typer.
 
     A parameter marked `FromConfig` receives a dict of the given values. A parameter whose type is a dataclass of
     options receives an instance of the dataclass.
@@ -119,7 +119,7 @@ def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
             groups[name] = {each.name: _parameter(each.name, hints[each.name], each.default) for each in fields(mark)}
         added = groups.get(name, {name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)})
         if twice := added.keys() & parameters.keys():
-            raise ValueError(f"{function.__name__} has {', '.join(sorted(twice))} twice")
+            raise ValueError(f"{function.__name__} defines {', '.join(sorted(twice))} twice")
         parameters |= added
     typed = dict(_typed(name, parameter) for name, parameter in parameters.items())
     parameters = {name: _shown(name, parameter) for name, parameter in parameters.items()}
@@ -159,7 +159,7 @@ def keywords_of(options: Any, given: Collection[str]) -> Given:
 
 
 def option_of(name: str) -> str:
-    """Return the option of a field: "--seed" for "seeds"."""
+    """Return the command-line option for a field: "--seed" for "seeds"."""
     option = next((each for record in (Config, AttackChoice) if (each := _options(record).get(name))), None)
     return f"--{option.name if option is not None and option.name else _dashed(name)}"
 
@@ -189,7 +189,7 @@ def named_by_option(typed: Mapping[str, str]) -> Iterator[None]:
 
 
 def in_options(message: str) -> str:
-    """Replace API keywords in a message by the command's options: "--epsilon" for "`budget`"."""
+    """Replace API keywords in a message by the command's options, such as "`budget`" by "--epsilon"."""
 
     def option(match: re.Match[str]) -> str:
         name, value = match[1] or match[3], (match[2] or match[4] or "").strip("'")
@@ -204,13 +204,13 @@ def in_options(message: str) -> str:
 
 
 def _option_typed(name: str) -> str | None:
-    """Return the option of the current command for a keyword. If it is repeatable, its name is singular."""
+    """Return the option of the current command for a keyword; singular if it is repeatable."""
     typed = _TYPED.get({})
     return typed.get(name) or typed.get(name.removesuffix("s"))
 
 
 def _typed(name: str, parameter: inspect.Parameter) -> tuple[str, str]:
-    """Return the keyword and the option of a parameter."""
+    """Return the API keyword and the option for a parameter."""
     marks, keyword = getattr(parameter.annotation, "__metadata__", ()), _keyword_of(name, parameter.annotation)
     info = next((mark for mark in marks if isinstance(mark, OptionInfo)), None)
     if info is None:
@@ -235,13 +235,11 @@ def _hints(record: type) -> dict[str, Any]:
 
 @cache
 def _options(record: type) -> dict[str, Option]:
-    """Return the options of a dataclass by field."""
     marked = {name: option_of_field(hint) for name, hint in _hints(record).items()}
     return {name: option for name, option in marked.items() if option is not None}
 
 
 def _options_of(mark: FromConfig, taken: set[str]) -> dict[str, inspect.Parameter]:
-    """Return parameters for the fields named in a mark, or for all fields that are not `taken`."""
     known, shown = _options(mark.record), {}
     for name in mark.names or [each for each in known if each not in taken]:
         option, kind = known[name], _plain_type(_hints(mark.record)[name])
@@ -278,7 +276,7 @@ def _number(text: Any, kind: Any) -> Any:
 
 
 def _shown(name: str, parameter: inspect.Parameter) -> inspect.Parameter:
-    """Return a parameter with its help: short value name, possible values and completion."""
+    """Add help to a parameter: short value name, possible values and completion."""
     marks = getattr(parameter.annotation, "__metadata__", ())
     info = next((copy.copy(mark) for mark in marks if isinstance(mark, (OptionInfo, ArgumentInfo))), None)
     if info is None:
@@ -297,7 +295,7 @@ def _shown(name: str, parameter: inspect.Parameter) -> inspect.Parameter:
 
 
 def _choices(kind: Any) -> tuple[str, ...]:
-    """Return the possible values of a closed set."""
+    """Return the values of an Enum or a Literal; empty for other types."""
     if isinstance(kind, type) and issubclass(kind, Enum):
         return tuple(str(each.value) for each in kind)
     return get_args(kind) if get_origin(kind) is Literal else ()
@@ -308,7 +306,7 @@ def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
 
 
 def _mark_of(annotation: Any) -> Any:
-    """Return the `FromConfig` mark or the options dataclass of a group parameter; None for a single option."""
+    """Return the annotation's `FromConfig` mark or dataclass of options; None for a single option."""
     marks = [mark for mark in getattr(annotation, "__metadata__", ()) if isinstance(mark, FromConfig)]
     return marks[0] if marks else annotation if is_dataclass(annotation) else None
 
@@ -318,7 +316,7 @@ def _is_mapping(kind: Any) -> bool:
 
 
 def _plain_type(hint: Any) -> Any:
-    """Return a type hint without limits and without None."""
+    """Strip `Annotated` and `None` from a type hint."""
     while get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
     if get_origin(hint) in (Union, UnionType):

@@ -40,7 +40,7 @@ def check_attacks(
 ) -> None:
     """Test attacks against their contract, on a model with a known optimum and on deliberately misbehaving models.
 
-    Exit code 1 if a contract check is broken or a false result occurs.
+    The exit code is 1 if an attack violates the contract, or reports a false success or false robustness.
     """
     view.check("json" if as_json else "")
     if misbehaving:

@@ -43,7 +43,7 @@ def _print_listed(rows: list[Any], sequences: list[Any], console: Any) -> None:
 
     lines = [[row.name, row.title, row.kind, row.alexnet, "no" if row.coloured else "yes"] for row in rows]
     print_table("", ("corruption", "title", "kind", "AlexNet's error", "grey images"), lines, console)
-    text = "AlexNet's error: published, top-1 on ImageNet-C, mean of the five severities; -: not in the mean"
+    text = "AlexNet's error: published top-1 error on ImageNet-C, mean of the five severities; -: not part of mCE"
     console.print(text, highlight=False, markup=False)
     if sequences:
         shown = [[each.name, each.frames, "the first" if each.noise else "the previous"] for each in sequences]
@@ -60,7 +60,7 @@ def tabulate_corruptions(
     ] = None,
     seen: InputOptions,
     data: Annotated[str, typer.Option(help="clean images, or imagenet-c:PATH, cifar-10-c:PATH")] = "demo:imagenet",
-    clean: Annotated[str, typer.Option(help="clean images of a corrupted set on disk, for RmCE")] = "",
+    clean: Annotated[str, typer.Option(help="clean images of a data set with corruptions on disk, for RmCE")] = "",
     corruption: Annotated[
         list[str] | None, typer.Option(help="fog, ..., or all 19: all (repeatable; default: the 15 of the benchmark)")
     ] = None,

@@ -38,7 +38,7 @@ def list_defences(
 
 
 def _print_defences(rows: list[Any], methods: list[Any], console: Any, *, chosen: list[Any]) -> None:
-    """Print defences and training methods. The chosen ones are printed with explanations of their parameters."""
+    """Print defences and training methods. Those in `chosen` are printed with explanations of their parameters."""
     from ..report.text.console import print_table
 
     if rows:
@@ -57,7 +57,7 @@ def _print_defences(rows: list[Any], methods: list[Any], console: Any, *, chosen
 
 
 def print_methods(methods: list[dict[str, Any]], console: Any, *, explained: bool) -> None:
-    """Print training methods, and once the defaults that all methods share."""
+    """Print training methods, and once the parameters that all methods share."""
     from ..engine.training.methods import describe_parameter
     from ..engine.training.settings import LOOP
     from ..report.text.console import print_table

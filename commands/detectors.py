@@ -47,7 +47,7 @@ def list_detectors(
 
 
 def _print_detectors(rows: list[Any], chosen: list[Any], console: Any) -> None:
-    """Print detectors. A chosen one is printed with explanations of its parameters."""
+    """Print detectors. Those in `chosen` are printed with explanations of their parameters."""
     from ..report.text.console import print_table
 
     shown = ("detector", "title", "learns", "defaults", "differentiable", "source")
@@ -192,7 +192,6 @@ def _describe(row: Any) -> dict[str, Any]:
 
 
 def _lines(row: Any) -> list[list[Any]]:
-    """Return a row for each false-positive rate."""
     interval = "" if math.isnan(row.area.low) else f" [{row.area.low:.3f}, {row.area.high:.3f}]"
     area = f"{row.area.value:.3f}{interval} ({row.fooled})"
     head = [f"{row.name} ({row.detector})", row.cell.subject.name, row.cell.title, area]

@@ -22,8 +22,8 @@ EXTRAS = {
     "detectors": "detectors of adversarial examples",
     "maite": "MAITE models and data",
     "plot": "figures as files",
-    "serve": "a report or a model over HTTP",
-    "server": "the server of a lab",
+    "serve": "serving a report or a model over HTTP",
+    "server": "a server for a lab's tasks and results",
     "ray": "evaluations on several machines",
 }
 _CORRUPTIONS = (
@@ -32,7 +32,7 @@ _CORRUPTIONS = (
 
 
 class Availability(NamedTuple):
-    """A library or an extra on this machine.
+    """Whether a library or an extra is usable on this machine.
 
     Args:
         name: name of the library or extra.
@@ -50,7 +50,7 @@ class Availability(NamedTuple):
 
 
 def examine(view: TableOptions, as_json: Json = False) -> None:
-    """Report which attack libraries and extras are usable here, with the command that installs each of the others."""
+    """Report which attack libraries and extras are usable here, and how to install the others."""
     from ..report.text.console import print_table
 
     view.check("json" if as_json else "")
@@ -85,7 +85,7 @@ def examine(view: TableOptions, as_json: Json = False) -> None:
 
 
 def examine_libraries() -> list[Availability]:
-    """Examine the attack libraries. A library is usable if the classes of all its attacks can be imported."""
+    """Check which attack libraries are usable: the classes of all their attacks can be imported."""
     from ..adapters.catalogue.lookup import LIBRARIES, load_class
     from ..errors import DavylampError, MissingLibrary
 
@@ -109,7 +109,7 @@ def examine_libraries() -> list[Availability]:
 
 
 def examine_extras() -> list[Availability]:
-    """Examine the extras that are not attack libraries. An extra is usable if all its requirements are installed."""
+    """Check which other extras are usable: all their requirements are installed."""
     required = distribution("davylamp").requires or ()
     states = []
     for name, what in EXTRAS.items():

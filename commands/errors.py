@@ -14,7 +14,7 @@ _FULL = {errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EDQUOT, errno.EBADF}
 
 
 def open_output() -> None:
-    """Prepare the standard streams, so that characters missing in the output encoding are escaped."""
+    """Configure the standard streams to escape characters that the output encoding lacks."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # closed by the parent process
@@ -26,7 +26,7 @@ def open_output() -> None:
 def protected() -> AbstractContextManager[None]:
     """Prevent user code from ending the process or its output while a command runs.
 
-    The implementation is imported late for a fast start.
+    The code for this is imported late, so that commands start fast.
     """
     from ..adapters.user_code_guard import process_protected
 
@@ -51,7 +51,12 @@ def print_note(line: str) -> None:
 
 
 def print_interrupted(folder: object, otherwise: str = "") -> None:
-    """Report that a run was interrupted: how to resume from `folder` or, without a folder, the text `otherwise`."""
+    """Report that a run was interrupted, and how to resume it.
+
+    Args:
+        folder: results folder from which the run resumes; empty if nothing is stored.
+        otherwise: what to do if there is no folder.
+    """
     from ..report.text.console import print_error
 
     kept = f"finished results are stored in {folder}; run the same command again to resume"
@@ -59,7 +64,7 @@ def print_interrupted(folder: object, otherwise: str = "") -> None:
 
 
 def explain(error: BaseException) -> int:
-    """Report an error in one line, and return the exit code."""
+    """Print an error in one line, and return the exit code."""
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
     if os.environ.get("DAVYLAMP_DEBUG"):

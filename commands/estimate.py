@@ -1,4 +1,4 @@
-"""`--estimate` of commands that run attacks: time, memory and price before anything runs."""
+"""`--estimate` of commands that run attacks: prints time, memory and price before anything runs."""
 
 import json
 from collections.abc import Callable
@@ -14,7 +14,7 @@ EstimateOnly = Annotated[
 
 
 def print_estimate(verb: Callable[..., Any], *arguments: Any, as_json: bool, **keywords: Any) -> None:
-    """Print what a call of a verb would cost."""
+    """Print the estimated cost of calling a function such as `evaluate` with these arguments."""
     from ..adapters.display_text import duration
     from ..api.estimating import estimate
     from ..report.text.console import make_console, print_notes, print_table

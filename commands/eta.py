@@ -9,7 +9,7 @@ __all__ = ["TimeLeft", "duration"]
 
 
 class _Part:
-    """Progress of the images with one name: number of remaining images, and cost of finished images."""
+    """Progress of the images with one name: number of remaining images, and cost of the finished ones."""
 
     def __init__(self, left: int, passes: float):
         self.left, self.expected = left, passes
@@ -17,12 +17,11 @@ class _Part:
 
     @property
     def passes(self) -> float:
-        """Passes per image: measured, otherwise expected."""
         return self.asked / self.done if self.done and self.asked else self.expected
 
     @property
     def partly(self) -> float | None:
-        """Work done on unfinished images, as a number of images; None if the caller computes it from `passes`."""
+        """Progress on unfinished images, in images; None if the caller computes it from `passes`."""
         return None
 
     def begin(self) -> None:
@@ -48,39 +47,35 @@ class _PartInTurn(_Part):
 
     @property
     def partly(self) -> float:
-        """Work done on unfinished images, as a number of finished images."""
         return self._running * min(self._each / max(self.expected, 1e-9), 0.99)
 
     @property
     def _running(self) -> int:
-        """Remaining images of the running task."""
         return max(min(self.left, self._task - (self.done - self._before)), 0)
 
     def begin(self) -> None:
-        """Start a task."""
         if self.done > self._before:
             self._task = self.done - self._before
         self._before, self._asked_before, self._each = self.done, self.asked, 0.0
 
     def ask(self, passes: int) -> None:
-        """Count passes for unfinished images."""
         self._each += passes / max(self._running, 1)
 
     def passes_left(self) -> float:
-        """Passes that the remaining images will take."""
         later = self._asked_before / self._before if self._before else self.expected
         return self._running * max(self.expected - self._each, 0.0) + (self.left - self._running) * later
 
 
 class TimeLeft:
-    """Finished and remaining images by name, and the remaining time in seconds.
+    """Finished and remaining images of each run, and the remaining time in seconds.
 
-    Seconds are measured per name, because images differ in cost: an attack may need 1000 queries, a clean prediction
-        one. A name that has not started is expected to need its passes, at the measured seconds per pass.
+    Seconds are measured for each run, because images differ in cost: an attack may need 1000 queries, a clean
+    prediction only one. For a run that has not started, the time is its expected number of passes times the measured
+    seconds per pass.
 
     Args:
         total: number of images, including finished ones.
-        work: name -> number of images and expected passes per image.
+        work: number of images and expected passes per image, by the name of the run.
         clock: monotonic clock in seconds.
     """
 
@@ -93,7 +88,7 @@ class TimeLeft:
         self._now, self._asked = "", 0  # running name, and its passes for unfinished images
 
     def add(self, name: str, images: int) -> None:
-        """Count finished images; 0 to start work on this name."""
+        """Count finished images of a run. `images` is 0 when work on the run starts."""
         now, part = self._clock(), self._part(name)
         if images:
             part.seconds += now - self._last
@@ -114,7 +109,7 @@ class TimeLeft:
             self._parts[name].left = max(self._parts[name].left - images, 0)
 
     def add_queries(self, name: str, passes: int) -> None:
-        """Count passes for unfinished images."""
+        """Count model passes of a run on images that are not finished."""
         if name != self._now:
             self.add(name, 0)
         self._asked += passes
@@ -122,7 +117,7 @@ class TimeLeft:
 
     @property
     def partly(self) -> float:
-        """Return the work done since the last finished image, as a number of finished images."""
+        """Progress since the last finished image, in images."""
         part = self._parts.get(self._now)
         if part is not None and part.partly is not None:
             return part.partly
@@ -132,7 +127,7 @@ class TimeLeft:
 
     @property
     def seconds_left(self) -> float | None:
-        """Return the remaining time in seconds; None before the first measurement."""
+        """Remaining time in seconds; None before the first measurement."""
         pass_seconds = self._pass_seconds()
         seconds, unnamed = 0.0, self.total - self.done
         for part in self._parts.values():
@@ -155,7 +150,7 @@ class TimeLeft:
         return self._parts.setdefault(name, _part(name, 0, 1.0))
 
     def _seconds_of(self, part: _Part, pass_seconds: float | None) -> float | None:
-        """Return the seconds for the remaining images of a name; None before the first measurement."""
+        """Return the seconds for a run's remaining images; None before the first measurement."""
         if not isinstance(part, _PartInTurn):
             each = self._image_seconds(part, pass_seconds)
             return None if each is None else part.left * each
@@ -166,7 +161,7 @@ class TimeLeft:
         return None if speed is None else speed * part.passes_left()
 
     def _pass_seconds(self) -> float | None:
-        """Return the seconds per pass over all measurements, including the running name."""
+        """Return the seconds per pass over all measurements, including those of the current run."""
         seconds = sum(part.seconds for part in self._parts.values())
         passes = sum(part.done * part.passes for part in self._parts.values())
         if self._asked:

@@ -1,4 +1,4 @@
-"""Command that runs an evaluation, or places new models among those of an evaluated folder."""
+"""Command that runs an evaluation, or ranks new models among those of an evaluated folder."""
 
 import json
 import shlex
@@ -68,7 +68,7 @@ class ExecutionOptions:
 
     @property
     def given(self) -> Given:
-        """Arguments for `evaluate`."""
+        """The options as arguments of `evaluate`."""
         return {**vars(self), "part": self.part or ""}
 
 
@@ -107,7 +107,7 @@ def evaluate_models(
     estimate: EstimateOnly = False,
     as_json: Json = False,
 ) -> None:
-    """Run models x attacks x libraries on one data set into a folder; finished runs are reused."""
+    """Run every attack of every library on every model and one data set, into a folder; finished runs are reused."""
     given = {**which, **how, **threat, "config": config, "defences": defence or (), "detectors": detector or ()}
     if estimate and (against.is_given or print_config):
         raise InvalidInput(f"--estimate and {'--against' if against.is_given else '--print-config'} cannot be combined")
@@ -136,9 +136,9 @@ def evaluate_models(
 
 
 def _complete(given: Given, seen: InputOptions) -> Given:
-    """Return the arguments for `evaluate`.
+    """Complete the given values to the arguments of `evaluate`.
 
-    Metrics are added to those of the config file, and files run in separate processes.
+    Metrics are added to those of the config file, and code from files runs in separate processes.
     """
     from ..engine.plan.config_file import base_config, expand_models
 
@@ -156,7 +156,6 @@ def _complete(given: Given, seen: InputOptions) -> Given:
 
 
 def _print_config(given: Given) -> None:
-    """Print the settings as TOML."""
     from ..api.evaluation import configure
     from ..engine.plan.config_file import write_config
 
@@ -166,7 +165,7 @@ def _print_config(given: Given) -> None:
 
 
 def _begin(evaluation: "Evaluation") -> AbstractContextManager[Any]:
-    """Print the defaults taken and notes before the run, then show progress."""
+    """Print the default values and notes before the run, then show progress."""
     from ..engine.query_estimates import expected_work
     from ..report.text.console import print_error
 
@@ -177,7 +176,6 @@ def _begin(evaluation: "Evaluation") -> AbstractContextManager[Any]:
 
 
 def _print_json(done: "Evaluation") -> None:
-    """Print the outcome as one JSON document."""
     summary: Any = done.summary
     plan: Any = done.plan
     document = {
@@ -195,7 +193,7 @@ def _print_json(done: "Evaluation") -> None:
 
 
 def _print(done: "Evaluation", out: Path) -> None:
-    """Print the outcome and the result."""
+    """Print the evaluation's notes, counts and robust accuracies."""
     from ..engine.store.store import ResultsStore
     from ..report.text.console import print_error
 
@@ -212,7 +210,6 @@ def _print(done: "Evaluation", out: Path) -> None:
 
 
 def _print_lines(lines: Sequence[str]) -> None:
-    """Print hints on how outputs were interpreted, or the saturation radii that were used."""
     from ..report.text.console import print_error
 
     for line in lines:
@@ -220,7 +217,7 @@ def _print_lines(lines: Sequence[str]) -> None:
 
 
 def _say_next(summary: Any, plan: Any, store: Any, out: Path) -> None:
-    """Print the result. For an unfinished part, print how to see it later."""
+    """Print robust accuracies, or for an unfinished part of a job array how to print them later."""
     from ..report.text.console import make_console
 
     if plan.part is not None and not _is_whole(plan, store):
@@ -232,7 +229,7 @@ def _say_next(summary: Any, plan: Any, store: Any, out: Path) -> None:
 
 
 def _is_whole(plan: Any, store: Any) -> bool:
-    """Whether every run of a plan is finished, in any part."""
+    """Whether every run of a plan is finished, including those of other parts of a job array."""
     return set(store.keys("cells")).issuperset(cell.key for cell in plan.cells)
 
 

@@ -12,8 +12,6 @@ _ALIKE = ("model", "norm", "epsilon", "targeted")
 
 
 class _SummaryWording(NamedTuple):
-    """Phrases for robust accuracy, and for the images that are not robust."""
-
     kept: str
     none: str  # formatted with the number of images
     most: str
@@ -35,7 +33,7 @@ MANY = 400  # most runs; reading more of them would take too long
 
 
 def print_summary(plan: Any, store: Any, out: Path) -> None:
-    """Print the result of an evaluation: one line for each model and threat model, at most five.
+    """Print robust accuracy and strongest attack, one line for each model and threat model, at most five.
 
     Args:
         plan: plan of the evaluation.
@@ -52,7 +50,7 @@ def print_summary(plan: Any, store: Any, out: Path) -> None:
 
 
 def result_lines(plan: Any, store: Any) -> list[str]:
-    """Return the worst-case accuracy and strongest attack per model and threat model, then failure indicators."""
+    """Return worst-case accuracy and strongest attack per model and threat model, then failed indicators."""
     from ..engine.checks.check_folder import check_folder
     from ..engine.store.results import read_outcomes
     from ..engine.tables.groups import group_cells, worst_case_bias_note
@@ -85,7 +83,7 @@ def result_lines(plan: Any, store: Any) -> list[str]:
 
 
 def _gave_up(outcomes: Any, names: set[str]) -> list[str]:
-    """Return a hint for each user attack that returned clean images without declaring this as its failure."""
+    """Return a hint for each user attack that returned clean images without declaring that it does so when it fails."""
     from ..engine.checks.verdicts import paired_outcomes
 
     counts: Counter[str] = Counter()
@@ -93,7 +91,7 @@ def _gave_up(outcomes: Any, names: set[str]) -> list[str]:
         if each.cell.subject.name in names and each.cell.row.is_user_attack:
             counts[each.cell.attack] += sum("unchanged" in kinds for kinds in paired_outcomes(each).violations)
     return [
-        f"- {name} returned {count} unchanged images, which are invalid; if it does so when it fails, declare "
+        f"- {name} returned {count} unchanged images, which are invalid; if that means failure, declare "
         f'{name.rpartition(":")[2].rstrip(")")}.failure = "input" (docs/my-attack.md)'
         for name, count in counts.items()
         if count
@@ -101,13 +99,12 @@ def _gave_up(outcomes: Any, names: set[str]) -> list[str]:
 
 
 def _model_line(row: Any, pairs: Sequence[Any]) -> str:
-    """Describe a model's worst case, and the attack that fooled most images, or at the smallest distance."""
+    """Describe a model's worst case, and the attack that fooled the most images, or at the smallest distance."""
     from ..adapters.display_text import format_threat_labels
     from ..engine.checks.standings import place_attacks
     from ..report.text.console import KEPT, interval_text
 
     def shown(*estimate: float) -> str:
-        """Format an estimate with its interval, without line breaks."""
         return interval_text(*estimate).replace(" ", KEPT)
 
     labels, worst, has_radius = row.labels, row.metrics["RA"], _has_radius(row.labels)
@@ -133,12 +130,12 @@ def _model_line(row: Any, pairs: Sequence[Any]) -> str:
 
 
 def _has_radius(labels: Any) -> bool:
-    """Whether a row has a worst case, which is meaningless over attacks without a radius."""
+    """Whether a threat model has a radius. Without one, a worst case is meaningless."""
     return labels["norm"] == "unrestricted" or not math.isnan(labels["epsilon"])
 
 
 def _undecided(pairs: Sequence[Any]) -> str:
-    """Describe invalid results, by attack."""
+    """Return a phrase with the number of invalid results of each attack; "" if there are none."""
     broken: Counter[str] = Counter()
     for pair in pairs:
         if pair.labels["violations"]:

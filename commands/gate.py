@@ -1,4 +1,4 @@
-"""Command that decides requirements on a results folder, for continuous integration."""
+"""Command that checks requirements on a results folder, for continuous integration."""
 
 import json
 from pathlib import Path
@@ -42,7 +42,7 @@ def gate_results(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Decide requirements by their 95 % intervals; exit code 0: all pass, 1: one fails, 3: too few images."""
+    """Decide by 95 % intervals whether requirements hold; exit code 0: all hold, 1: one fails, 3: too few images."""
     from .. import __version__
     from ..api.gating import gate
     from ..engine.store.atomic_files import write_atomic

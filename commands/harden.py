@@ -73,7 +73,7 @@ def harden_model(
 
 
 def _begin(out: Path, prepared: Any, total: int) -> AbstractContextManager[Any]:
-    """Print the defaults taken, and whether an interrupted training resumes."""
+    """Print the default values, and whether an interrupted training resumes."""
     from ..report.text.console import print_error
     from .progress import show_progress
 

@@ -13,7 +13,7 @@ from .merge import open_results_arguments
 from .options import Json
 
 DataAgain = Annotated[
-    str | None, typer.Option(help="AttackBench: the images of the folder (default: as in its evaluation)")
+    str | None, typer.Option(help="AttackBench: data with the images of the folder (default: those of its evaluation)")
 ]
 
 
@@ -63,10 +63,10 @@ def export_results(
     creator: Annotated[str, typer.Option(help="author of the results")] = "",
     name: Annotated[str, typer.Option(help="title of the data set (default: models and data)")] = "",
     description: Annotated[str, typer.Option(help="description in a sentence (default: a summary)")] = "",
-    images: Annotated[bool, typer.Option(help="bundle: include the kept adversarial images")] = True,
+    images: Annotated[bool, typer.Option(help="bundle: include the stored adversarial images")] = True,
     data: DataAgain = None,
 ) -> None:
-    """Pack a folder into one file with tables, card, licence and checksums, or write another program's format."""
+    """Pack a folder into one ZIP file with tables, card, licence and checksums, or write another program's format."""
     from ..api.folders import export
     from ..report.text.console import make_console
 

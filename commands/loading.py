@@ -12,18 +12,18 @@ _DEFAULT_ISOLATE = "auto"
 
 
 def default_isolate() -> Any:
-    """Return the default of `--isolate`: models from files run in a separate process."""
+    """Return the default of `--isolate`, with which models from files run in a separate process."""
     return _DEFAULT_ISOLATE
 
 
 def set_attack_isolation(values: Given, stated: Any = None) -> None:
-    """Set the isolation of attacks from files, before any is loaded.
+    """Set the isolation of attacks from files, before any attack is loaded.
 
     Invalid values are reported later, when the options are read.
 
     Args:
         values: values of the options.
-        stated: config with lower priority than the options.
+        stated: config, used for options that were not given.
     """
     from ..adapters.models.sandbox.attack_isolation import set_attack_isolation
     from ..adapters.models.sandbox.isolation import Isolation
@@ -35,13 +35,15 @@ def set_attack_isolation(values: Given, stated: Any = None) -> None:
 
 
 def loading_settings(values: Given) -> Given:
-    """Return fields of `Config` from options. By default, models from files run in a separate process."""
+    """Convert options to fields of `Config`. By default, models from files run in a separate process."""
     set_attack_isolation(values)
     return {**values, "isolate": values.get("isolate") or default_isolate()}
 
 
 def loading_keywords(values: Given) -> Given:
-    """Return keywords for API functions that load models by name. Isolated models are reported on standard error.
+    """Convert options to keywords of API functions that load models by name.
+
+    The keyword `tell` prints a message to standard error about models that run in separate processes.
 
     Args:
         values: values of the options, by field of `Config`.
@@ -50,7 +52,7 @@ def loading_keywords(values: Given) -> Given:
 
 
 def tell(line: str) -> None:
-    """Print a note to standard error before a run."""
+    """Print a note to standard error."""
     from ..report.text.console import print_error
 
     print_error(line if line.startswith("chosen: ") else f"- {in_options(line)}")

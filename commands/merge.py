@@ -15,7 +15,10 @@ ManyResults = Annotated[list[Path], typer.Argument(help="results folders or BUND
 
 
 def open_results_arguments(context: typer.Context, sources: Sequence[Path]) -> Path:
-    """Return the given folder, or a temporary merged folder, which is deleted when the command ends."""
+    """Return the given folder; for several folders or a bundle, a temporary merged one.
+
+    The temporary folder is deleted when the command ends.
+    """
     from ..engine.sharing.open_results import open_results
 
     return context.with_resource(open_results(*sources))
@@ -24,7 +27,12 @@ def open_results_arguments(context: typer.Context, sources: Sequence[Path]) -> P
 def open_named(
     context: typer.Context, results: Sequence[Path], against: str | None
 ) -> tuple[Path, str | None, Callable[[str], str]]:
-    """Return the folder to read, the baseline, and a function that restores the given names in titles."""
+    """Open the folder and the baseline that the user named, merging several folders into a temporary one.
+
+    Returns:
+        The folder to read, the baseline (None without one), and a function that replaces the paths of temporary folders
+        in a title by the names that the user gave.
+    """
     from ..engine.sharing.open_results import is_bundle
 
     tables = [str(path) for path in results if path.suffix == ".csv"]

@@ -1,4 +1,4 @@
-"""Shared options of commands, and conversion of their values: lists, implementations, parameters."""
+"""Options that several commands share, and conversion of their values: lists, implementations, parameters."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -49,7 +49,7 @@ _COMMA = re.compile(r",(?![^()]*\))")  # not inside best(...)
 
 
 def split_list(option: str, values: Sequence[str] | None) -> list[str] | None:
-    """Split the values of a repeatable option at commas: "pgd,fgsm".
+    """Split the values of a repeatable option at commas: "pgd,fgsm". None if there are no values.
 
     Raises:
         InvalidInput: If there is nothing between two commas.
@@ -63,9 +63,9 @@ def split_list(option: str, values: Sequence[str] | None) -> list[str] | None:
 
 
 def split_names(option: str, values: Sequence[str]) -> list[str]:
-    """Split like `split_list`, but not at commas in names of existing files ("FILE.py:NAME") or in settings.
+    """Split values at commas, except inside names of existing files ("FILE.py:NAME") and before settings.
 
-    Settings are not split from their name: "+jpeg:quality=50,gradients=none", "boundary:directions=2,spacing=42".
+    A comma before a setting belongs to the name: "+jpeg:quality=50,gradients=none", "boundary:directions=2,spacing=42".
     """
     names: list[str] = []
     for value in values:
@@ -80,7 +80,7 @@ def split_names(option: str, values: Sequence[str]) -> list[str]:
 
 
 def split_models(values: Sequence[str] | None) -> list[str] | None:
-    """Split like `split_names`; None if there are no values."""
+    """Split model names like `split_names`; None if there are no values."""
     return split_names("--models", values) if values else None
 
 
@@ -115,7 +115,7 @@ def read_whole(option: str, texts: Sequence[str] | None) -> list[int] | None:
 
 
 def one_format(wanted: Mapping[str, bool]) -> str:
-    """Return the requested format; "" for none.
+    """Return the one requested output format; "" if none was requested.
 
     Raises:
         InvalidInput: If more than one was requested.
@@ -127,7 +127,7 @@ def one_format(wanted: Mapping[str, bool]) -> str:
 
 
 def choose_rows(attack: str | None, libraries: list[str] | None, *, fixed: bool) -> list[Any]:
-    """Return the implementations of an attack (None for all) in the named libraries, in the catalogue's order."""
+    """Return the implementations of an attack (None for all attacks) in the named libraries, in catalogue order."""
     from ..adapters import IMPLEMENTATIONS, find_implementation, implementations_of
     from ..adapters.catalogue.lookup import find_library
     from ..engine.plan.choices import no_library
@@ -147,7 +147,7 @@ def choose_rows(attack: str | None, libraries: list[str] | None, *, fixed: bool)
 def read_parameters(options: dict[str, Any], texts: list[str], attacks: Sequence[str] = ()) -> dict[str, Any]:
     """Return attack parameters from options and from texts `name=value`.
 
-    Names are canonical or those of user attacks.
+    Names are canonical parameters or parameters of user attacks.
     """
     from ..engine.plan.config_file import parameters_of, parse_text, read_parameter
 
@@ -163,11 +163,11 @@ def read_parameters(options: dict[str, Any], texts: list[str], attacks: Sequence
 
 
 def split_settings(texts: Iterable[str], given: Mapping[str, Any] = MappingProxyType({})) -> dict[str, str]:
-    """Return values by name, from texts `name=value`.
+    """Parse texts `name=value` into a dict.
 
     Args:
         texts: values of `--param`.
-        given: values given by separate options.
+        given: values given by separate options, which are added.
 
     Raises:
         InvalidInput: If a text has a different form, or a name has two values.
@@ -179,19 +179,19 @@ def split_settings(texts: Iterable[str], given: Mapping[str, Any] = MappingProxy
             raise InvalidInput(f"expected --param name=value, got {text!r}")
         if name in given or name in settings:
             before = given.get(name, settings.get(name))
-            raise InvalidInput(f"expected one value of {name}, got {before} and {value}; a grid belongs in a TOML file")
+            raise InvalidInput(f"expected one value of {name}, got {before} and {value}; several need a TOML file")
         settings[name] = value
     return settings
 
 
 def given_options(context: typer.Context) -> set[str]:
-    """Return the names of the parameters that the user gave, as in the command's function."""
+    """Return the names of the parameters that the user gave, as in the signature of the command's function."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
     return {name for name, source in sources.items() if source is not None and source.name != "DEFAULT"}
 
 
 def say_defaults(context: typer.Context, names: Sequence[str]) -> None:
-    """Print the values of the named options that the user did not give, in one line on standard error."""
+    """Print the default values of the named options that the user did not give, in one line on standard error."""
     from ..report.text.console import print_error
 
     given = given_options(context)
@@ -203,14 +203,12 @@ def say_defaults(context: typer.Context, names: Sequence[str]) -> None:
 
 
 def all_failed(reasons: Sequence[str], total: int, what: str) -> bool:
-    """Whether all implementations or runs of a command failed.
-
-    If so, print the most frequent reason to standard error.
+    """Return whether all implementations or runs of a command failed, and print the most frequent reason if so.
 
     Args:
         reasons: reason for each failure.
-        total: total number.
-        what: name of the items, in the plural.
+        total: number of implementations or runs.
+        what: noun for them, in the plural.
     """
     from collections import Counter
 

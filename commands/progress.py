@@ -16,13 +16,14 @@ _BESIDE = 54  # columns for the bar, the images, the time so far and the time le
 
 @contextmanager
 def show_progress(total: int, work: Mapping[str, tuple[int, float]] | None = None) -> Iterator["Advance"]:
-    """Yield a progress callback, called with a name and the number of images just finished.
+    """Show progress. The context's value is called with a run's name and the number of finished images.
 
-    An empty name means that the images were already finished.
+    An empty name means that the images were finished in an earlier call.
 
     Args:
         total: number of images, including finished ones.
-        work: name -> number of images and expected passes per image. None if every image costs the same.
+        work: number of images and expected passes per image, by the name of the run. None if every image costs the
+            same.
     """
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -58,12 +59,11 @@ def show_progress(total: int, work: Mapping[str, tuple[int, float]] | None = Non
 
 
 def _cut(name: str, width: int) -> str:
-    """Shorten a name to fit the line."""
     return name if len(name) <= max(width, 12) else f"{name[: max(width, 12) - 1]}…"
 
 
 class Advance:
-    """Progress callback, called with a name and the number of images just finished, 0 when work on a name starts.
+    """Progress callback, called with a run's name and the number of images just finished, 0 when the run starts.
 
     Args:
         pace: measured speed.
@@ -74,7 +74,7 @@ class Advance:
         self._pace, self._look = pace, look
 
     def __call__(self, name: str, images: int) -> None:
-        """Count finished images. Without a name, the images need no computation."""
+        """Count finished images. Images without a name were finished in an earlier call."""
         if name:
             self._pace.add(name, images)
         else:
@@ -86,13 +86,13 @@ class Advance:
         self._pace.skip(name, images)
 
     def asked(self, name: str, passes: int) -> None:
-        """Count passes for the next images of a name."""
+        """Count model passes of a run on images that are not finished."""
         self._pace.add_queries(name, passes)
         self._look(name)
 
 
 class ProgressLines:
-    """Progress as lines, at most one per minute, if there is progress.
+    """Prints progress as lines, at most one per minute, and only if images were finished.
 
     Args:
         pace: measured speed.
@@ -106,7 +106,7 @@ class ProgressLines:
         self._said = 0.0
 
     def look(self, name: str) -> None:
-        """Write a progress line if it is due."""
+        """Write a progress line if a minute has passed since the last one."""
         pace, now = self._pace, self._clock()
         so_far = pace.done + pace.partly
         if not name or now - self._last < _EVERY or so_far <= self._said:

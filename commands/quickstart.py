@@ -67,7 +67,7 @@ def quickstart(
 
 
 def _installed() -> tuple[str, ...]:
-    """Return the installed ones of the libraries. Raises MissingLibrary if there are none."""
+    """Return the libraries among those of the tour that are installed. Raises MissingLibrary if there are none."""
     from ..adapters.catalogue.lookup import find_library, require_library
 
     installed = tuple(name for name in LIBRARIES if find_library(name).is_installed)
@@ -79,7 +79,7 @@ def _installed() -> tuple[str, ...]:
 def _begin(evaluation: Any) -> Any:
     """Show progress.
 
-    The folder must be empty or from a quickstart with the same seed, because tables would mix results.
+    The folder must be empty or from a quickstart with the same seed, because otherwise tables would mix results.
     """
     from ..engine import ResultsStore
     from ..errors import InvalidInput
@@ -112,7 +112,6 @@ def _print_libraries(evaluation: Any, console: Any) -> None:
 
 
 def _matched(libraries: Sequence[str], seed: int, device: str) -> Iterator[str]:
-    """Compare the attack with matched parameters in every library."""
     from ..adapters.data.datasets import load_data
     from ..adapters.models.zoo.load import load_model
     from ..api.verbs import compare
@@ -124,12 +123,11 @@ def _matched(libraries: Sequence[str], seed: int, device: str) -> Iterator[str]:
     matched = compare("pgd", model, images, labels, **rules, **SAME)
     shares = matched.to_frame()["MR"]
     ends = " to ".join(dict.fromkeys(f"{share:.2f}" for share in (shares.min(), shares.max())))
-    yield f"With {SAME['steps']} steps of {SAME['step_size']} from the image in each library: {ends}"
+    yield f"With {SAME['steps']} steps of {SAME['step_size']} from the image in each library: fooling rate {ends}"
     yield from verdict_groups(matched)
 
 
 def _models(evaluation: Any) -> Iterator[str]:
-    """Describe clean and robust accuracy of both models, and whether they differ."""
     rows = {row.labels["model"]: row.metrics for row in evaluation.table("models", metrics=["CA", "RA"]).rows}
     yield "2. Which model is more robust? Robust accuracy"
     for name in (PLAIN, ROBUST):
@@ -138,12 +136,12 @@ def _models(evaluation: Any) -> Iterator[str]:
     yield (
         "The second, adversarially trained, is more robust: no overlap of the intervals"
         if apart
-        else "The two intervals overlap: more images are needed"
+        else "The two intervals overlap, so more images are needed to tell"
     )
 
 
 def _masked(evaluation: Any) -> Iterator[str]:
-    """Describe a defence without gradients, and the same defence under BPDA."""
+    """Yield the lines on a defence without gradients, and on the same defence under BPDA."""
     from ..engine.checks.check_folder import check_folder
 
     rows = {row.labels["model"]: row for row in evaluation.table("models", metrics=["RA", "MR"]).rows}
@@ -151,7 +149,7 @@ def _masked(evaluation: Any) -> Iterator[str]:
     invalid, worst, fooled = masked.labels["violations"], masked.metrics["RA"], masked.metrics["MR"]
     failed = [check for check in check_folder(evaluation.folder, models=[MASKED]) if check.state == "fail"]
     yield f"3. A defence that only looks robust: {DEFENDED}"
-    yield f"No gradient passes it, and PGD fools {fooled.value:.2f}, but {invalid} results are invalid:"
+    yield f"No gradient passes through it, and PGD fools {fooled.value:.2f}, but {invalid} results are invalid:"
     yield f"robust accuracy is between {worst.low:.2f} and {worst.high:.2f}"
     yield f"Failure indicators: {', '.join(dict.fromkeys(check.title for check in failed)) or 'none failed'}"
     yield f"With approximated gradients (BPDA): {_shown(attacked)}"

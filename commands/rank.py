@@ -71,9 +71,10 @@ class RankOptions:
         typer.Option(help="one item per attack (the strongest of its libraries) or per implementation"),
     ] = "attack"
     unequal: Annotated[
-        Literal["common", "keep"], typer.Option(help="items that some subjects lack: omit, or treat as missing")
+        Literal["common", "keep"],
+        typer.Option(help="items without a result of some subject: omit them, or treat the result as missing"),
     ] = "common"
-    original: Annotated[str | None, typer.Option(help="defences: the undefended model")] = None
+    original: Annotated[str | None, typer.Option(help="for defences, the undefended model")] = None
     examples: Annotated[
         Literal["defended", "original"] | None,
         typer.Option(
@@ -94,7 +95,7 @@ class RankOptions:
     )
     curve: Annotated[
         Literal["intercept", "paper"],
-        typer.Option(help="canary: 3PL of the published program, or of the paper, with D = 1.702"),
+        typer.Option(help="canary: the 3PL curve of the published program, or that of the paper, with D = 1.702"),
     ] = "intercept"
     uncapped: Annotated[
         bool, typer.Option("--uncapped", help="canary: max-min only, without the caps of the published program")
@@ -164,7 +165,6 @@ def rank_subjects(
 
 
 def _say_defaults(context: typer.Context, options: RankOptions, folder: Path) -> None:
-    """Print the defaults taken, for the options that are relevant."""
     of_table, of_canary = folder.suffix == ".csv", options.method == "canary"
     each = options.subjects == "implementations" or (options.subjects == "defences" and of_canary)
     unused = {"method", "per"} if of_table else {"per"} if each else set[str]()

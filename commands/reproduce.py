@@ -1,4 +1,4 @@
-"""Command that reproduces published tables and compares ours with the published numbers."""
+"""Command that recomputes published tables and compares them with the published numbers."""
 
 import json
 from pathlib import Path
@@ -39,14 +39,20 @@ def reproduce(
     device: Annotated[str | None, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = None,
     seed: Annotated[int, typer.Option(min=0, help="random seed")] = 0,
     as_grid: Annotated[
-        bool, typer.Option("--grid", rich_help_panel=OUTPUT, help="the paper's rows and columns: ours / published")
+        bool,
+        typer.Option("--grid", rich_help_panel=OUTPUT, help="the paper's table: recomputed / published numbers"),
     ] = False,
     only_ours: Annotated[
-        bool, typer.Option("--ours", rich_help_panel=OUTPUT, help="the same with our numbers")
+        bool,
+        typer.Option("--ours", rich_help_panel=OUTPUT, help="the paper's table with the recomputed numbers"),
     ] = False,
     only_published: Annotated[
         bool,
-        typer.Option("--published", rich_help_panel=OUTPUT, help="the same with the paper's numbers; runs nothing"),
+        typer.Option(
+            "--published",
+            rich_help_panel=OUTPUT,
+            help="the paper's table with the paper's numbers; runs nothing",
+        ),
     ] = False,
     view: TableOptions,
     as_latex: Latex = False,
@@ -86,7 +92,7 @@ def reproduce(
 
 
 def _print(done: Any, name: str, form: str, side: Any, style: Any, view: TableOptions) -> None:
-    """Print a result in a format, as the paper's grid if `side` is not None."""
+    """Print a recomputed table in a format: as the paper's grid if `side` is given, else as a list of numbers."""
     result, table = done.document, done.made
     if form == "json":
         print(json.dumps(result, indent=1, allow_nan=False))  # noqa: T201
@@ -95,7 +101,7 @@ def _print(done: Any, name: str, form: str, side: Any, style: Any, view: TableOp
 
         text = grid_latex(result, table.grid(result), side, style) if side else reproduction_latex(result, style)
         if not text:
-            raise InvalidInput(f"{name} has no measured rows next to published numbers for --latex; use --json")
+            raise InvalidInput(f"{name} has no measured rows to compare with published ones in --latex; use --json")
         print(text, end="")  # noqa: T201
     elif side:
         from ..benchmarks.shared.paper_grid import print_grid
@@ -109,7 +115,7 @@ def _print(done: Any, name: str, form: str, side: Any, style: Any, view: TableOp
 
 
 def _read_rows(texts: list[str] | None) -> dict[str, str]:
-    """Read "PAPER'S NAME=OURS"."""
+    """Parse texts such as "PAPER'S NAME=OWN NAME" into a dict."""
     pairs = [text.partition("=") for text in texts or []]
     for text, (paper, sign, ours) in zip(texts or [], pairs, strict=True):
         if not (paper.strip() and sign and ours.strip()):
@@ -121,7 +127,7 @@ def _read_rows(texts: list[str] | None) -> dict[str, str]:
 
 
 def _minutes(took: dict[str, dict[str, float]], name: str, size: str) -> str:
-    """Return the measured time of a table in a size, in words; "-" if it was not measured."""
+    """Format the measured time of a table in a size; "-" if it was not measured."""
     seconds = took.get(name, {}).get(size.removeprefix("--"))
     if seconds is None:
         return "-"

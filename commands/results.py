@@ -66,7 +66,7 @@ def show_table(
     latex_words: LatexWords = None,
     as_json: Json = False,
 ) -> None:
-    """Show a results folder as the papers' tables: any metric, with n and a 95 % interval over images."""
+    """Show a results folder as a table like those in papers: any metric, with n and a 95 % interval over images."""
     from ..report.text.latex_metrics import table_latex, usual_part
     from ..report.text.tables import FORMATS, print_results, print_transfer
 
@@ -188,7 +188,6 @@ def _build(
 
 
 def _warn(notes: Sequence[str]) -> None:
-    """Print notes to standard error, for output formats that cannot contain them."""
     from ..report.text.console import print_error
 
     for line in notes:

@@ -107,5 +107,5 @@ def _print(done: Any, title: str, console: Any) -> None:
     console.print(f"with {n} images a rate of 1 has a 95 % interval of {low:.2f} to {high:.2f}")
     saturated = ", ".join(f"{name} {at}" for name, _, at, *_ in rows if at != "-")
     console.print(
-        f"at: the smallest radius with a rate within the threshold of the highest: {saturated or 'none was found'}"
+        f"at saturation, the smallest radius within the threshold of the highest rate: {saturated or 'none was found'}"
     )

@@ -114,7 +114,7 @@ def change_users(
     ] = None,
     database: DatabaseOption = "",
 ) -> None:
-    """Add users of a server, including the first admin, and change passwords; a generated one is printed once."""
+    """Add users of a server, including the first admin, and change passwords. A generated password is printed once."""
     from ..report.text.console import make_console
     from ..server.accounts.audit import Origin, note
     from ..server.accounts.users import add_user, change_password, find_user, generate_password, set_active, set_hours
@@ -153,7 +153,7 @@ def back_up(
     out: Annotated[Path, typer.Option("--out", "-o", help="file to write")] = Path("lab.tar.gz"),
     database: DatabaseOption = "",
 ) -> None:
-    """Write a server's database, files, results and keys into one file, also while it serves."""
+    """Write a server's database, files, results and keys into one file. The server may be running."""
     from ..server.folder import ServerFolder
     from ..server.tasks.backup import back_up
 
@@ -269,7 +269,7 @@ def verify(
     key: Annotated[str, typer.Option(help="public key of the server, 64 hexadecimal digits (from `/api/v1/me`)")] = "",
     as_json: Json = False,
 ) -> None:
-    """Verify the signature of a fetched task: every file and record. Without --key, any key is accepted: exit 2."""
+    """Verify the signature of a fetched task, its files and records. Without --key, any key is accepted: exit 2."""
     from ..server.tasks.signing import verify_export
 
     manifest = verify_export(file, key)

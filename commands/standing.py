@@ -1,4 +1,4 @@
-"""Command that places results among RobustBench's published entries."""
+"""Command that ranks results among RobustBench's published entries."""
 
 import json
 from typing import Annotated
@@ -22,7 +22,7 @@ def show_standing(
     view: TableOptions,
     as_json: Json = False,
 ) -> None:
-    """Place results among RobustBench's published entries of the same protocol, with the interval of the rank."""
+    """Rank results among RobustBench's published entries of the same protocol, with the interval of the rank."""
     from ..api.placing import standing
     from ..report.text.console import interval_text, print_notes, print_table
 

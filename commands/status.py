@@ -50,7 +50,7 @@ def show_status(
 
 
 def _lines_of_parts(parts: list[Any]) -> list[str]:
-    """Return a line for each part of an evaluation that has missing shards."""
+    """Return a line for each part of a job array that has missing shards."""
     return [
         f"part {part.number}/{part.of}: {part.missing} of {part.pieces} shards missing"
         f"{f', {part.running} running' if part.running else '; run its command again to resume'}"
@@ -60,7 +60,6 @@ def _lines_of_parts(parts: list[Any]) -> list[str]:
 
 
 def _status_row(state: Any) -> dict[str, Any]:
-    """Return a run and its state as JSON types."""
     cell = state.cell
     return {
         "cell": state.key,
@@ -77,7 +76,6 @@ def _status_row(state: Any) -> dict[str, Any]:
 
 
 def _print_cells(rows: list[dict[str, Any]], console: Any) -> None:
-    """Print the states of runs, finished ones last, and the reasons for failures."""
     from ..adapters.display_text import format_radius
     from ..report.text.console import print_notes, print_table
 

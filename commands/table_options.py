@@ -1,4 +1,4 @@
-"""Options for the amount of output in commands that print tables."""
+"""Options of commands that print tables: which columns, and how much."""
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Verbose = Annotated[
 
 @dataclass(frozen=True)
 class TableOptions:
-    """Amount of a command's output."""
+    """Selection of columns, and amount of output of a command."""
 
     columns: Annotated[list[str] | None, typer.Option(rich_help_panel=OUTPUT, help="show only these columns: A,B")] = (
         None
@@ -28,7 +28,7 @@ class TableOptions:
     verbose: Verbose = False
 
     def open(self) -> AbstractContextManager[Any]:
-        """Open the output console. Omitted columns are listed at the end."""
+        """Open the output console. On exit, it lists the omitted columns."""
         from ..report.text.console import open_page
 
         return open_page(self.chosen, wide=self.wide, verbose=self.verbose)

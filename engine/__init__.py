@@ -1,4 +1,4 @@
-"""Evaluations: one attack compared across libraries, or models x attacks x libraries into a results folder.
+"""Evaluations: compares one attack across libraries, or runs many attacks on many models into a results folder.
 
 Names are imported on first use, so that a command that only reads a folder does not import the attack code.
 """

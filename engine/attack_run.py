@@ -1,4 +1,4 @@
-"""Attack runs, which are stored and resumed: one model, data set, implementation, threat model and seed."""
+"""The attack run, which is stored and resumed: one implementation on one model on data, with threat model and seed."""
 
 import hashlib
 import json
@@ -76,7 +76,7 @@ class ModelOnData:
         return f"{self.model} [{self.model_digest[:6]}]"
 
     def is_called(self, names: Iterable[str]) -> bool:
-        """Whether one of these names refers to the model."""
+        """Whether one of these names is the model's name or full name."""
         return not {self.model, self.full_name}.isdisjoint(names)
 
     @property
@@ -107,7 +107,7 @@ def tell_apart(subjects: Iterable[ModelOnData]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Surrogate:
-    """A surrogate model: its name and its `digest.identify_model`."""
+    """A surrogate model: its name and its digest from `digest.identify_model`."""
 
     model: str
     model_digest: str
@@ -115,7 +115,7 @@ class Surrogate:
 
 @dataclass(frozen=True)
 class FitData:
-    """Images for fitting an attack, which are not evaluation images. An attack fitted without images has 0."""
+    """Images on which an attack is fitted, other than the evaluation images. 0 images if the fit needs none."""
 
     data: str
     data_digest: str
@@ -124,10 +124,10 @@ class FitData:
 
 @dataclass(frozen=True)
 class AttackRun:
-    """One implementation on one model and data set. Its record is one file, named by its key.
+    """One implementation on one model and data set. Its record is one file, named by the run's key.
 
     The key contains the versions that can change the numbers: the full version of the attack's library, the version of
-    the judge's rules, and the first two parts of torch's version (a patch release does not invalidate weeks of work).
+    the judge's rules, and the first two parts of torch's version, so that a patch release does not invalidate results.
     The `versions` of a record list all packages in full, with NumPy and others.
 
     Args:
@@ -136,25 +136,26 @@ class AttackRun:
             "best(adv-lib:fmn,foolbox:pgd)"; the implementation at its saturation radius, "at-saturation(foolbox:pgd)";
             or a worst case, "worst-case(foolbox:fgsm,foolbox:pgd)", in which each attack runs on the images that the
             attacks before it did not fool.
-        threat_model: norm, epsilon, targeted; for a finished run at saturation, with the radius that was found.
+        threat_model: norm, epsilon, targeted. A finished run at saturation has the radius that was found.
         parameters: canonical parameters; for a worst case the parameters of each attack by its name.
-        grid: further parameters, and the values of each that a radius search tries.
+        grid: for a radius search, further parameters with the values to try.
         target: target rule, for a targeted threat model.
         seed: random seed.
         pixels: whether success and distances are measured on 8-bit images.
         measures: groups of metrics that are stored for each image.
-        shard_size: images that are attacked at once.
+        shard_size: number of images that are attacked and saved together.
         version: version of the attack's library.
         rules: version of the judge (`judge.RULES`); 1 for davylamp 0.1.0.
-        torch: torch's version, "2.5"; "" if not recorded.
+        torch: first two parts of torch's version, "2.5"; "" if not recorded.
         device: "cpu", "cuda" or "mps", because rounding depends on it; "" if not recorded.
         surrogate: models on which the examples are made, several for an ensemble; empty for the model itself.
         fitted_on: fit images of the attack; None if it is fitted on the evaluation images, or not at all.
         draws: number of samples of a random model on which each example is judged; 0 for a deterministic model.
-        eot: samples of a random model whose mean the attack uses.
-        implementation: the implementation itself if its name is not enough: a user's attack, or a placeholder for one
-            that is not installed here. Not part of the key.
-        asked: for a finished run at saturation, the threat model that was requested; the key contains this one.
+        eot: number of samples of a random model whose mean the attack sees.
+        implementation: the implementation itself if its name does not suffice: a user's attack, or a placeholder for
+            one that is not installed here. Not part of the key.
+        asked: for a finished run at saturation, the requested threat model, which the key contains instead of the one
+            that was found.
     """
 
     subject: ModelOnData
@@ -186,7 +187,7 @@ class AttackRun:
 
     @property
     def row(self) -> Implementation:
-        """The implementation, also inside a search; a placeholder if the catalogue does not contain it.
+        """The implementation, or the one inside a search; a placeholder if it is not in the catalogue.
 
         Raises:
             UnknownName: if it is not in the catalogue and the record does not describe it.
@@ -203,12 +204,12 @@ class AttackRun:
 
     @cached_property
     def search(self) -> Search:
-        """The search around the attack, parsed from the run's name."""
+        """The search that contains the attack, parsed from the run's name."""
         return parse_search(self.attack)
 
     @property
     def as_planned(self) -> "AttackRun":
-        """The run as planned: a run at saturation without the radius found later."""
+        """The run as planned. A run at saturation then lacks the radius that was found later."""
         return self if self.asked is None else replace(self, threat_model=self.asked, asked=None)
 
     @property
@@ -224,7 +225,7 @@ class AttackRun:
         """Attacker knowledge of the run: "transfer" with a surrogate, otherwise that of the attack.
 
         A fitted attack that also queries the model is "white-box" if it was fitted on the model itself, because the fit
-        used its gradients. If it was fitted on a surrogate, its queries decide.
+        used its gradients. If it was fitted on a surrogate, its queries determine the knowledge.
         """
         if self.row.learned:
             return "white-box" if self.fitted_on and not self.surrogate else canonical_attack(self.row).knowledge
@@ -279,7 +280,7 @@ class AttackRun:
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> "AttackRun":
-        """Build the run with this spec.
+        """Build the run from its spec.
 
         Raises:
             KeyError, TypeError, ValueError: if this is not the spec of a run.
@@ -295,7 +296,7 @@ class AttackRun:
 
     @classmethod
     def from_record(cls, meta: Mapping[str, Any]) -> "AttackRun":
-        """Build the run of a record from its `spec`, and an attack missing from the catalogue from its `about`.
+        """Build the run of a record from its `spec`. An attack missing from the catalogue is taken from its `about`.
 
         No code is loaded: the record describes a user's attack.
 
@@ -314,7 +315,7 @@ class AttackRun:
 
 
 def call_as(cell: AttackRun, names: Mapping[str, str]) -> AttackRun:
-    """Return the run with its model's display name from `tell_apart`."""
+    """Return the run with the display name for its model, from `tell_apart`."""
     called = names.get(cell.subject.key)
     return replace(cell, subject=replace(cell.subject, called=called)) if called else cell
 
@@ -343,23 +344,23 @@ def is_single_step(cell: AttackRun) -> bool:
 
 
 def is_iterated(cell: AttackRun) -> bool:
-    """Whether this is an iterative white-box attack, which should do at least as well as one step or a black box."""
+    """Whether this is an iterative white-box attack, which a single step or a black-box attack should not beat."""
     if cell.search.sums_up:  # it is as strong as its attacks
         return False
     return cell.knowledge == "white-box" and not is_single_step(cell) and cell.row.canonical_name not in _OTHER_GOALS
 
 
 def why_not_probed(cell: AttackRun) -> str:
-    """Return why a run cannot be repeated on a few images, as some failure indicators need; "" if it can."""
+    """Return why a run cannot be repeated on a few images, as some failure indicators require; "" if it can."""
     if cell.surrogate:
-        return "the attack ran on a surrogate: check it there, white-box"
+        return "the attack ran on a surrogate; run it on the surrogate as a white-box attack, and check that run"
     if cell.fitted_on is not None:
         return "the attack was fitted on other images"
     return "a worst case over several attacks; run each attack separately" if cell.search.sums_up else ""
 
 
 def _origin_text(cell: AttackRun) -> str:
-    """Return the suffix of titles, such as " via SURROGATE" or " fitted on DATA (200)"; "" without either."""
+    """Return the suffix of titles, such as " via SURROGATE" or " fitted on DATA (200)"; "" if neither applies."""
     via = f" via {ensemble_name([each.model for each in cell.surrogate])}" if cell.surrogate else ""
     row, fit = cell.implementation or IMPLEMENTATIONS.get(cell.search.inside), cell.fitted_on
     if fit.data_digest == cell.subject.data_digest if fit else row is not None and row.universal:

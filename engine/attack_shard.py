@@ -1,4 +1,4 @@
-"""Running an attack on some images of a run."""
+"""Runs the attack of a run on some of its images."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,14 +30,14 @@ def attack_shard(  # noqa: PLR0913 - as run_attack
     fitted: Fitted | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> AttackResult:
-    """Run an attack on some images of its run.
+    """Attack some images of a run.
 
     Args:
         cell: the run.
         classifier: the run's model.
         inputs: clean images, shape (N, C, H, W).
-        labels: shape (N,).
-        first: index of the first image in the data; it makes random numbers different in each shard.
+        labels: ground truth, shape (N,).
+        first: index of the first image in the data. It makes the random numbers of shards differ.
         logits: logits of these images, if known.
         surrogate: model on which the examples are made, if the run has one. Its predictions determine the targets.
         fitted: the fitted attack, for a run with `fitted_on`.
@@ -72,11 +72,11 @@ def attack_shard(  # noqa: PLR0913 - as run_attack
 
 
 def precisions_of(cell: AttackRun) -> tuple[str | None, ...]:
-    """Return the numeric precisions of the run's model calls: one, or all that a search tries."""
+    """Return the numeric precisions of the run's model calls: one, or all those that a search tries."""
     return cell.grid.get("precision", (precision_of(cell.row, cell.parameters),))
 
 
 def _row_to_run(cell: AttackRun) -> Implementation:
-    """Return the run's implementation. If a record describes a user's attack, load the attack from its file."""
+    """Return the run's implementation. A user's attack that is known from a record is loaded from its file."""
     name = cell.search.inside
     return find_implementation(name) if is_foreign(cell) and is_file_name(name) else cell.row

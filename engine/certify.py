@@ -19,10 +19,10 @@ ABSTAIN = -1
 
 
 class Certificates(NamedTuple):
-    """Certificates of N images, as (N,) arrays: the smoothed model's class (-1 if it abstains) and its l2 radius.
+    """Certificates of N images, as (N,) arrays: the smoothed model's class (-1 if it abstains) and the l2 radius.
 
-    `chance` is the lower bound, at confidence 1 - alpha, of the probability of that class under noise. `not_finite`
-    counts the samples with non-finite logits, which count towards no class.
+    `chance` is the lower bound of the probability of that class under noise, at confidence 1 - alpha. `not_finite` is
+    the number of samples with non-finite logits, which count towards no class.
     """
 
     predicted: np.ndarray
@@ -32,7 +32,7 @@ class Certificates(NamedTuple):
 
 
 class CertifiedAccuracy(NamedTuple):
-    """Rate of images that are correct and certified within a radius, with its 95 % interval; n images."""
+    """Rate of images that are correct and certified within a radius, with 95 % interval and number n of images."""
 
     radius: float
     accuracy: float
@@ -52,28 +52,28 @@ def certify(  # noqa: PLR0913 - the names of the paper's algorithm by keyword
     seed: int = 0,
     progress: Callable[[int], object] | None = None,
 ) -> Certificates:
-    """Certify images with Cohen et al.'s algorithm CERTIFY: some samples select a class, others bound its probability.
+    """Certify images by Cohen et al.'s CERTIFY: some samples select a class, others bound its probability.
 
-    The radius is sigma times the normal quantile of the bound (their theorem 1). If the bound is not above 1/2, the
-    smoothed model abstains. The bound is Clopper and Pearson's, one-sided: an image's certificate is wrong with a
-    probability of at most alpha. Samples with non-finite logits count towards no class, but are counted.
+    The radius is sigma times the normal quantile of the bound (their theorem 1). The bound is Clopper and Pearson's,
+    one-sided, so that an image's certificate is wrong with a probability of at most alpha. If the bound is not above
+    1/2, the smoothed model abstains. Samples with non-finite logits remain in the total, but count towards no class.
 
     Args:
         classifier: the undefended model, without the noise.
         inputs: images in [0, 1], shape (N, C, H, W).
         sigma: standard deviation of the noise, on pixels in [0, 1].
-        first: number of samples that choose the class (n0).
-        draws: number of samples that estimate its probability (n).
+        first: number of samples that select the class (n0).
+        draws: number of samples that estimate the probability of that class (n).
         alpha: probability that a certificate is wrong.
         seed: random seed of the noise; each image has its own random numbers.
         progress: called with 1 after each image.
 
     Raises:
-        InvalidInput: if a number is out of range, or the classifier has one class.
+        InvalidInput: if a number is out of range, or the classifier has only one class.
     """
     if not (sigma > 0 and first >= 1 and draws >= 1 and 0 < alpha < 0.5):
         got = f"sigma {sigma}, {first} and {draws}, alpha {alpha}"
-        raise InvalidInput(f"expected sigma > 0, at least one draw of each kind, 0 < alpha < 1/2, got {got}")
+        raise InvalidInput(f"expected sigma > 0, at least one sample for each step, 0 < alpha < 1/2, got {got}")
     predicted, chance = np.full(len(inputs), ABSTAIN), np.zeros(len(inputs))
     not_finite = np.zeros(len(inputs), int)
     if len(inputs):
@@ -121,7 +121,7 @@ def certified_accuracy(certificates: Certificates, labels: Tensor, radii: tuple[
 
 
 def count_classes(classifier: Classifier, inputs: Tensor) -> int:
-    """Return the number of classes of the classifier; InvalidInput if it has only one."""
+    """Return the number of classes of the classifier. Raises InvalidInput if there is only one."""
     logits = classifier.predict_logits(inputs[:1])
     check_several(logits)
     return logits.shape[1]
@@ -135,7 +135,7 @@ def check_radii(radii: Sequence[float]) -> None:
 
 
 def split_smoothed(model: str) -> tuple[str, float]:
-    """Return the model without its smoothing, and the smoothing's sigma.
+    """Split a model name into the name without its smoothing, and the smoothing's sigma.
 
     Raises:
         InvalidInput: if its last defence is not randomized smoothing.

@@ -7,7 +7,7 @@ from ..errors import InvalidInput
 
 
 def undefended_models(models: Sequence[str]) -> dict[str, str]:
-    """Return the undefended model of each defended one: by `named_originals`, otherwise the first model for all others.
+    """Return the undefended model of each defended one, by name, otherwise the first model for all others.
 
     Args:
         models: names, in the order of the evaluation (`demo:digits`, `hardened.pt`).

@@ -1,4 +1,4 @@
-"""Display of results: text in a script, a table in a notebook."""
+"""Display of results: text in a script, and a table in a notebook."""
 
 import html
 from collections.abc import Sequence
@@ -16,7 +16,6 @@ class Displayed:
         raise NotImplementedError
 
     def _shown(self) -> tuple[str, pd.DataFrame, Sequence[str]]:
-        """Return a headline, the most important columns, and notes."""
         raise NotImplementedError
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Findings: statements about results, made once and printed alike by every view."""
+"""Findings: sentences about results, with a severity. All commands, reports and JSON output use the same ones."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ class Finding:
     Args:
         name: kebab-case code of a failure indicator, a verdict or a note of a table.
         title: title of the indicator; "" for other findings.
-        state: severity: "pass", "warn", "fail", "unknown" if data is missing, or "note" if nothing was checked.
+        state: severity: "pass", "warn", "fail", "unknown" if data is missing, or "note" for a statement without a test.
         subject: the model, or "attack (threat model) on model"; "" for the folder.
         cell: key of the run; "" for a model or a folder.
         images: names of the images concerned.
@@ -50,16 +50,16 @@ class Finding:
 def note(
     name: str, sentence: str, *, state: State = "note", subject: str = "", cell: str = "", **numbers: Any
 ) -> Finding:
-    """Build a finding that is not an indicator's.
+    """Build a finding that does not come from an indicator.
 
-    With `numbers`, the sentence is a format string for them and `subject`.
+    With `numbers`, the sentence is a format string for them and for `subject`.
     """
     detail = sentence.format(subject=subject, **numbers) if numbers else sentence
     return Finding(name, "", state, subject, cell, (), detail, numbers=numbers)
 
 
 def sentences(findings: Iterable[Finding]) -> tuple[str, ...]:
-    """Return the sentences of the findings."""
+    """Return the sentence of each finding."""
     return tuple(map(str, findings))
 
 

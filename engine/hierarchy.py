@@ -1,4 +1,4 @@
-"""Hierarchies of classes in files, and the similarity of classes in them."""
+"""Reads class hierarchies from files, and computes the similarity of classes in them."""
 
 import csv
 import json
@@ -18,12 +18,12 @@ _SHOWN = 10  # classes
 
 
 def similarity_of_file(path: str | Path, classes: int) -> Tensor:
-    """Compute the Wu-Palmer similarity of classes from a hierarchy in a file.
+    """Compute the Wu-Palmer similarity of every two classes from a hierarchy in a file.
 
-    JSON: nested groups with lists of classes as leaves: {"animal": {"pet": ["cat", "dog"]}, "vehicle": ["car"]}.
-    CSV: a line `child,parent` for each class and group, optionally below a heading of these words. The classes are the
-    leaves: ordered by number if all are whole numbers 0, 1, ..., otherwise in the order of the file. Several top groups
-    get one common root.
+    A JSON file has nested groups with lists of classes as leaves: {"animal": {"pet": ["cat", "dog"]}, "vehicle":
+    ["car"]}. A CSV file has a line `child,parent` for each class and group, optionally below a heading of these words.
+    The classes are the leaves. If all are whole numbers 0, 1, ..., they are ordered by number; otherwise the order is
+    that of the file. Several top groups get one common root.
 
     Args:
         path: path of the file, .json or .csv.
@@ -47,7 +47,7 @@ def similarity_of_file(path: str | Path, classes: int) -> Tensor:
 
 
 def read_hierarchy(file: Path) -> list[tuple[str, ...]]:
-    """Return the path of nodes from the root to each class, in the order of the classes.
+    """Return the nodes from the root to each class, in the order of the classes.
 
     Raises:
         Unavailable: if there is no such file.
@@ -87,13 +87,13 @@ def check_order(path: str, names: Sequence[str]) -> str:
 
     Args:
         path: path of the file.
-        names: names of the model's classes, in its order; empty if unknown.
+        names: names of the model's classes, in the model's order; empty if unknown.
 
     Returns:
         A note if the order cannot be checked; "" if the classes are numbers or have the model's names.
 
     Raises:
-        DavylampError: if a class has a different name or index, or as `read_hierarchy`.
+        DavylampError: if a class has a different name or index, or the file cannot be read.
     """
     leaves = [each[-1] for each in read_hierarchy(expand_path(path))]
     if all(name.isdecimal() for name in leaves):
@@ -140,9 +140,9 @@ def _paths_of(text: str, file: Path) -> Iterator[tuple[str, ...]]:
         while parents.get(path[-1]):
             path.append(parents[path[-1]])
             if len(path) > len(parents) + 1:
-                raise InvalidInput(f"expected a hierarchy without circles in {file}, got one above {leaf!r}")
+                raise InvalidInput(f"expected a hierarchy without cycles in {file}, got one above {leaf!r}")
         seen.update(path)
         yield (_ROOT, *reversed(path))
     lost = next((child for child in parents if child not in seen), None)
     if lost is not None:
-        raise InvalidInput(f"expected a hierarchy without circles in {file}, got one above {lost!r}")
+        raise InvalidInput(f"expected a hierarchy without cycles in {file}, got one above {lost!r}")

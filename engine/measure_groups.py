@@ -1,7 +1,7 @@
-"""Groups of metrics that an evaluation measures, with settings in their names.
+"""Groups of metrics that are computed in an evaluation, and their settings.
 
 "coverage:sections=100,profile=demo:imagenet" is the group "coverage" with two settings; the other settings have their
-defaults. If a setting reads other data, " code DIGEST" is appended.
+default values. If a setting names data or a file to read, " code DIGEST" is appended.
 """
 
 import hashlib
@@ -50,7 +50,7 @@ GROUP_OF: Mapping[str, str] = {  # of the metrics that only this group provides
 
 
 class MeasureGroup(NamedTuple):
-    """A group with all of its settings."""
+    """A group of metrics, with all of its settings."""
 
     name: str
     settings: Mapping[str, Any]
@@ -61,7 +61,7 @@ class MeasureGroup(NamedTuple):
 
 
 def is_group(measure: str) -> bool:
-    """Whether a measure is a group, not a user's file."""
+    """Whether a measure is a group of metrics, and not a function in a user's file."""
     return plain_name(measure).partition(":")[0] in _SETTINGS
 
 
@@ -71,7 +71,7 @@ def known_groups() -> tuple[str, ...]:
 
 
 def read_group(measure: str) -> MeasureGroup:
-    """Parse a measure such as "coverage:sections=100".
+    """Parse a group with settings, such as "coverage:sections=100".
 
     Raises:
         UnknownName: if there is no such group or setting.
@@ -95,12 +95,12 @@ def read_group(measure: str) -> MeasureGroup:
 
 
 def group_names(measures: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of the groups among measures, without settings."""
+    """Return the names of the groups among measures, without their settings."""
     return tuple(dict.fromkeys(read_group(measure).name for measure in measures if is_group(measure)))
 
 
 def find_group(measures: tuple[str, ...], name: str) -> MeasureGroup | None:
-    """Return the group of a name among measures; None if there is no such group."""
+    """Return the group with this name among measures; None if it is not among them."""
     return next((group for each in measures if is_group(each) and (group := read_group(each)).name == name), None)
 
 
@@ -115,7 +115,7 @@ def pin_measure(measure: str, digest: str) -> str:
 
 
 def pinned_digest(measure: str) -> str:
-    """Return the digest in a pinned measure; "" if it has no digest."""
+    """Return the digest that `pin_measure` appended; "" if there is none."""
     return measure.partition(_MARK)[2]
 
 

@@ -1,6 +1,7 @@
-"""Metrics by any of their names and with a parameter, what they need, and the command that shows each.
+"""Finds metrics by any of their names, and describes what each metric needs and which command prints it.
 
-A symbol may contain a parameter of its metric, "QI_Wup@0.5", "ALD@inf", or a part of the model or data, "KMNCov@clean".
+A symbol may be followed by "@" and a parameter, "QI_Wup@0.5", "ALD@inf", or a part of the model or data,
+"KMNCov@clean".
 """
 
 import math
@@ -18,7 +19,7 @@ NO_GRADIENTS = "the model has no gradients"
 _CONDITIONS = {
     "target": "a targeted attack: --target",
     "transfer": "--transfer full",
-    "minimum norm": "an attack for the smallest change: best(...)",
+    "minimum norm": "a minimum-norm attack or search: best(...)",
     **{group: f"--metric {group}" for group in OPTIONAL},
     "coverage": "--metric coverage --neuron-profile DATA",
 }
@@ -69,12 +70,12 @@ def metric_command(symbol: str) -> MetricCommand:
 
 
 def facts_of(symbol: str) -> Metric:
-    """Return the record of a symbol, with or without a parameter; `PLAIN` for a user's metric."""
+    """Return the record of a metric by its symbol, with or without a parameter; `PLAIN` for a user's metric."""
     return record_of(symbol) or PLAIN
 
 
 def base_symbol(symbol: str) -> str:
-    """Return the symbol without its parameter: "QI_Wup" for "QI_Wup@0.5"; unknown symbols stay as they are."""
+    """Return the symbol without its parameter: "QI_Wup" for "QI_Wup@0.5". Unknown symbols are unchanged."""
     return facts_of(symbol).symbol or symbol
 
 
@@ -84,13 +85,13 @@ def needs_confidences(symbol: str) -> bool:
 
 
 def is_parametrised(symbol: str) -> bool:
-    """Whether a symbol contains a reading or a parameter of its metric that changes the value of each image."""
+    """Whether a symbol contains an interpretation or a parameter that changes the metric's value for each image."""
     record = facts_of(symbol)
     return symbol != record.symbol and (record.parameter in _CHOSEN or symbol.partition("@")[2] in record.readings)
 
 
 def readings_of(symbol: str) -> dict[str, str]:
-    """Return the readings of a metric besides the usual one: a symbol that chooses each, and what it means."""
+    """Return the alternative interpretations of a metric: the symbol that selects each, and its meaning."""
     record = METRICS[symbol]
     readings = {f"{symbol}@{word}": reading.meaning for word, reading in record.readings.items()}
     if record.parameter == "wavelet":
@@ -99,12 +100,12 @@ def readings_of(symbol: str) -> dict[str, str]:
 
 
 def taxonomy_of(symbol: str) -> str:
-    """Return the row of a metric in AISafety's Table I, as printed; "" for a metric of other papers."""
+    """Return the metric's row in Table I of AISafety, as printed; "" if the metric is not from that paper."""
     return "; ".join(filter(None, _TAXONOMY.get(symbol, ())))
 
 
 def metric_parameter(symbol: str) -> dict[str, Any]:
-    """Return the keywords of the reading or the parameter that is written after "@" in a symbol.
+    """Return the keyword arguments for the interpretation or parameter after "@" in a symbol.
 
     Raises:
         InvalidInput: if the value is not valid for the metric.
@@ -133,7 +134,7 @@ def metric_parameter(symbol: str) -> dict[str, Any]:
 
 
 def _classes_in(text: str, base: str) -> tuple[int, ...]:
-    """Return the numbers of classes in "151-268+275"."""
+    """Parse class indices and ranges such as "151-268+275"."""
     classes: list[int] = []
     for part in text.split("+"):
         first, dash, last = part.partition("-")
@@ -147,13 +148,13 @@ def _classes_in(text: str, base: str) -> tuple[int, ...]:
 
 
 def resolve_symbols(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the symbols of names: "mr" and "SSIM" give one each, a family such as "AND" all of its metrics.
+    """Convert names of metrics to symbols. "mr" and "SSIM" give one each, a family such as "AND" all of its metrics.
 
     Args:
         names: symbols, aliases, titles, in any case; "@" and a parameter may follow.
 
     Returns:
-        Symbols without repetition, in that order; an unknown name stays as it is.
+        Symbols without repetition, in the order of the names. An unknown name is unchanged.
     """
     chosen: list[str] = []
     for name in names:
@@ -164,7 +165,7 @@ def resolve_symbols(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def find_metrics(name: str) -> tuple[str, ...]:
-    """Return the symbols of a name, and those whose title contains its words.
+    """Return the symbols of the metrics that have a name, or whose title contains its words.
 
     Args:
         name: symbol, alias or title, in any case, or words of a title.
@@ -184,14 +185,14 @@ def find_metrics(name: str) -> tuple[str, ...]:
 
 
 def unknown_metric(name: str) -> UnknownName:
-    """Build the error for an unknown metric, with its readings, the nearest symbols or the command that lists them."""
+    """Build the error for an unknown metric, with suggestions: similar symbols or the command that lists all."""
     if readings := _readings_near(name):
         return UnknownName("metric", name, [], meant=readings)
     return UnknownName("metric", name, [], meant=" or ".join(near_symbols(name)), hint="davylamp metrics lists them")
 
 
 def unknown_measure(kind: str, name: str) -> UnknownName:
-    """Build the error for an unknown group of metrics. If a metric has the name, the error says how to obtain it."""
+    """Build the error for an unknown group of metrics. If a metric has the name, the error says how to compute it."""
     symbols = symbols_named(name)
     if readings := _readings_near(name):
         return UnknownName(kind, name, [], meant=readings)
@@ -205,6 +206,6 @@ def unknown_measure(kind: str, name: str) -> UnknownName:
 
 
 def _readings_near(name: str) -> str:
-    """Return the readings of the metric before "@" in an unknown name; "" if it has none."""
+    """Return the interpretations of the metric before "@" in an unknown name; "" if it has none."""
     base, at, _ = name.partition("@")
     return " or ".join(reading for symbol in symbols_named(base) for reading in readings_of(symbol)) if at else ""

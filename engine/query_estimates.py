@@ -1,4 +1,4 @@
-"""Rough estimates of the queries per image: for the remaining time, and for the cost before anything runs."""
+"""Rough estimates of the queries per image, for the remaining time and for the cost before anything runs."""
 
 import math
 from collections.abc import Mapping
@@ -14,13 +14,13 @@ _PER_TARGET, _TARGETS = ("apgd-t", "fab-t"), 9  # attacks that run once for each
 
 
 def expected_passes(row: Implementation, parameters: Mapping[str, Any], norm: str, eot: int = 1) -> float:
-    """Estimate the forward and backward passes per image, from the steps or typical values of the attack's kind.
+    """Estimate the forward and backward passes per image, from the steps or typical values for the kind of attack.
 
     Args:
         row: the implementation.
         parameters: canonical parameters that are given.
         norm: norm of the threat model.
-        eot: samples of a random model in each pass.
+        eot: number of samples of a random model in each pass.
     """
     try:
         known = {**library_defaults(row, norm), **parameters}
@@ -46,7 +46,7 @@ def _counted(steps: float) -> range:
 
 
 def is_guess(cell: AttackRun) -> bool:
-    """Whether the expected queries of a run are a guess: those of black-box attacks without a limit."""
+    """Whether the expected queries of a run are only a guess, as for black-box attacks without a query limit."""
     is_open = cell.knowledge in ("score-based", "decision-based") and not cell.parameters.get("max_queries")
     return is_open if cell.search.kind != "worst-case" else any(map(is_guess, cell.members))
 
@@ -59,7 +59,9 @@ def estimate_queries(cell: AttackRun) -> float:
 
 
 def expected_work(plan: Any) -> dict[str, tuple[int, float]]:
-    """Return the expected work of a plan by the names that executors report: number of images, and passes per image.
+    """Return the number of images and the expected passes per image of each run of a plan.
+
+    The keys are the names under which executors report progress.
 
     Args:
         plan: see `plan.plan.Plan`.

@@ -1,4 +1,4 @@
-"""Sources of models and images, and a cache of the last loaded ones."""
+"""Where models and images come from, and a cache of the last loaded ones."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -45,7 +45,7 @@ def random_order(images: int, seed: int) -> list[int]:
 
 @dataclass(frozen=True)
 class ModelSource:
-    """Source of a model: a name that `load_model` knows, or a classifier.
+    """A model: a name that `load_model` knows, or a classifier.
 
     Args:
         name: name of the model.
@@ -111,7 +111,7 @@ class DataSource:
 
 @dataclass(frozen=True)
 class FitSource:
-    """Source of the images on which an attack is fitted, like `DataSource`. Evaluation images are removed.
+    """The images on which an attack is fitted, as a name with a limit or as images. Evaluation images are removed.
 
     Args:
         name: name of the data.
@@ -124,11 +124,11 @@ class FitSource:
     data: Data | None = None
 
     def load(self, classifier: Classifier, scored: Data) -> Data:
-        """Return the images, prepared for a classifier.
+        """Load the images, prepared for a classifier.
 
         Args:
             classifier: the model that is evaluated.
-            scored: evaluation images; images with equal pixels are removed.
+            scored: evaluation images. Images with equal pixels are removed.
 
         Raises:
             InvalidInput: if no image remains, or the shapes differ.
@@ -141,7 +141,7 @@ class FitSource:
         seen = {_pixels(image) for image in scored.inputs}
         left = [place for place, image in enumerate(inputs) if _pixels(image) not in seen][: self.limit]
         if not left:
-            raise InvalidInput(f"expected fit images that are not evaluated, got only evaluated ones in {self.name}")
+            raise InvalidInput(f"expected fit images other than the evaluation images, got only these in {self.name}")
         return Data(inputs[left], labels[left], [names[place] for place in left])
 
 
@@ -159,7 +159,7 @@ class LoadedCache:
         self._drawn: tuple[Any, Data] | None = None
 
     def adopt(self, other: "LoadedCache") -> None:
-        """Take the model and images from a different cache if this one is empty, and clear the other."""
+        """If this cache is empty, take over the model and images of a different cache, which is then cleared."""
         if self._model is None:
             self._model, self._data = other._model, other._data
         other.forget()
@@ -174,7 +174,7 @@ class LoadedCache:
         self._model = self._data = self._drawn = self._surrogate = None
 
     def model(self, source: ModelSource, device: str) -> Classifier:
-        """Return the classifier of a source, loaded unless it is cached."""
+        """Return the classifier of a source. It is loaded unless it is cached."""
         key = (source.name, id(source.classifier), device)
         if self._model is None or self._model[0] != key:
             self._model = (key, source.load(device))
@@ -185,7 +185,7 @@ class LoadedCache:
         self._surrogate = None
 
     def surrogate(self, sources: Sequence[ModelSource], device: str) -> Classifier:
-        """Return the surrogate of several models, whose logits are averaged.
+        """Return a surrogate that averages the logits of several models.
 
         It is cached in addition to the evaluated model.
         """
@@ -195,7 +195,7 @@ class LoadedCache:
         return self._surrogate[1]
 
     def data(self, source: DataSource, classifier: Classifier) -> Data:
-        """Return the images of a source, loaded unless they are cached."""
+        """Return the images of a source. They are loaded unless they are cached."""
         made_for = (classifier.resize, classifier.crop, classifier.interpolation)
         made_for = (*made_for, classifier.channels, classifier.class_names, label_mapping_key(classifier, source.name))
         key = (source.name, source.limit, source.chosen, id(source.data), source.drawn, *made_for)

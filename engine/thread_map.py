@@ -19,8 +19,8 @@ def thread_map(function: Callable[[Item], Result], items: Iterable[Item]) -> Ite
     """Apply a function to items on threads, for steps that wait for NumPy, Arrow, Pillow, torch or a disk.
 
     Results come in the order of the items, and only the calling thread uses the items' iterator. Only a few steps run
-    ahead of the caller, which limits memory. During the map, NumPy and SciPy multiply matrices with one thread each in
-    this process: products of thin matrices on several threads are slower, tenfold if other processes use the cores.
+    ahead of the caller, which limits memory. During the map, NumPy and SciPy use one thread for each matrix product in
+    this process. Products of thin matrices on several threads are slower, tenfold if other processes use the cores.
 
     Args:
         function: called with one item, from several threads at a time, or in this thread if there is one core.
@@ -30,7 +30,7 @@ def thread_map(function: Callable[[Item], Result], items: Iterable[Item]) -> Ite
         The results of the function.
 
     Raises:
-        Any exception of the function, at its place in the order; steps that have not started are cancelled.
+        Any exception of the function, when its result is due. Steps that have not started are cancelled.
     """
     threads = min(_MOST, _usable_cores())
     with _ONE_THREAD:
@@ -50,14 +50,13 @@ def thread_map(function: Callable[[Item], Result], items: Iterable[Item]) -> Ite
 
 
 def _usable_cores() -> int:
-    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 class _SingleThreadedBlas:
-    """Context in which matrix products use one thread; reentrant and shared by threads."""
+    """Context manager in which matrix products use one thread. It is reentrant, and threads share it."""
 
     def __init__(self) -> None:
         self._lock, self._inside = Lock(), 0

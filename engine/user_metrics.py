@@ -1,4 +1,4 @@
-"""Users' metrics: functions of an attack's images, logits and counts, in Python files."""
+"""Users' metrics: functions in Python files that compute a number per image from images, logits and query counts."""
 
 import inspect
 from collections.abc import Mapping
@@ -28,15 +28,15 @@ _MARK = " code "
 
 
 class UserMetric(NamedTuple):
-    """A function that returns a number for each image.
+    """A user's function that returns a number for each image.
 
     Args:
         name: "path/to/file.py:function", which is also its symbol.
         function: takes as arguments any of the names in `OF_RECORDS` and `OF_IMAGES`, each of shape (n, ...).
         needs: names of its arguments.
-        digest: digest of its code, as far as it can be identified.
+        digest: digest of its code, as far as the code can be identified.
         unknown: reasons why the digest may be incomplete; empty if it is complete.
-        surroundings: context in which it runs.
+        surroundings: context manager in which it runs.
     """
 
     name: str
@@ -52,10 +52,12 @@ class UserMetric(NamedTuple):
         return set(self.needs) <= set(OF_RECORDS)
 
     def values(self, given: Mapping[str, Any]) -> Tensor:
-        """Return one number for each image, float64, shape (n,), NaN if undefined; random numbers are seeded.
+        """Call the function, and return one number for each image, float64, shape (n,), NaN if undefined.
+
+        Random numbers are seeded.
 
         Raises:
-            ModelFailed: if the function fails, or changes the model; the message names the file and the user's line.
+            ModelFailed: if the function fails, or changes the model. The message names the file and the user's line.
             InvalidInput: if it returns any other value.
         """
         guard = StateGuard(given["model"]) if "model" in self.needs else None
@@ -88,7 +90,7 @@ def find_metric(name: str) -> UserMetric:
     Raises:
         Unavailable: if there is no such file.
         UnknownName: if it has no such function.
-        ModelFailed: if the file fails.
+        ModelFailed: if importing the file fails.
         InvalidInput: if it is not callable, or has an argument that is not in `OF_RECORDS` or `OF_IMAGES`.
     """
     path = split_file_name(name)[0].resolve()
@@ -112,14 +114,14 @@ def _load(name: str, path: Path, state: Any) -> UserMetric:
 
 
 def sealed_name(name: str) -> str:
-    """Return the name with the digest of the code, so that changed code gives a different run."""
+    """Append the digest of the code to the metric's name, so that changed code gives a different run."""
     return f"{name}{_MARK}{find_metric(name).digest}"
 
 
 def plain_name(measure: str) -> str:
-    """Return the name without the digest of the code in a run's measure, "my.py:f code 3f2a...".
+    """Remove the digest of the code from the name of a user's metric, "my.py:f code 3f2a...".
 
-    Other measures unchanged.
+    Other measures are unchanged.
     """
     return measure.partition(_MARK)[0]
 
@@ -131,14 +133,14 @@ def of_record(
     logits: Tensor | None,
     adv_logits: Tensor,
 ) -> np.ndarray:
-    """Compute the metric of a stored run, (n,), NaN for unusable images.
+    """Compute the metric for a stored run, (n,); NaN for unusable images.
 
     Args:
         metric: a metric with `of_records`.
         columns: columns of the record.
-        usable: usable images, (n,) bool.
+        usable: whether each image is usable, (n,) bool.
         logits: logits of the clean images, (n, K); None if not stored.
-        adv_logits: (n, K).
+        adv_logits: logits of the adversarial images, (n, K).
     """
     count = len(columns["label"])
     values = np.full(count, np.nan)

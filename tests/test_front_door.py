@@ -302,7 +302,7 @@ def test_what_is_asked_for_is_done_or_refused(digits, tmp_path):
     for libraries in (["foolbox"], "foolbox"):
         rows = davylamp.compare("fgsm", *case, epsilon=0.1, libraries=libraries).rows
         assert [row.implementation.name for row in rows] == ["foolbox:fgsm"]
-    with pytest.raises(InvalidInput, match=r"expected a library that has foolbox:fgsm \(foolbox\), got art"):
+    with pytest.raises(InvalidInput, match=r"expected a library that implements foolbox:fgsm \(foolbox\), got art"):
         davylamp.compare("foolbox:fgsm", *case, epsilon=0.1, libraries=["art"])
     with pytest.raises(UnknownName, match="unknown library 'foolbax'; did you mean foolbox"):
         davylamp.compare("fgsm", *case, epsilon=0.1, libraries=["art", "foolbax"])

@@ -152,7 +152,7 @@ def test_attacks_that_cannot_place_are_left_out(digits, baseline, tmp_path):
 
 def test_what_is_no_baseline_is_refused(digits, baseline, newcomer, tmp_path):
     images = (digits.inputs, digits.labels)
-    with pytest.raises(InvalidInput, match="expected models that the baseline lacks, got noise"):
+    with pytest.raises(InvalidInput, match="the baseline already contains noise"):
         davylamp.place({"noise 0.2": newcomer["new"]}, *images, against=baseline, out=tmp_path / "out")
     with pytest.raises(InvalidInput, match="`against` and `attacks` cannot be combined"):
         davylamp.place(newcomer, *images, against=baseline, out=tmp_path / "out", attacks="pgd")

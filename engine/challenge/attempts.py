@@ -35,7 +35,7 @@ class Accuracy(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class AttackOutcome:
-    """One attack of a challenge.
+    """Result of one attack of a challenge.
 
     Args:
         part: kind of attacker.
@@ -48,8 +48,8 @@ class AttackOutcome:
             examples.
         violations: number of images by invalid reason.
         passes: forward and backward passes, mean over the attacked images.
-        outcome: its record. None if it failed.
-        error: reason for the failure, or why its examples are all invalid.
+        outcome: the run and its record. None if the attack failed.
+        error: reason for the failure, or why all examples are invalid.
         judged: attacked images with a valid example, (n,) bool. None for all attacked images.
     """
 
@@ -80,13 +80,13 @@ class AttackOutcome:
 
     @property
     def title(self) -> str:
-        """Name of the attack, and how gradients pass the defence if not as usual; for a transfer, the source model."""
+        """Name of the attack, with its gradient variant unless it is the default, or with a transfer's source model."""
         via = f", gradients {self.gradients}" if self.gradients else ""
         return f"{self.attack}{via}" if self.part not in ("transfer",) else f"{self.attack} on {self.made_on}"
 
 
 def outcome_from_record(part: Part, outcome: RunResult, made_on: str, gradients: str = "") -> AttackOutcome:
-    """Convert a finished run."""
+    """Convert a finished run to the result of an attack."""
     columns, cell = outcome.columns, outcome.cell
     results = outcome.results
     attacked, undecided = results.attacked, results.undecided_robust
@@ -121,13 +121,13 @@ def failed_attempt(
 
 
 def accuracy_under_attack(attacked: np.ndarray, fooled: np.ndarray) -> Accuracy:
-    """Return the rate of images that are correct when clean and under attack, both (n,)."""
+    """Compute accuracy under attack, from the images that are correct when clean and those fooled, both (n,)."""
     right = float((attacked * (1 - fooled)).sum())
     return Accuracy(right / len(attacked), *proportion_interval(right, len(attacked)), len(attacked))
 
 
 def accuracy_shown(attempts: Sequence[AttackOutcome], attacked: np.ndarray, fooled: np.ndarray) -> Accuracy:
-    """Return the accuracy under some attacks; NaN if images were attacked and no attack has a valid result."""
+    """Compute the accuracy under several attacks; NaN if images were attacked and no attack has a valid result."""
     if attacked.any() and not any(attempt.usable.any() for attempt in attempts):
         return Accuracy(np.nan, np.nan, np.nan, len(attacked))
     return accuracy_under_attack(attacked, fooled)
@@ -139,5 +139,5 @@ def worst_case(attempts: Iterable[AttackOutcome]) -> np.ndarray:
 
 
 def by_attacker(attempts: Sequence[AttackOutcome], *parts: Part) -> list[AttackOutcome]:
-    """Return the attempts of these kinds of attackers."""
+    """Return the attempts by these kinds of attackers."""
     return [attempt for attempt in attempts if attempt.part in parts]

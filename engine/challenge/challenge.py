@@ -1,4 +1,4 @@
-"""`challenge`: evaluates a defended model given by name or as a classifier."""
+"""The function `challenge`, which evaluates a defended model given by name or as a classifier."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -36,11 +36,16 @@ def challenge(  # noqa: PLR0913 - what is attacked by position, the choices by k
 ) -> ChallengeResult:
     """Evaluate a defence with adaptive attacks (Carlini et al. 2019; Tramer et al. 2020) into a results folder.
 
-    The attacks are: APGD on cross-entropy and two logit-difference ratios, through every gradient variant of the
-    defence (BPDA, the derivative if a library has one) and through the mean of its samples (EOT); examples transferred
-    from the undefended and other models; score-based and decision-based attacks; larger radii until no image is
-    correct. The failure indicators of the folder are computed as well. The verdict uses the worst case on each image.
-    An interrupted call resumes when it is repeated.
+    The attacks are:
+
+    - APGD on cross-entropy and on two logit-difference ratios, through every gradient variant of the defence (BPDA, and
+      the derivative if a library has one) and through the mean of its samples (EOT);
+    - examples transferred from the undefended model and others;
+    - score-based and decision-based attacks;
+    - attacks at larger radii, until no image is correct.
+
+    The failure indicators of the folder are computed as well. The verdict uses the worst case on each image. An
+    interrupted challenge resumes when the call is repeated.
 
     Args:
         model: "MODEL+DEFENCE", any other name, or a classifier.
@@ -51,13 +56,12 @@ def challenge(  # noqa: PLR0913 - what is attacked by position, the choices by k
         norm: "linf" or "l2".
         epsilon: radius. None for the customary one.
         limit: number of images to use. None for all.
-        quick: a first look: 10 images, 10 steps.
-        effort: fields of `ChallengeBudget` to override: steps, candidates, queries, eot,
-            judge_samples.
+        quick: whether to make only a quick trial with 10 images and 10 steps.
+        effort: fields of `ChallengeBudget` to override: steps, candidates, queries, eot, judge_samples.
         seed: random seed.
         device: device of the computation.
         loading: options for loading models by name.
-        say: called with each attempt when it is finished.
+        say: called with each attack's result when the attack is finished.
 
     Raises:
         DavylampError: If a name is unknown, or the model cannot be used on these images.
@@ -86,7 +90,6 @@ def _defendant(
     surrogates: Iterable[str] | Mapping[str, Classifier],
     load: Callable[[str], Classifier],
 ) -> ChallengedModel:
-    """Load all models of the challenge."""
     name = model if isinstance(model, str) else model.name
     known: dict[str, Classifier] = {}
     stand_ins: dict[str, str] = {}

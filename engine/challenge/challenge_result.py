@@ -35,9 +35,9 @@ class ChallengeResult:
         worst: worst-case accuracy at that radius; NaN if no attack has a valid result.
         clean_undefended: clean accuracy of the undefended model. None without one.
         undefended: worst-case accuracy of the undefended model under gradient attacks.
-        radii: accuracy at that and larger radii; NaN if no attack has a valid result.
-        attempts: all attacks.
-        ruling: verdict.
+        radii: accuracy at that radius and at larger ones; NaN if no attack has a valid result.
+        attempts: results of all attacks.
+        ruling: the verdict.
         checks: failure indicators of the model and its runs.
         notes: notes on the images: fewer than requested, or with rounded values.
     """
@@ -71,7 +71,7 @@ class ChallengeResult:
 
 
 def document_of(challenge: ChallengeResult) -> dict[str, Any]:
-    """Return the JSON document of a challenge."""
+    """Convert a challenge to its JSON document."""
     counts: dict[str, int] = {}
     for check in challenge.checks:
         counts[check.state] = counts.get(check.state, 0) + 1

@@ -21,7 +21,7 @@ OF_GRADIENTS = ("gradients", "single-step", "epsilon-growth")  # indicators of g
 
 
 class ChallengeVerdict(NamedTuple):
-    """The verdict, its sentence, and the signs of gradient masking."""
+    """The verdict, the sentence that explains it, and the signs of gradient masking."""
 
     verdict: Verdict
     sentence: str
@@ -37,23 +37,27 @@ def decide_verdict(
     gone: float | None = None,
     draws: tuple[int, int] | None = None,
 ) -> ChallengeVerdict:
-    """Return the verdict.
+    """Decide whether the defence falls, masks gradients, holds, or cannot be judged.
 
-    "falls": worst-case accuracy at most five points above that of the undefended model, or above 0 without one. It
-    does not apply if the defended model's clean accuracy is also within these five points and the attacks lower it by
-    no more than five points, because then there was nothing to defend. Otherwise "masks", if there is a sign of
-    gradient masking: robustness of the remaining images was not shown. Otherwise "unknown", if a kind of attacker has
-    no result, images or samples are too few, there was nothing to defend, or too many images have no valid result.
-    Otherwise "holds", against these attacks only.
+    The first verdict whose condition holds is returned:
+
+    - "falls": the worst-case accuracy is at most five points above that of the undefended model, or above 0 without an
+      undefended model. This does not apply if there was nothing to defend: the defended model's clean accuracy is also
+      within these five points, and the attacks lower it by no more than five points.
+    - "masks": there is a sign of gradient masking, so robustness on the remaining images was not shown.
+    - "unknown": a kind of attacker has no result, there are too few images or samples, there was nothing to defend, or
+      too many images have no valid result.
+    - "holds": none of the above. It refers to these attacks only.
 
     Args:
         clean: clean accuracy.
         worst: worst-case accuracy at the radius of the challenge.
         undefended: worst-case accuracy of the undefended model. None without one.
-        attempts: all attacks, including those at larger radii.
+        attempts: results of all attacks, including those at larger radii.
         checks: failure indicators of the model.
         gone: smallest radius at which no image is correct. None if images are correct at every radius.
-        draws: for a randomised model, samples that judge an example, and samples that the attacks see. None otherwise.
+        draws: for a randomised model, the numbers of samples that judge an example and that the attacks see; None for a
+            deterministic model.
     """
     reasons = tuple(gradient_masking_signs(attempts, checks))
     beside = "" if undefended is None else f", compared with {share_text(undefended)} for the undefended model"
@@ -92,7 +96,7 @@ def missing_evidence(attempts: Sequence[AttackOutcome], draws: tuple[int, int] |
     """Return the reasons why a defence cannot be judged: kinds of attackers without a result, and too few samples.
 
     Args:
-        attempts: all attacks; gradient attacks are examined for each gradient variant.
+        attempts: results of all attacks. Gradient attacks are examined for each gradient variant.
         draws: see `decide_verdict`.
     """
     kinds: dict[tuple[Part, str], list[AttackOutcome]] = {}
@@ -122,7 +126,7 @@ def missing_evidence(attempts: Sequence[AttackOutcome], draws: tuple[int, int] |
 
 
 def _unproved(attempts: Sequence[AttackOutcome]) -> int:
-    """Count images that are correct when clean, not fooled, and without a valid result of a gradient attack."""
+    """Count the images that no attack fools and for which no gradient attack has a valid result."""
     proved = np.logical_or.reduce([attempt.usable for attempt in by_attacker(attempts, *WHITE)] or [[False]])
     standing = attempts[0].attacked & (worst_case(attempts) < 0.5)
     return int((standing & ~proved).sum())
@@ -164,7 +168,7 @@ def _no_gradients(named: Sequence[AttackOutcome]) -> list[str]:
 
 
 def _beaten(attempts: Sequence[AttackOutcome], rivals: Sequence[AttackOutcome], text: str) -> list[str]:
-    """Describe the rival that fools most of the images missed by all attempts, if a sign test is significant."""
+    """Describe the rival attack that fools most of the images that `attempts` miss, if a sign test is significant."""
     if not rivals:
         return []
     reached = worst_case(attempts) >= 0.5
@@ -178,7 +182,7 @@ def _beaten(attempts: Sequence[AttackOutcome], rivals: Sequence[AttackOutcome], 
 
 
 def _unreachable(larger: Sequence[AttackOutcome]) -> list[str]:
-    """Describe images that stay correct at the largest radius, where any image could be made uniformly grey."""
+    """Describe images still correct at the largest radius, at which every image could be made uniformly grey."""
     done = [attempt for attempt in larger if attempt.usable.any()]
     if not done:
         return []
@@ -194,10 +198,10 @@ def _unreachable(larger: Sequence[AttackOutcome]) -> list[str]:
 def cumulative_accuracy(
     larger: Sequence[AttackOutcome], attacked: np.ndarray, fooled: np.ndarray
 ) -> list[tuple[float, Accuracy]]:
-    """Return the accuracy that remains up to each radius, in ascending order; NaN without valid results.
+    """Return the accuracy under all attacks up to each radius, by ascending radius; NaN without valid results.
 
     Args:
-        larger: attacks at the larger radii.
+        larger: results of the attacks at larger radii.
         attacked: images that are correct when clean, (n,) bool.
         fooled: fooled rate of each image at the radius of the challenge, (n,).
     """

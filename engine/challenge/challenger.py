@@ -1,4 +1,4 @@
-"""Plans, runs and reads all attacks of a challenge."""
+"""Plans and runs all attacks of a challenge, and reads their results."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -61,9 +61,9 @@ class ChallengedModel:
         name: name of the defended model.
         model: defended model.
         original: name of the undefended model; "" without one.
-        stand_ins: gradient variants by name, with their gradients.
-        models: original, gradient variants and surrogates, by name.
-        surrogates: names of other models for transfer.
+        stand_ins: how gradients pass through the defence, by the name of each gradient variant.
+        models: undefended model, gradient variants and surrogates, by name.
+        surrogates: names of the other models for transfer.
     """
 
     name: str
@@ -78,7 +78,7 @@ class ChallengeRunner:
     """Runs the attacks on one defended model into a results folder, from which an interrupted challenge resumes.
 
     Args:
-        defendant: challenged model.
+        defendant: the defended model and the other models.
         data: images and labels.
         data_name: name of the data in records.
         folder: results folder.
@@ -86,7 +86,7 @@ class ChallengeRunner:
         epsilon: radius.
         effort: budget of the attacks.
         seed: random seed.
-        say: called with each attempt when it is finished.
+        say: called with each attack's result when the attack is finished.
     """
 
     def __init__(  # noqa: PLR0913 - what is attacked by position, the choices by keyword
@@ -114,7 +114,7 @@ class ChallengeRunner:
         self._right: dict[str, np.ndarray] = {}
 
     def run(self) -> ChallengeResult:
-        """Run all attacks in order.
+        """Run all attacks in order, and decide the verdict.
 
         Raises:
             DavylampError: If the model cannot be used on these images, or no attack gave a result.
@@ -155,26 +155,26 @@ class ChallengeRunner:
         if not has_gradients(model, inputs.to(model.device)):
             gives = "labels only" if model.outputs == "labels" else "no gradients"
             raise Unsupported(
-                f"expected a model with gradients, which adaptive attacks need, but {self.defendant.name} returns "
+                f"adaptive attacks need a model with gradients, but {self.defendant.name} returns "
                 f"{gives}: evaluate it with decision-based attacks, or with --surrogate"
             )
 
     def _check_classes(self) -> None:
-        """Raise InvalidInput unless every model has the classes of the defended one."""
+        """Raise InvalidInput unless every model has as many classes as the defended one."""
         for name, model in self.defendant.models.items():
             classes = model.predict_logits(self.data.inputs[:1].to(model.device)).shape[1]
             if classes != self._classes:
                 got = f"{classes} of {name}"
-                raise InvalidInput(f"expected the {self._classes} classes of {self.defendant.name}, got {got}")
+                raise InvalidInput(f"expected {self._classes} classes as in {self.defendant.name}, got {got}")
 
     @property
     def _best_attempt(self) -> AttackOutcome:
-        """Return the gradient attack that fools most, over all gradient variants."""
+        """The gradient attack that fools most images, over all gradient variants."""
         made = by_attacker(self.attempts, "white-box")
         return min(made, key=lambda attempt: (not attempt.usable.any(), attempt.accuracy.value))
 
     def _averaging_probabilities(self, name: str) -> str:
-        """Return the name of a randomised model's variant whose samples are averaged as probabilities."""
+        """Add a variant of a randomised model that averages probabilities over samples, and return its name."""
         twin = f"{name} (probabilities)"
         self.models[twin], self.ways[twin] = with_probability_mean(self.models[name], twin), OF_PROBABILITIES
         return twin
@@ -192,7 +192,7 @@ class ChallengeRunner:
                 fooled = np.maximum(fooled, attempt.fooled)
 
     def _attack(self, part: Part, choices: Sequence[AttackChoice], made_on: str) -> list[AttackOutcome]:
-        """Run attacks on a model and judge their examples on the defended one ("undefended": on the model itself)."""
+        """Attack `made_on` and judge the examples on the defended model (for "undefended", on `made_on`)."""
         if not choices:
             return []
         judged_on = made_on if part == "undefended" else self.defendant.name
@@ -241,13 +241,13 @@ class ChallengeRunner:
                 continue
             reason = summary.failed.get(cell.key, "it has no record")
             if not any(each.outcome is not None for each in [*self.attempts, *made]):
-                raise InvalidInput(f"expected an attack that runs on {made_on}, got: {reason}")
+                raise InvalidInput(f"no attack runs on {made_on}: {reason}")
             asked = cell.attack, cell.threat_model.epsilon or 0.0
             made.append(failed_attempt(part, asked, made_on, way, self._right_when_clean(cell.subject.model), reason))
         return made + self._left_out(part, plan, made_on, way)
 
     def _left_out(self, part: Part, plan: Plan, made_on: str, way: str) -> list[AttackOutcome]:
-        """Return a failed attempt for each choice that has no run in a plan."""
+        """Return a failed attempt for each attack that has no run in the plan."""
         planned = {place for places in plan.choices.values() for place in places}
         gone = [choice for place, choice in enumerate(plan.config.attacks) if place not in planned]
         if not gone:
@@ -327,7 +327,6 @@ class ChallengeRunner:
 
 
 def _of_attempts(outcomes: Results, attempts: Sequence[AttackOutcome]) -> Results:
-    """Restrict a folder to the runs of these attempts, and to models on their images."""
     keys = {attempt.outcome.cell.key for attempt in attempts if attempt.outcome is not None}
     done = tuple(each for each in outcomes.done if each.cell.key in keys)
     images = {each.cell.subject.data_digest for each in done}
@@ -337,7 +336,6 @@ def _of_attempts(outcomes: Results, attempts: Sequence[AttackOutcome]) -> Result
 
 
 def _clean_accuracy(outcomes: Results, attempts: Sequence[AttackOutcome]) -> Accuracy:
-    """Return the clean accuracy of the model on which attempts were evaluated."""
     clean: CleanResult | None = None
     for attempt in attempts:
         if attempt.outcome is not None:

@@ -1,4 +1,4 @@
-"""Gradient variants of a defence, which an attacker who knows the defence attacks."""
+"""Gradient variants of a defence, for an attacker who knows the defence."""
 
 from torch import nn
 
@@ -13,7 +13,7 @@ OF_PROBABILITIES = "of the mean probability"
 
 
 def split_original(model: str) -> tuple[str, tuple[str, ...]]:
-    """Split a model's name into the model without defences and the names of its defences, from left to right."""
+    """Split a model name into the undefended model and the names of its defences, from left to right."""
     parts: list[str] = []
     while True:
         head, _, last = model.rpartition("+")
@@ -23,9 +23,9 @@ def split_original(model: str) -> tuple[str, tuple[str, ...]]:
 
 
 def gradient_variants(model: str) -> dict[str, str]:
-    """Return the gradient variants that a defence supports besides the one in the model's name: name -> gradients.
+    """Return the model's other gradient variants: the name of each, and how gradients pass through it.
 
-    "straight-through": as if every part of the defence were the identity (BPDA, Athalye et al. 2018). "exact": the
+    "straight-through" treats every part of the defence as the identity (BPDA, Athalye et al. 2018). "exact" is the
     derivative of a library's differentiable version of the same transformation.
 
     Args:
@@ -42,8 +42,9 @@ def gradient_variants(model: str) -> dict[str, str]:
 def with_probability_mean(model: Classifier, name: str) -> Classifier:
     """Return a randomised model that outputs probabilities as logits, so that EOT averages probabilities.
 
-    A mean of logits lets a few samples with large margins hide that most samples are correct; a mean of probabilities
-    is close to the rate of fooled samples. They are not logarithms, so the cross-entropy is nearly linear in them.
+    In a mean of logits, a few samples with large margins can hide that most samples are fooled. A mean of probabilities
+    is close to the rate of fooled samples. Because the outputs are not logarithms, the cross-entropy is nearly linear
+    in them.
 
     Args:
         model: randomised classifier.
@@ -60,7 +61,7 @@ def _join(original: str, parts: list[str]) -> str:
 
 
 def _with(part: str, way: Gradients | None) -> str:
-    """Return one part of a model's name written in full, with other gradients if the defence supports them."""
+    """Write one part of a model name in full, with the given gradients if the defence supports them."""
     if not is_defence(part):
         return part
     defence, parameters, chosen = parse_defence(part)

@@ -1,4 +1,4 @@
-"""Robust accuracy of one model under the standard ensemble, each attack on images not fooled before it."""
+"""Robust accuracy of one model under an ensemble, in which each attack gets the images not yet fooled."""
 
 import math
 import tempfile
@@ -56,13 +56,14 @@ class Ensemble(NamedTuple):
 
 
 class EnsembleStep(NamedTuple):
-    """An attack of the ensemble.
+    """Result of one attack of the ensemble.
 
     Args:
         attack: implementation, such as "pyautoattack:apgd-ce".
-        attacked: number of attacked images: those that no earlier attack fooled or, for a randomised model, those that
+        attacked: number of attacked images: those that no earlier attack fooled. For a randomised model, those that
             some sample still classified correctly.
-        fooled: number of images that its example fools; for a randomised model, in at least half of the samples.
+        fooled: number of images that the attack's examples fool. For a randomised model, in at least half of the
+            samples.
     """
 
     attack: str
@@ -107,7 +108,7 @@ class RobustAccuracy:
 
     @property
     def sentence(self) -> str:
-        """Both numbers with their intervals, in one line."""
+        """Robust and clean accuracy with their intervals, in one line."""
         images = f"{self.robust.n} image{'' if self.robust.n == 1 else 's'}"
         threat = f"{self.norm} {format_radius(self.norm, self.epsilon)}"
         return (
@@ -147,7 +148,7 @@ class RobustAccuracy:
 
 
 def standard_ensemble(norm: str, epsilon: float, classes: int, *, is_random: bool = False) -> Ensemble:
-    """Return AutoAttack if defined for the model, otherwise the same attacks on the plain margin of the logits.
+    """Return AutoAttack, or the same attacks on the plain margin of the logits if there are too few classes.
 
     Args:
         norm: "linf" or "l2".
@@ -279,7 +280,6 @@ def _measure(
     until: Question | None,
     progress: Callable[[Plan], AbstractContextManager[Progress | None]],
 ) -> _Measured:
-    """Run the ensemble on these images or, with a question, on the first of them in random order; read the results."""
     (name,) = config.models
     images_of: dict[str, Data] = {}
     plan = make_plan(config, models={name: classifier}, data=images, images_of=images_of)
@@ -319,7 +319,7 @@ def _measure(
 
 
 def steps_of(outcome: RunResult) -> tuple[EnsembleStep, ...]:
-    """Return the attacks of a worst case, or the single attack that a model allows."""
+    """Return the results of each attack in a worst case, or of the only attack that can run on the model."""
     if "tried" not in outcome.columns:
         results, success = outcome.results, outcome.columns["success"]
         return (EnsembleStep(outcome.cell.attack, int(results.attacked.sum()), int(success.sum())),)
@@ -331,23 +331,20 @@ def steps_of(outcome: RunResult) -> tuple[EnsembleStep, ...]:
 
 
 def _left_out(attacks: Sequence[str], reasons: Iterable[str]) -> list[str]:
-    """Return a note on the attacks that the model does not allow."""
     return [f"without {_attacks(attacks)}: {'; '.join(dict.fromkeys(reasons))}"] if attacks else []
 
 
 def _attacks(names: Iterable[str]) -> str:
-    """Join implementation names without their libraries, which the steps name."""
     return ", ".join(name.partition(":")[2] for name in names)
 
 
 def _doubts(outcome: RunResult, steps: Iterable[EnsembleStep]) -> list[str]:
-    """Return warnings on invalid results, misleading gradients and attacks that are not the authors' code."""
     members, lines = {each.attack: each for each in outcome.cell.members}, []
     if count := int(outcome.results.violated.sum()):
         of_model = int(outcome.results.by_model.sum())
         results = "1 result is" if count == 1 else f"{count} results are"
-        fault = f" ({of_model} caused by the model, counted as not robust)" if of_model else ""
-        lines.append(f"{results} invalid{fault}: not robust in the value, robust in the upper bound of the interval")
+        fault = f" ({of_model} caused by the model, which always count as not robust)" if of_model else ""
+        lines.append(f"{results} invalid{fault}: counted as not robust, but as robust in the upper bound")
     by_gradients = [member.knowledge == "white-box" for member in members.values()]
     for step in steps:
         beyond = step.fooled > _CHANCE * outcome.cell.subject.images
@@ -366,7 +363,6 @@ def _doubts(outcome: RunResult, steps: Iterable[EnsembleStep]) -> list[str]:
 
 
 def _failed_checks(checks: Iterable[Finding]) -> list[str]:
-    """Return a warning for each failure indicator that failed."""
     failed: dict[str, list[str]] = {}
     for check in checks:
         if check.state == "fail":

@@ -1,4 +1,4 @@
-"""Attacks of a challenge and their budgets: Carlini et al. 2019 and Tramer et al. 2020."""
+"""Attacks of a challenge and their budgets, after Carlini et al. 2019 and Tramer et al. 2020."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ class ChallengeBudget:
         steps: iterations of the gradient attacks.
         candidates: number of most likely classes that the targeted attack considers, including the label.
         queries: queries of each black-box attack.
-        eot: samples of a randomised model whose mean every attack sees.
-        judge_samples: samples of a randomised model that judge an example.
+        eot: number of samples of a randomised model whose mean every attack sees.
+        judge_samples: number of samples of a randomised model on which each example is judged.
     """
 
     steps: int = 50
@@ -43,7 +43,7 @@ QUICK_IMAGES = 10
 def gradient_attacks(
     norm: str, epsilon: float, effort: ChallengeBudget, classes: int, *, is_random: bool = False
 ) -> tuple[AttackChoice, ...]:
-    """Return APGD on cross-entropy and on the logit-difference ratio, or the plain margin below four classes.
+    """Return APGD on cross-entropy and on the logit-difference ratio, or on the plain margin below four classes.
 
     For a randomised model, PGD is added, because APGD may keep an example that fooled only a few samples.
     """
@@ -56,7 +56,7 @@ def gradient_attacks(
 
 
 def targeted_attacks(norm: str, epsilon: float, effort: ChallengeBudget, classes: int) -> tuple[AttackChoice, ...]:
-    """Return targeted APGD on the targeted logit-difference ratio; FAB below four classes.
+    """Return APGD on the targeted logit-difference ratio, or FAB below four classes.
 
     The targets are the most likely other classes.
     """
@@ -67,7 +67,7 @@ def targeted_attacks(norm: str, epsilon: float, effort: ChallengeBudget, classes
 
 
 def single_step(norm: str, epsilon: float) -> tuple[AttackChoice, ...]:
-    """Return a single-step attack. If it beats many steps, the gradients are misleading."""
+    """Return a single-step attack. If it fools more images than iterative attacks, the gradients are misleading."""
     return (choose_row("fgsm" if norm == "linf" else "fgm", norm, epsilon, {}),)
 
 
@@ -80,7 +80,7 @@ def black_boxes(norm: str, epsilon: float, effort: ChallengeBudget) -> tuple[Att
 
 
 def check_norm(norm: str) -> Norm:
-    """Return the norm. Raises InvalidInput unless all attacks support it."""
+    """Return the norm unchanged. Raises InvalidInput unless all attacks support it."""
     for known in NORMS:
         if norm == known:
             return known
@@ -88,7 +88,7 @@ def check_norm(norm: str) -> Norm:
 
 
 def choose_row(attack: str, norm: str, epsilon: float, parameters: Mapping[str, Any]) -> AttackChoice:
-    """Return an attack by the authors' code if installed, otherwise by a different library, with default parameters.
+    """Select an attack by the authors' code if installed, otherwise of a different library, with default parameters.
 
     Raises:
         Unsupported: If no installed library has it in this norm.

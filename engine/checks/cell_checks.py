@@ -1,4 +1,4 @@
-"""Failure indicators of one run, from its record and from its probes."""
+"""Failure indicators of one run, from its record and from its probes (short extra runs)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -21,17 +21,17 @@ RUN_IT = "run `davylamp check FOLDER --run`"
 
 
 def find_in_cell(name: str, cell: AttackRun, judgement: Judged) -> Finding:
-    """Return the finding of an indicator about a run."""
+    """Build the finding of an indicator about a run."""
     return find(name, judgement, f"{cell.title} ({describe(cell)}) on {cell.subject.name}", cell.key)
 
 
 def describe(cell: AttackRun) -> str:
-    """Format threat model and seed: "linf 4/255, seed 1"."""
+    """Format the run's threat model and seed: "linf 4/255, seed 1"."""
     return format_threat_model(cell.threat_model, cell.target) + (f", seed {cell.seed}" if cell.seed else "")
 
 
 def indicators_from_record(outcome: RunResult, clean: CleanResult | None) -> Iterator[Finding]:
-    """Yield the findings that follow from the run's record alone."""
+    """Yield the findings that need only the run's record."""
     kinds = _Kinds(outcome)
     yield find_in_cell("older-rules", outcome.cell, _older_rules(outcome))
     yield find_in_cell("bounds", outcome.cell, _bounds(outcome, kinds))
@@ -42,7 +42,7 @@ def indicators_from_record(outcome: RunResult, clean: CleanResult | None) -> Ite
 
 
 def indicators_from_probes(outcome: RunResult, probes: Mapping[str, Any] | None) -> Iterator[Finding]:
-    """Yield the findings that follow from `probe_cell`; without probes all are unknown."""
+    """Yield the findings that need the probes of `probe_cell`. Without probes, all are "unknown"."""
     cell = outcome.cell
     why = why_not_probed(cell)
     for name, judge in _JUDGES.items():
@@ -60,8 +60,6 @@ def indicators_from_probes(outcome: RunResult, probes: Mapping[str, Any] | None)
 
 
 class _Kinds:
-    """Attacked images of a run by invalid reason."""
-
     def __init__(self, outcome: RunResult):
         self.attacked, self.texts = outcome.results.attacked, paired_outcomes(outcome).violations
         self.known = {kind for kinds in set(self.texts) for kind in kinds}
@@ -73,36 +71,39 @@ class _Kinds:
         return self.attacked & np.fromiter((kind in kinds for kinds in self.texts), bool, len(self.texts))
 
     def counted(self, kinds: Sequence[str]) -> dict[str, int]:
-        """Return the number of images with each of these reasons, without zeros."""
         counts = {kind: int(self(kind).sum()) for kind in kinds}
         return {kind: count for kind, count in counts.items() if count}
 
 
 def _older_rules(outcome: RunResult) -> Judged:
-    """Judge a run of an earlier version by the images that this version would not count as fooled or robust."""
+    """Judge a run of an earlier davylamp by the number of images that today's rules would count differently."""
     if outcome.cell.rules >= RULES:
         return judged("pass", "evaluated with rules {rules}, the current ones", rules=outcome.cell.rules)
     columns, results = outcome.columns, outcome.results
     success, robust, still = columns["success"], columns["robust"], columns["linf"] <= UNCHANGED
     gave_up = robust & still & (outcome.cell.row.failure == "last" or still[results.attacked].all())
     doubts = {
-        "fooled by invalid images": success & results.violated,
+        "fooled by an invalid example": success & results.violated,
         "fooled by the clean image": success & results.attacked & still,
         "robust although the model's logits are not finite": robust & outcome.non_finite,
-        "robust although nothing was changed": gave_up,
+        "robust although the image was returned unchanged": gave_up,
     }
     parts = [f"{int(images.sum())} {what}" for what, images in doubts.items() if images.any()]
     doubtful = np.logical_or.reduce(list(doubts.values()))
-    sentence = "evaluated with rules {rules}, the current ones are {today} (davylamp 0.1.0), "
-    sentence += "{doubtful} of {attacked} images incorrectly: {parts}; " if parts else "no image visibly wrong; "
-    sentence += "edited code and attributes of the model, and changes that an attack made to it, were not detected then"
+    sentence = "evaluated with rules {rules}, of davylamp 0.1.0; the current ones are {today}; "
+    sentence += (
+        "{doubtful} of {attacked} images are judged differently: {parts}; "
+        if parts
+        else "no image is judged differently; "
+    )
+    sentence += "edits of the model's code and attributes, and attacks that changed the model, were not detected"
     numbers = {"rules": outcome.cell.rules, "today": RULES, "parts": ", ".join(parts)}
     numbers |= {"doubtful": int(doubtful.sum()), "attacked": int(results.attacked.sum())}
     return judged("fail" if parts else "warn", sentence, columns["image"][doubtful], **numbers)
 
 
 def _broken(outcome: RunResult, broken: np.ndarray, sentence: str, **numbers: Any) -> Judged:
-    """Judge the number of invalid images: one or more warn, more than a tenth fail, as in `compare`."""
+    """Judge the number of invalid images, as in `compare`: one or more warn, more than a tenth fail."""
     attacked = int(outcome.results.attacked.sum())
     state = state_of(broken.sum() > TOO_MANY_VIOLATIONS * max(1, attacked), broken.any())
     numbers |= {"broken": int(broken.sum()), "attacked": attacked}
@@ -115,7 +116,7 @@ def _bounds(outcome: RunResult, kinds: _Kinds) -> Judged:
     broken, counts = np.logical_or.reduce([kinds(name) for name in names]), kinds.counted(names)
     if rules.norm != "unrestricted":
         outside = columns["success"] & ~(columns["distance"] <= radius_with_tolerance(rules))
-        counts |= {"counted as a success outside": int(outside.sum())} if outside.any() else {}
+        counts |= {"counted as a success outside the radius": int(outside.sum())} if outside.any() else {}
         broken = broken | outside
     summary = ", ".join(f"{number} {kind}" for kind, number in counts.items())
     sentence = "{broken} of {attacked} images" + (": {summary}" if summary else "")
@@ -137,7 +138,7 @@ def _returns(outcome: RunResult, kinds: _Kinds) -> Judged:
 
 
 def _evidence(outcome: RunResult, kinds: _Kinds) -> Judged:
-    """Find attacked images with an inconclusive result, although their example is within the threat model."""
+    """Judge the number of images whose result is inconclusive although the example is within the threat model."""
     counts = kinds.counted(_NO_EVIDENCE)
     summary = ", ".join(f"{count} {kind} ({KINDS[kind]})" for kind, count in counts.items())
     broken = np.logical_or.reduce([kinds(kind) for kind in _NO_EVIDENCE])

@@ -1,4 +1,4 @@
-"""Checks of a results folder: failure indicators and completeness."""
+"""Failure indicators and completeness of a results folder."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -26,7 +26,7 @@ _NAMED = 3  # most runs whose failure is described
 
 
 def check_folder(folder: str | Path | Results, *, models: Sequence[str] | None = None) -> list[Finding]:
-    """Return every indicator of every model, finished run and attack in a folder, without running anything.
+    """Compute the indicators of every model, finished run and attack in a folder, without running anything.
 
     Indicators that need extra runs (`probe_folder`) are "unknown" until then. Failed runs have no indicators; `status`
     and `table` list them.
@@ -36,7 +36,7 @@ def check_folder(folder: str | Path | Results, *, models: Sequence[str] | None =
         models: names of models. None for all.
 
     Returns:
-        Findings by model: first about the model, then its runs, then its attacks over several runs.
+        Findings by model: first about the model, then about its runs, then about its attacks over several runs.
 
     Raises:
         Unavailable: If there is no such folder, or it has neither a finished nor a failed run.
@@ -58,7 +58,6 @@ def check_folder(folder: str | Path | Results, *, models: Sequence[str] | None =
 
 
 def _of_model(outcomes: Results, key: str, subject: ModelOnData, probes: dict[str, Any]) -> Iterator[Finding]:
-    """Yield the findings about a model and its runs; probes are stored with clean predictions, or separately."""
     clean = outcomes.clean.get(key)
     stored = None if clean is None else clean.meta.get("probes")
     names = [] if clean is None else clean.columns["image"].tolist()
@@ -115,7 +114,7 @@ def check_completeness(outcomes: Results) -> list[Finding]:
 
 
 def describe_folder(outcomes: Results) -> dict[str, Any]:
-    """Return the parts of `check --json` other than the indicators: completeness, verdicts on pairs, and rankings.
+    """Return the parts of `check --json` other than the indicators: completeness, comparisons, and rankings.
 
     Args:
         outcomes: results of the folder.
@@ -131,7 +130,6 @@ def describe_folder(outcomes: Results) -> dict[str, Any]:
 
 
 def _details(outcomes: Results, name: str) -> list[str]:
-    """Return the distinct sentences of the findings with this code."""
     return list(dict.fromkeys(each.detail for each in outcomes.findings if each.name == name))
 
 
@@ -140,11 +138,11 @@ def _with_numbers(finding: Finding) -> dict[str, Any]:
 
 
 def models_at_chance(outcomes: Results) -> list[str]:
-    """Return keys of models on data whose clean accuracy is not significantly above guessing."""
+    """Return the keys of models on data whose clean accuracy is not significantly above guessing."""
     return [key for key, clean in outcomes.clean.items() if _right(clean)[0] <= 1 / clean.logits.shape[1]]
 
 
 def _right(clean: CleanResult) -> tuple[float, float, int]:
-    """Return the interval of a model's clean accuracy, and the number of correct images."""
+    """Return both bounds of a model's clean accuracy, and the number of correct images."""
     right = clean.columns["predicted"] == clean.columns["label"]
     return (*proportion_interval(int(right.sum()), len(right)), int(np.sum(right)))

@@ -24,7 +24,7 @@ _ORDER: tuple[State, ...] = ("fail", "warn", "pass", "unknown")  # the first sta
 
 
 def cross_checks(outcomes: Results) -> list[Finding]:
-    """Return every finding that depends on several runs."""
+    """Return all findings that compare several runs."""
     return [
         *_beaten_checks(outcomes),
         *_growth_checks(outcomes),
@@ -34,7 +34,7 @@ def cross_checks(outcomes: Results) -> list[Finding]:
 
 
 def _beaten_checks(outcomes: Results) -> Iterator[Finding]:
-    """Yield the findings "single-step" and "black-box" of every iterated white-box run."""
+    """Yield the findings "single-step" and "black-box" for every iterative white-box run."""
     for outcome in outcomes.done:
         cell = outcome.cell
         if not is_iterated(cell):
@@ -56,7 +56,7 @@ def _beaten_checks(outcomes: Results) -> Iterator[Finding]:
 
 
 def _beaten(outcome: RunResult, rivals: list[tuple[str, np.ndarray]]) -> Judged | None:
-    """Compare a run with all its rivals together; None without rivals."""
+    """Compare a run with all its rivals, of which the best on each image counts; None without rivals."""
     if not rivals:
         return None
     cell, attacked = outcome.cell, outcome.results.attacked
@@ -66,16 +66,16 @@ def _beaten(outcome: RunResult, rivals: list[tuple[str, np.ndarray]]) -> Judged 
     winners = [label for label, distances in rivals if (_wins(distances, mine) & attacked).any()]
     numbers = {"lost": int(lost.sum()), "won": int(won.sum()), "attacked": int(attacked.sum()), "p": p}
     numbers |= {"names": ", ".join(dict.fromkeys(winners or [label for label, _ in rivals]))}
-    numbers |= {"better": "nearer or only" if cell.threat_model.epsilon is None else "only"}
-    sentence = "{lost} of {attacked} images fooled {better} by {names}, {won} only by this attack (p = {p:.2g})"
+    numbers |= {"better": "at a smaller distance, or only," if cell.threat_model.epsilon is None else "only"}
+    sentence = "{lost} of {attacked} images are fooled {better} by {names}, {won} only by this attack (p = {p:.2g})"
     state = state_of(p < SIGNIFICANT and lost.sum() > won.sum(), lost.any())
     return judged(state, sentence, outcome.columns["image"][lost], **numbers)
 
 
 def _reach(outcome: RunResult, cell: AttackRun) -> np.ndarray:
-    """Return the distance at which each image was fooled, (n,): inf if it was not fooled.
+    """Return the distance at which each image was fooled, (n,): infinite if it was not fooled.
 
-    For a run with a radius, all distances within it count as 0.
+    For a run with a radius, all distances within the radius count as 0.
     """
     known, epsilon = outcome.columns, cell.threat_model.epsilon
     if epsilon is not None and epsilon == outcome.cell.threat_model.epsilon:
@@ -84,7 +84,7 @@ def _reach(outcome: RunResult, cell: AttackRun) -> np.ndarray:
 
 
 def _reach_transfers(outcome: RunResult, outcomes: Results) -> list[tuple[str, np.ndarray]]:
-    """Return the distances of `_reach` for examples made on other models and evaluated on this run's model."""
+    """Return distances as `_reach` does, for examples made on other models and evaluated on this run's model."""
     transfers = []
     for made in outcomes.done:
         fooled = fooled_when_shown(outcomes, made, outcome.cell.subject.key)
@@ -102,12 +102,11 @@ def _in_ball(distance: np.ndarray, cell: AttackRun) -> np.ndarray:
 
 
 def _wins(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return the images whose first distance is smaller than the second by more than the tolerance of searches."""
+    """Return where the first distance is smaller by more than the tolerance of searches, (n,) bool."""
     return (first < NEARER * second) & np.isfinite(first)
 
 
 def _growth_checks(outcomes: Results) -> Iterator[Finding]:
-    """Yield the finding "epsilon-growth" of every fixed-budget attack over its radii."""
     fixed = [outcome for outcome in outcomes.done if _has_ball(outcome.cell)]
     for cells in _grouped(fixed, lambda cell: (*_settings(cell, skip="step_size"), cell.seed)):
         group = sorted(cells, key=lambda outcome: outcome.cell.threat_model.epsilon or 0.0)
@@ -122,7 +121,7 @@ def _growth_checks(outcomes: Results) -> Iterator[Finding]:
 
 
 def _growth(group: Sequence[RunResult]) -> Judged:
-    """Compare success at each radius with the next smaller one; the worst pair decides."""
+    """Judge whether success grows from each radius to the next larger one; the worst pair decides."""
     attacked, images = group[0].results.attacked, group[0].columns["image"]
     fooled = [outcome.columns["success"] & attacked for outcome in group]
     counts = [int(flags.sum()) for flags in fooled]
@@ -141,7 +140,6 @@ def _growth(group: Sequence[RunResult]) -> Judged:
 
 
 def _seed_checks(outcomes: Results) -> Iterator[Finding]:
-    """Yield the finding "seeds" of every attack over its seeds."""
     for group in _grouped(outcomes.done, lambda cell: (*_settings(cell), cell.threat_model.epsilon)):
         yield find_in_cell("seeds", group[0].cell, _seeds(group))
 
@@ -194,7 +192,6 @@ def _title(cell: AttackRun) -> str:
 
 
 def _disagreement(pair: PairComparison) -> Judged:
-    """Judge the pair of implementations that differs most."""
     state, judgement, names = _state_of(pair), pair.judgement, f"{pair.a} and {pair.b}"
     if judgement.verdict == "broken":
         detail = f"{judgement.text}, for {names}{f': {judgement.reason}' if judgement.reason else ''}"
@@ -228,7 +225,7 @@ def _goal(cell: AttackRun) -> tuple[Any, ...]:
 
 
 def _settings(cell: AttackRun, skip: str = "") -> tuple[Any, ...]:
-    """Return the identity of a run except radius and seed."""
+    """Return all settings of a run except radius, seed and `skip`, to group runs that differ only in these."""
     shared = [{name: value for name, value in each.parameters.items() if name != skip} for each in cell.members]
     words = json.dumps([shared, dict(cell.grid)], sort_keys=True)
     return cell.subject.key, cell.attack, cell.surrogate, *_goal(cell), words, cell.shard_size, cell.version

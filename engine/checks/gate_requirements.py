@@ -1,4 +1,4 @@
-"""Requirements on a results folder, "RA >= 0.5 @ linf 8/255", and decisions on them by 95 % intervals."""
+"""Requirements on a results folder, such as "RA >= 0.5 @ linf 8/255", and decisions on them by 95 % intervals."""
 
 import math
 import re
@@ -31,13 +31,13 @@ _FORM = re.compile(r"\s*(\S.*?)\s*(>=|<=|>|<)\s*([^@<>=\s]+)\s*(?:@\s*(\w+)(?:\s
 
 @dataclass(frozen=True)
 class Requirement:
-    """A bound on a metric of every model of a folder.
+    """A lower or upper bound that a metric must meet for every model of a folder.
 
     Args:
         symbol: symbol of the metric.
         operator: ">=", ">", "<=" or "<".
         number: the bound.
-        threat_model: norm and radius at which it holds; None for every threat model of the folder.
+        threat_model: norm and radius at which the metric is required; None for every threat model of the folder.
     """
 
     symbol: str
@@ -63,7 +63,7 @@ class Requirement:
         return value <= self.number if self.operator == "<=" else value < self.number
 
     def decide(self, low: float, high: float) -> Literal["pass", "fail", "open"]:
-        """Decide by an interval: it passes if every value inside meets it, and fails if no value does."""
+        """Return "pass" if every value in an interval meets the requirement, "fail" if none does, else "open"."""
         if math.isnan(low) or math.isnan(high):
             return "open"
         met = self.is_met(low), self.is_met(high)
@@ -72,20 +72,20 @@ class Requirement:
 
 @dataclass(frozen=True)
 class Decision:
-    """A decision on one requirement, for one model and threat model.
+    """The decision on one requirement, for one model and threat model.
 
     Args:
         requirement: the requirement, as text.
         model: name of the model.
         threat: norm and radius; "" for a metric of clean images.
-        verdict: see `VERDICTS`.
-        value: the metric, or its change from a baseline.
-        low: lower bound of its 95 % interval.
-        high: upper bound.
+        verdict: one of `VERDICTS`.
+        value: the metric, or its difference from the baseline's.
+        low: lower bound of the 95 % interval.
+        high: upper bound of the 95 % interval.
         images: number of images.
-        attacks: number of attacks behind it; 0 for a metric of clean images.
-        more: for "too few images": how many more would decide it with probability 0.5, if `value` is the true value;
-            None if more than nine times as many.
+        attacks: number of attacks in the metric; 0 for a metric of clean images.
+        more: for "too few images", how many more images would decide it with probability 0.5, if `value` is the true
+            value; None if more than nine times as many.
         detail: the reason, or what to do; "" for a pass.
     """
 
@@ -102,15 +102,16 @@ class Decision:
     detail: str = ""
 
     def document(self) -> dict[str, Any]:
-        """Return the fields as JSON types."""
+        """Return the decision as JSON types."""
         return {name: plain(value) for name, value in vars(self).items()}
 
 
 def parse_requirement(text: str) -> Requirement:
-    """Parse "RA >= 0.5 @ linf 8/255": a metric, >=, >, <= or <, a number, and optionally a norm and a radius.
+    """Parse a requirement such as "RA >= 0.5 @ linf 8/255".
 
     Args:
-        text: the requirement; the metric by any of its names in `davylamp metrics`, with its parameter: "FR@10".
+        text: a metric, an operator (>=, >, <= or <) and a number, optionally followed by a norm and a radius. The
+            metric may have any of its names in `davylamp metrics`, with its parameter: "FR@10".
 
     Raises:
         InvalidInput: if the text has a different form, or the metric cannot have that value.
@@ -151,7 +152,7 @@ def is_at(norm: str, epsilon: float | None, threat_model: ThreatModel) -> bool:
 def pair_with_baseline(
     symbol: str, one: tuple[TableGroup, Results], other: tuple[TableGroup, Results]
 ) -> tuple[PairVerdict, PairVerdict, int, list[str]]:
-    """Compare a rate of a model with that of a baseline, on the same images and the attacks that both have.
+    """Compare a rate of a model with that of a baseline, on the images and attacks that both have.
 
     Args:
         symbol: one of `PAIRED`.
@@ -159,8 +160,8 @@ def pair_with_baseline(
         other: row of the baseline, with its folder.
 
     Returns:
-        The comparison (its `difference` is the model's rate less the baseline's), the same without images whose result
-        is invalid, the number of attacks, and the attacks of the baseline that the model lacks.
+        The comparison, whose `difference` is the model's rate minus the baseline's; the same without images whose
+        result is invalid; the number of attacks; and the attacks of the baseline that the model lacks.
 
     Raises:
         InvalidInput: if they have no image or no attack in common.
@@ -183,7 +184,7 @@ def pair_with_baseline(
     elif symbol == "CA":
         values = [(each.columns["predicted"] == each.columns["label"]).astype(float) for each in clean]
     else:
-        raise Unsupported(f"a baseline is compared by {' or '.join(PAIRED)}, whose outcomes are paired; got {symbol}")
+        raise Unsupported(f"a baseline needs paired outcomes: expected {' or '.join(PAIRED)}, got {symbol}")
     first, second = _shared_images(subjects, clean, values)
     known = ~np.isnan(first) & ~np.isnan(second)
     names = ("the model", "the baseline")
@@ -205,7 +206,7 @@ def _of_drawn(pair: PairVerdict, first: np.ndarray, second: np.ndarray, populati
 
 
 def _shared_images(subjects: list[Any], clean: list[Any], values: list[np.ndarray]) -> list[np.ndarray]:
-    """Return both values on the images that both have: of equal pixels, or of equal name and label in equal data."""
+    """Return both values on the shared images: those with equal pixels, or with equal name and label in equal data."""
     if subjects[0].data_digest == subjects[1].data_digest:
         return values
     named = [list(zip(each.columns["image"], each.columns["label"], strict=True)) for each in clean]

@@ -1,4 +1,4 @@
-"""Failure indicators by name: title, advice, paper, and every threshold with its reason."""
+"""All failure indicators: title, advice, source, and every threshold with its reason."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ FEWEST = 6  # fewest images with which an exact paired test can be significant a
 
 
 class FailureIndicator(NamedTuple):
-    """Title, advice and source of an indicator.
+    """Title, advice and source of a failure indicator.
 
     Args:
         name: kebab-case id.
@@ -35,7 +35,7 @@ class FailureIndicator(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """A state with its sentence, formatted with `numbers`; `advice` overrides the indicator's."""
+    """The state of an indicator, with its sentence and the numbers for it. `advice` replaces the indicator's advice."""
 
     state: State
     sentence: str
@@ -45,7 +45,7 @@ class Judged(NamedTuple):
 
 
 def judged(state: State, sentence: str, images: Iterable[Any] = (), *, advice: str = "", **numbers: Any) -> Judged:
-    """Build a judgement with numbers in its sentence, about some images."""
+    """Build the result of an indicator, with the numbers for its sentence and the images concerned."""
     return Judged(state, sentence, images, numbers, advice)
 
 
@@ -59,7 +59,7 @@ def find(name: str, judgement: Judged, subject: str, cell: str = "") -> Finding:
 
 
 def state_of(failing: Any, warning: Any) -> State:
-    """Return "fail", "warn" or "pass" by a failing and a warning condition."""
+    """Return "fail" if the first condition holds, else "warn" if the second holds, else "pass"."""
     return "fail" if failing else "warn" if warning else "pass"
 
 
@@ -94,7 +94,7 @@ _ALL = (
     FailureIndicator(
         "normalisation",
         "Normalisation and labels",
-        "pass the mean and std of the training to Classifier once; check the order of the classes",
+        "normalise once, by passing the training's mean and std to Classifier; check the order of the classes",
         f"davylamp; {_CARLINI}, clean model accuracy",
     ),
     FailureIndicator(

@@ -1,4 +1,4 @@
-"""Failure indicators of a model, from the probes of `probe_model` on its clean images."""
+"""Failure indicators of a model, from the measurements of `probe_model` on its clean images."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -20,7 +20,7 @@ def model_checks(model: str, probes: Mapping[str, Any] | None, names: Sequence[s
     Args:
         model: name of the model.
         probes: result of `probe_model`. None if it was not run.
-        names: names of the images, which the probes count by position.
+        names: names of the images, in the order of the indices in `probes`.
         refused: reason why the model could not be used on the clean images; "" if it could.
     """
     for name, judge in _JUDGES.items():
@@ -47,7 +47,7 @@ def _judge_mode(probe: Mapping[str, Any]) -> Judged:
     parts += [f"batch norm without running statistics: {', '.join(norms[:3])}"] if norms else []
     if parts:
         return Judged("fail", "; ".join(parts))
-    handed = "passed in training mode, switched to evaluation mode" if probe["handed_over_training"] else "unchanged"
+    handed = "given in training mode, and switched to evaluation mode" if probe["handed_over_training"] else "unchanged"
     return Judged("pass", f"every layer is in evaluation mode ({handed})")
 
 

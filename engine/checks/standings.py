@@ -1,4 +1,4 @@
-"""Rankings of models and attacks under one threat model, with paired tests against the first."""
+"""Rankings of models and attacks under one threat model, with paired tests against the first place."""
 
 import json
 import math
@@ -25,9 +25,10 @@ _Results = dict[tuple[str, str], np.ndarray]
 class RobustnessEstimate(NamedTuple):
     """Robust accuracy of a model, or its median robust distance, over its images.
 
-    `value` is the rate of decided images that are robust to every attack, or the median of the smallest distances;
-    `low` and `high` are the bounds of its 95 % interval, which covers `least` and `most`: the rates over all images,
-    with the undecided ones as fooled and as robust, NaN for medians. `undecided` and `unfooled` count images.
+    An image is undecided if an attack's result on it is invalid and no attack fools it. `value` is the rate of decided
+    images that are robust to every attack, or the median of the smallest distances. `low` and `high` are the bounds of
+    its 95 % interval. The interval covers `least` and `most`: the rates over all images with undecided ones as fooled,
+    and as robust; NaN for medians. `undecided` and `unfooled` are numbers of images.
     """
 
     value: float
@@ -56,8 +57,8 @@ class StandingRow:
             itself): 1 or 0, a distance, or a rate over samples; NaN for undecided images.
         images: number of images of a model; for an attack, number of attacked images over all models.
         violations: number of invalid results of an attack.
-        runs: runs of an attack on each image, with different seeds.
-        tries: images of an attack, each counted for every run on it.
+        runs: number of runs of an attack on each image, with different seeds.
+        tries: number of images of an attack, each counted for every run on it.
         attack: name of an attack without its setting.
         distance: mean distance of the attack's successes, in the norm of the threat model; NaN without any.
         kept: robust accuracy or median distance of a model.
@@ -89,7 +90,7 @@ class StandingRow:
 
     @property
     def height(self) -> tuple[float, float]:
-        """Sort key of the ranking: the rounded value and, if it is infinite, the rate of images never fooled."""
+        """Sort key of the ranking: the rounded value, then for infinite values the rate of images never fooled."""
         if math.isnan(self.value):
             return -1.0, 0.0
         decided = self.kept.images - self.kept.undecided
@@ -112,10 +113,10 @@ class ThreatModelRanking:
         norm: norm of the distances if values are medians of the smallest distances; "" for rates.
         places: models or attacks in order; empty if there is no order.
         why: reason why there is no order.
-        attacks: for models: number of attack settings that were run on all models. Only these count.
-        left: for models: attacks that do not count, with the models without a result.
-        others: for attacks: number of attacks that ran on different models.
-        equivalent: whether the rates of two models are equivalent, by the rule of verdicts.
+        attacks: for models, the number of attack settings that were run on all models. Only these count.
+        left: for models, the attacks that do not count, with the models without a result.
+        others: for attacks, the number of attacks that ran on different models and are not ranked.
+        equivalent: whether the rates of two models are equivalent, by the rule for comparisons.
     """
 
     threat: str
@@ -151,7 +152,7 @@ class ThreatModelRanking:
 
     @property
     def attacks_text(self) -> str:
-        """The attacks that count: "every attack", "the 2 attacks that ran on both"."""
+        """Phrase for the attacks that count: "every attack", "the 2 attacks that ran on both"."""
         if not self.left:
             return "every attack"
         one, models = self.attacks == 1, len(self.places)
@@ -162,7 +163,7 @@ class ThreatModelRanking:
 
 
 def rank_models(outcomes: Results, guessing: Collection[str]) -> list[ThreatModelRanking]:
-    """Rank the models under each threat model: fixed radii first, then those with most models and attacks.
+    """Rank the models under each threat model. Fixed radii come first, then those with most models and attacks.
 
     Args:
         outcomes: results of the folder.
@@ -179,7 +180,7 @@ def rank_models(outcomes: Results, guessing: Collection[str]) -> list[ThreatMode
 def rank_attacks(outcomes: Results) -> list[ThreatModelRanking]:
     """Rank the attacks under each threat model with a radius.
 
-    Only attacks on the same models, as many as possible, are compared.
+    Only attacks that ran on the same models are compared: those on the largest set of models.
 
     An untargeted attack fools an image if the model misclassifies its example, a targeted one if it predicts the
     target.
@@ -194,18 +195,18 @@ def rank_attacks(outcomes: Results) -> list[ThreatModelRanking]:
 
 
 def threat_of(group: TableGroup) -> str:
-    """Describe the threat model of a table group, and the setting that distinguishes it."""
+    """Describe the threat model of a table group, and the setting that distinguishes the group from others."""
     setting = f", {group.labels['setting']}" if group.labels["setting"] else ""
     return format_threat_model(_rules(group)) + setting
 
 
 def place_attacks(groups: Sequence[TableGroup]) -> list[StandingRow]:
-    """Rank the attacks of table groups of the same models, by fooling rate."""
+    """Rank the attacks of table groups that have the same models, by fooling rate."""
     return sorted(map(_attack, _rivals(groups)), key=lambda each: -np.nan_to_num(each.value, nan=-1))
 
 
 def _rivals(groups: Sequence[TableGroup]) -> Sequence[TableGroup]:
-    """Drop worst cases, which combine all attacks, unless there is nothing else."""
+    """Omit worst cases, which combine all attacks, unless there is nothing else."""
     return [group for group in groups if not group.parts[0][0].cell.search.sums_up] or groups
 
 
@@ -250,7 +251,7 @@ def _models_under(
 
 
 def _compare(order: Sequence[StandingRow]) -> tuple[StandingRow, ...]:
-    """Return the order with tests of each against the first, or against all tied with it."""
+    """Add to each place the test against the first, or against all tied with it."""
     tied = [each for each in order if each.height == order[0].height]
     compared = list(order[:1])
     for place, other in enumerate(order[1:], start=1):
@@ -266,7 +267,7 @@ def _compare(order: Sequence[StandingRow]) -> tuple[StandingRow, ...]:
 
 
 def _test(first: StandingRow, other: StandingRow, *, sided: bool) -> tuple[float, int | None]:
-    """Return the p-value of an exact sign test over the images (McNemar's for two rates) and their number.
+    """Return the p-value of an exact sign test (McNemar's for two rates), and the number of images in it.
 
     Images that are undecided for either are excluded. The p-value is NaN without any images, and the number is None if
     images or models differ. If `sided`, p is 1 when `other` is ahead on more images although `first` has the larger
@@ -329,14 +330,13 @@ def _attack(group: TableGroup) -> StandingRow:
 
 
 def _mean_change(group: TableGroup) -> float:
-    """Return the mean over runs of each run's mean distance of fooled images."""
     changes = [each.columns["distance"][_fooled(each)] for each in _every(group)]
     means = [float(values.mean()) for values in changes if len(values)]
     return float(np.mean(means)) if means else math.nan
 
 
 def _share(group: TableGroup, end: str) -> Proportion:
-    """Return one bound of `ImageResults`, averaged over seeds and then over models, as in tables."""
+    """Return one bound of the fooling rate, averaged over seeds and then over models, as in tables."""
     columns = [(repeats, each, getattr(each.results, end)) for repeats in group.parts for each in repeats]
     rows: dict[str, int] = {}  # the first of each set of images
     total = 0
@@ -372,7 +372,7 @@ def _model(group: TableGroup, norm: str, outcomes: Results) -> StandingRow:
 
 
 def robust_accuracy_estimate(group: TableGroup) -> RobustnessEstimate:
-    """Estimate the rate of images robust to every attack of a group, or mean rates over a model's samples."""
+    """Estimate the rate of images robust to every attack; for a randomised model, the mean over its samples."""
     low, high = worst_case_bounds(group)
     images, decided = len(low), len(low) - float((high - low).sum())  # the decided part of an undecided rate counts
     value = float(low.sum()) / decided if decided > 0 else math.nan
@@ -389,7 +389,7 @@ def worst_case_bounds(group: TableGroup) -> tuple[np.ndarray, np.ndarray]:
 
 
 def median_distance_estimate(group: TableGroup) -> RobustnessEstimate:
-    """Estimate the median of the smallest distances found by any attack of a group."""
+    """Estimate the median of the smallest distances found by any attack."""
     changes = smallest_changes(group)
     unknown = np.isnan(changes)
     low, high = (median_interval(np.where(unknown, end, changes)) for end in (0.0, math.inf))
@@ -398,9 +398,9 @@ def median_distance_estimate(group: TableGroup) -> RobustnessEstimate:
 
 
 def is_robust(group: TableGroup) -> np.ndarray:
-    """Return 1 for images robust to every attack of a group, 0 if not, NaN if undecided, (n,).
+    """Return 1 for images that are robust to every attack, 0 if not, NaN if undecided, (n,).
 
-    A randomised model counts by the majority of its samples, as paired tests need.
+    For a randomised model, the majority of its samples decides, because paired tests need one value per image.
     """
     results = [each.results for each in _every(group)]
     fooled = np.logical_or.reduce(
@@ -411,9 +411,9 @@ def is_robust(group: TableGroup) -> np.ndarray:
 
 
 def smallest_changes(group: TableGroup) -> np.ndarray:
-    """Return the distance of the nearest example of any attack of a group, (n,): 0 if the model is wrong or failed.
+    """Return the distance of the nearest example of any attack, (n,): 0 if the model is wrong or failed.
 
-    It is infinite if no attack succeeds, and NaN if none does and a result is invalid, so that the distance is unknown.
+    The distance is infinite if no attack succeeds, and NaN if no attack succeeds and a result is invalid.
     """
     nearest = np.full(len(group.parts[0][0].results.attacked), math.inf)
     for outcome in _every(group):
@@ -432,7 +432,7 @@ def _every(group: TableGroup) -> list[RunResult]:
 
 
 def restrict_parts(group: TableGroup, shared: set[tuple[Any, ...]]) -> list[list[RunResult]]:
-    """Return the parts of a group with the runs whose `attempt_key` is in `shared`."""
+    """Return the parts of a group, restricted to runs whose `attempt_key` is in `shared`."""
     parts = [[each for each in part if attempt_key(each.cell) in shared] for part in group.parts]
     return [part for part in parts if part]
 
@@ -440,7 +440,7 @@ def restrict_parts(group: TableGroup, shared: set[tuple[Any, ...]]) -> list[list
 def _left_out(
     groups: Sequence[TableGroup], met: Sequence[set[tuple[Any, ...]]], outcomes: Results
 ) -> dict[str, list[str]]:
-    """Return the attacks that were run or planned on some of the models only, with the models that lack them."""
+    """Return the attacks that some models lack, with the names of these models."""
     unfinished = [cell for cell, _ in outcomes.failed] + [*outcomes.running, *outcomes.waiting]
     asked = dict.fromkeys(attempt_key(cell) for cell in unfinished if any(_belongs(cell, group) for group in groups))
     asked |= dict.fromkeys(attempt_key(each.cell) for group in groups for each in _every(group))
@@ -456,20 +456,18 @@ def _left_out(
 
 
 def attempt_key(cell: AttackRun) -> tuple[Any, ...]:
-    """Return a tuple that is equal for the same attack on different models of a group; its last element is the seed."""
+    """Return a tuple that is equal for the same attack on different models; its last element is the seed."""
     settings = [dict(cell.parameters), {name: list(each) for name, each in cell.grid.items()}]
     return cell.title, cell.target, cell.pixels, json.dumps(settings, sort_keys=True), cell.seed
 
 
 def _belongs(cell: AttackRun, group: TableGroup) -> bool:
-    """Whether a run without a result would belong to this group."""
     first = group.parts[0][0].cell
     alike = (cell.target, cell.pixels, cell.threat_model) == (first.target, first.pixels, first.threat_model)
     return alike and cell.subject.key == first.subject.key
 
 
 def _why_apart(groups: Sequence[TableGroup]) -> str:
-    """Explain why models without a common attack have no order."""
     met = [(group.labels["model"], [part[0].cell.title for part in group.parts]) for group in groups]
     which = "both" if len(met) == 2 else f"all {len(met)} models"
     said = [f"{model}: {listed(list(dict.fromkeys(attacks)))}" for model, attacks in met]
@@ -480,7 +478,7 @@ NAMED = 3  # most names in a sentence
 
 
 def listed(names: Sequence[str], *, between: str = ", ", last: str = "") -> str:
-    """Join the first few names: "a, b, c and 2 more"; `last` precedes the last name if all are listed."""
+    """Join at most three names: "a, b, c and 2 more". `last` precedes the last name if all are listed."""
     if len(names) > NAMED:
         return f"{between.join(names[:NAMED])}{between.rstrip(', ')} and {len(names) - NAMED} more"
     return last.join([between.join(names[:-1]), names[-1]]) if last and len(names) > 1 else between.join(names)

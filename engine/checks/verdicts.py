@@ -1,7 +1,7 @@
-"""Verdicts on two implementations of an attack, used by `compare`, `check`, the report and JSON output.
+"""Comparisons of two implementations of an attack, used by `compare`, `check`, the report and JSON output.
 
 A comparison consists of the implementations of one attack on one model and its images, under one threat model, with
-equal parameters. Its pairs form one family: their p-values are corrected for their number only.
+equal parameters. Its pairs form one family: their p-values are corrected for the number of pairs in the comparison.
 """
 
 import math
@@ -45,8 +45,9 @@ class AttackResultSummary(NamedTuple):
             which identify equal perturbations of an image.
         is_minimum: whether it is a minimum-norm attack, so that distances are compared.
         reason: why there are no results.
-        crashed: whether the library is at fault for that.
-        cell: run in a folder, if it comes from one, as does `outcome`.
+        crashed: whether the library is at fault for the missing results.
+        cell: its run, if it comes from a results folder.
+        outcome: the results of that run.
         images: its examples, if available.
     """
 
@@ -95,7 +96,7 @@ class PairComparison:
 
     @property
     def cell(self) -> AttackRun:
-        """The first implementation's run in the folder. The second has the same model, threat model and seed."""
+        """The run of the first implementation. The second has the same model, threat model and seed."""
         cell = self.contenders[0].cell
         if cell is None:
             raise TypeError("expected a pair from a results folder, got one without a folder")
@@ -103,7 +104,7 @@ class PairComparison:
 
     @property
     def outcomes(self) -> tuple[RunResult, ...]:
-        """Results of the two in a folder, if they have any."""
+        """The finished runs of both implementations, if they come from a folder."""
         return tuple(each.outcome for each in self.contenders if each.outcome is not None)
 
     @property
@@ -113,7 +114,7 @@ class PairComparison:
 
     @property
     def finding(self) -> Finding:
-        """The verdict on two implementations of a folder, as a finding."""
+        """The comparison as a finding, for a pair from a results folder."""
         judgement, names = self.judgement, f"{self.a} and {self.b}"
         where = f"{names} ({format_threat_model(self.cell.threat_model)}) on {self.cell.subject.name}"
         images: tuple[str, ...] = ()
@@ -128,7 +129,7 @@ class PairComparison:
 
     @property
     def sentence(self) -> str:
-        """The weaker implementation, the comparison and the numbers of the test, in a sentence."""
+        """A sentence with the weaker implementation, the conditions of the comparison, and the numbers of the test."""
         judgement = self.judgement
         where = f"{self.cell.subject.name}, {format_threat_model(self.cell.threat_model)}"
         if judgement.verdict == "broken":
@@ -140,7 +141,7 @@ class PairComparison:
         costs += f"; only one implementation supports {', '.join(self.unshared)}" if self.unshared else ""
         if judgement.is_apart:
             most, least = sorted((judgement.only_a, judgement.only_b), reverse=True)
-            numbers = f"{most} images are fooled by the other only, {least} by it only, exact McNemar"
+            numbers = f"{most} images are fooled only by the other, {least} only by the weaker one, exact McNemar"
         else:
             numbers = "larger distances if both succeed, Wilcoxon"
         numbers += f" p = {judgement.p:.2g}, below {judgement.correction}"
@@ -148,13 +149,13 @@ class PairComparison:
 
 
 def judge_comparison(contenders: Sequence[AttackResultSummary]) -> tuple[PairComparison, ...]:
-    """Return the verdict on every pair of a comparison, corrected for the number of pairs with two results."""
+    """Compare every two implementations, corrected for the number of pairs in which both have results."""
     having = sum(each.side is not None for each in contenders)
     return tuple(judge_two(a, b, having * (having - 1) // 2) for a, b in combinations(contenders, 2))
 
 
 def judge_two(a: AttackResultSummary, b: AttackResultSummary, pairs: int = 1) -> PairComparison:
-    """Compare two implementations image by image with the rule of `judge`, as one of `pairs` pairs."""
+    """Compare two implementations image by image, with the significance level for one of `pairs` pairs."""
     names = [set() if each.cell is None else set(each.cell.parameters) for each in (a, b)]
     about: dict[str, Any] = {"unshared": tuple(sorted(names[0] ^ names[1])), "contenders": (a, b)}
     if a.side is None or b.side is None:
@@ -180,7 +181,7 @@ def judge_two(a: AttackResultSummary, b: AttackResultSummary, pairs: int = 1) ->
 
 
 def contender_of_result(row: Implementation, result: AttackResult) -> AttackResultSummary:
-    """Convert the result of `run_attack`."""
+    """Convert a result of `run_attack` to an implementation in a comparison."""
     numbers = {"success": result.success, "adv_predicted": result.adv_logits.argmax(1)}
     numbers |= {"linf": result.distances.linf, "projection": projection_of(result.adv_inputs)}
     taken = (result.attacked, result.success, result.distance, result.success_8bit, result.forwards + result.backwards)
@@ -195,7 +196,7 @@ def contender_of_result(row: Implementation, result: AttackResult) -> AttackResu
 
 
 def paired_outcomes(outcome: RunResult) -> PairedOutcomes:
-    """Convert a finished run; invalid results count as such, even if a record of 0.1.0 counts them as success."""
+    """Convert a finished run to paired outcomes. Results that 0.1.0 wrongly counted as success are invalid."""
     columns, results = outcome.columns, outcome.results
     queries = columns["forwards"] + columns["backwards"] if "forwards" in columns else None
     success, distance = columns["success"], columns["distance"]
@@ -206,12 +207,12 @@ def paired_outcomes(outcome: RunResult) -> PairedOutcomes:
 
 
 def verdicts_of(outcomes: Results) -> list[PairComparison]:
-    """Return every pair of every comparison in a folder."""
+    """Compare every two comparable implementations in a folder."""
     return [pair for contenders in comparisons_of(outcomes) for pair in judge_comparison(contenders)]
 
 
 def comparisons_of(outcomes: Results) -> list[list[AttackResultSummary]]:
-    """Return the comparisons of a folder with at least two implementations; among equal runs the latest is used.
+    """Return the comparisons in a folder, of at least two implementations each. Among equal runs the latest is used.
 
     Two runs are comparable if every parameter that both implementations support is equal.
     """
@@ -254,7 +255,7 @@ def _contender_of_cell(cell: AttackRun, outcome: RunResult | None, reason: str) 
 
 
 def _same_changes(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return which images two implementations changed equally, up to float32 rounding, (n,) bool, see `RULE`."""
+    """Return whether both implementations changed an image equally, up to float32 rounding, (n,) bool; see `RULE`."""
     known = "projection" in a and "projection" in b
     same = [a[name] == b[name] for name in ("success", "adv_predicted")]
     for name in ("linf", "projection") if known else _OLDER:
@@ -264,7 +265,7 @@ def _same_changes(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> n
 
 
 def _conditions(cell: AttackRun) -> tuple[Any, ...]:
-    """Return what all runs of a comparison share in addition to their parameters."""
+    """Return the settings, other than parameters, that must be equal for runs to be compared."""
     rules = cell.as_planned.threat_model
     return cell.subject.key, cell.attack_title, cell.surrogate, rules, cell.target, cell.seed, cell.pixels
 

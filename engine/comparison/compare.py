@@ -1,4 +1,4 @@
-"""Runs an attack through every library that implements it, with matched parameters, on the same model and images."""
+"""Runs an attack in every library that implements it, with matched parameters, on the same model and images."""
 
 import html
 import math
@@ -45,8 +45,9 @@ from .searches import SearchImplementation, attack_inside, is_search, parameters
 class ImplementationResult:
     """Result of one implementation in a comparison; there are no numbers if `error` is set.
 
-    `excused` means that not the library but the model, the machine or the request is at fault. `left_out` are the
-    shared parameters that it does not support, `findings` its known issues for this norm.
+    `excused` means that the error is not the library's fault, but that of the model, the machine or the request.
+    `left_out` are the shared parameters that the implementation does not support, `findings` its known issues for this
+    norm.
     """
 
     implementation: Implementation
@@ -60,7 +61,7 @@ class ImplementationResult:
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """All implementations and pairs of one attack under one threat model."""
+    """Results of all implementations of one attack under one threat model, and the comparison of every two."""
 
     attack: str
     threat_model: ThreatModel
@@ -81,7 +82,7 @@ class Comparison:
 
     @property
     def pairs_that_ran(self) -> list[PairComparison]:
-        """Pairs without an omitted implementation, for instance one whose library is not installed."""
+        """Pairs of implementations that ran, so without those whose library is not installed, for instance."""
         omitted = {row.implementation.name for row in self.rows if row.excused}
         return [pair for pair in self.pairs if not omitted & {pair.a, pair.b}]
 
@@ -120,9 +121,10 @@ class Comparison:
 
 
 def verdict_groups(comparison: Comparison) -> list[str]:
-    """Summarise the verdicts, a line each: "identical: art, foolbox, torchattacks", "weaker: art than foolbox".
+    """Return a line per verdict: "identical: art, foolbox, torchattacks", "weaker: art than foolbox".
 
-    Implementations share a list if every two have that verdict; "a / b, c" stands for a with b and with c.
+    Implementations are listed together if the verdict holds for every two of them. "a / b, c" means that it holds for a
+    and b, and for a and c, but not for b and c.
     """
     implementations = [row.implementation for row in comparison.rows]
     libraries = [each.library for each in implementations]
@@ -148,7 +150,7 @@ def verdict_groups(comparison: Comparison) -> list[str]:
 
 
 def _cover(edges: Sequence[tuple[str, str]]) -> list[str]:
-    """Summarise pairs in few lists: groups in which every two are a pair, or one name with its partners."""
+    """Summarise pairs in few lists: groups in which every two form a pair, or one name with its partners."""
     left, texts = dict.fromkeys(edges), []
     while left:
         partners: dict[str, list[str]] = {}
@@ -173,7 +175,7 @@ def _as_met(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> list[str]
 
 
 def success_metric(threat_model: ThreatModel) -> str:
-    """Return the success metric: misclassification, or for targeted attacks prediction of the target."""
+    """Return the success metric: "MR" (misclassification), or for targeted attacks "TAS" (target predicted)."""
     return "TAS" if threat_model.targeted else "MR"
 
 
@@ -202,7 +204,7 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
     eot: int | None = None,
     progress: Callable[[str, int], object] | None = None,
 ) -> Comparison:
-    """Run every implementation of an attack and compare each pair by its paired outcomes.
+    """Run every implementation of an attack and compare every two by their paired outcomes.
 
     Args:
         attack: name of the canonical attack, a user's attack or "path/to/file.py:NAME", or a search, "best(pgd)",
@@ -212,17 +214,17 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
         labels: ground truth, shape (N,).
         threat_model: norm, epsilon, targeted.
         parameters: canonical parameters for every library; they override the attack's matched ones. A library that does
-            not support one runs without it, which its result records.
+            not support one runs without it, and its result lists it.
         rows: implementations and searches over them (`search_rows`). None for all shipped ones that support the norm.
         defaults: whether to use each library's defaults and pass only `parameters`.
         target: "second-likely", "least-likely", "random" or a class number, for a targeted threat model.
         seed: random seed.
-        judge_samples: samples of a randomised model, as for `run_attack`.
-        eot: samples whose mean attacks see, as for `run_attack`.
+        judge_samples: number of samples of a randomised model, as for `run_attack`.
+        eot: number of samples whose mean the attacks see, as for `run_attack`.
         progress: called with an implementation's name and the number of images just finished.
 
     Returns:
-        Results in the order of the libraries, and a verdict for every pair of implementations that ran or failed.
+        Results in the order of the libraries, and a verdict for every two implementations that ran or failed.
 
     Raises:
         UnknownName: If there is no such attack or parameter.
@@ -263,7 +265,6 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
 
 
 def _implementations_of(attack: Any) -> list[Implementation]:
-    """Return the shipped implementations of a canonical, library, search or user attack."""
     if is_search(attack):
         return search_rows(attack)
     if isinstance(attack, str) and attack in ATTACKS:
@@ -278,7 +279,7 @@ def _implementations_of(attack: Any) -> list[Implementation]:
 def _line(
     row: Implementation, norm: Norm, inputs: Tensor, shared: Mapping[str, Any], run: Callable[..., AttackResult]
 ) -> ImplementationResult:
-    """Run an implementation with the `shared` parameters that it supports; a failure is stored as its error."""
+    """Run an implementation with the `shared` parameters that it supports; if it fails, return its error."""
     parameters = {name: value for name, value in shared.items() if accepts_parameter(row, name)}
     left_out = tuple(name for name in shared if name not in parameters)
     findings = known_issues_of(row, norm)
@@ -305,7 +306,7 @@ def shared_parameters(attack: str, given: Mapping[str, Any], *, defaults: bool) 
 
 
 def contender(row: ImplementationResult) -> AttackResultSummary:
-    """Convert to an input of `judge_comparison`."""
+    """Convert to the type that `judge_comparison` compares."""
     if row.result is None:
         return AttackResultSummary(
             row.implementation.name, reason=row.error, crashed=bool(row.error) and not row.excused
@@ -314,11 +315,15 @@ def contender(row: ImplementationResult) -> AttackResultSummary:
 
 
 def measure(result: AttackResult, inputs: Tensor) -> dict[str, Any]:
-    """Return the numbers of one implementation, from a result and the clean images, shape (N, C, H, W).
+    """Compute the rates and distances of one implementation.
 
     Rates are over all attacked images: invalid results lower both the fooled and the robust rate. The upper bound of
     the interval of the fooled rate (`success_metric`) counts them as fooled, except those that are the library's
     fault. Distances are over the successes; NaN without any.
+
+    Args:
+        result: result of the implementation.
+        inputs: clean images, shape (N, C, H, W).
     """
     attacked, success = result.attacked, result.success
     count, fooled, total = int(attacked.sum()), int(success.sum()), float(result.fooled_rate.sum())

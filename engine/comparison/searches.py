@@ -21,7 +21,7 @@ _ALONE = Single("")  # placeholder: dataclass fields after inherited ones need a
 
 @dataclass(frozen=True)
 class SearchImplementation(Implementation):
-    """A search over the radius as an implementation, with the norms and parameters of the implementations inside it.
+    """A search over the radius that acts as an implementation, with the norms and parameters of those inside it.
 
     Args:
         search: search over the radius.
@@ -45,28 +45,28 @@ class SearchImplementation(Implementation):
 
     @property
     def is_portfolio(self) -> bool:
-        """Whether several attacks search together and choose their own parameters."""
+        """Whether the search combines several attacks, which then choose their own parameters."""
         return self.search.is_portfolio
 
 
 def is_search(attack: Any) -> bool:
-    """Whether a name denotes a search: "best", "best(foolbox:pgd)", "at-saturation(pgd)"."""
+    """Whether a name is that of a search: "best", "best(foolbox:pgd)", "at-saturation(pgd)"."""
     return isinstance(attack, str) and (attack == "best" or parse_search(attack).kind is not None)
 
 
 def search_rows(
     attack: str, norm: Any = None, libraries: Sequence[str] = (), *, fixed: bool = False
 ) -> list[Implementation]:
-    """Return the implementations of a search: one, or for `best(pgd)` one for each library that implements the attack.
+    """Return the implementations of a search: one, or for `best(pgd)` one per library that implements the attack.
 
     Args:
         attack: "best(foolbox:pgd)", "best(A,B)", "best", "at-saturation(pgd)".
         norm: required norm; None for any norm. `best(auto)` chooses its attacks for this norm, or for linf without one.
         libraries: libraries to use; empty for all.
-        fixed: include fixed variants.
+        fixed: whether to include fixed variants.
 
     Raises:
-        UnknownName, InvalidInput, Unsupported: As `rows_of`. Unsupported for a minimum-norm attack, which has no
+        UnknownName, InvalidInput, Unsupported: As for `rows_of`. Unsupported for a minimum-norm attack, which has no
             radius.
     """
     choice = AttackChoice(attack, norm)
@@ -84,7 +84,10 @@ def _search_row(search: Search, row: Implementation) -> SearchImplementation:
 
 
 def attack_inside(search: str) -> str:
-    """Return the attack inside a search, "pgd" for "best(foolbox:pgd)"; "" for several; other names are unchanged."""
+    """Return the attack inside a search: "pgd" for "best(foolbox:pgd)", "" if there are several.
+
+    Names that are not searches are returned unchanged.
+    """
     known = parse_search(search)
     if not is_search(search):
         return search
@@ -92,12 +95,12 @@ def attack_inside(search: str) -> str:
 
 
 def parameters_of_search(row: SearchImplementation, given: Mapping[str, Any], *, defaults: bool) -> dict[str, Any]:
-    """Return the parameters of a search, as in evaluations; a relative step size is resolved at each radius.
+    """Return the parameters of a search, as in evaluations. A relative step size is resolved at each radius.
 
     Args:
-        row: search; several attacks together choose their own parameters.
+        row: search. A search with several attacks chooses its own parameters.
         given: parameters given by the user.
-        defaults: omit the matched parameters of its attack.
+        defaults: whether to omit the matched parameters of its attack.
     """
     return row.search.complete_parameters(row, given, defaults=defaults)
 
@@ -105,7 +108,7 @@ def parameters_of_search(row: SearchImplementation, given: Mapping[str, Any], *,
 def check_searches(
     rows: Sequence[Implementation], threat_model: ThreatModel, given: Mapping[str, Any], *, defaults: bool
 ) -> None:
-    """Raise an error if none of the searches can run on any image, before anything is computed.
+    """Raise an error for a search that cannot run on any image, before anything is computed.
 
     Raises:
         Unsupported: For minimum-norm or universal attacks, a threat model without a radius, or an unsupported request.
@@ -131,7 +134,7 @@ def _check_one(
 
 
 def passes_of_row(row: Implementation, given: Mapping[str, Any], norm: str) -> float:
-    """Estimate the passes per image of an implementation in a comparison, before any measurement.
+    """Estimate the model passes per image that an implementation needs, before any measurement.
 
     Args:
         row: implementation or search.
@@ -156,7 +159,7 @@ def run_search(
     eot: int | None = None,
     **options: Any,
 ) -> AttackResult:
-    """Run a search with the arguments of `run_attack`; the result has the name of the search.
+    """Run a search with the arguments of `run_attack`. The result has the name of the search.
 
     Raises:
         DavylampError: Any error of the search.

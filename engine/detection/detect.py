@@ -1,4 +1,4 @@
-"""Measures detectors on the examples of a results folder, with stored scores and any false-positive rate."""
+"""Measures detectors on the examples of a results folder. Scores are stored, so rates can be chosen later."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,7 +31,7 @@ from .detection_rates import RATES, Detection, evaluate_scores
 
 @dataclass(frozen=True)
 class DetectionSummary:
-    """All detectors of a folder, and a note for each run that could not be measured."""
+    """Results of all detectors on a folder, and a note for each run that could not be measured."""
 
     rows: tuple[Detection, ...]
     notes: tuple[str, ...]
@@ -51,7 +51,7 @@ class DetectorFile(NamedTuple):
 
 
 def read_detectors(files: Sequence[str | Path], rates: Sequence[float] = RATES) -> list[DetectorFile]:
-    """Read the detectors of some files, without duplicates.
+    """Read detector files, without duplicates, and check the false-positive rates.
 
     Raises:
         Unavailable: If a file cannot be read.
@@ -71,7 +71,7 @@ def read_detectors(files: Sequence[str | Path], rates: Sequence[float] = RATES) 
 def check_detectors_match(
     detectors: Sequence[DetectorFile], subjects: Sequence[ModelOnData], isolation: Isolation = NOT_ISOLATED
 ) -> None:
-    """Check that each detector matches one of the evaluated models, before anything is computed.
+    """Check that each detector belongs to one of the evaluated models, before anything is computed.
 
     Args:
         detectors: trained detectors.
@@ -99,7 +99,7 @@ def check_detectors_match(
 
 
 def models_to_score(outcomes: Results, detectors: Sequence[DetectorFile]) -> list[str]:
-    """Return the models with a finished run that one of their detectors has not scored yet."""
+    """Return the names of the models whose detectors have not scored all finished runs yet."""
     names = []
     for outcome in outcomes.done:
         subject = outcome.cell.subject
@@ -119,7 +119,7 @@ def detect_folder(
     device: str = "cpu",
     loading: LoadOptions | None = None,
 ) -> DetectionSummary:
-    """Measure trained detectors on the stored examples of every finished run of their model.
+    """Measure trained detectors on the stored examples of every finished run on their model.
 
     Args:
         folder: results folder with stored examples (`--keep-images`).
@@ -128,11 +128,12 @@ def detect_folder(
         models: classifiers by name, instead of loading them.
         data: images, instead of loading them.
         device: device of the computation.
-        loading: options for loading models by name. None for this process, with the folder's answer cache for servers.
+        loading: options for loading models by name. None to load them in this process, with the folder's answer cache
+            for servers.
 
     Raises:
         Unavailable: If there is no such folder, or a file cannot be read.
-        InvalidInput: If no run is of a detector's model, or the detector was trained on all test images.
+        InvalidInput: If no run is on a detector's model, or the detector was trained on all test images.
     """
     how = {"rates": rates, "models": models, "data": data, "device": device, "loading": loading}
     return measure_detectors(folder, read_detectors(files, rates), **how)
@@ -148,7 +149,7 @@ def measure_detectors(
     device: str = "cpu",
     loading: LoadOptions | None = None,
 ) -> DetectionSummary:
-    """Measure detectors as `detect_folder` does, given loaded detectors."""
+    """Measure loaded detectors as `detect_folder` does."""
     outcomes, bench = as_results(folder), LoadedCache()
     check_detectors_match(detectors, [*outcomes.subjects.values()])
     traffic = ServerUsage()
@@ -174,7 +175,7 @@ def measure_detectors(
 
 
 class _Scoring:
-    """One detector with its model, which is loaded if a score is missing."""
+    """A detector and its model, which is loaded only if a score is missing."""
 
     def __init__(
         self,
@@ -196,7 +197,7 @@ class _Scoring:
 
     @full_float32()
     def score(self, examples: Tensor) -> DetectorScores:
-        """Return the scores of the clean images and of their examples, (n, C, H, W)."""
+        """Compute the scores of the clean images and of the given examples, (n, C, H, W)."""
         file, digest, trained = self.detector
         if self._ready is None:
             classifier, images = self._load()
@@ -212,7 +213,7 @@ class _Scoring:
 
 
 def _score_all(scoring: _Scoring, outcomes: Results, notes: list[str]) -> Iterator[tuple[RunResult, DetectorScores]]:
-    """Yield the scores on each finished run of a model, stored or new; new ones are stored immediately."""
+    """Yield the detector's scores on each finished run of its model. New scores are stored immediately."""
     for outcome in outcomes.done:
         if outcome.cell.subject != scoring.subject:
             continue

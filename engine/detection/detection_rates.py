@@ -19,14 +19,14 @@ RATES = (0.01, 0.05)  # false-positive rates
 
 @dataclass(frozen=True)
 class OperatingPoint:
-    """A detector with the threshold for one false-positive rate on its calibration images.
+    """Results of a detector with the threshold that gives one false-positive rate on its calibration images.
 
     Args:
         rate: nominal false-positive rate.
         threshold: score above which an image is called adversarial.
-        detected: images that fooled the model with a score above the threshold.
-        false_alarms: clean test images with a score above the threshold.
-        missed: validly attacked images that fooled the model and were not detected.
+        detected: among the images that fooled the model, those with a score above the threshold.
+        false_alarms: among the clean test images, those with a score above the threshold.
+        missed: among the validly attacked images, those that fooled the model and were not detected.
     """
 
     rate: float
@@ -44,7 +44,7 @@ class Detection:
         detector: detector file.
         name: name of the detector.
         cell: attack run of the examples.
-        area: area under the ROC curve, fooling against clean images.
+        area: area under the ROC curve, for examples that fool the model against clean images.
         fooled: number of images that fooled the model.
         clean: number of clean test images.
         rates: an operating point for each false-positive rate.
@@ -87,7 +87,7 @@ def evaluate_scores(scores: DetectorScores, outcome: RunResult, rates: Sequence[
 
     Args:
         scores: scores of the detector on the run's n images.
-        outcome: run.
+        outcome: the run.
         rates: false-positive rates.
 
     Raises:

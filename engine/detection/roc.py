@@ -12,7 +12,7 @@ REPLICATES = 1000
 
 
 class CountedShare(NamedTuple):
-    """A count among n images, and the 95 % interval of its proportion."""
+    """A count among n images, and the 95 % interval of the proportion."""
 
     count: int
     n: int
@@ -34,7 +34,7 @@ class Area(NamedTuple):
 
 
 def share_of(flags: np.ndarray) -> CountedShare:
-    """Count the images, with Clopper and Pearson's interval."""
+    """Count the flagged images, with Clopper and Pearson's interval."""
     count, n = int(np.sum(flags)), len(flags)
     return CountedShare(count, n, *proportion_interval(count, n))
 
@@ -57,17 +57,20 @@ def area_under_curve(clean: np.ndarray, adversarial: np.ndarray) -> float:
 
 
 def area_of_images(clean: np.ndarray, adversarial: np.ndarray, fooled: np.ndarray, seed: int = 0) -> Area:
-    """Return the area with an interval that resamples images, each clean image together with its example.
+    """Return the area under the ROC curve, with an interval from resampled images.
+
+    Each clean image is resampled together with its example.
 
     Args:
         clean: score of every image, shape (N,).
         adversarial: score of each example, (N,).
-        fooled: which of these count, (N,) bool.
+        fooled: which examples to use, (N,) bool.
         seed: random seed of the resampling.
 
     Returns:
         The area and its expanded percentile interval, for the number of fooled images (`tail_probability`). The
-        interval is NaN for fewer than 5 fooled images, and if every pair agrees, because then all resamples are equal.
+        interval is NaN for fewer than 5 fooled images. It is also NaN if all examples score above, or all below, all
+        clean images, because then all resamples are equal.
     """
     value = area_under_curve(clean, adversarial[fooled])
     if fooled.sum() < FEWEST or value in (0.0, 1.0):

@@ -51,13 +51,13 @@ def train_detector(
     seed: int = 0,
     **parameters: Any,
 ) -> TrainedDetector:
-    """Train a detector on a part of the images and score the clean images of the rest.
+    """Train a detector on one part of the images, and score the clean images of the other to set the threshold.
 
     Args:
         name: name from `adapters.models.detectors.detector_rows`.
         classifier: the detector's model.
         data: clean images and labels, which must not be used for testing. 30 % calibrate the threshold and are not used
-            for fitting.
+            for training.
         shown: attack on whose successes it is trained, if it needs examples.
         model: name by which the classifier was loaded.
         seed: random seed.
@@ -77,7 +77,7 @@ def train_detector(
     logits = classifier.check(data.inputs, data.labels)
     if not (logits.argmax(1).cpu() == data.labels.cpu()).any():
         raise InvalidInput(
-            f"expected images that {classifier.name} classifies correctly, found none among {len(data.labels)}"
+            f"expected images that {classifier.name} classifies correctly, got none among {len(data.labels)}"
         )
     training, calibration = split_data(data, CALIBRATION, seed)
     device = classifier.device
@@ -107,7 +107,7 @@ def train_detector(
 
 
 def check_shown(row: DetectorSpec, shown: TrainingAttack | None) -> None:
-    """Raise InvalidInput if an attack is missing, or is given although the detector needs none."""
+    """Raise InvalidInput if the detector needs an attack and none is given, or needs none and one is given."""
     if row.learns_examples and shown is None:
         raise InvalidInput(f"{row.full_name} is trained on the examples of an attack; give `attack`")
     if not row.learns_examples and shown is not None:
@@ -115,7 +115,7 @@ def check_shown(row: DetectorSpec, shown: TrainingAttack | None) -> None:
 
 
 def save_detector(trained: TrainedDetector, out: str | Path) -> Path:
-    """Write the file. Raises Unavailable if that fails."""
+    """Write a trained detector to a file. Raises Unavailable if that fails."""
     path = check_output_path(out)
     try:
         replace_file(path, lambda draft: torch.save(pack_detector(trained), draft))
@@ -125,7 +125,7 @@ def save_detector(trained: TrainedDetector, out: str | Path) -> Path:
 
 
 def _attack(classifier: Classifier, data: Data, shown: TrainingAttack, seed: int) -> ExamplePairs:
-    """Return the attack's successes on these images."""
+    """Attack these images, and return those that fooled the model, with their examples."""
     row, rules = resolve_implementation(shown.attack), shown.threat_model
     more: dict[str, Tensor] = {}
     if rules.targeted:

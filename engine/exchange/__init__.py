@@ -1,1 +1,1 @@
-"""Exchange with other programs: import of their results as references, export to their formats."""
+"""Exchange with other programs: imports their results for comparison, and exports to their formats."""

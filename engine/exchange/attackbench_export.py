@@ -23,19 +23,19 @@ _OUTSIDE = "out-of-bounds"  # invalid reason for pixels outside [0, 1]
 
 
 class Exported(NamedTuple):
-    """The written files, and a note for each run and image that the format cannot represent."""
+    """The written files, and a note for each omitted run and for results that the format cannot represent exactly."""
 
     files: list[Path]
     notes: list[str]
 
 
 def export_attackbench(folder: str | Path, path: str | Path, *, data: Data | str | None = None) -> Exported:
-    """Write every finished run that AttackBench's format can represent: untargeted, in linf, l2, l1 or l0.
+    """Write the finished runs that AttackBench's format can represent: untargeted, in linf, l2, l1 or l0.
 
-    Minimum-norm attacks and searches are written with their smallest distances; a fixed-budget attack with the distance
-    of its example, inf if it did not succeed. Every image is a batch: an invalid result is a failed batch, because it
-    is inconclusive. Failed runs are not written, because they would count as a success rate of 0. `final_distances`
-    equal `distances`, because one example per image is stored.
+    The distances are those of the nearest examples for minimum-norm attacks and searches. For a fixed-budget attack,
+    they are the distances of its examples, infinite if an example did not succeed. Every image is a batch. An invalid
+    result is a failed batch, because it is inconclusive. Failed runs are not written, because they would count as a
+    success rate of 0. `final_distances` equal `distances`, because one example per image is stored.
 
     Args:
         folder: results folder of `davylamp evaluate`.
@@ -79,18 +79,17 @@ def export_attackbench(folder: str | Path, path: str | Path, *, data: Data | str
 
 
 def _why_not(cell: AttackRun, clean: CleanResult | None) -> str:
-    """Return why the format cannot represent a run; "" if it can."""
+    """Return the reason why the format cannot represent a run; "" if it can."""
     if cell.threat_model.norm not in NORMS:
         return f"the format has no norm {cell.threat_model.norm}"
     if cell.threat_model.targeted:
-        return "the format has no targets"
+        return "the format cannot represent targeted attacks"
     if cell.pixels:
-        return "its distances are of 8-bit images"
-    return "" if clean is not None else "its model has no clean predictions"
+        return "its distances were measured on 8-bit images"
+    return "" if clean is not None else "no clean predictions of its model are stored"
 
 
 def _document(outcome: RunResult, name: str, hashes: list[str]) -> dict[str, Any]:
-    """Build the AttackBench JSON document for one run."""
     cell, columns, side = outcome.cell, outcome.columns, paired_outcomes(outcome)
     success, attacked = columns["success"], columns["attacked"]
     rules, subject = cell.threat_model, cell.subject
@@ -138,7 +137,7 @@ def _distances(measured: np.ndarray, success: np.ndarray, attacked: np.ndarray) 
 
 
 def _names(cells: list[AttackRun]) -> list[str]:
-    """Return names of attacks, made unique within a model and library by the radius and then the key."""
+    """Return attack names for files, made unique within a model and library by the radius and then the run's key."""
     names = []
     for cell in cells:
         title = cell.attack_title + (f"@{cell.row.variant}" if cell.row.variant else "")
@@ -155,7 +154,7 @@ def _names(cells: list[AttackRun]) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """Return a text that is valid in file names on any system."""
+    """Replace characters that are not valid in file names on every system."""
     return re.sub(r"[^A-Za-z0-9_.@+-]+", "_", text).strip("_") or "_"
 
 

@@ -1,4 +1,4 @@
-"""Reads and validates AttackBench files of one attack on one model (protocol 2)."""
+"""Reads and validates AttackBench result files (protocol 2), which contain one attack on one model."""
 
 import json
 import math
@@ -21,7 +21,7 @@ _TOLERANCE = 1e-5  # rounding tolerance for linf distances above 1
 
 @dataclass(frozen=True, eq=False)
 class AttackBenchRun:
-    """Contents of a file, shape (n,) each, in the file's order of images.
+    """Results of one attack on one model, shape (n,) each, in the file's order of images.
 
     Args:
         path: file.
@@ -32,11 +32,12 @@ class AttackBenchRun:
         hashes: SHA-512 of each image.
         distance: distance of the nearest point that fooled the model; 0 if misclassified when clean, inf if not fooled.
         final_distance: distance of the returned point; NaN if unknown.
-        correct: correct when clean.
+        correct: whether the clean image is classified correctly.
         predicted: class of the clean image; -1 if unknown.
         passes: `forwards` and `backwards` of each image; NaN if unknown.
-        box_failure: pixels outside [0, 1] were returned.
-        crashed: correct when clean, not fooled, and the attack raised an error or never queried the model.
+        box_failure: whether pixels outside [0, 1] were returned.
+        crashed: whether the clean image is correct, the example did not fool the model, and the attack raised an error
+            or never queried the model.
         seconds: total time; NaN if unknown.
     """
 
@@ -57,7 +58,7 @@ class AttackBenchRun:
 
 
 def read_runs(path: Path) -> list[AttackBenchRun]:
-    """Read the runs in a file: one, or one for each norm of an envelope.
+    """Read the runs in a file: one, or for an envelope one per norm.
 
     Raises:
         Unavailable: If it cannot be read.
@@ -75,7 +76,7 @@ def read_runs(path: Path) -> list[AttackBenchRun]:
     stated = about.get("protocol_version")
     if stated != PROTOCOL or about.get("distance_semantics", SEMANTICS) != SEMANTICS:
         got = "none" if stated is None else f"{stated!r}, {about.get('distance_semantics')!r}"
-        raise InvalidInput(f"expected AttackBench's protocol {PROTOCOL} in {path}, got {got}; run it again with 2.x")
+        raise InvalidInput(f"expected AttackBench's protocol {PROTOCOL} in {path}, got {got}; use AttackBench 2.x")
     if document.get("targeted"):
         raise InvalidInput(
             f"{path} is a targeted run, which cannot be imported because its targets are not in the file"
@@ -89,11 +90,13 @@ def read_runs(path: Path) -> list[AttackBenchRun]:
 
 
 def read_folder(path: Path) -> Iterator[tuple[Path, list[AttackBenchRun] | str]]:
-    """Yield every JSON file of a folder with its runs, or with the reason why it is unusable; a file is read as one.
+    """Yield every JSON file of a folder with its runs, or with the reason why it is unusable.
+
+    A path to a single file yields that file.
 
     Raises:
         Unavailable: If there is no such path, or it contains no JSON file.
-        DavylampError: As `read_runs`, if the path is a file.
+        DavylampError: As for `read_runs`, if the path is a file.
     """
     if path.is_file():
         yield path, read_runs(path)
@@ -170,9 +173,9 @@ def _envelope(path: Path, about: Mapping[str, Any], norm: str, distances: Any) -
 
 
 def failed_batches(failures: Any, images: int) -> np.ndarray:
-    """Return the images that may have been in a batch on which the attack raised an error, (images,) bool.
+    """Return whether an image may have been in a batch on which the attack raised an error, (images,) bool.
 
-    The file has the number of batches, not their size. An image counts if it was in a failed batch for any possible
+    The file has the number of batches, but not their size. An image counts if it was in a failed batch for any possible
     size.
     """
     if not isinstance(failures, list) or not any(failures):
@@ -203,7 +206,7 @@ def _distances(path: Path, values: Any, norm: str, count: int) -> np.ndarray:
 
 
 def _numbers(path: Path, name: str, values: Any, count: int) -> np.ndarray:
-    """Return a column as float64, (count,); NaN if the file does not have it."""
+    """Convert a column to float64, (count,); NaN if the file does not have it."""
     if values is None or values == []:
         return np.full(count, math.nan)
     if not isinstance(values, Sequence) or len(values) != count or not all(_is_number(each) for each in values):

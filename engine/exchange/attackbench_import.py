@@ -1,4 +1,4 @@
-"""Imports AttackBench results as references of a results folder, matched by images and clean predictions."""
+"""Imports AttackBench results into a results folder for comparison, matched by images and clean predictions."""
 
 import hashlib
 import math
@@ -23,16 +23,16 @@ _OTHERWISE = 0.01  # rate of images whose prediction may differ between machines
 
 @dataclass(frozen=True)
 class ImportedRun:
-    """An imported run.
+    """Summary of an imported run.
 
     Args:
         attack: "foolbox:fmn".
         norm: norm of its distances.
-        model: attacked model in the folder.
-        images: number of the folder's images that it covers.
+        model: name of the attacked model in the folder.
+        images: number of the folder's images for which it has a result.
         left_out: number of its images that are not in the folder, or that the model classifies differently.
         fooled: number of fooled images among those correct when clean.
-        crashed: number of images without a result.
+        crashed: number of images on which the attack failed.
         file: file name.
     """
 
@@ -58,11 +58,11 @@ class _KnownImages:
 def import_attackbench(
     path: str | Path, folder: str | Path, *, model: str | None = None, data: Data | str | None = None
 ) -> tuple[list[ImportedRun], list[str]]:
-    """Import AttackBench results into a results folder as references (`references/`), without changing its records.
+    """Import AttackBench results into a results folder, next to its records (`references/`), which do not change.
 
     A file that names a model of the folder is matched with that model only. Any other file is matched with the model
-    whose clean predictions it contains; those of a named model must match as well. Images are identified by SHA-512.
-    Importing a file again replaces it.
+    whose clean predictions it contains. The predictions of a named model must match as well. Images are identified by
+    SHA-512. Importing a file again replaces the earlier import.
 
     Args:
         path: JSON file (protocol 2: of one run, or an envelope by hash), or a folder with such files.
@@ -99,12 +99,14 @@ def import_attackbench(
         names = ", ".join(sorted(set(others)))
         refused.append(f"{len(others)} runs belong to other models in the folder, not to {model}: {names}")
     if not done:
-        raise InvalidInput(refused[0] if len(refused) == 1 else f"none of {len(refused)} files: {refused[0]}")
+        raise InvalidInput(
+            refused[0] if len(refused) == 1 else f"none of {len(refused)} files can be imported: {refused[0]}"
+        )
     return done, refused
 
 
 def _sides(outcomes: Results, model: str | None, data: Data | str | None) -> list[_KnownImages]:
-    """Return the models in the folder whose results a file may contain."""
+    """Return the models in the folder that a file may belong to."""
     bench, reasons, sides = LoadedCache(), [], []
     hashes: dict[str, list[str]] = {}
     for clean in outcomes.clean.values():
@@ -124,13 +126,12 @@ def _sides(outcomes: Results, model: str | None, data: Data | str | None) -> lis
 
 
 def _model_named(outcomes: Results, run: AttackBenchRun) -> str:
-    """Return the folder's model that a run names; "" without one."""
+    """Return the model in the folder that has the name in the file; "" if there is none."""
     named = run.names["model"]
     return named if any(subject.model == named for subject in outcomes.subjects.values()) else ""
 
 
 def _keep(outcomes: Results, run: AttackBenchRun, sides: list[_KnownImages]) -> ImportedRun:
-    """Write a run as a reference for its model."""
     fitting, reasons = [], []
     named = _model_named(outcomes, run)
     for side in sides:
@@ -174,10 +175,10 @@ def _keep(outcomes: Results, run: AttackBenchRun, sides: list[_KnownImages]) -> 
 
 
 def _agreeing_places(run: AttackBenchRun, side: _KnownImages) -> np.ndarray:
-    """Return the position of each image of a run among a model's; -1 if it is missing or classified differently.
+    """Return the position of each image of a run in the model's data; -1 if it is missing or classified differently.
 
     Raises:
-        InvalidInput: If no image is there, or more predictions differ than rounding explains.
+        InvalidInput: If no image is in the data, or more predictions differ than rounding explains.
     """
     places = places_of(run.hashes, side.hashes)
     met = places >= 0
@@ -194,7 +195,7 @@ def _agreeing_places(run: AttackBenchRun, side: _KnownImages) -> np.ndarray:
 
 
 def _table(run: AttackBenchRun, side: _KnownImages, places: np.ndarray) -> pa.Table:
-    """Build a table with a row for each of the model's images; NaN and False if the run does not cover the image."""
+    """Build a table with a row per image of the model; NaN and False if the run has no result for the image."""
     n, met = side.subject.images, places >= 0
     columns = {
         "distance": run.distance,
@@ -213,7 +214,7 @@ def _table(run: AttackBenchRun, side: _KnownImages, places: np.ndarray) -> pa.Ta
 
 
 def _digest(run: AttackBenchRun) -> str:
-    """Return 20 hexadecimal digits of a hash of a run's content, so that the same file gives the same reference."""
+    """Return 20 hexadecimal digits of a hash of the run, so that importing the same file again replaces it."""
     content = hashlib.sha256(f"{run.attack} {run.norm} {run.budget}".encode())
     content.update("".join(run.hashes).encode() + run.distance.tobytes() + run.passes["forwards"].tobytes())
     return content.hexdigest()[:20]

@@ -23,8 +23,8 @@ def load_subject_images(subject: ModelOnData, data: Data | str | None, bench: Lo
 
     Args:
         subject: model on data of a results folder.
-        data: images, or a different name for them. None for the folder's name, if necessary in the size that the model
-            needs, which is then loaded.
+        data: images, or a different name for them. None for the folder's name. If the image size depends on the model,
+            the model is loaded as well.
         bench: cache of loaded objects.
 
     Raises:
@@ -49,10 +49,10 @@ def load_subject_images(subject: ModelOnData, data: Data | str | None, bench: Lo
 
 
 def places_of(hashes: Sequence[str], known: Sequence[str]) -> np.ndarray:
-    """Return positions of `hashes` in `known`, shape (len(hashes),), -1 if missing; duplicates are matched one to one.
+    """Return positions of `hashes` in `known`, shape (len(hashes),), -1 if missing; equal hashes match one to one.
 
     Raises:
-        InvalidInput: If no image is there.
+        InvalidInput: If no hash is in `known`.
     """
     free: dict[str, list[int]] = {}
     for place in range(len(known) - 1, -1, -1):

@@ -1,4 +1,4 @@
-"""Places a model among RobustBench's published entries of the same protocol, from a snapshot in the package."""
+"""Ranks a model among RobustBench's published entries of the same protocol, from a snapshot in the package."""
 
 import json
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ AUTOATTACK = "torchattacks:autoattack@fixed"  # all four in one; others make few
 
 
 class PublishedBoard(NamedTuple):
-    """Published entries of one protocol, the most robust under AutoAttack first."""
+    """Published entries of one protocol, sorted by descending accuracy under AutoAttack."""
 
     data: str
     norm: str
@@ -36,7 +36,7 @@ class PublishedBoard(NamedTuple):
 
 
 class Neighbour(NamedTuple):
-    """A published entry with its rank, interval, and whether the images separate it from the model."""
+    """A published entry with its rank and interval, and whether the images suffice to separate it from the model."""
 
     rank: int
     entry: PublishedRow
@@ -46,15 +46,15 @@ class Neighbour(NamedTuple):
 
 
 class BoardPlacement(NamedTuple):
-    """Place of a model on a board.
+    """Rank of a model on a leaderboard.
 
     Attributes:
-        board: the board.
+        board: the leaderboard.
         model: name of the model.
         estimate: its robust accuracy.
         rank: 1 + the number of entries with a higher accuracy under AutoAttack.
         rank_low: best rank in the 95 % interval.
-        rank_high: worst rank in it; the model itself counts as one more entry.
+        rank_high: worst rank in the interval; the model itself counts as one more entry.
         neighbours: all entries, by rank.
     """
 
@@ -68,7 +68,7 @@ class BoardPlacement(NamedTuple):
 
     @property
     def inseparable(self) -> int:
-        """Number of entries that the images do not separate from the model."""
+        """Number of entries that the images cannot separate from the model."""
         return sum(not each.is_separated for each in self.neighbours)
 
 
@@ -80,7 +80,7 @@ def read_snapshot() -> dict[str, Any]:
 
 @cache
 def read_boards() -> tuple[PublishedBoard, ...]:
-    """Return the boards of the snapshot."""
+    """Return the leaderboards of the snapshot."""
     snapshot = read_snapshot()
     about = {"source": snapshot["source"], "title": "", "authors": "", "link": "", "note": ""}
     rows = (dict(zip(snapshot["columns"], row, strict=True)) for row in snapshot["rows"])
@@ -99,11 +99,11 @@ def _key(entry: PublishedRow) -> tuple[str, str]:
 
 
 def protocol_error(group: TableGroup, data: str = "") -> str:
-    """Return how a row of a table by models departs from the protocol of every board; "" if it follows one.
+    """Return how the results of a model depart from the protocol of every leaderboard; "" if they follow one.
 
     Args:
-        group: the row.
-        data: test set of its images, one of `DATA`; "" for the one that its name says.
+        group: row of the model in a table by models.
+        data: test set of its images, one of `DATA`; "" to infer it from the name of the data.
     """
     labels, boards = group.labels, read_boards()
     known = "; ".join(board.title for board in boards)
@@ -125,21 +125,21 @@ def protocol_error(group: TableGroup, data: str = "") -> str:
 
 
 def named_test_set(group: TableGroup) -> str:
-    """Return the published test set that the name of a row's data says: "torchvision:cifar10"; "" if it says none."""
+    """Infer the test set from the name of a row's data, such as "torchvision:cifar10"; "" if that is impossible."""
     source, _, rest = group.parts[0][0].cell.subject.data.partition(":")
     name = rest.partition(":")[0]
     return name if source == "torchvision" and name in DATA else ""
 
 
 def find_board(group: TableGroup, data: str = "") -> PublishedBoard | None:
-    """Return the board with the data, norm and radius of a row; None if there is none."""
+    """Return the leaderboard with the data, norm and radius of a row; None if there is none."""
     name, norm, epsilon = data or named_test_set(group), group.labels["norm"], group.labels["epsilon"]
     near = [each for each in read_boards() if (each.data, each.norm) == (name, norm)]
     return next((each for each in near if same_radius(each.epsilon, epsilon)), None)
 
 
 def lacking_attacks(group: TableGroup) -> list[str]:
-    """Return the attacks of AutoAttack's standard version that a row lacks, or has with fewer steps or queries."""
+    """Return the attacks of AutoAttack's standard version that are missing in a row, or had fewer steps or queries."""
     met: dict[str, float] = {}
     members = [member for each in group.outcomes if not each.cell.surrogate for member in each.cell.members]
     members = [each for each in members if each.parameters.get("max_queries") is None]
@@ -152,15 +152,16 @@ def lacking_attacks(group: TableGroup) -> list[str]:
 
 
 def place_on_board(group: TableGroup, board: PublishedBoard, model: str) -> BoardPlacement:
-    """Place a model among the entries of a board, by its robust accuracy and theirs under AutoAttack.
+    """Rank a model among the entries of a leaderboard, by accuracy under AutoAttack.
 
-    Two are separated if the interval of the difference excludes 0 (Zou and Donner 2008, from the binomial intervals of
-    both). The level is corrected for the number of entries (Bonferroni), so that the interval of the rank covers the
-    true rank with a probability of at least 95 %. Images that both share make it wider than needed, never narrower.
+    The model and an entry are separated if the interval of their difference excludes 0 (Zou and Donner 2008, from the
+    binomial intervals of both). The level is corrected for the number of entries (Bonferroni), so that the interval of
+    the rank covers the true rank with a probability of at least 95 %. If both were evaluated on the same images, the
+    interval is wider than needed, never narrower.
 
     Args:
         group: row of the model in a table by models.
-        board: the board.
+        board: the leaderboard.
         model: name of the model.
     """
     estimate, level = robust_accuracy_estimate(group), 1 - (1 - LEVEL) / len(board.entries)
@@ -176,13 +177,13 @@ def place_estimate(
     board: PublishedBoard,
     model: str,
 ) -> BoardPlacement:
-    """Place an estimate on a board.
+    """Rank an estimate on a leaderboard.
 
     Args:
         estimate: robust accuracy of the model.
         least: the rate with undecided images as fooled, and its lower bound at the corrected level.
         most: the rate with undecided images as robust, and its upper bound at that level.
-        board: the board.
+        board: the leaderboard.
         model: name of the model.
     """
     level, neighbours = 1 - (1 - LEVEL) / len(board.entries), []

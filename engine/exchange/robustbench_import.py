@@ -1,4 +1,4 @@
-"""Imports RobustBench's leaderboards, one JSON file per model, as published numbers of a results folder."""
+"""Imports RobustBench's leaderboards, one JSON file per model, into a results folder as published numbers."""
 
 import json
 import math
@@ -31,9 +31,9 @@ class PublishedImport(NamedTuple):
 def import_robustbench(path: str | Path, folder: str | Path) -> PublishedImport:
     """Import RobustBench's JSON files into a results folder as published numbers, without verifying them.
 
-    Norm and data set are the names of the file's folders, as in RobustBench's repository (some files name a different
-    data set, which is noted). Robust accuracy is its column "best known": `external` if present, otherwise
-    AutoAttack's; under corruptions, the mean over them.
+    The names of the file's folders determine norm and data set, as in RobustBench's repository. A file that names a
+    different data set gets a note. Robust accuracy is RobustBench's column "best known": `external` if present,
+    otherwise AutoAttack's. For corruptions, it is the mean over them.
 
     Args:
         path: JSON file, or a folder that contains such files at any depth (`model_info` in RobustBench's repository).
@@ -66,12 +66,12 @@ def read_model(file: Path) -> PublishedRow:
     """Read the file of one model.
 
     Raises:
-        InvalidInput: If it is not such a file.
+        InvalidInput: If it is not a file of RobustBench.
     """
     try:
         content = json.loads(read_regular_file(file, _LARGEST).decode("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"expected JSON of {SOURCE} in {file}, which failed ({str(error)[:80]})") from error
+        raise InvalidInput(f"expected JSON of {SOURCE} in {file}, got an error ({str(error)[:80]})") from error
     norm = NORMS.get(file.resolve().parent.name)
     if norm is None:
         raise InvalidInput(f"expected {_PLACE}, whose folder is the norm, got {file}")
@@ -88,7 +88,7 @@ def read_model(file: Path) -> PublishedRow:
         raise InvalidInput(f"expected a robust accuracy of {SOURCE} in {file}, got none")
     place, stated_data = file.resolve().parent.parent.name, content["dataset"]
     data = place if place in IMAGES else stated_data  # RobustBench also uses the folder
-    aside = "" if data == stated_data else f"its file names {stated_data}"
+    aside = "" if data == stated_data else f"the data set in its file is {stated_data}"
     return PublishedRow(
         source=SOURCE,
         model=file.stem,
@@ -138,6 +138,6 @@ def _text(value: object) -> str:
 
 
 def boards_of(done: PublishedImport) -> Iterator[tuple[str, str, int, str]]:
-    """Yield a table row for each leaderboard: data set, norm, models, images of the test set."""
+    """Yield a table row for each leaderboard: data set, norm, number of models, number of test images."""
     for (data, norm), count in done.boards.items():
         yield data, norm, count, str(IMAGES.get(data, "unknown"))

@@ -1,1 +1,1 @@
-"""From a configuration to the plan of runs."""
+"""Turns a configuration into a plan, the list of runs."""

@@ -1,4 +1,4 @@
-"""Building a plan from a config: each model is loaded once, to compute its digest and check its capabilities."""
+"""Builds a plan from a config. Each model is loaded once, to compute its digest and check its capabilities."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -41,7 +41,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def _attacks_apart(function: _Function) -> _Function:
-    """Decorate a function of a config so that attacks from files run with the config's isolation."""
+    """Decorate a function of a config, so that attacks from files run with the config's isolation inside it."""
 
     @wraps(function)
     def call(config: Config, *arguments: Any, **named: Any) -> Any:
@@ -156,7 +156,10 @@ def make_plan(
 
 
 def _expand_names(config: Config, models: Mapping[str, Classifier] | None) -> Config:
-    """Return the config with expanded model names and unique paths; models that the caller passed keep their names."""
+    """Expand patterns in model names, and make paths independent of the working directory.
+
+    Names of models that the caller passed are unchanged.
+    """
     config = replace(config, data=name_from_here(config.data))
     if models is not None:
         return replace(config, models=tuple(models))
@@ -165,9 +168,9 @@ def _expand_names(config: Config, models: Mapping[str, Classifier] | None) -> Co
 
 
 def _stays_as_loaded(bench: LoadedCache, source: ModelSource, images: DataSource) -> bool:
-    """Whether the loaded model and images can be reused because they come from weight files and image files.
+    """Whether tasks can use the loaded model and images, because these come from weight files and image files.
 
-    Models from Python files are loaded again for the tasks, which check their digest; so are isolated and remote
+    Models from Python files are loaded again for the tasks, which check their digest. So are isolated and remote
     models.
     """
     made_here = source.classifier is not None or images.data is not None
@@ -178,7 +181,6 @@ def _stays_as_loaded(bench: LoadedCache, source: ModelSource, images: DataSource
 
 
 def _places(cells: Sequence[tuple[int, AttackRun]]) -> dict[str, tuple[int, ...]]:
-    """Return, by key of a run, the indices of its attacks in the config."""
     places: dict[str, tuple[int, ...]] = {}
     for place, cell in cells:
         places[cell.key] = (*places.get(cell.key, ()), place)
@@ -186,7 +188,7 @@ def _places(cells: Sequence[tuple[int, AttackRun]]) -> dict[str, tuple[int, ...]
 
 
 def _identify(classifier: Classifier, name: str, data: Data) -> tuple[ModelIdentity, ServerUsage]:
-    """Return the identity of a model and the server queries for it, and detect its output format."""
+    """Identify a model and detect its output format. Return the identity and the server queries that this took."""
     note_shape(classifier, data.inputs.shape)
     identity = identify_asked(classifier, name, data.inputs)
     with suppress(ModelFailed):  # the runs will report the failure
@@ -195,11 +197,10 @@ def _identify(classifier: Classifier, name: str, data: Data) -> tuple[ModelIdent
 
 
 def _look(classifier: Classifier, data: Data) -> None:
-    """Query a model on one image to detect undeclared output properties; InvalidInput for labels outside its classes.
+    """Query a model on one image to detect its output format, and check the labels.
 
-    Args:
-        classifier: the model.
-        data: its images.
+    Raises:
+        InvalidInput: if a label is not one of the model's classes.
     """
     classes = classifier.num_classes
     if classes is None or classifier.outputs is None:
@@ -212,14 +213,14 @@ def _look(classifier: Classifier, data: Data) -> None:
 
 @_attacks_apart
 def check_config(config: Config) -> None:
-    """Raise an error for settings that no model or images could satisfy, before loading any.
+    """Raise an error for settings that are wrong for any model and images, before loading any.
 
     Raises:
-        DavylampError: as `make_plan`, for an attack, a library, a threat model or a parameter.
+        DavylampError: as for `make_plan`, for an attack, a library, a threat model or a parameter.
     """
     if config.surrogate and config.transfer != "no":
         raise InvalidInput(
-            f"`surrogate` excludes `transfer`: examples of {config.surrogate[0]} are already judged on every model"
+            f"`surrogate` and `transfer` cannot be combined: every model already gets {config.surrogate[0]}'s examples"
         )
     if config.surrogate and config.examples != "defended":
         raise InvalidInput("`surrogate` and `examples` exclude each other: choose one")
@@ -233,7 +234,7 @@ def check_config(config: Config) -> None:
     if config.fit_data and not any(row.fit and not row.data_free for row in rows):
         names = ", ".join(dict.fromkeys(row.name for row in rows))
         raise InvalidInput(
-            f"fit data were given, but no attack is fitted on data: {names}; add one that is, such as uap"
+            f"fit data were given, but none of the attacks is fitted on data ({names}); add one that is, such as uap"
         )
     if config.fit_limit is not None and not config.fit_data:
         raise InvalidInput("`fit_limit` needs `fit_data`")

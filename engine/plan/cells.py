@@ -1,4 +1,4 @@
-"""From a config to the runs of a model: implementations of each attack, complete parameters, pinned measures."""
+"""Lists the runs of a model for a config: implementations of each attack, complete parameters, pinned measures."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -41,9 +41,9 @@ def cells_of(
 ) -> Iterator[tuple[int, AttackRun]]:
     """Yield the runs of a model, each with the index of its attack in the config.
 
-    Implementations that lack an option are added to `refused` if other implementations of the attack support the
-    option. Attacks whose surrogate is not among `surrogates` (None: any) are omitted. Without `components` (no image is
-    known yet) radii are not checked against the image size.
+    Implementations that lack an option are added to `refused` if other implementations of the attack have the option.
+    Attacks whose surrogate is not in `surrogates` (None for any) are omitted. Without `components`, the size of the
+    images is unknown, and radii are not checked against it.
     """
     from .presets import preset_radius  # builds every preset
 
@@ -122,7 +122,7 @@ def _cell(
 
 
 def _limited(config: Config, choice: AttackChoice) -> tuple[dict[str, Any], dict[str, tuple[Any, ...]]]:
-    """Return the parameters and grid of a choice, with the config's batch size, precision and query budget."""
+    """Return parameters and grid of an attack choice, with the config's batch size, precision and query budget."""
     parameters, grid = dict(choice.parameters), dict(choice.grid)
     if config.batch_size is not None:
         parameters.setdefault("batch_size", config.batch_size)
@@ -136,19 +136,19 @@ def _limited(config: Config, choice: AttackChoice) -> tuple[dict[str, Any], dict
 
 
 def environment_key(device: str) -> dict[str, Any]:
-    """Return further fields of a run: the judge's rules, the version of torch, and the type of the device."""
+    """Return the fields of a run that depend on the environment: the judge's rules, torch's version, the device."""
     return {"rules": RULES, "torch": ".".join(torch.__version__.split(".")[:2]), "device": device.partition(":")[0]}
 
 
 def sampling_settings(config: Config, classifier: Classifier, surrogate: bool | None) -> dict[str, int]:
-    """Return a run's sampling settings, for judging a random model and for attacking a random model or surrogate."""
+    """Return the numbers of samples for judging a random model and for attacking a random model or surrogate."""
     is_drawn = classifier.random if surrogate is None else surrogate
     drawn = {"draws": config.judge_samples} if classifier.random else {}
     return {**drawn, "eot": config.eot} if is_drawn else drawn
 
 
 def unknown_parts(cell: AttackRun) -> dict[str, str]:
-    """Return a run's user attacks and metrics that cannot be identified completely, by name, each with the reason."""
+    """Return the user attacks and metrics of a run that cannot be identified completely, with the reasons."""
     metrics = [
         find_metric(name) for name in map(plain_name, cell.measures) if is_file_name(name) and not is_group(name)
     ]
@@ -167,8 +167,8 @@ def order_runs(config: Config, cells: Iterable[tuple[int, AttackRun]]) -> list[t
         cells: runs, each with the index of its attack in the config.
 
     Returns:
-        The same runs; or with `stop_when_fooled` one worst-case run for each threat model (and target, seed,
-        surrogate), once for each index.
+        The same runs, each with its index. With `stop_when_fooled`, the runs that share a threat model, target, seed
+        and surrogate are joined into one worst-case run, which is returned once for each of their indices.
     """
     ordered = list(cells)
     if config.order == "cheap-first":
@@ -179,7 +179,7 @@ def order_runs(config: Config, cells: Iterable[tuple[int, AttackRun]]) -> list[t
 
 
 def check_stopping(config: Config, cells: Iterable[tuple[int, AttackRun]]) -> None:
-    """Raise an error for runs that cannot stop when fooled, before loading any model.
+    """Raise an error for runs that cannot be combined by `stop_when_fooled`, before loading any model.
 
     Raises:
         InvalidInput: if an attack is a minimum-norm attack, two runs of one attack would be equal, or no two attacks
@@ -209,7 +209,7 @@ def check_stopping(config: Config, cells: Iterable[tuple[int, AttackRun]]) -> No
 
 
 def _grouped(cells: Iterable[tuple[int, AttackRun]], config: Config) -> list[list[tuple[int, AttackRun]]]:
-    """Group runs that differ only in their attack, in order."""
+    """Group runs that differ only in their attack, keeping their order."""
     groups: dict[Any, list[tuple[int, AttackRun]]] = {}
     for place, cell in cells:
         blank = replace(cell, **_APART)
@@ -218,7 +218,7 @@ def _grouped(cells: Iterable[tuple[int, AttackRun]], config: Config) -> list[lis
 
 
 def _join(group: Sequence[tuple[int, AttackRun]]) -> AttackRun:
-    """Join the runs of a group into one worst case; a single run stays as it is."""
+    """Join the runs of a group into one worst case. A single run is returned unchanged."""
     cells = [cell for _, cell in group]
     if len(cells) == 1:
         return cells[0]
@@ -233,7 +233,7 @@ def _join(group: Sequence[tuple[int, AttackRun]]) -> AttackRun:
 
 
 def short_steps_warnings(cells: Iterable[AttackRun]) -> list[str]:
-    """Return a warning for each run whose attack cannot reach its radius in its steps, before anything runs."""
+    """Return a warning for each run whose attack cannot reach its radius in its number of steps."""
     lines = (
         short_steps_warning(cell.row, cell.threat_model, {**cell.parameters, **values})
         for cell in _members(cells)
@@ -243,7 +243,7 @@ def short_steps_warnings(cells: Iterable[AttackRun]) -> list[str]:
 
 
 def list_repeated_draws(cells: Iterable[AttackRun]) -> list[str]:
-    """Return a warning for each run that averages samples twice, before anything runs."""
+    """Return a warning for each run whose attack averages samples that are already means of samples."""
     lines = (
         warn_repeated_draws(cell.row, cell.threat_model.norm, cell.parameters, cell.eot) for cell in _members(cells)
     )
@@ -255,7 +255,9 @@ def _members(cells: Iterable[AttackRun]) -> Iterator[AttackRun]:
 
 
 def pin_metric_inputs(config: Config, classifier: Classifier | None = None) -> tuple[str, ...]:
-    """Return the measures of a config, pinned to the data of a profile and the file of a hierarchy.
+    """Append to the measures of a config the digests of the data and files that they read.
+
+    These are the profile data for coverage and the file with a class hierarchy.
 
     Args:
         config: the configuration.
@@ -289,7 +291,7 @@ def note_hierarchies(config: Config, classifier: Classifier) -> list[str]:
     """Return notes on the order of the classes in the config's hierarchies, see `check_order`.
 
     Raises:
-        DavylampError: if it differs from the model's.
+        DavylampError: if the order differs from the model's.
     """
     groups = [read_group(measure) for measure in config.measures if is_group(measure)]
     paths = [group["hierarchy"] or config.hierarchy for group in groups if group.name == "confusion"]
@@ -297,10 +299,7 @@ def note_hierarchies(config: Config, classifier: Classifier) -> list[str]:
 
 
 def _seal_profile(measure: str, inside: str, beside: str, classifier: Classifier | None) -> str:
-    """Return a coverage measure pinned to the digest of its profile data.
-
-    The measure (`inside`) or the config names these data.
-    """
+    """Append the digest of the profile data to a coverage measure. The measure or the config names these data."""
     if not (inside or beside):
         raise InvalidInput("coverage needs `neuron_profile=DATA`, the data that define the ranges of the neurons")
     whole = measure if inside else with_setting(measure, "profile", beside)

@@ -1,4 +1,4 @@
-"""Resolution of attack choices before loading models: implementations, norm, parameters, and defaults taken."""
+"""Completes attack choices before models are loaded: implementations, norm, parameters, and notes on defaults."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -49,13 +49,13 @@ def rows_of(choice: AttackChoice, libraries: Sequence[str] = (), *, fixed: bool 
 
 
 def no_library(name: str, rows: Iterable[Implementation], libraries: Iterable[str]) -> InvalidInput:
-    """Build the error for an attack that none of the libraries has; `rows` are its implementations."""
+    """Build the error for an attack that none of the named libraries implements. `rows` are its implementations."""
     have = ", ".join(dict.fromkeys(row.library for row in rows))
-    return InvalidInput(f"expected a library that has {name} ({have}), got {', '.join(libraries)}")
+    return InvalidInput(f"expected a library that implements {name} ({have}), got {', '.join(libraries)}")
 
 
 def _portfolio_of(choice: AttackChoice, search: Search, libraries: Sequence[str]) -> Implementation:
-    """Return the implementation of `best(A,B)`; `best(auto)` takes the default attacks in the norm or linf."""
+    """Return the implementation of a portfolio `best(A,B)`; for `best(auto)`, of the default attacks in its norm."""
     search = search.choose_members(choice.norm or "linf", targeted=bool(choice.target))
     row = search.find_row()
     wanted = {each.library for each in search.rows(row)}
@@ -66,7 +66,7 @@ def _portfolio_of(choice: AttackChoice, search: Search, libraries: Sequence[str]
 
 
 def threat_model_of(choice: AttackChoice, rows: Sequence[Implementation], components: int | None = None) -> ThreatModel:
-    """Return the threat model of a choice, completed with defaults.
+    """Return the threat model of a choice, with defaults for a missing norm or radius.
 
     Args:
         choice: the attack, optionally with norm and radius.
@@ -74,7 +74,7 @@ def threat_model_of(choice: AttackChoice, rows: Sequence[Implementation], compon
         components: C x H x W of an image; None if unknown, for the customary radius of `USUAL_SIZE`.
 
     Raises:
-        InvalidInput: if its radius has no norm, or does not fit it.
+        InvalidInput: if a radius is given without a norm, or does not fit the norm.
         Unsupported: if no implementation supports the norm.
     """
     threat_model = choose_threat_model(
@@ -91,7 +91,7 @@ def threat_model_of(choice: AttackChoice, rows: Sequence[Implementation], compon
 
 
 def check_one_norm(choices: Iterable[AttackChoice], libraries: Sequence[str] = (), *, fixed: bool = False) -> None:
-    """Raise InvalidInput if one radius for several attacks, given without a norm, would apply to several norms."""
+    """Raise InvalidInput if one radius without a norm is given for attacks with different default norms."""
     norms: dict[str, tuple[str, float]] = {}
     for choice in choices:
         if choice.norm is None and choice.epsilon is not None:
@@ -106,7 +106,7 @@ def check_one_norm(choices: Iterable[AttackChoice], libraries: Sequence[str] = (
 def spread_parameters(
     attacks: Sequence[Any], parameters: Mapping[str, Any], libraries: Sequence[str] = (), *, fixed: bool = False
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the parameters that each of several attacks has, and a note for each parameter that some attacks lack.
+    """Return the parameters for each of several attacks, and a note for each parameter that some attacks lack.
 
     Raises:
         Unsupported: if no attack has one of the parameters.
@@ -131,13 +131,13 @@ def spread_parameters(
 def chosen_of(
     choice: AttackChoice, attack: str, threat_model: ThreatModel, *, only_targeted: bool = False
 ) -> dict[str, Any]:
-    """Return the defaults taken for a choice: `norm`, `epsilon`, `parameters`, `target`, if they apply.
+    """Return the settings of an attack that the user left to davylamp: `norm`, `epsilon`, `parameters`, `target`.
 
     Args:
         choice: the user's choice.
         attack: the canonical attack.
         threat_model: the completed threat model.
-        only_targeted: whether the implementation has no untargeted mode, so that a default target was taken.
+        only_targeted: whether the implementation has no untargeted mode, so that a default target was used.
     """
     chosen: dict[str, Any] = {}
     if choice.norm is None:
@@ -154,7 +154,7 @@ def chosen_of(
 
 
 def chosen_of_cell(config: Config, cell: AttackRun) -> dict[str, Any]:
-    """Return the defaults taken for a run of this config; for a worst case by the names of its attacks."""
+    """Return the settings of a run that the user left to davylamp; for a worst case by the names of its attacks."""
     from .presets import preset_radius  # builds every preset
 
     if cell.search.kind == "worst-case":
@@ -174,7 +174,7 @@ def chosen_of_cell(config: Config, cell: AttackRun) -> dict[str, Any]:
 
 
 def format_defaults_taken(config: Config, cells: Sequence[AttackRun], given: Collection[str]) -> str:
-    """Return all defaults taken for an evaluation, in one line; "" if there are no such defaults.
+    """Format the settings of an evaluation that the user left to davylamp, in one line; "" if there are none.
 
     Args:
         config: the configuration.
@@ -192,7 +192,7 @@ def format_defaults_taken(config: Config, cells: Sequence[AttackRun], given: Col
 
 
 def settings_texts(config: Config, given: Collection[str]) -> list[str]:
-    """Return the settings that the user did not give, a text each: "data demo:imagenet", "seed 0"."""
+    """Return the settings that the user did not give, each as a text: "data demo:imagenet", "seed 0"."""
     texts = []
     for name, word in _SETTINGS.items():
         value = getattr(config, name)
@@ -221,7 +221,7 @@ def assumed_texts(rows: Iterable[Implementation]) -> list[str]:
 
 
 def join_chosen(parts: Sequence[str]) -> str:
-    """Join the parts into the line that a command prints; "" without parts."""
+    """Join the parts into the line that a command prints; "" if there are none."""
     return f"chosen: {'; '.join(parts)}" if parts else ""
 
 
@@ -232,13 +232,12 @@ def _value(value: Any) -> str:
 
 
 def _chosen_as(cell: AttackRun) -> tuple[str, str]:
-    """Return the names by which a run's attack may be chosen: attack and implementation, equal for a user's attack."""
+    """Return the names of a run's attack and of its implementation, which are equal for a user's attack."""
     row = cell.row
     return (row.name, row.name) if row.is_user_attack else (row.attack, row.name)
 
 
 def _may_come_from(choice: AttackChoice, cell: AttackRun) -> bool:
-    """Whether a run may have been planned for an attack choice."""
     search, threat = parse_search(choice.attack), cell.threat_model
     try:
         search = search.choose_members(threat.norm, targeted=threat.targeted)

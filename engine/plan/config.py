@@ -1,6 +1,6 @@
-"""The settings of an evaluation as dataclasses, with fields, types, ranges, defaults and options.
+"""The settings of an evaluation as dataclasses, with types, ranges, defaults and command-line options.
 
-Importing this module does not import torch; `config_file` reads the settings from TOML and from texts.
+Importing this module does not import torch. `config_file` reads the settings from TOML and from texts.
 """
 
 from collections.abc import Callable, Mapping
@@ -49,19 +49,20 @@ class AttackChoice:
     """An attack and its settings, under one threat model.
 
     Args:
-        attack: "pgd" (every library that has it), "foolbox:pgd", "my_attack.py:MyAttack"; "best(...)" around one of
-            them, a search for the smallest radius; "best(adv-lib:fmn,foolbox:pgd)", several attacks together, and
-            "best(auto)" or "best", davylamp's choice of attacks; "at-saturation(...)", the radius at which its success
-            stops growing; or a user's attack itself, see `as_implementation`.
+        attack: "pgd" for every library that has it, "foolbox:pgd", "my_attack.py:MyAttack", or a user's attack itself,
+            see `as_implementation`. "best(foolbox:pgd)" searches for the smallest radius,
+            "best(adv-lib:fmn,foolbox:pgd)" does so with several attacks together, and "best(auto)" or "best" with
+            attacks that davylamp chooses. "at-saturation(foolbox:pgd)" runs the attack at the radius beyond which its
+            success no longer grows.
         norm: None for the norm that most libraries support.
         epsilon: a number or a fraction such as "8/255". None for the customary radius, for attacks that need one.
             Without a norm, a radius of at most 1 is one of linf for a fixed-budget attack that supports linf; otherwise
             the attack must have only one norm.
         target: "", or "second-likely", "least-likely", "random", or a class number.
-        parameters: canonical parameters, on top of the attack's matched ones.
-        grid: for "best(...)": parameter -> values to try.
-        defaults: each library's defaults instead of the matched parameters.
-        surrogate: models that the examples of this attack are made on; empty to follow the config.
+        parameters: canonical parameters, in addition to the attack's matched ones.
+        grid: for "best(...)", the parameters to vary and the values to try.
+        defaults: whether to use each library's defaults instead of the matched parameters.
+        surrogate: models on which the examples of this attack are made; empty to follow the config.
         row: the implementation, if the caller passed an attack.
 
     Raises:
@@ -109,32 +110,34 @@ class AttackChoice:
 class Config:
     """An evaluation: every model with every attack, on one data set.
 
-    A field with an `Option` is also an option of `davylamp evaluate`, in this order.
+    A field with an `Option` is also an option of `davylamp evaluate`; the options have the order of the fields.
 
     Args:
-        models: names; `*` matches: "demo:*".
+        models: names; `*` matches any text: "demo:*".
         attacks: attacks to run on each model; a name or a table of plain values becomes an `AttackChoice`.
         data: name of the data.
         limit: largest number of images.
         images: names of images to select among the first `limit`.
-        measures: groups of metrics, and user metrics as "my.py:function". Not in the default: "curve", the distance of
-            the nearest adversarial example of each image against passes, for minimum-norm attacks on a CPU in float32;
-            "coverage", "boundary", "neurons" and "consistency", with settings as "coverage:sections=100".
+        measures: groups of metrics, and user metrics as "my.py:function". Some groups are not in the default: "curve",
+            the distance of the nearest adversarial example of each image by number of passes, for minimum-norm attacks
+            on a CPU in float32; "coverage", "boundary", "neurons" and "consistency", with settings as
+            "coverage:sections=100".
         neuron_profile: name of the data that define the ranges of the neurons for "coverage".
         hierarchy: file with the hierarchy of classes, for semantic confusion; "" for WordNet, which covers ImageNet's
             classes.
         libraries: names of the libraries to use; empty for all.
         fixed: whether to include fixed variants.
-        seeds: each run is repeated with each seed.
+        seeds: random seeds; each run is repeated with each seed.
         max_queries: largest number of forward plus backward passes per image.
         batch_size: images per library call.
         precision: precision of the attacks' passes; the judge uses full float32. None for torch's setting.
-        shard_size: images that are attacked, measured and saved at once.
+        shard_size: number of images that are attacked, measured and saved together.
         order: order of a model's runs: as given, or those with the fewest expected passes per image first.
-        stop_when_fooled: whether the attacks under one threat model run in this order as one worst case, which saves
-            passes: each runs only on images that the attacks before it have not fooled.
+        stop_when_fooled: whether the attacks under one threat model run in this order as one worst case. Each attack
+            then runs only on the images that the attacks before it have not fooled, which saves passes.
         eight_bit: whether success and distance are measured on 8-bit images, as in RoBIC.
-        transfer: test the examples on the other models: on all ("full"), or from and to the first only ("simple").
+        transfer: whether to test the examples on the other models: on all of them ("full"), only from and to the first
+            model ("simple"), or not at all.
         examples: model on which the examples for a defended model are made: the defended model ("defended"), its
             undefended model ("original"), or both. `defence_pairs.undefended_models` pairs the models.
         keep_images: whether to store every adversarial image, without loss.
@@ -145,21 +148,22 @@ class Config:
             images. If empty, they are fitted on the evaluation images.
         fit_limit: largest number of fit images.
         judge_samples: number of samples of a random model on which each example is judged.
-        eot: samples of a random model whose mean an attack uses; each sample is a query. With 1, the attack treats the
-            model as deterministic.
-        isolate: which models run in a separate process, see `Isolation`; modules that the caller passes never do.
-        time_limit: seconds for one call of an isolated model.
-        memory_limit: GiB for its process; None for four fifths of the machine's memory.
-        preset: name of the paper's setting on which the config is based; "" without one.
+        eot: number of samples of a random model whose mean an attack sees. Each sample is a query. With 1, the attack
+            treats the model as deterministic.
+        isolate: which models run in a separate process, see `Isolation`. Modules that the caller passes never do.
+        time_limit: time limit of one call of an isolated model, in seconds.
+        memory_limit: memory limit of the process of an isolated model, in GiB; None for four fifths of the machine's
+            memory.
+        preset: name of the published evaluation on whose settings the config is based; "" without one.
         request_rate: limit of images or requests per second to the server of a remote model: "20", "5 requests".
         price_per_image: price of one image sent to a server, in any currency.
         token: name of the environment variable with the token of a server, or "HEADER=VARIABLE".
-        timeout: seconds to wait for a server's response.
+        timeout: time to wait for a server's response, in seconds.
         request_size: largest number of images per request.
-        no_cache: do not cache the outputs of servers in the results folder.
+        no_cache: whether not to cache the outputs of servers in the results folder.
 
     Raises:
-        InvalidInput: if a value has a wrong type or is out of range; the message begins with its key.
+        InvalidInput: if a value has a wrong type or is out of range. The message begins with the key.
         UnknownName: if there is no such library or group of metrics.
     """
 
@@ -202,7 +206,7 @@ class Config:
     batch_size: Annotated[Count | None, Option("images per call of a library")] = None
     precision: Annotated[
         PrecisionName | None,
-        Option("precision of attacks' passes: float32, tf32, bfloat16; judged in float32"),
+        Option("precision of the attacks: float32, tf32, bfloat16; examples are judged in float32"),
     ] = None
     shard_size: Annotated[Count, Option("images per shard; a killed run loses at most the shard in progress")] = (
         SHARD_SIZE
@@ -234,13 +238,13 @@ class Config:
             "separate process for models: auto (those from files), yes (all), strict (sandbox required), no",
         ),
     ] = "no"
-    time_limit: Annotated[float, Gt(0), Option("isolated models: seconds per answer")] = SECONDS
+    time_limit: Annotated[float, Gt(0), Option("isolated models: time limit per call, in seconds")] = SECONDS
     memory_limit: Annotated[Annotated[float, Gt(0)] | None, Option("isolated models: memory limit in GiB")] = None
     preset: Annotated[str, Option("a paper's setting: canary, robic, aisafety, fooling, hikdeepsec, autoattack")] = ""
     request_rate: Annotated[str, Option('remote models: limit per second, "20" images or "5 requests"')] = ""
     price_per_image: Annotated[float, Option("remote models: price of one image")] = 0.0
     token: Annotated[str, Option("remote models: environment variable with the token, or HEADER=VARIABLE")] = ""
-    timeout: Annotated[float, Gt(0), Option("remote models: seconds to wait for an answer")] = TIMEOUT
+    timeout: Annotated[float, Gt(0), Option("remote models: seconds to wait for a response")] = TIMEOUT
     request_size: Annotated[Count, Option("remote models: images per request")] = REQUEST_SIZE
     no_cache: Annotated[bool, Option("remote models: do not cache answers")] = False
 
@@ -269,8 +273,8 @@ class Config:
         """Return the HTTP settings for remote models.
 
         Args:
-            answers: file of the output cache, unless the config disables it.
-            workers: processes that share the rate.
+            answers: file of the answer cache, unless the config disables it.
+            workers: number of processes that share the rate limit.
         """
         from ...adapters.models.remote.transport import Transport, read_rate
 
@@ -280,7 +284,7 @@ class Config:
 
 
 def _isolation_of(values: Mapping[str, Any]) -> "Isolation":
-    """Return the isolation of attacks from files, from values that are not checked yet."""
+    """Return the isolation for attacks from files, from values that are not validated yet."""
     from ...adapters.models.sandbox.isolation import Isolation
 
     given = values["isolate"], values["time_limit"], values["memory_limit"]
@@ -290,7 +294,6 @@ def _isolation_of(values: Mapping[str, Any]) -> "Isolation":
 
 
 def _choices_of(values: Mapping[str, Any]) -> tuple[AttackChoice, ...]:
-    """Return the attacks of a config. Some may be names or tables."""
     if all(isinstance(choice, AttackChoice) for choice in values["attacks"]):
         return tuple(values["attacks"])
     from ...adapters.models.sandbox.attack_isolation import attack_isolation_context
@@ -304,7 +307,7 @@ def _choices_of(values: Mapping[str, Any]) -> tuple[AttackChoice, ...]:
 
 
 def _check_libraries(libraries: tuple[str, ...]) -> None:
-    """Raise UnknownName for unknown libraries. Without libraries, the catalogue is not loaded."""
+    """Raise UnknownName for unknown libraries. If none are given, the catalogue is not loaded."""
     if not libraries:
         return
     from ...adapters.catalogue.assemble import catalogue
@@ -316,7 +319,7 @@ def _check_libraries(libraries: tuple[str, ...]) -> None:
 
 
 def _check_files(config: Config) -> None:
-    """Raise InvalidInput for files that would run in this process with `isolate=strict`."""
+    """Raise InvalidInput if `isolate=strict` and code from a file would run in this process."""
     if config.isolate != "strict":
         return
     from ..measure_groups import is_group
@@ -337,7 +340,7 @@ def _check_files(config: Config) -> None:
 
 
 def _check_measures(measures: tuple[str, ...]) -> None:
-    """Raise an error for an unknown group of metrics, setting or user function."""
+    """Raise an error for an unknown group of metrics, group setting or user function."""
     if {*measures} <= {*MEASURES}:
         return
     from ..measure_groups import is_group, read_group
@@ -355,13 +358,13 @@ def _check_measures(measures: tuple[str, ...]) -> None:
 
 
 def _at(path: str, error: DavylampError) -> DavylampError:
-    """Set the key path of an error. Its message begins with this path or contains it."""
+    """Return the same error with a key path, with which its message begins unless the message already contains it."""
     error.path = path
     return error
 
 
 def prefixed(path: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call the function; its error begins with the key path."""
+    """Call the function. If it raises an error, the message begins with the key path."""
     try:
         return function(*arguments)
     except DavylampError as error:

@@ -1,4 +1,4 @@
-"""Reading the settings of an evaluation from TOML and texts, and writing them."""
+"""Reads the settings of an evaluation from TOML and from texts, and writes them as TOML."""
 
 import sys
 from collections.abc import Iterable, Mapping
@@ -27,7 +27,7 @@ _LARGEST_FILE = 1 << 20
 
 
 def read_config(path: str | Path) -> Config:
-    """Read a TOML file; fractions may be texts ("8/255").
+    """Read a config from a TOML file. Fractions may be texts ("8/255").
 
     Raises:
         Unavailable: if there is no such file.
@@ -43,11 +43,11 @@ def read_config(path: str | Path) -> Config:
 
 
 def base_config(config: Config | str | Path | None, preset: str | None = None) -> tuple[Config, set[str]]:
-    """Return the base settings, which explicit ones override, and the names of the settings in the file or the preset.
+    """Return the settings of a config, file or preset, and the names of the settings in the file or preset.
 
     Raises:
-        InvalidInput: for a file together with a preset.
-        DavylampError: as `read_config`.
+        InvalidInput: if a file and a preset are given.
+        DavylampError: as for `read_config`.
     """
     from .presets import find_preset
 
@@ -66,7 +66,7 @@ def _shown(config: Any) -> str:
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
-    """Return the plain values of a TOML file.
+    """Read a TOML file into a dict of plain values.
 
     Raises:
         Unavailable: if there is no such file.
@@ -103,7 +103,7 @@ def config_from(table: Mapping[str, Any]) -> Config:
 
 
 def parse_attack_choice(item: Any, where: str = "") -> AttackChoice:
-    """Build an attack choice from a name or a table of plain values; `where` is its path, such as "attacks[0]"."""
+    """Build an attack choice from a name or a table of plain values; `where` is its key path, such as "attacks[0]"."""
     values: dict[str, Any] = {"attack": item} if isinstance(item, str) else _known(where, item, AttackChoice)
     dot = f"{where}." if where else ""
     if "attack" not in values:
@@ -127,7 +127,7 @@ def parse_attack_choice(item: Any, where: str = "") -> AttackChoice:
 
 
 def write_config(config: Config) -> str:
-    """Return the config as TOML, which `read_config` reads."""
+    """Format the config as TOML that `read_config` can read."""
     import tomli_w
 
     empty = {item.name: () if item.default == () else None for item in fields(Config)}
@@ -151,7 +151,7 @@ def expand_models(config: Config) -> Config:
 
 
 def parameters_of(attacks: Iterable[Any]) -> dict[str, Parameter]:
-    """Return the additional parameters of users' attacks among these."""
+    """Return the additional parameters that users' attacks among these define."""
     attacks = list(attacks)
     searches = [parse_search(attack) for attack in attacks if isinstance(attack, str)]
     names = [each.inside for each in searches if not each.is_portfolio]
@@ -161,9 +161,9 @@ def parameters_of(attacks: Iterable[Any]) -> dict[str, Parameter]:
 
 
 def read_parameter(name: str, value: Any, more: Mapping[str, Parameter] | None = None) -> Any:
-    """Parse a canonical parameter from a plain value. Texts are accepted only for values without a TOML type.
+    """Convert the value of a canonical parameter. Texts are accepted only for values that TOML has no type for.
 
-    Such values are fractions ("1/255") and a `step_size` relative to epsilon ("2 epsilon / steps").
+    These are fractions ("1/255") and a `step_size` relative to epsilon ("2 epsilon / steps").
 
     Raises:
         UnknownName: if there is no such parameter.
@@ -176,7 +176,7 @@ def read_parameter(name: str, value: Any, more: Mapping[str, Parameter] | None =
 
 
 def parse_text(name: str, text: str, more: Mapping[str, Parameter] | None = None) -> Any:
-    """Parse a canonical parameter from an option's text.
+    """Parse the value of a canonical parameter from the text of an option.
 
     Raises:
         UnknownName: if there is no such parameter.

@@ -1,4 +1,4 @@
-"""Models of a plan: surrogates, loaded once to compute their digests, and runs that a model does not support."""
+"""Models of a plan: loads surrogates to compute their digests, and omits runs that a model does not support."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
@@ -29,13 +29,13 @@ _GIVES = "the model returns"  # in reasons that do not apply to other kinds of a
 
 
 class LoadedSurrogate(NamedTuple):
-    """A loaded surrogate.
+    """A loaded surrogate, of one or several models (its members).
 
     Args:
-        sources: sources of its members; empty if examples are made on the model itself.
+        sources: sources of the members; empty if examples are made on the attacked model itself.
         identities: name and digest of each member.
         classifier: the member, or the mean of the members' logits.
-        unknown: by name of a member, why it cannot be identified completely.
+        unknown: reason why a member cannot be identified completely, by its name.
     """
 
     sources: tuple[ModelSource, ...] = ()
@@ -54,7 +54,7 @@ class LoadedSurrogate(NamedTuple):
         return None if self.classifier is None else self.classifier.random
 
     def check(self, subject: ModelOnData, classifier: Classifier, data: Data) -> None:
-        """Raise InvalidInput if the surrogate is the model itself or incompatible with it."""
+        """Raise InvalidInput if the surrogate is the attacked model itself, or incompatible with it."""
         if self.classifier is None:
             return
         same = [each.model for each in self.identities if each.model_digest == subject.model_digest]
@@ -70,7 +70,7 @@ NO_SURROGATE = LoadedSurrogate()
 
 
 def surrogate_names(config: Config, choice: AttackChoice) -> tuple[str, ...]:
-    """Return the models on which a choice's examples are made; empty if each run uses its own model.
+    """Return the names of the models on which a choice's examples are made; empty for the evaluated model itself.
 
     The config's surrogates replace those of the choice. If some choices name surrogates, the config's surrogates apply
     to these choices only, and the other choices stay white-box.
@@ -83,7 +83,7 @@ def surrogate_names(config: Config, choice: AttackChoice) -> tuple[str, ...]:
 def load_surrogates(
     config: Config, models: Mapping[str, Classifier] | None = None, loading: LoadOptions = LOADED_HERE
 ) -> dict[tuple[str, ...], LoadedSurrogate]:
-    """Load the surrogates of a config, by names; () is the model itself.
+    """Load the surrogates of a config. The keys are tuples of names; () stands for the evaluated model itself.
 
     Args:
         config: the configuration.
@@ -103,10 +103,10 @@ def check_surrogates(
     classifier: Classifier,
     data: Data,
 ) -> tuple[dict[tuple[str, ...], LoadedSurrogate], dict[str, str]]:
-    """Return the surrogates that a model can use, and the reason for each attack whose surrogate the model cannot use.
+    """Return the surrogates that fit a model, and for each attack with an unfit surrogate the reason.
 
     Raises:
-        InvalidInput: if none is usable.
+        InvalidInput: if none fits.
     """
     usable, refused = {}, {}
     for names, surrogate in surrogates.items():
@@ -123,7 +123,7 @@ def check_surrogates(
 
 
 def sources_of(surrogates: Iterable[LoadedSurrogate]) -> dict[tuple[Surrogate, ...], tuple[ModelSource, ...]]:
-    """Return the sources of the members of each surrogate, by their identities."""
+    """Return the sources of each surrogate's members, by the members' identities."""
     return {each.identities: each.sources for each in surrogates}
 
 
@@ -155,8 +155,8 @@ def supported_runs(
     Args:
         cells: runs of one model, each with its index in the config.
         classifier: the model.
-        surrogate: model on which their examples are made; None for the model itself.
-        data: its images and labels. One image is queried.
+        surrogate: model on which the examples are made; None for the model itself.
+        data: images and labels of the model. One image is queried.
         refused: receives the reasons for the other runs, by attack and model.
     """
     if surrogate is not None:
@@ -176,7 +176,7 @@ def supported_runs(
 
 
 def runs_or_error(cells: dict[str, AttackRun], refused: dict[str, str]) -> dict[str, AttackRun]:
-    """Return the runs, by key; Unsupported if the models support no run."""
+    """Return the runs by key. Raises Unsupported if the models support none."""
     if refused and not cells:
         names: dict[str, list[str]] = {}
         for name, why in refused.items():
@@ -197,7 +197,7 @@ def _why_not(
 ) -> str:
     """Return why a run is impossible; "" if it is possible.
 
-    A failing model also gives "", because running the attack reports it.
+    If the model fails, "" is returned as well, because running the attack reports the failure.
     """
     learner = surrogate or classifier
     rows = cell.search.rows(cell.row)
@@ -208,7 +208,7 @@ def _why_not(
             if why := why or why_no_class(learner, cell.target, image.to(learner.device)):
                 return why
         if cell.fitted_on is not None and not has_gradients(learner, image.to(learner.device)):
-            return "is fitted with gradients, and the model returns no gradients"
+            return "is fitted with gradients, but the model returns none"
         asked = ((row, classifier if row.learned else learner) for row in rows)
         return next(filter(None, (_why_no_row(cell, row, model, image, classes) for row, model in asked)), "")
     except ModelFailed:
@@ -218,7 +218,7 @@ def _why_not(
 def _why_no_row(
     cell: AttackRun, row: Implementation, asked: Classifier, image: Tensor, classes: Callable[[Classifier], int]
 ) -> str:
-    """Return why an implementation of a run cannot run on the model that it queries; "" if it can."""
+    """Return why an implementation cannot run on the model that it queries; "" if it can."""
     if why := why_no_layers(row, asked):
         return why
     if not cell.search.is_portfolio:  # a portfolio continues with its other attacks

@@ -1,4 +1,4 @@
-"""Plans of evaluations, and their parts for job arrays. Every process derives the parts independently."""
+"""Plans of evaluations, and their parts for job arrays. Every process computes the same parts on its own."""
 
 import heapq
 import uuid
@@ -18,7 +18,7 @@ MOST_PARTS = 100_000  # more than the jobs of a scheduler
 
 
 class Part(NamedTuple):
-    """One of `of` parts of an evaluation, counted from 1."""
+    """One part of an evaluation: its number, from 1, and the number of parts."""
 
     number: int
     of: int
@@ -37,16 +37,16 @@ class Plan:
         cells: runs in their order: model by model.
         data: source of the images.
         failed: models and implementations that are not evaluated, each with the reason.
-        unknown: by key of a model on data or a run, its parts (model, attack, metric) that cannot be identified
-            completely, with the reason: its records are valid for this plan only.
+        unknown: models, attacks and metrics that cannot be identified completely, each with the reason, by key of a
+            model on data or a run. Their records are valid for this plan only.
         name: name of this plan, stored in such records.
-        choices: by key of a run, the indices in `config.attacks` of its attacks.
-        surrogates: sources of surrogates, by identities; () is each model itself.
+        choices: indices in `config.attacks` of a run's attacks, by key of the run.
+        surrogates: sources of surrogates, by identities; () stands for the evaluated model itself.
         fit: source of the images for fitted attacks; None for the evaluation images.
         notes: decisions made when the models were loaded.
         traffic: server queries used to identify the models.
         part: the part to run here, see `plan_for_part`; None for all.
-        parts: by key of a run the part of each of its shards.
+        parts: number of the part of each shard of a run, by key of the run.
         loaded: the last model and its images, for runs in this process.
     """
 
@@ -71,12 +71,12 @@ class Plan:
         return next(source for known, source in self.subjects if known == subject)
 
     def surrogate(self, cell: AttackRun) -> tuple[ModelSource, ...]:
-        """Return the sources of a run's surrogate; empty if examples are made on its model."""
+        """Return the sources of a run's surrogate; empty if examples are made on the evaluated model."""
         return self.surrogates.get(cell.surrogate, ())
 
     @property
     def transfers(self) -> list[tuple[ModelOnData, AttackRun]]:
-        """Pairs of a tested model and a run whose examples are tested on this model. Both have the same images."""
+        """Pairs of a tested model and a run whose examples are tested on that model. Both have the same images."""
         first, rule, originals = self.config.models[0], self.config.transfer, self.originals
         return [
             (subject, cell)
@@ -90,9 +90,9 @@ class Plan:
 
     @property
     def transfers_here(self) -> list[tuple[ModelOnData, AttackRun]]:
-        """Transfers of runs with a shard in this part.
+        """Transfers of runs that have a shard in this part.
 
-        The part that finds such a run complete computes its transfers.
+        A part computes the transfers of a run if it finds that the run is complete.
         """
         return [(subject, cell) for subject, cell in self.transfers if self.shards(cell)]
 
@@ -102,7 +102,7 @@ class Plan:
         return {} if self.config.examples == "defended" else undefended_models(self.config.models)
 
     def shards(self, cell: AttackRun) -> list[int]:
-        """Return the shards of a run in this part, or all."""
+        """Return the shards of a run that belong to this part; all if there are no parts."""
         numbers = range(cell.shards)
         return [*numbers] if self.part is None else [n for n in numbers if self.parts[cell.key][n] == self.part.number]
 
@@ -113,7 +113,7 @@ class Plan:
 
     @property
     def subjects_here(self) -> tuple[tuple[ModelOnData, ModelSource], ...]:
-        """Models on data of these runs; models without runs are distributed over the parts."""
+        """Models on data of the runs in this part. Models without runs are distributed over the parts."""
         if self.part is None:
             return self.subjects
         attacked, needed = ({cell.subject for cell in cells} for cells in (self.cells, self.runs_in_this_part))
@@ -123,7 +123,7 @@ class Plan:
 
     @property
     def images(self) -> int:
-        """Number of images in this part's tasks, the unit of progress. An image counts once for each task."""
+        """Number of images in this part's tasks, in which progress is counted. An image counts once for each task."""
         tasks = [subject for subject, _ in self.subjects_here]
         tasks += [subject for subject, _ in self.transfers_here]
         spans = (len(cell.shard_slice(shard)) for cell in self.runs_in_this_part for shard in self.shards(cell))
@@ -134,7 +134,7 @@ def read_part(text: str) -> Part:
     """Parse a part such as "3/64".
 
     Raises:
-        InvalidInput: if it is not a part, with a hint for the scheduler if it counts from 0.
+        InvalidInput: if the text is not a part. If a scheduler counts from 0, the message says so.
     """
     number, _, of = text.strip().partition("/")
     if not (number.isdecimal() and of.isdecimal() and len(of) < 10):
@@ -151,23 +151,23 @@ def read_part(text: str) -> Part:
 
 
 def count_processes(workers: int, part: Part | None) -> int:
-    """Return the number of processes that query servers simultaneously if every part has this number of workers."""
+    """Return how many processes query servers at the same time: the workers of all parts."""
     return workers if part is None else workers * part.of
 
 
 def assign_shards(cells: Iterable[AttackRun], of: int) -> dict[str, tuple[int, ...]]:
-    """Return the part of each shard of each run.
+    """Assign each shard of each run to a part.
 
     The most expensive shards are assigned first, each to the part with the least work so far. The cost of a shard is
-    its images times the expected passes per image (`expected_passes`). Equal shards are assigned in the order of the
-    plan. Every part thus gets shards of every model, whose cost is not known in advance.
+    its number of images times the expected passes per image (`expected_passes`). Equal shards are assigned in the order
+    of the plan. Every part thus gets shards of every model, whose speed is not known in advance.
 
     Args:
         cells: runs of a plan, in its order.
         of: number of parts.
 
     Returns:
-        By key of the run the number of the part, from 1, of each of its shards.
+        For each run, by key, the numbers of its shards' parts, from 1.
     """
     pieces = [
         (estimate_queries(cell) * len(cell.shard_slice(shard)), cell.key, shard)
@@ -187,10 +187,10 @@ def assign_shards(cells: Iterable[AttackRun], of: int) -> dict[str, tuple[int, .
 def plan_for_part(plan: Plan, part: Part) -> Plan:
     """Return the plan of one part: the same runs, limited to the part's shards.
 
-    Every process with the same plan derives the same parts. Records do not contain their part.
+    Every process with the same plan computes the same parts. Records do not contain their part.
 
     Args:
         plan: plan of the whole evaluation.
-        part: number of the part and of all parts.
+        part: the part to run.
     """
     return replace(plan, part=part, parts=assign_shards(plan.cells, part.of))

@@ -1,4 +1,4 @@
-"""The settings of papers: their attacks, threat models, parameters and metrics, as far as libraries support them."""
+"""The settings of published evaluations (attacks, threat models, parameters, metrics), if libraries support them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,16 +13,16 @@ SMALL = 3 * 64 * 64  # components of an image that separate CIFAR-like from Imag
 
 @dataclass(frozen=True)
 class Preset:
-    """A paper's setting.
+    """The settings of a published evaluation.
 
     Args:
         config: the configuration, with one implementation for each attack of the paper.
         metrics: symbols of the metrics that the paper reports.
         source: the paper and the section.
         missing: attacks of the paper that no library has.
-        readings: differences from the paper, and choices where the paper is silent.
-        findings: known issue of an implementation -> why the preset uses this implementation nevertheless.
-        radii: norm -> radius for images of up to `SMALL` components, and for larger ones; used if the attack has no
+        readings: differences from the paper, and choices where the paper gives no value.
+        findings: known issues of implementations, each with the reason why the preset uses the implementation anyway.
+        radii: by norm, the radius for images of up to `SMALL` components and for larger ones; used if the attack has no
             radius.
     """
 
@@ -56,7 +56,7 @@ def find_preset(name: str) -> Preset:
 
 
 def describe_preset(name: str) -> list[str]:
-    """Return a preset's notes for readers of the results; [] without a preset."""
+    """Return a preset's notes for readers of the results; empty without a preset."""
     return [f"preset {name}: {line}" for line in PRESETS[name].lines()] if name in PRESETS else []
 
 
@@ -146,7 +146,7 @@ _CANARY = Preset(
         "nan-momentum": "it affects only images with a gradient of exactly zero; no other library has all three",
         "fitness-logit": "no other library has GenAttack",
         "negatives-of-the-batch": "it is a property of SSAH itself",
-        "untrained-alone": "it is trained first",
+        "untrained-alone": "it is fitted first",
     },
 )
 

@@ -1,4 +1,4 @@
-"""Rebuilding the config from runs, so that it gives the same runs again."""
+"""Rebuilds a config from runs, with which the same runs can be repeated."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,10 +13,12 @@ from .config import AttackChoice, Config, Examples, Transfer
 
 
 class TransferRun(NamedTuple):
-    """Transfer tests of a folder: the rule that contains them all, and the first model for the rule "simple".
+    """Summary of a folder's transfer tests, as settings of a config.
 
-    The rule asks for `asked` pairs of a run and a different model on the same images; the folder has `tested` of them.
-    If examples of an undefended model were tested on its defences, `examples` is set and `defended` lists them.
+    `rule` is the value of `transfer` that covers all tests, and `first` the first model for the rule "simple". Under
+    this rule there are `asked` pairs of a run and a different model on the same images, of which `tested` are in the
+    folder. If examples of an undefended model were tested on its defences, `examples` is set and `defended` lists the
+    defences.
     """
 
     rule: Transfer
@@ -32,12 +34,12 @@ def transfer_of(
     transfers: Mapping[str, Mapping[str, object]],
     others: Mapping[str, ModelOnData] | None = None,
 ) -> TransferRun:
-    """Return the rule that covers a folder's transfer tests.
+    """Return the transfer setting that covers the tests in a folder.
 
     Args:
         cells: finished runs.
-        transfers: by key of a run and of the tested model on data, as in `Results`.
-        others: models on data by key that may have no run.
+        transfers: tests by key of the run and key of the tested model on data, as in `Results`.
+        others: further models on data, by key, which may have no run.
     """
     if shown := _shown_to_defences(cells, transfers, others or {}):
         return shown
@@ -63,7 +65,7 @@ def transfer_of(
 def _shown_to_defences(
     cells: Sequence[AttackRun], transfers: Mapping[str, Mapping[str, object]], others: Mapping[str, ModelOnData]
 ) -> TransferRun | None:
-    """Return the tests of undefended models' examples on their defences, if the folder has only such transfers."""
+    """Return the tests of undefended models' examples on their defences; None if there are other tests."""
     subjects = {**others, **{cell.subject.key: cell.subject for cell in cells}}
     tested = {
         (cell.subject.model, subjects[key].model)
@@ -156,7 +158,7 @@ def _config(cells: list[AttackRun], transfer: Transfer, model: str) -> Config:
 
 
 def _choice(cell: AttackRun) -> AttackChoice:
-    """Return the attack choice with every parameter of its run, so that no parameter is matched again."""
+    """Build an attack choice that gives every parameter of the run, so that none is matched again."""
     threat = cell.as_planned.threat_model
     return AttackChoice(
         cell.attack, threat.norm, threat.epsilon, cell.target, cell.parameters, cell.grid, defaults=True

@@ -1,4 +1,4 @@
-"""Validation of dataclasses against their type hints, by pydantic, with one-line errors that name the key."""
+"""Validates dataclasses against their type hints with pydantic. Errors are one line and name the key."""
 
 import json
 from collections.abc import Mapping
@@ -36,20 +36,20 @@ class Option:
 
 
 def option_of_field(hint: Any) -> Option | None:
-    """Return the option in a field's type hint, or None."""
+    """Return the `Option` in a field's type hint; None if there is none."""
     return next((mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Option)), None)
 
 
 def check_record(record: type, values: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-    """Return the values of a dataclass's fields in their declared types, without conversions between types.
+    """Validate the values of a dataclass's fields against their declared types. Types are not converted.
 
     Args:
         record: a dataclass with type hints.
-        values: a value for every field; a list counts as a tuple.
-        where: path of the dataclass in the whole configuration: "attacks[0]".
+        values: a value for every field; a list is accepted for a tuple.
+        where: key path of the dataclass in the configuration, such as "attacks[0]".
 
     Raises:
-        InvalidInput: if a value has a wrong type or is out of range; the message begins with its key path.
+        InvalidInput: if a value has a wrong type or is out of range. The message begins with its key path.
         UnknownName: if a text is not one of the allowed ones.
     """
     from pydantic import ValidationError
@@ -62,7 +62,7 @@ def check_record(record: type, values: Mapping[str, Any], where: str = "") -> di
 
 
 def format_value(value: Any) -> str:
-    """Format a value as TOML, shortened for messages."""
+    """Format a value as TOML, shortened for error messages."""
     if isinstance(value, Mapping):
         return "a table"
     try:
@@ -83,7 +83,7 @@ def _model_of(record: type) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Convert lists to tuples and NumPy numbers to Python's, also in tables."""
+    """Convert lists to tuples and NumPy numbers to Python's, also inside tables."""
     if isinstance(value, Mapping):
         return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,14 +1,16 @@
 """Tests an attack on a model with a planted adversarial example (binarization test, Zimmermann et al. 2022).
 
-For each image, the last linear layer is replaced by a binary read-out, linear in the same features: "inner" for the
-image and random points well within the radius, "planted" for one random point on the ball's boundary. An adversarial
-example is thus known to exist, and an attack that misses it is inconclusive when it fails on the model itself.
+For each image, the last linear layer is replaced by a binary classifier that is linear in the same features. Its
+class "inner" contains the image and random points well within the radius, and "planted" one random point on the
+ball's boundary. An adversarial example is thus known to exist. If the attack misses it, its failure on the original
+model does not show robustness.
 
-Departures from the authors' code: 32 inner points on few images, because it runs alongside an evaluation; the read-out
-is the least-squares interpolation of the features (a closed form, exact with more features than points) instead of an
-unregularised logistic regression; the random attack uses 32 points, half on the ball's surface and half in its corners
-(linf). Images on which the random attack finds the planted class are excluded, because there a success would show
-nothing. The authors report the random attack's success rate next to the attack's for the same reason.
+Departures from the authors' code: There are 32 inner points and few images, because the test runs alongside an
+evaluation. The binary classifier is the least-squares interpolation of the features (a closed form, exact with more
+features than points) instead of an unregularised logistic regression. The random attack uses 32 points, half on the
+ball's surface and half in its corners (linf). Images on which the random attack finds the planted class are excluded,
+because a success on them would show nothing. The authors report the random attack's success rate next to the attack's
+for the same reason.
 """
 
 from typing import Any
@@ -31,13 +33,13 @@ _FEWEST_FEATURES = 8
 
 
 class BinarizedClassifier(nn.Module):
-    """A classifier with a binary read-out, inner (0) and planted (1), in place of its last linear layer.
+    """A classifier whose last linear layer is replaced by a binary one, with the classes inner (0) and planted (1).
 
     Args:
-        classifier: takes images in [0, 1].
+        classifier: model for images in [0, 1].
         layer: its last linear layer, whose input is the features.
-        weight: weight of the read-out, shape (D,).
-        bias: bias of the read-out.
+        weight: weight of the binary layer, shape (D,).
+        bias: bias of the binary layer.
     """
 
     weight: Tensor
@@ -70,10 +72,10 @@ def last_linear_layer(classifier: Classifier) -> nn.Linear:
 
 
 def read_features(classifier: Classifier, layer: nn.Linear, inputs: Tensor) -> Tensor:
-    """Return the input of a layer, float32, shape (N, D).
+    """Return the inputs of a layer, float32, shape (N, D).
 
     Raises:
-        Unsupported: If it is not one vector for each image.
+        Unsupported: If the layer's input is not one vector for each image.
     """
     seen: list[Tensor] = []
     hook = layer.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))
@@ -100,11 +102,12 @@ def plant_adversarial_example(
         seed: random seed of all random points.
 
     Returns:
-        "classifier": the binary classifier. "example": the planted point, (C, H, W). "separable": whether the read-out
-        separates the planted point from the inner points. "easy": whether random points are also classified as planted.
+        "classifier": the binary classifier. "example": the planted point, (C, H, W). "separable": whether the
+        classifier separates the planted point from the inner points. "easy": whether random points are also classified
+        as planted.
 
     Raises:
-        Unsupported: If the model has no features for a read-out.
+        Unsupported: If the model has no suitable last layer.
     """
     layer = last_linear_layer(classifier)
     generator = torch.Generator().manual_seed(seed)
@@ -128,7 +131,7 @@ def plant_adversarial_example(
 
 
 def _interpolate(features: Tensor) -> tuple[Tensor, float]:
-    """Return the minimum-norm read-out that is -1 on all rows but the last and 1 on the last, shifted by CLOSENESS."""
+    """Return a minimum-norm linear function: -1 on all rows but the last and 1 on the last, minus CLOSENESS."""
     points = features.double().cpu()
     centre = points[:-1].mean(0)
     wanted = torch.cat([torch.zeros(len(points) - 1), torch.full((1,), 2.0)]).double()
@@ -139,11 +142,11 @@ def _interpolate(features: Tensor) -> tuple[Tensor, float]:
 def random_points(
     image: Tensor, norm: Norm, radius: float, count: int, generator: torch.Generator, *, corners: bool = False
 ) -> Tensor:
-    """Return random images at a given distance from an image, in [0, 1].
+    """Return random images in [0, 1] at a given distance from an image.
 
-    Before clipping to [0, 1], the distance equals the radius: linf uniform in the cube with one component at its face
-    (in the corners all components), l2 a random direction, l1 a Laplace distribution, which is uniform on the sphere,
-    l0 `radius` random components at random values.
+    Before clipping to [0, 1], the distance equals the radius. For linf, the points are uniform in the cube with one
+    component at its face (in the corners all components). For l2 the direction is random. For l1 the points are uniform
+    on the sphere, from a Laplace distribution. For l0, `radius` random components have random values.
 
     Args:
         image: shape (C, H, W).
@@ -151,7 +154,7 @@ def random_points(
         radius: distance.
         count: number of images.
         generator: random generator on the CPU.
-        corners: linf only: every component at the face of the cube.
+        corners: for linf, whether every component is at the face of the cube.
 
     Returns:
         Shape (count, C, H, W), on the device of the image.

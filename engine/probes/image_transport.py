@@ -1,6 +1,6 @@
 """Detects whether images are changed in transport to a remote model: rounded to 8 bits, or compressed as JPEG.
 
-If a change does not affect the output, while a different change of the same size does, the image had already been
+If a change does not affect the output, while a random change of the same size does, the image had already been
 changed in this way.
 """
 
@@ -30,8 +30,8 @@ def probe_transport(classifier: Classifier, inputs: Tensor) -> dict[str, Any]:
         inputs: clean images in [0, 1], shape (N, C, H, W).
 
     Returns:
-        "images", and "moved": by name of the change, the median over images of the largest output difference, for the
-        change and for the random one.
+        "images", the number of images, and "moved": by name of the change, the median over images of the largest output
+        difference, for the change and for the random one.
     """
     generator = torch.Generator().manual_seed(0)
     few = inputs[:IMAGES]

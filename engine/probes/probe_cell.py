@@ -26,27 +26,31 @@ MOST_QUERIES = 2000  # most passes per image of one extra run
 
 
 def probe_cell(cell: AttackRun, classifier: Classifier, inputs: Tensor, labels: Tensor, *, images: int = IMAGES) -> Any:
-    """Run the probes that some failure indicators need.
+    """Run the probes that some failure indicators of a run need.
 
-    They use the first images that the classifier classifies correctly. A best-effort search is probed as its
-    fixed-budget attack. "more-steps" uses four times the steps (and `max_queries`). "unbounded" uses a radius at which
-    every image can be made uniformly grey (linf 0.5 and the equivalent in other norms; l0: all components), with the
-    step size scaled. "random-noise" tries ten random perturbations at the run's radius. "active-test" is the
-    binarization test. Without a radius, the last two use the median distance that the attack finds, or the customary
-    radius if it finds nothing.
+    The probes use the first images that the classifier classifies correctly. A radius search is probed as its
+    fixed-budget attack.
+
+    - "more-steps": the attack with four times the steps (and `max_queries`). - "unbounded": the attack at a radius at
+    which every image can be made uniformly grey (linf 0.5 and the equivalent in
+      other norms; for l0 all components), with the step size scaled.
+    - "random-noise": ten random perturbations at the run's radius.
+    - "active-test": the binarization test.
+
+    If the run has no radius, the last two use the median distance that the attack finds, or the customary radius if it
+    finds nothing.
 
     Args:
         cell: attack run.
-        classifier: its model.
-        inputs: its images in [0, 1], shape (N, C, H, W).
-        labels: shape (N,).
+        classifier: the run's model.
+        inputs: the run's images in [0, 1], shape (N, C, H, W).
+        labels: ground truth, shape (N,).
         images: number of images to attack.
 
     Returns:
-        JSON types; images by position in the data. "images", "epsilon" (the radius of the probed attack), "base" (the
-        unchanged
-        attack: "fooled", "distances"), and for each indicator a dict with "reason" (why it could not be run, or "") and
-        its numbers.
+        JSON types. "images" are indices in the data, "epsilon" is the radius of the probed attack, and "base" has
+        "fooled" and "distances" of the unchanged attack. For each probe, there is a dict with "reason" (why it could
+        not be run, or "") and its numbers.
 
     Raises:
         InvalidInput: If no image is classified correctly, or `images` < 1.
@@ -57,15 +61,11 @@ def probe_cell(cell: AttackRun, classifier: Classifier, inputs: Tensor, labels: 
     few, right = inputs[: 8 * images], labels[: 8 * images].to(inputs.device)
     rows = (clean_logits(classifier, few, right).argmax(1) == right).nonzero()[:images, 0]
     if not len(rows):
-        raise InvalidInput(
-            f"expected images that the model classifies correctly, found none among the first {len(few)}"
-        )
+        raise InvalidInput(f"expected images that the model classifies correctly, got none among the first {len(few)}")
     return _CellProbe(_fixed(cell, inputs[0].numel()), classifier, few[rows], right[rows], rows.tolist()).run()
 
 
 class _CellProbe:
-    """Probes of one run on its images."""
-
     def __init__(self, cell: AttackRun, classifier: Classifier, inputs: Tensor, labels: Tensor, places: list[int]):
         self.cell, self.classifier, self.inputs, self.labels, self.places = cell, classifier, inputs, labels, places
         self.components = inputs[0].numel()
@@ -167,7 +167,6 @@ class _CellProbe:
         return attack_shard(cell, self.classifier, self.inputs, self.labels)
 
     def outcome_of(self, result: AttackResult) -> dict[str, Any]:
-        """Return whether each image was fooled, and its distance."""
         hits = result.success.nonzero()[:, 0].tolist()
         distances = [float(result.distance[place]) for place in hits]
         return {"fooled": [self.places[place] for place in hits], "distances": distances}
@@ -187,7 +186,7 @@ class _CellProbe:
 
 
 def largest_radius(threat_model: ThreatModel, components: int) -> float:
-    """Return a radius at which every image can be made uniformly grey (l0: all components changed)."""
+    """Return a radius at which every image can be made uniformly grey; for l0, the number of components."""
     sizes = {"linf": 0.5, "l2": 0.5 * components**0.5, "l1": 0.5 * components, "l0": float(components)}
     if threat_model.norm not in sizes:
         raise Unsupported(f"a {threat_model.norm} threat model has no radius")
@@ -195,7 +194,7 @@ def largest_radius(threat_model: ThreatModel, components: int) -> float:
 
 
 def _fixed(cell: AttackRun, components: int) -> AttackRun:
-    """Return the fixed-budget run inside a radius search, at its radius or the customary one; other runs unchanged."""
+    """Return the fixed-budget run inside a radius search, at its or the customary radius; others unchanged."""
     if cell.search.is_portfolio or not cell.search.searches_radius:
         return cell
     epsilon = cell.threat_model.epsilon or default_epsilon(cell.threat_model.norm, components)

@@ -23,7 +23,7 @@ from .probe_model import probe_model
 
 
 class ProbeSummary(NamedTuple):
-    """Counts of probed and already probed runs, and a note for each that could not be probed."""
+    """Numbers of newly probed and already probed runs, and a note for each run that could not be probed."""
 
     done: int
     kept: int
@@ -42,9 +42,9 @@ def probe_folder(  # noqa: PLR0913 - what is probed by position, the choices by 
     loading: LoadOptions | None = None,
     progress: Callable[[str, int], object] | None = None,
 ) -> ProbeSummary:
-    """Probe everything in a folder that has no probes yet, and store the results for `check_folder`.
+    """Probe every model and run in a folder that has no probes yet, and store the results for `check_folder`.
 
-    It can be interrupted and repeated; several processes may share a folder.
+    The call can be interrupted and repeated, and several processes may share a folder.
 
     Args:
         folder: results folder, or its results.
@@ -53,7 +53,8 @@ def probe_folder(  # noqa: PLR0913 - what is probed by position, the choices by 
         only: names of models. None for all.
         device: device of the computation.
         images: number of images for each run.
-        loading: options for loading models by name. None for this process, with the folder's answer cache for servers.
+        loading: options for loading models by name. None to load them in this process, with the folder's answer cache
+            for servers.
         progress: called with a run's attack and 1 when it is finished.
 
     Raises:
@@ -118,7 +119,7 @@ def _load(
 
 
 def _probe_subject(outcomes: Results, subject: ModelOnData, classifier: Classifier, data: Data) -> None:
-    """Probe a model whose clean predictions an earlier version stored without probes."""
+    """Probe a model whose clean predictions were stored without probes, by an earlier version of davylamp."""
     if _lacks_probes(outcomes, subject):
         logits = outcomes.clean[subject.key].logits
         probes = probe_model(classifier, data.inputs.to(classifier.device), data.labels, logits)
@@ -127,7 +128,7 @@ def _probe_subject(outcomes: Results, subject: ModelOnData, classifier: Classifi
 
 
 def _probe(store: ResultsStore, cell: AttackRun, classifier: Classifier, data: Data, images: int) -> Iterator[str]:
-    """Probe a run and store the results; yield a note if that fails."""
+    """Probe a run and store the results. Yield a note if that fails."""
     lock = store.claim(f"checks-{cell.key}")
     if lock is None:
         yield f"{cell.attack} on {cell.subject.model}: a different process is probing it"
@@ -146,7 +147,7 @@ def _probe(store: ResultsStore, cell: AttackRun, classifier: Classifier, data: D
 
 
 def _is_probed(store: ResultsStore, key: str, images: int, *, apart: bool) -> bool:
-    """Whether a run has probes on at least `images` images, with the model's layers if these are accessible."""
+    """Whether a run has probes on `images` or more images, with those that read layers if these are accessible."""
     try:
         meta = store.read("checks", key).meta
         return meta["asked"] >= images and (apart or not meta.get("apart"))
@@ -158,7 +159,6 @@ def _is_probed(store: ResultsStore, key: str, images: int, *, apart: bool) -> bo
 
 
 def _lacks_probes(outcomes: Results, subject: ModelOnData) -> bool:
-    """Whether a model has clean predictions but no probes."""
     if subject.key not in outcomes.clean:
         return False
     stored = outcomes.clean[subject.key].meta.get("probes")

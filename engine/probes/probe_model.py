@@ -1,4 +1,4 @@
-"""Probes of the assumptions that attacks make about a model, in a few passes."""
+"""Checks, in a few passes, the assumptions that attacks make about a model."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -27,20 +27,19 @@ _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 def probe_model(classifier: Classifier, inputs: Tensor, labels: Tensor, logits: Tensor) -> dict[str, Any]:
-    """Run the probes that the indicators of a model need. Images are identified by position.
+    """Run the probes that the failure indicators of a model need. Images are identified by index.
 
     Torch's random state is preserved.
 
     Args:
         classifier: model.
         inputs: clean images in [0, 1], shape (N, C, H, W).
-        labels: shape (N,).
+        labels: ground truth, shape (N,).
         logits: logits of these images, shape (N, K).
 
     Returns:
         JSON types by indicator: "eval-mode", "deterministic", "zero-epsilon", "logits", "gradients", "normalisation",
-            and
-        for a remote model "transport". Errors of the model are stored under "error".
+        and for a remote model "transport". Errors of the model are stored under "error".
     """
     few, few_labels = inputs[:IMAGES], labels[:IMAGES].to(inputs.device)
     declared = {"random": True} if classifier.random else {}
@@ -84,7 +83,7 @@ def _of_remote(
     logits: Tensor,
     questions: Mapping[str, Callable[[], dict[str, Any]]],
 ) -> dict[str, Callable[[], dict[str, Any]]]:
-    """Return the probes of a remote model: fewer images, and transport.
+    """Run the probes of a remote model: on fewer images, and including transport.
 
     They bypass the answer cache, so that outputs different from `logits` mean that the server has changed.
     """
@@ -122,7 +121,7 @@ def probe_mode(classifier: Classifier) -> dict[str, Any]:
 
 
 def probe_outputs(logits: Tensor) -> dict[str, Any]:
-    """Describe whether the outputs look like something other than logits."""
+    """Describe whether the outputs look like something other than logits, such as probabilities."""
     flat = logits.detach().float().cpu()
     sums = flat.logsumexp(1)
     return {
@@ -135,7 +134,7 @@ def probe_outputs(logits: Tensor) -> dict[str, Any]:
 
 
 def probe_gradients(classifier: Classifier, inputs: Tensor, labels: Tensor) -> dict[str, Any]:
-    """Describe the gradient of cross-entropy with respect to each image."""
+    """Describe the gradient of the cross-entropy with respect to each image: zero, non-finite, or equal for all."""
     answer: dict[str, Any] = {"images": len(inputs), "unavailable": "", "zero": [], "not_finite": [], "constant": False}
     if not has_gradients(classifier, inputs):
         return {**answer, "none": "labels only" if classifier.outputs == "labels" else "none"}
@@ -158,9 +157,9 @@ def probe_gradients(classifier: Classifier, inputs: Tensor, labels: Tensor) -> d
 def probe_normalisation(classifier: Classifier, inputs: Tensor, labels: Tensor, logits: Tensor) -> dict[str, Any]:
     """Return the accuracy as configured, and under other common normalisations.
 
-    They are tried only if enough images are wrong for a significant improvement. If one is better by a paired exact
-    test, the normalisation is wrong, because a correct one is never worse. A normalisation that corrects too few wrong
-    images for significance, even if it changed no correct one, is not run on the correct ones.
+    Other normalisations are tried only if enough images are wrong for a significant improvement. If one is better by a
+    paired exact test, the configured normalisation is wrong, because a correct one is never worse. The correct images
+    are classified again only if a normalisation corrects enough wrong images to be significantly better.
     """
     logits, labels = logits[: len(inputs)].cpu(), labels.cpu()
     hits = (logits.argmax(1) == labels) & logits.isfinite().all(1)
@@ -191,7 +190,7 @@ def _may_be_better(corrected: int, tried: int) -> bool:
 
 
 def _hits_of(classifier: Classifier, changed: Tensor, labels: Tensor, chosen: Tensor) -> Tensor:
-    """Return which selected images the inner module classifies correctly when its inputs are normalised differently."""
+    """Return which selected images are classified correctly when the inputs have a different normalisation."""
     images = changed[chosen.to(changed.device)]
     if not len(images):
         return chosen[chosen]
@@ -202,7 +201,7 @@ def _hits_of(classifier: Classifier, changed: Tensor, labels: Tensor, chosen: Te
 
 
 def _other_normalisations(classifier: Classifier, inputs: Tensor) -> dict[str, Tensor]:
-    """Return the inputs of the inner module under each common normalisation other than the current one, by name."""
+    """Return the inputs under each common normalisation other than the configured one, by its name."""
     pixels = inputs.to(classifier.anchor)
     given = pixels
     if classifier.mean is not None and classifier.std is not None:
@@ -216,12 +215,11 @@ def _other_normalisations(classifier: Classifier, inputs: Tensor) -> dict[str, T
 
 
 def _gives(classifier: Classifier) -> dict[str, str]:
-    """Return the output format, if it is not logits."""
+    """Return the output format, if the outputs are not logits."""
     return {} if classifier.outputs in (None, "logits") else {"gives": classifier.outputs}
 
 
 def _differ(first: Tensor, second: Tensor) -> dict[str, Any]:
-    """Return the largest difference between two passes over the same images, and the changed predictions."""
     difference = float((first - second).abs().max())
     return {
         "images": len(first),

@@ -1,1 +1,1 @@
-"""Running a plan: tasks, workers, per-image metrics, and the index of finished runs."""
+"""Runs a plan: tasks, workers, metrics for each image, and the index of finished runs."""

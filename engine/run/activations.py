@@ -1,4 +1,4 @@
-"""Outputs of a model's layers, a few images at a time to limit memory."""
+"""Computes the outputs of a model's layers, a few images at a time to limit memory."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -21,14 +21,14 @@ Ranges = Mapping[str, tuple[Tensor, Tensor]]
 
 @full_float32()
 def visit_layers(classifier: Classifier, inputs: Tensor, visit: Visit) -> None:
-    """Call `visit` with the name and output of every convolution and linear layer, for a few images.
+    """Call `visit` with the name and output of every convolution and linear layer, for a few images at a time.
 
-    A layer that is called again gets a new name ("fc#2"). Maps are (N, C, h, w), vectors (N, units), tokens (N,
-    features, tokens, 1).
+    A layer that is called again gets a new name ("fc#2"). The output has the shape (N, C, h, w) for maps, (N, units)
+    for vectors, and (N, features, tokens, 1) for tokens.
 
     Args:
         classifier: a model.
-        inputs: shape (N, C, H, W), at most one pass.
+        inputs: images for at most one pass, shape (N, C, H, W).
         visit: called in the order of the layers.
 
     Raises:
@@ -62,19 +62,19 @@ def visit_layers(classifier: Classifier, inputs: Tensor, visit: Visit) -> None:
 
 
 def layer_outputs(classifier: Classifier, inputs: Tensor) -> list[tuple[str, Tensor]]:
-    """Return the names and outputs of `visit_layers` as a list."""
+    """Return the names and outputs of the layers that `visit_layers` visits, as a list."""
     seen: list[tuple[str, Tensor]] = []
     visit_layers(classifier, inputs, lambda name, values: seen.append((name, values)))
     return seen
 
 
 def ranges_of(classifier: Classifier, blocks: Iterable[Data], neurons: Neurons) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return the smallest and largest value of every neuron on images, by layer, shape (units,) each.
+    """Return the smallest and largest value of every neuron over images, by layer, shape (units,) each.
 
     Args:
         classifier: a model.
         blocks: blocks of images.
-        neurons: see `metrics.coverage`.
+        neurons: what counts as a neuron, see `metrics.coverage`.
 
     Raises:
         Unsupported: if the model has no layers, or more than `MOST_NEURONS` neurons.

@@ -8,7 +8,7 @@ from .processes import WorkerPoolExecutor
 
 
 def choose_executor(name: str, *, workers: int = 1, address: str | None = None, device: str = "cpu") -> Executor:
-    """Return the executor of a name: "local" (this process, or several) or "ray" (a cluster).
+    """Return the executor with a name: "local" (this process, or several) or "ray" (a cluster).
 
     Args:
         name: "local" or "ray".

@@ -1,4 +1,4 @@
-"""Evaluation on corrupted images: computes missing predictions, one corruption and severity after the other."""
+"""Evaluates models on corrupted images: computes missing predictions, one corruption and severity after the other."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
@@ -37,14 +37,15 @@ _KEPT = 2**28  # numbers of clean images kept in memory: 1 GiB
 
 @dataclass(frozen=True)
 class CorruptionPlan:
-    """Corruptions to measure.
+    """The corruptions to measure, and their images.
 
     Args:
-        data: name of clean images to corrupt; or "imagenet-c:PATH", "cifar-10-c:PATH", a set on disk.
+        data: name of the clean images to corrupt, or "imagenet-c:PATH" or "cifar-10-c:PATH" for images that are already
+            corrupted, on disk.
         corruptions: names of corruptions.
         severities: severities of each corruption, 1 to 5.
-        sequences: names of sequences of frames.
-        clean: name of the clean images of a set on disk; "" without clean images.
+        sequences: names of perturbation sequences.
+        clean: name of the clean images of an already corrupted data set; "" without clean images.
         limit: largest number of images, the first ones.
         seed: random seed.
         images: the clean images, in place of those that `data` names.
@@ -65,12 +66,12 @@ class CorruptionPlan:
         return self.data.partition(":")[0] in ON_DISK
 
     def check(self) -> None:
-        """Raise an error for settings that no images could satisfy.
+        """Raise an error for settings that are wrong for any images.
 
         Raises:
             UnknownName: for an unknown corruption or sequence.
-            Unavailable: for a severity that a set on disk lacks.
-            InvalidInput: for an invalid severity, or sequences with a set on disk.
+            Unavailable: for a severity that the data set on disk lacks.
+            InvalidInput: for an invalid severity, or sequences with a data set that is already corrupted.
             MissingLibrary: if the corruption library is not installed.
         """
         for severity in self.severities:
@@ -80,7 +81,7 @@ class CorruptionPlan:
         for name in self.sequences:
             find_sequence(name)
         if self.on_disk and self.sequences:
-            raise InvalidInput(f"sequences are made from clean images and cannot use the corrupted set {self.data}")
+            raise InvalidInput(f"sequences need clean images, but those of {self.data} are already corrupted")
         if not self.corruptions and not self.sequences:
             raise InvalidInput("expected a corruption or a sequence, got none")
         if self.on_disk:
@@ -106,12 +107,12 @@ def measure_corruptions(
     store: ResultsStore,
     progress: Progress | None = None,
 ) -> CorruptionSummary:
-    """Let every model predict the missing images; an interrupted call resumes when repeated.
+    """Compute the predictions that the folder lacks, for every model. An interrupted call resumes when repeated.
 
     An image is corrupted once for all models with the same preprocessing.
 
     Args:
-        models: by name.
+        models: classifiers by name.
         plan: corruptions to measure.
         store: results folder of the records.
         progress: called with a title and the number of images just done; without a title for reused ones.
@@ -127,7 +128,6 @@ def measure_corruptions(
 
 
 def _groups(models: Mapping[str, Classifier], plan: CorruptionPlan) -> list[dict[str, Classifier]]:
-    """Group models that get the same pixels."""
     groups: dict[tuple[Any, ...], dict[str, Classifier]] = {}
     for name, model in models.items():
         prepared = (model.resize, model.crop, model.interpolation, model.channels, model.class_names)
@@ -174,7 +174,7 @@ class _Group:
         return CorruptionSummary(self.done, self.kept, self.failed)
 
     def _blocks(self) -> Iterator[Data]:
-        """Yield the clean images in blocks. If they fit into memory they are read only once."""
+        """Yield the clean images in blocks. If they fit into memory, they are read only once."""
         if self._clean is not None:
             yield from self._clean
         elif self.plan.images is not None:
@@ -184,7 +184,7 @@ class _Group:
             yield from iter_batches(self.first, self.plan.data, self.plan.limit, BLOCK)
 
     def _describe_clean(self) -> tuple[str, int]:
-        """Return the digest and number of the clean images, after checking that they allow every corruption."""
+        """Return digest and number of the clean images, after checking that every corruption can be applied."""
         digest, images, size, kept = hashlib.sha256(), 0, 0, []
         for block in self._blocks():
             for name in self.plan.corruptions:
@@ -203,13 +203,13 @@ class _Group:
             yield block._replace(inputs=corrupt_images(block.inputs, corruption, severity, seed=self.plan.seed))
 
     def _read(self, cell: CorruptionCell, name: str) -> None:
-        """Evaluate the models on corrupted images from disk. The image files identify the data."""
+        """Evaluate the models on corrupted images from disk. The digest of the data is that of the image files."""
         digest, images = describe_files(self.first, name, self.plan.limit)
         known = replace(cell, data_digest=digest, images=images)
         self._measure(known, lambda: iter_batches(self.first, name, self.plan.limit, BLOCK))
 
     def _measure(self, shared: CorruptionCell, blocks: Callable[[], Iterator[Data]]) -> None:
-        """Let every model without a record predict the images, and write the records."""
+        """Compute and write the predictions of every model that has no record."""
         cells = {name: self._cell(shared, name) for name in self.models if name not in self.failed}
         missing = {
             name: cell
@@ -253,7 +253,7 @@ class _Group:
 
 
 def _classes(model: Classifier, inputs: Tensor, labels: Tensor | None = None) -> np.ndarray:
-    """Return predictions, (n,); -1 for non-finite logits.
+    """Return predicted classes, (n,); -1 for non-finite logits.
 
     Raises InvalidInput for labels outside the model's classes.
     """
@@ -274,7 +274,7 @@ def _meta(cell: CorruptionCell) -> dict[str, Any]:
 
 
 def count_images(models: Mapping[str, Classifier], plan: CorruptionPlan) -> int:
-    """Return the number of images that all models together predict, for a progress bar.
+    """Return the number of predictions over all models, for a progress bar.
 
     Raises:
         DavylampError: if the images are unavailable.

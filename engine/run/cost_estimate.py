@@ -1,4 +1,4 @@
-"""Expected cost of a plan before it runs: passes, time from a timed pass, memory and price."""
+"""Estimates the cost of a plan before it runs: passes, time from one timed pass, memory and price."""
 
 import math
 import sys
@@ -27,13 +27,13 @@ class ModelCost(NamedTuple):
     Attributes:
         model: name of the model.
         images: number of images.
-        runs: unfinished runs.
-        finished: runs that are reused.
+        runs: number of unfinished runs.
+        finished: number of runs that are reused.
         passes: forward and backward passes of all images, if no image is fooled early.
         seconds: time of these passes, one after the other; NaN if a pass was not timed.
-        memory: bytes in use at the peak of a pass with gradients: of the GPU, or of this process; NaN if not measured.
+        memory: peak memory during a pass with gradients, in bytes, of the GPU or of this process; NaN if not measured.
         price: price of the forward passes sent to a server, if none is in the answer cache; 0 for a local model.
-        note: why a number is missing, or what it does not contain; "" otherwise.
+        note: why a number is missing, or what it does not include; "" otherwise.
     """
 
     model: str
@@ -48,7 +48,7 @@ class ModelCost(NamedTuple):
 
 
 class _PassTime(NamedTuple):
-    """Seconds per image of a forward pass, and of a backward pass, and bytes at the peak."""
+    """Seconds per image of a forward and of a backward pass, and peak memory in bytes."""
 
     forward: float
     backward: float
@@ -58,9 +58,9 @@ class _PassTime(NamedTuple):
 def estimate_plan(plan: Plan, store: ResultsStore) -> list[ModelCost]:
     """Estimate the cost of the unfinished runs of a plan, with one timed pass of each local model.
 
-    Passes follow from the steps of each attack, or typical numbers for its kind, see `query_estimates`. A model behind
-    a server is not queried; its time follows from the rate limit. The time of the library's own work, of metrics and of
-    the judge is not included; with several workers the time is shared.
+    The number of passes follows from the steps of each attack, or is typical for its kind, see `query_estimates`. A
+    model behind a server is not queried; its time follows from the rate limit. The library's own computation, the
+    metrics and the judge are not included. With several workers, the time is divided among them.
 
     Args:
         plan: the plan.
@@ -81,7 +81,7 @@ def _cost_of(plan: Plan, subject: ModelOnData, finished: set[str]) -> ModelCost:
     if is_address(subject.model):
         return ModelCost(*counts, *_remote_cost(plan, total))
     made_on_others = [cell for cell in waiting if cell.surrogate]
-    note = "the passes of its surrogates are timed as its own" if made_on_others else ""
+    note = "passes of its surrogates are assumed to take as long as its own" if made_on_others else ""
     if not waiting:
         return ModelCost(*counts, 0.0, math.nan, 0.0)
     source = plan.source(subject)
@@ -97,12 +97,11 @@ def _cost_of(plan: Plan, subject: ModelOnData, finished: set[str]) -> ModelCost:
 
 
 def _images(plan: Plan, cell: AttackRun) -> int:
-    """Return the images of a run in this part."""
     return sum(len(cell.shard_slice(shard)) for shard in plan.shards(cell))
 
 
 def _shares(cell: AttackRun, timed: _PassTime) -> Iterator[float]:
-    """Yield the mean seconds of a pass for each attack of a run, weighted by its part of the passes."""
+    """Yield the mean seconds per pass of each attack of a run, weighted by the attack's proportion of the passes."""
     total = estimate_queries(cell)
     for member in cell.members:
         each = timed.forward if not _uses_gradients(member) else (timed.forward + timed.backward) / 2
@@ -114,7 +113,7 @@ def _uses_gradients(cell: AttackRun) -> bool:
 
 
 def _remote_cost(plan: Plan, passes: float) -> tuple[float, float, float, str]:
-    """Return seconds, memory, price and note of a model behind a server."""
+    """Return seconds, memory (unknown), price and a note for a model behind a server."""
     transport = plan.config.transport()
     seconds = math.nan
     if transport.rate:
@@ -153,7 +152,6 @@ def _time_pass(classifier: Classifier, inputs: Tensor) -> _PassTime:
 
 
 def _fastest(call: Callable[[], None], device: torch.device) -> float:
-    """Return the seconds of the fastest of a few calls."""
     times = []
     for _ in range(_REPEATS):
         if device.type == "cuda":
@@ -167,7 +165,7 @@ def _fastest(call: Callable[[], None], device: torch.device) -> float:
 
 
 def _process_peak() -> float:
-    """Return the largest number of bytes that this process had in memory; NaN if the system does not say."""
+    """Return the peak memory of this process in bytes; NaN if the system does not report it."""
     try:
         import resource
     except ImportError:  # Windows

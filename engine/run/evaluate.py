@@ -1,4 +1,4 @@
-"""Running a plan: locks, runs and saves missing tasks; only this process writes."""
+"""Runs a plan: locks, runs and saves missing tasks. Workers only compute; this process writes the results."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -36,7 +36,7 @@ class EvaluationSummary(NamedTuple):
         seconds: wall time of this call.
         cells: number of runs of the plan; for a part, number of runs with shards in it.
         unfinished: number of these runs that lack shards of other parts.
-        unknown: models, attacks and metrics that cannot be identified completely, by name, with the reason: their
+        unknown: models, attacks and metrics that cannot be identified completely, by name, with the reason. Their
             earlier runs are not reused.
         unmeasured: users' metrics that could not be computed in a new run, with the reason.
         traffic: queries of this call to servers of remote models.
@@ -56,7 +56,7 @@ class EvaluationSummary(NamedTuple):
 
     @property
     def all_failed(self) -> bool:
-        """Whether there were runs, and all runs failed."""
+        """Whether there were runs and all of them failed."""
         return 0 < self.cells <= len(self.failed)
 
 
@@ -71,23 +71,23 @@ def evaluate(
 ) -> EvaluationSummary:
     """Run all runs of a plan that are missing in the store.
 
-    It can be killed at any time and called again, and several processes may share a store. Finished work is not
+    The call can be killed at any time and repeated, and several processes may share a store. Finished work is not
     repeated, and the records do not depend on interruptions (except for the seconds).
 
     Args:
-        plan: the plan; for one part (`plan.plan_for_part`) its shards, and the transfers of its complete runs.
+        plan: the plan. For one part (`plan.plan_for_part`), its shards are run, and the transfers of its complete runs.
         store: results folder of the records.
         executor: executes the tasks; None for this process.
         retry_failed: whether to repeat failed runs, and those with conflicting results.
-        trust_unknown: whether to reuse results of models, attacks and metrics that cannot be identified completely; if
+        trust_unknown: whether to reuse results of models, attacks and metrics that cannot be identified completely. If
             not, only results of this plan are used.
         progress: called with the attack's name and the number of images just attacked, also for reused images.
 
     Raises:
-        Unavailable: if the store cannot be written; it stays as it was. Also if a different process evaluates code in
+        Unavailable: if the store cannot be written; it is then unchanged. Also if a different process evaluates code in
             this store that cannot be identified completely.
-        InvalidInput: if a part has a model, attack or metric that cannot be identified completely, because parts could
-            not share its shards.
+        InvalidInput: if a part has a model, attack or metric that cannot be identified completely, because its shards
+            could not be combined with those of other parts.
     """
     if plan.part is not None and plan.unknown and not trust_unknown:
         name, why = next(each for parts in plan.unknown.values() for each in parts.items())
@@ -111,10 +111,10 @@ def fit_attacks(
         retry_failed: whether to repeat failed fits.
 
     Returns:
-        By key of the fit, the fitted attack, or why fitting failed.
+        The fitted attack, or the reason why fitting failed, by key of the fit.
 
     Raises:
-        Unavailable: as `evaluate`.
+        Unavailable: as for `evaluate`.
     """
     ledger = RunIndex(plan, store, retry_failed=retry_failed)
     return _Evaluation(ledger, executor or InProcessExecutor(), lambda *_: None).learn()
@@ -181,7 +181,7 @@ class _Evaluation:
         return {name: why for parts in self.plan.unknown.values() for name, why in parts.items()}
 
     def _claim_unknown(self) -> None:
-        """Lock code that cannot be identified, because two processes would each repeat the work of the other."""
+        """Lock code that cannot be identified, because a second process would repeat the work of this one."""
         if self.ledger.trust_unknown or not self.plan.unknown:
             return
         for claim, name in dict(self._unknown_claims()).items():
@@ -194,7 +194,7 @@ class _Evaluation:
             self.locks[claim] = lock
 
     def _unknown_claims(self) -> Iterator[tuple[str, str]]:
-        """Yield locks for unidentified code with its names, one for each model, because a lock is an open file."""
+        """Yield the name of each lock for unidentified code, with the name of the code."""
         for subject, _ in self.plan.subjects:
             for name in self.plan.unknown.get(subject.key, {}):
                 yield f"unknown-{subject.key}", name
@@ -205,7 +205,7 @@ class _Evaluation:
     def _work(self, tasks: list[Task]) -> None:
         """Run the tasks.
 
-        Tasks locked by a different process are checked repeatedly until they are finished or free.
+        Tasks that a different process has locked are checked repeatedly until they are finished or free.
         """
         while tasks:
             taken: list[Task] = []
@@ -244,7 +244,7 @@ class _Evaluation:
                     yield equipped
 
     def _skip(self, task: Task) -> None:
-        """Report the images of a skipped task, by its name if the progress callback distinguishes tasks."""
+        """Report the images of a skipped task as progress, with the task's name if the callback accepts it."""
         skip = getattr(self.progress, "skip", None)
         if skip is None:
             self.progress("", task.images)
@@ -252,9 +252,9 @@ class _Evaluation:
             skip(label_of(task), task.images)
 
     def _transfer_tasks(self) -> list[Task]:
-        """Return the transfers of every run to the other models on the same images, without failed runs.
+        """Return tasks that test each run's examples on the other models with the same images, if it has not failed.
 
-        Every part with a shard of a complete run does this; at least the last part to finish finds the run complete.
+        Every part with a shard of a complete run does this. The last part to finish always finds the run complete.
         """
         plan, tasks = self.plan, []
         for subject, cell in plan.transfers_here:
@@ -308,7 +308,7 @@ def _attack_tasks(plan: Plan) -> list[Task]:
 
 
 def _equip(task: Task, ledger: RunIndex) -> Task:
-    """Add data from the store to a task: clean logits and activation maps, or the examples to test.
+    """Add data from the store to a task: clean logits and activation maps, or the examples to transfer.
 
     Raises:
         Unavailable: if the examples cannot be read.
@@ -332,7 +332,6 @@ def _equip(task: Task, ledger: RunIndex) -> Task:
 
 
 def _learned(cell: AttackRun, ledger: RunIndex) -> Fitted | str:
-    """Return the fitted attack of a run, or why fitting failed."""
     record = ledger.read("fits", cell.fit_key)
     if record is None:
         raise Unavailable(f"no fit of {cell.title} in fits/{cell.fit_key}; run the command again")
@@ -340,6 +339,6 @@ def _learned(cell: AttackRun, ledger: RunIndex) -> Fitted | str:
 
 
 def _made_alike(record: Record, cell: AttackRun) -> bool:
-    """Whether clean logits were computed with the run's device type and torch version, and are thus rounded alike."""
+    """Whether clean logits were computed with the run's device type and torch version, so that rounding is equal."""
     device, torch = str(record.meta.get("device", "")), str(record.meta.get("versions", {}).get("torch", ""))
     return device.partition(":")[0] == cell.device and torch.startswith(f"{cell.torch}.")

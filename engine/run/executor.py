@@ -1,4 +1,4 @@
-"""The interface of executors, and their shared functions.
+"""The interface of executors, and functions that they share.
 
 An executor takes an iterator of tasks and yields a result for each, in the order in which they finish. It requests a
 task only when it can start one, so that every task is locked as late as possible.
@@ -22,12 +22,12 @@ class Executor(Protocol):
     """Executes tasks and yields their results."""
 
     def __call__(self, tasks: Iterator[Task], progress: Progress) -> Iterator[TaskResult]:
-        """Execute the tasks; `progress` is called with the attack's name and the number of images just attacked."""
+        """Execute the tasks. `progress` is called with the attack's name and the number of images just attacked."""
         ...
 
 
 def worker_died_message(attempts: int) -> str:
-    """Return the reason of a task that was given up because its workers died."""
+    """Return the error message for a task that was abandoned because its worker processes died."""
     return f"its worker died {attempts} {'time' if attempts == 1 else 'times'} (killed, or out of memory)"
 
 
@@ -45,7 +45,7 @@ def pickling_error(task: Task, error: BaseException) -> InvalidInput:
 
 
 def label_of(task: Task) -> str:
-    """Return the name of a task in progress bars."""
+    """Return a task's name for progress bars."""
     if task.cell is None:
         return f"clean predictions of {task.subject.model}"
     before = {"transfer": "transfer of ", "fit": "fit of "}.get(task.kind, "")
@@ -55,7 +55,7 @@ def label_of(task: Task) -> str:
 def run_task_here(task: Task) -> TaskResult:
     """Run a task in this worker process.
 
-    The process keeps its models, and ends if an attack has changed it permanently.
+    The process keeps its loaded models. It ends if an attack has changed it permanently.
     """
     try:
         return _bench().do(task)
@@ -65,5 +65,4 @@ def run_task_here(task: Task) -> TaskResult:
 
 @cache
 def _bench() -> TaskRunner:
-    """Return the task runner of a worker process."""
     return TaskRunner()

@@ -1,4 +1,4 @@
-"""Execution of tasks in this process."""
+"""Executes tasks in this process."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -10,13 +10,13 @@ from .worker import TaskRunner
 
 
 class InProcessExecutor:
-    """Executes tasks in this process, one after the other. Loaded models are kept for the next call."""
+    """Executes tasks in this process, one after the other. Loaded models stay in memory for the next call."""
 
     def __init__(self) -> None:
         self._bench = TaskRunner()
 
     def take_over(self, loaded: LoadedCache) -> None:
-        """Start with a model and images that are already loaded."""
+        """Use a model and images that are already loaded."""
         self._bench.adopt(loaded)
 
     def __call__(self, tasks: Iterator[Task], progress: Progress) -> Iterator[TaskResult]:
@@ -31,7 +31,7 @@ class InProcessExecutor:
 
 
 class Count:
-    """Progress callback of a task: counts finished images, and reports queries if the progress supports this."""
+    """Progress callback of a task. It reports finished images, and queries if the receiver supports this."""
 
     def __init__(self, name: str, progress: Progress):
         self.images, self._name, self._progress = 0, name, progress

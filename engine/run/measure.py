@@ -1,4 +1,4 @@
-"""Record columns of each image: outcome, distances, queries and per-image metrics."""
+"""Computes the columns of a record, for each image: outcome, distances, queries and metrics."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -37,11 +37,11 @@ from ..user_metrics import UserMetric, find_metric, plain_name, sealed_name
 
 __all__ = ["EXAMPLES", "clean_table", "label_activation_maps", "measured_symbols", "minimal_distance", "result_table"]
 
-_LACKING = "it needs something that this model, its data or the attack lacks"
+_LACKING = "this model, its data or the attack lacks something that the metric needs"
 
 
 def measured_symbols(measures: Sequence[str]) -> list[str]:
-    """Return the symbols of the metrics with a column in records of these groups, in the order of `METRICS`."""
+    """Return the symbols of the metrics that have a column in records with these groups, in the order of `METRICS`."""
     known = {"inputs", "adv_inputs", "success", "logits", "adv_logits", "labels", "targets", "forwards", "backwards"}
     known |= {"predicted_cams", "predicted_adv_cams", "true_cams", "true_adv_cams", "similarity", "weight"}
     return [
@@ -65,7 +65,7 @@ def clean_table(
     Args:
         classifier: the model.
         inputs: images in [0, 1], shape (N, C, H, W).
-        labels: shape (N,).
+        labels: ground truth, shape (N,).
         names: names of the images.
         logits: logits of the images, shape (N, K), as from `Classifier.check`.
         drawn: for a random model, the rate of wrong samples for each image, shape (N,); the clean accuracy is 1 minus
@@ -89,7 +89,7 @@ def clean_table(
 
 
 def _confidence_in(classifier: Classifier, logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the probability of the labels, shape (N,) double; NaN if the model returns labels only."""
+    """Return the probability of each label, shape (N,), float64; NaN if the model returns labels only."""
     confidence = logits.softmax(1).gather(1, labels[:, None])[:, 0].double()
     return torch.full_like(confidence, math.nan) if classifier.outputs == "labels" else confidence
 
@@ -105,7 +105,7 @@ def result_table(
     measures: Sequence[str],
     cams: Tensor | None = None,
 ) -> tuple[pa.Table, dict[str, str]]:
-    """Return one row for each image of a result, and why some metrics have no column.
+    """Return a row for each image of a result, and the reasons why some metrics have no column.
 
     Args:
         result: result of the attack.
@@ -175,13 +175,13 @@ def _columns_of_model(result: AttackResult, classifier: Classifier) -> dict[str,
 
 
 def minimal_distance(result: AttackResult) -> Tensor:
-    """Return distances for curves, shape (N,): inf without an example, 0 for images misclassified when clean."""
+    """Return distances for curves, shape (N,): inf if no example was found, 0 for images misclassified when clean."""
     known = result.distance.where(result.success, math.inf)
     return known.where(result.attacked, 0.0)
 
 
 def label_activation_maps(classifier: Classifier, inputs: Tensor, labels: Tensor) -> Tensor | None:
-    """Return activation maps of the labels, shape (N, h, w); None without gradients or a layer with maps."""
+    """Return activation maps of the labels, shape (N, h, w); None without gradients or without a layer with maps."""
     if not has_gradients(classifier, inputs):
         return None
     try:
@@ -193,7 +193,7 @@ def label_activation_maps(classifier: Classifier, inputs: Tensor, labels: Tensor
 
 
 def _maps_of(classifier: Classifier, inputs: Tensor, classes: Tensor) -> Tensor:
-    """Compute activation maps of classes, shape (N, h, w) or (N, M, h, w), in the process that has the layers."""
+    """Compute activation maps of classes, shape (N, h, w) or (N, M, h, w), in the process that runs the model."""
     maps = call_where_layers_are(classifier, grad_cam, inputs, classes)
     if not isinstance(maps, Tensor) or maps.shape[: classes.ndim] != classes.shape or maps.ndim != classes.ndim + 2:
         raise ModelFailed(f"the model {classifier.name}: expected activation maps of {tuple(classes.shape)} classes")
@@ -203,7 +203,7 @@ def _maps_of(classifier: Classifier, inputs: Tensor, classes: Tensor) -> Tensor:
 def _adv_cams(
     result: AttackResult, classifier: Classifier, inputs: Tensor, cams: Tensor | None, usable: Tensor
 ) -> dict[str, Tensor]:
-    """Return the activation maps for the two attention metrics, zero for images that do not count."""
+    """Return the activation maps that the two attention metrics need; zero for images that do not count."""
     cams = label_activation_maps(classifier, inputs, result.labels) if cams is None else cams.to(inputs.device)
     if cams is None:
         return {}
@@ -274,7 +274,7 @@ def _check_confidences(classifier: Classifier, symbol: str) -> None:
 def _parametrised(
     classifier: Classifier, given: Mapping[str, Any], usable: Tensor, measures: Sequence[str]
 ) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Compute the metrics with a reading or parameter in their symbols; return why some have no value."""
+    """Compute the metrics with an interpretation or parameter in their symbols. Return why some have no value."""
     columns, unmeasured = {}, {}
     for symbol in filter(is_parametrised, measures):
         metric = METRICS[base_symbol(symbol)]
@@ -292,7 +292,7 @@ def _parametrised(
 
 
 def _similarity_of(measures: Sequence[str], classes: int) -> Tensor | None:
-    """Return the class similarity from the given hierarchy, or from WordNet for ImageNet's classes; otherwise None.
+    """Return the class similarity from the given hierarchy, or from WordNet for ImageNet's classes, else None.
 
     Raises:
         DavylampError: if the hierarchy has different classes, or its file is missing.
@@ -310,11 +310,11 @@ def _spent(result: AttackResult) -> dict[str, Tensor]:
 
 
 def _users(metric: UserMetric, given: Mapping[str, Any], usable: Tensor) -> tuple[Tensor, str]:
-    """Compute a user's metric on usable images. The text is the reason if this failed."""
+    """Compute a user's metric on usable images, and return the values with an error text ("" if it succeeded)."""
     values = torch.full(usable.shape, math.nan, dtype=torch.double, device=usable.device)
     missing = [name for name in metric.needs if given.get(name) is None]
     if missing or not bool(usable.any()):
-        return values, f"it needs {', '.join(missing)}, which this attack does not have" if missing else ""
+        return values, f"it needs {', '.join(missing)}, which this attack does not provide" if missing else ""
     picked = {name: each[usable] if isinstance(each, Tensor) and len(each) == len(usable) else each
               for name, each in given.items() if name in (*metric.needs, "labels", "inputs")}  # fmt: skip
     try:
@@ -331,7 +331,7 @@ def _values(
     values: Tensor,
     options: Mapping[str, Any] | None = None,
 ) -> Tensor:
-    """Compute a metric for usable images for which it is defined, and write it into `values`."""
+    """Compute a metric for the usable images for which it is defined, and write it into `values`."""
     # Metrics of the change are computed for successes only, which saves passes over robust images.
     rows = (given["success"] if "success" in metric.arguments else usable).nonzero()[:, 0]
     if not len(rows):
@@ -348,9 +348,9 @@ def _values(
 
 
 def _correct_outcomes(columns: dict[str, Tensor], result: AttackResult, usable: Tensor) -> None:
-    """Correct rates for invalid results, which count neither as fooled nor as robust.
+    """Correct the rates for invalid results, which count neither as fooled nor as robust.
 
-    The nearest example of a minimum-norm attack may be outside the radius: the model is robust to it.
+    If the nearest example of a minimum-norm attack is outside the radius, the model is robust to it.
     """
     if result.draws_fooled is not None:
         _take_shares(columns, result)
@@ -366,12 +366,12 @@ def _correct_outcomes(columns: dict[str, Tensor], result: AttackResult, usable: 
 
 
 def _detected(result: AttackResult) -> Tensor:
-    """Return the usable examples that a detector assigns to its last class, "detected", (N,) bool."""
+    """Return which usable examples a detector assigns to its additional class "detected", (N,) bool."""
     return result.usable & (result.adv_logits.argmax(1) == result.adv_logits.shape[1] - 1)
 
 
 def _leave_detected(columns: dict[str, Tensor], result: AttackResult) -> dict[str, str]:
-    """Count detected examples as not misclassified. Return why metrics of the predicted class omit these examples."""
+    """Count detected examples as not misclassified. Return the metrics that omit these examples, with the reason."""
     detected = _detected(result)
     for symbol, right in NOT_MISCLASSIFIED.items():
         if symbol in columns:
@@ -383,7 +383,7 @@ def _leave_detected(columns: dict[str, Tensor], result: AttackResult) -> dict[st
 
 
 def _take_shares(columns: dict[str, Tensor], result: AttackResult) -> None:
-    """Replace the rates of a random model by rates over its samples. Metrics of logits use the median sample."""
+    """Replace the rates of a random model by rates over its samples."""
     for symbol, values in columns.items():
         metric = METRICS.get(symbol, PLAIN)
         of_target = "target" in metric.needs
@@ -393,7 +393,7 @@ def _take_shares(columns: dict[str, Tensor], result: AttackResult) -> None:
 
 
 def last_weight(classifier: Classifier, classes: int) -> Tensor | None:
-    """Return the weight of the last linear layer with one output per class, shape (K, D), or None."""
+    """Return the weight of the last linear layer with one output per class, shape (K, D); None if there is none."""
     layers = [
         part for part in classifier.modules() if isinstance(part, torch.nn.Linear) and part.out_features == classes
     ]

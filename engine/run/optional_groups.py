@@ -1,4 +1,4 @@
-"""Optional groups of metrics, measured on request: coverage, boundary, neurons, consistency."""
+"""Metrics of the optional groups, which are computed on request: coverage, boundary, neurons, consistency."""
 
 from collections.abc import Callable, Mapping, MutableMapping
 from hashlib import sha256
@@ -27,7 +27,7 @@ Memory = MutableMapping[Any, Columns]
 
 
 class RangesOf(Protocol):
-    """Computes the ranges of a model's neurons on the images that a measure names."""
+    """Function that returns the ranges of a model's neurons on the data that a coverage measure names."""
 
     def __call__(self, classifier: Classifier, measure: str) -> Ranges:
         """Return the ranges by layer."""
@@ -85,12 +85,12 @@ def optional_columns(
 
 
 def _missing(classifier: Classifier, inputs: Tensor, group: MeasureGroup) -> dict[str, str]:
-    """Return the metrics of a group that a model does not support, with the reasons. The other metrics are measured."""
+    """Return the metrics of a group that the model does not support, with the reasons."""
     return {"EBD2": NO_GRADIENTS} if group.name == "boundary" and not has_gradients(classifier, inputs) else {}
 
 
 def _check_layers(classifier: Classifier, group: MeasureGroup) -> None:
-    """Raise Unsupported for layer metrics of a model whose layers cannot be read."""
+    """Raise Unsupported if metrics of layers are requested and the model's layers cannot be read."""
     note = getattr(classifier.model, "layers_note", "")
     if note and group.name in ("coverage", "neurons") and not is_isolated(classifier):  # its worker process reads them
         raise Unsupported(note)
@@ -106,7 +106,7 @@ def tally_coverage(classifier: Classifier, inputs: Tensor, ranges: Ranges, group
 
     def tally(name: str, output: Tensor) -> None:
         if name not in ranges:
-            raise InvalidInput(f"expected the layers of the profile, got {name}")
+            raise InvalidInput(f"expected the layers for which ranges were computed, got {name}")
         units, (low, high) = neuron_values(output, group["neurons"]), ranges[name]
         if group["k"] > units.shape[1]:
             raise InvalidInput(f"expected k from 1 to {units.shape[1]}, the neurons of {name}, got {group['k']}")
@@ -123,7 +123,7 @@ def tally_coverage(classifier: Classifier, inputs: Tensor, ranges: Ranges, group
 def _coverage_columns(
     result: AttackResult, classifier: Classifier, inputs: Tensor, group: MeasureGroup, ranges: Ranges
 ) -> Columns:
-    """Return coverage bits of usable images, before and after the attack, in the row of the shard's first image."""
+    """Return coverage of usable images, before and after the attack, as bits in the row of the shard's first image."""
     rows, count = result.usable.nonzero()[:, 0], len(inputs)
     names = ("coverage", "coverage_clean", "coverage_layers", "coverage_sizes")
     kinds = (pa.binary(), pa.binary(), pa.list_(pa.string()), pa.list_(pa.int64()))
@@ -138,7 +138,7 @@ def _coverage_columns(
 
 
 def _neuron_columns(result: AttackResult, classifier: Classifier, inputs: Tensor) -> Columns:
-    """Compute NS of adversarial and NU of clean images: their means over the layers, and a column for each layer."""
+    """Compute NS of adversarial and NU of clean images: the mean over layers, and a column for each layer."""
     sensitive: dict[str, list[Tensor]] = {}
     uncertain: dict[str, list[Tensor]] = {}
     adversarial = result.adv_inputs.where(result.usable[:, None, None, None], inputs)
@@ -176,7 +176,7 @@ def _boundary_columns(classifier: Classifier, inputs: Tensor, result: AttackResu
 
 
 def _consistency_columns(classifier: Classifier, inputs: Tensor, result: AttackResult, group: MeasureGroup) -> Columns:
-    """Compute ENI of each image: the mean over its versions, all within epsilon, random ones seeded by the image.
+    """Compute ENI of each image: the mean over noisy versions, all within epsilon. The noise is seeded by the image.
 
     As in equation 21, every version counts once: `versions` of each kind of noise, and one adversarial example.
     """
@@ -195,14 +195,14 @@ def _consistency_columns(classifier: Classifier, inputs: Tensor, result: AttackR
 
 
 def noisy_versions(image: Tensor, versions: int, epsilon: float, kind: str = "uniform") -> Tensor:
-    """Return versions of an image, each value at most epsilon from it and in [0, 1]: shape (versions, C, H, W).
+    """Return noisy versions of an image, (versions, C, H, W), in [0, 1], within epsilon of its values.
 
     Args:
         image: shape (C, H, W), in [0, 1].
-        versions: how many.
-        epsilon: largest change of a value; a larger one is cut to it.
-        kind: "uniform" noise within epsilon, "gaussian" noise of deviation epsilon / 2, or "blur": Gaussian, of
-            deviations from 0.5 to 1.5 pixels in equal steps.
+        versions: number of versions.
+        epsilon: largest change of a value; larger changes are clipped.
+        kind: "uniform" noise within epsilon, "gaussian" noise of standard deviation epsilon / 2, or "blur": Gaussian,
+            with standard deviations from 0.5 to 1.5 pixels in equal steps.
     """
     if kind == "blur":
         blurred = [gaussian_blur(image, [7, 7], [sigma]) for sigma in np.linspace(0.5, 1.5, versions)]
@@ -217,7 +217,7 @@ def noisy_versions(image: Tensor, versions: int, epsilon: float, kind: str = "un
 
 
 def _within(image: Tensor, versions: Tensor, epsilon: float) -> Tensor:
-    """Cut the change of each value of the versions, (n, C, H, W), to epsilon, and the value to [0, 1]."""
+    """Clip the change of each value of the versions, (n, C, H, W), to epsilon, and the value to [0, 1]."""
     return (image + (versions - image).clamp(-epsilon, epsilon)).clamp(0, 1)
 
 

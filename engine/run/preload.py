@@ -1,4 +1,4 @@
-"""Imports for all workers, done once in the server from which they are forked."""
+"""Imports that all workers need, done once in the server process from which they are forked."""
 
 from contextlib import suppress
 from importlib import import_module
@@ -14,7 +14,7 @@ MODULES = (
 
 
 def preload() -> None:
-    """Import modules, ignoring errors, which would end the server and its workers.
+    """Import the modules. Errors are ignored, because they would end the server and its workers.
 
     The attack that needs such a module imports it again and reports the error.
     """

@@ -1,4 +1,4 @@
-"""Execution of tasks in several processes on this machine; `ray_cluster` uses several machines."""
+"""Executes tasks in several processes on this machine. `ray_cluster` uses several machines."""
 
 import multiprocessing
 import os
@@ -28,16 +28,16 @@ _GUARD = 'a script that starts workers needs `if __name__ == "__main__":` around
 
 
 class WorkerPoolExecutor:
-    """Executes tasks in several processes, each with a share of the machine's cores.
+    """Executes tasks in several processes, among which the machine's cores are divided.
 
-    The processes are kept for the next call.
+    The processes stay alive for the next call.
 
     Args:
         workers: number of processes.
 
     Raises:
-        InvalidInput: if there is no worker.
-        Unavailable: if this is a worker that imports the script that started it.
+        InvalidInput: if the number of workers is less than 1.
+        Unavailable: if this process is itself a worker that imports the script by which it was started.
     """
 
     def __init__(self, workers: int):
@@ -51,7 +51,7 @@ class WorkerPoolExecutor:
         self._all = [_Worker(max(1, (os.cpu_count() or 1) // workers)) for _ in range(workers)]
 
     def __call__(self, tasks: Iterator[Task], progress: Progress) -> Iterator[TaskResult]:
-        """Execute the tasks; a task whose worker dies is retried while no other task runs.
+        """Execute the tasks. A task whose worker dies is retried while no other task runs.
 
         Raises:
             Unavailable: if no process can be started.
@@ -97,7 +97,7 @@ _SHARED: Any = ForkingPickler(BytesIO())
 
 
 class _Pickler(cloudpickle.Pickler):
-    """Pickles definitions of scripts and notebooks by value, and tensors as torch shares them between processes."""
+    """Pickles definitions in scripts and notebooks by value, and tensors as torch shares them between processes."""
 
     # An instance's table is the public one, in which torch registers how tensors are shared.
     dispatch_table: ClassVar[Any] = {**_SHARED.dispatch_table, **cloudpickle.Pickler.dispatch_table}
@@ -113,13 +113,10 @@ def _pack(task: Task) -> bytes:
 
 
 def _work(sent: bytes) -> tuple[Any, ...]:
-    """Run a task in a worker; return its result without the task."""
     return run_task_here(pickle.loads(sent))[1:]
 
 
 class _Worker:
-    """One process, started when needed and restarted after its death."""
-
     def __init__(self, threads: int):
         self.threads = threads
         self.pool: ProcessPoolExecutor | None = None
@@ -147,7 +144,7 @@ class _Worker:
             self.greeting = self.pool.submit(os.getpid)
 
     def check_start(self) -> None:
-        """Raise Unavailable if the last process died before its first task, so no task caused it."""
+        """Raise Unavailable if the last process died before its first task, so that no task caused it."""
         if self.greeting is not None and isinstance(self.greeting.exception(), BrokenProcessPool):
             raise Unavailable(f"a worker process died while it started; {_GUARD}")
 
@@ -157,7 +154,7 @@ class _Worker:
             self.pool = None
 
     def kill(self) -> None:
-        """Kill the process at once; its result is not needed."""
+        """Kill the process immediately; its result is not needed."""
         if self.pool is not None:
             for process in list(self.pool._processes.values()):  # no public API before Python 3.14
                 process.kill()
@@ -169,13 +166,13 @@ class _Worker:
 
 
 def _context() -> BaseContext:
-    """Return the context of clean child processes, because forks of a process with torch threads can hang."""
+    """Return a multiprocessing context that does not fork this process, because forks with torch threads can hang."""
     methods = multiprocessing.get_all_start_methods()
     return multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
 
 
 def _start_server() -> None:
-    """Start loading torch and the libraries for all workers in the background."""
+    """Start to load torch and the libraries for all workers, in the background."""
     context = _context()
     if context.get_start_method() == "forkserver":
         context.set_forkserver_preload(PRELOADED)
@@ -189,9 +186,9 @@ def _start_server() -> None:
 
 
 def _next(tasks: Iterator[Task], lost: deque[Task], running: list[Task], deaths: Mapping[str, int]) -> Task | None:
-    """Return the next task.
+    """Return the next task, or None if none can be started now.
 
-    A task whose worker died, perhaps for lack of memory, is repeated without other running tasks.
+    A task whose worker died, perhaps for lack of memory, is repeated while no other task runs.
     """
     if lost:
         return None if running else lost.popleft()

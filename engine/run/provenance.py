@@ -17,7 +17,7 @@ _VERSIONS = ("torch", "torchvision", "timm", "numpy", "scipy", "pillow", "piq")
 
 
 def run_metadata(outcome: TaskResult, *, preset: str = "", chosen: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the metadata of a record: spec, defaults taken, status, machine and versions."""
+    """Return the metadata of a record: spec, default settings, status, machine and versions."""
     task, fitted = outcome.task, outcome.fitted
     about = {"key": task.cell.key, "spec": task.cell.spec} if task.cell else {"key": task.subject.key}
     return {

@@ -1,4 +1,4 @@
-"""Execution of tasks on a Ray cluster: several machines, one GPU or a fraction of one for each task."""
+"""Executes tasks on a Ray cluster: several machines, with one GPU or a fraction of one for each task."""
 
 import logging
 import os
@@ -28,16 +28,16 @@ _KEPT = 4  # models and data sets passed in memory that each worker keeps
 
 
 class RayCluster:
-    """Executes tasks on a Ray cluster. Tasks of a lost worker or machine are repeated on a different one.
+    """Executes tasks on a Ray cluster. If a worker or machine is lost, its tasks are repeated on a different one.
 
-    davylamp and files that tasks need by name (models, weights) must be on every machine; models and images that were
-    passed as objects are sent there. The connection lasts until this process ends, or `ray.shutdown()`.
+    davylamp and files that tasks need by name (models, weights) must be on every machine. Models and images that were
+    passed as objects are sent there. The connection lasts until this process ends, or `ray.shutdown()` is called.
 
     Args:
         address: address of a running cluster, "HOST:PORT" or "auto"; None for `RAY_ADDRESS`, or without it a new
             cluster on this machine.
         device: device of the tasks; "cuda..." reserves GPUs.
-        gpus_per_task: GPUs for each task: 0.5 lets two share one.
+        gpus_per_task: GPUs for each task: with 0.5, two tasks share one.
         attempts: largest number of attempts for a task whose worker dies.
 
     Raises:
@@ -116,7 +116,7 @@ class RayCluster:
             raise Unavailable(f"cannot connect to a Ray cluster at {address} ({_one_line(error)})") from error
 
     def _submit(self, task: Task) -> Any:
-        """Submit a task; large objects shared by many tasks are sent to each machine once."""
+        """Submit a task. Large objects that many tasks share are sent to each machine only once."""
         try:
             given = self._store(task.model.classifier), self._store(task.data.data)
             return self._hand_over(task, given)
@@ -153,7 +153,6 @@ class RayCluster:
 
 
 def _work(task: Task, given: tuple[Any, Any], folder: str) -> tuple[Any, ...]:
-    """Run a task on a worker; return its result without the task."""
     keep_freed_memory()
     protect_process()
     if Path(folder).is_dir():
@@ -181,7 +180,7 @@ def _check_reachable(address: str) -> None:
     try:
         socket.create_connection((host, int(port)), timeout=_REACH_SECONDS).close()
     except (OSError, OverflowError) as error:
-        advice = "start one there with: ray start --head"
+        advice = "start a cluster there with: ray start --head"
         raise Unavailable(f"cannot connect to a Ray cluster at {address} ({error}); {advice}") from error
 
 

@@ -1,4 +1,4 @@
-"""Index of a plan's records in a results folder: reads and checks records, and joins shards."""
+"""Index of the records that a results folder contains for a plan: reads and checks records, and joins shards."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,14 +23,14 @@ _KINDS: Mapping[str, Kind] = {"clean": "clean", "fit": "fits", "transfer": "tran
 
 
 class RunIndex:
-    """Index of what a results folder already contains of a plan.
+    """Index of the records that a results folder already contains for a plan.
 
     Args:
         plan: the plan.
         store: the results folder.
         retry_failed: whether failed runs, and those with conflicting results, are repeated.
-        trust_unknown: whether earlier records of models, attacks and metrics that cannot be identified completely
-            count.
+        trust_unknown: whether to use earlier records of models, attacks and metrics that cannot be identified
+            completely.
     """
 
     def __init__(self, plan: Plan, store: ResultsStore, *, retry_failed: bool = False, trust_unknown: bool = False):
@@ -46,7 +46,7 @@ class RunIndex:
     def has(self, task: Task) -> bool:
         """Whether a task is finished.
 
-        The run's record is checked again at the end, because writing it removes the shards.
+        For a shard, the run's record is looked up once more at the end, because joining the shards deletes them.
         """
         if task.kind != "attack" or task.cell is None:
             record = self._read_done(_KINDS.get(task.kind, "clean"), task.name)
@@ -58,7 +58,7 @@ class RunIndex:
         return True
 
     def failure(self, cell: AttackRun) -> str | None:
-        """Return why a run has no result, "" if it has one, or None if it is not finished."""
+        """Return why a run has no result: "" if it has one, None if it is not finished."""
         if cell.key not in self._finished:  # read and check once
             try:
                 record = self._read_done("cells", cell.key)
@@ -73,7 +73,7 @@ class RunIndex:
         return self._finished.get(cell.key)
 
     def read(self, kind: Kind, key: str) -> Record | None:
-        """Return a valid record; a damaged file is reported, removed and counts as missing.
+        """Return a valid record, or None. A damaged file is reported and removed, and counts as missing.
 
         Raises:
             ConflictingRecordsError: if there are two different results of a run.
@@ -95,10 +95,10 @@ class RunIndex:
         return record if self._is_ours(record) else None
 
     def save(self, outcome: TaskResult) -> None:
-        """Save the result of a task; if it cannot be written, only its run fails.
+        """Save the result of a task. If it cannot be written, only this run fails.
 
         Raises:
-            Unavailable: if the store cannot be written.
+            Unavailable: if the whole store cannot be written.
         """
         self.traffic += read_traffic(outcome.traffic)
         try:
@@ -110,7 +110,7 @@ class RunIndex:
             self._save(outcome._replace(table=None, images=None, reason=reason))
 
     def finish_interrupted(self) -> None:
-        """Finish the work of a killed process: join complete shards, and remove shards that were joined already."""
+        """Finish the work of a killed process: join complete shards, and delete shards that were already joined."""
         left = {key.partition("-")[0] for key in self.store.keys("parts")}
         for cell in self.plan.cells:
             if cell.key in left and self.failure(cell) == "":
@@ -119,7 +119,7 @@ class RunIndex:
                 self._join(cell)
 
     def _is_ours(self, record: Record) -> bool:
-        """Whether a record may be used. A record of unidentified code may be used only if this plan wrote it."""
+        """Whether this plan may use a record. If its code could not be identified, only the plan that wrote it may."""
         if self.trust_unknown or not self.plan.unknown:
             return True
         meta = record.meta
@@ -165,6 +165,5 @@ class RunIndex:
         self._join(task.cell)
 
     def _join(self, cell: AttackRun) -> None:
-        """Join the shards of a run once all are finished."""
         if join_shards(self.store, cell, lambda key: self.read("parts", key)):
             self._finished.pop(cell.key, None)

@@ -19,12 +19,12 @@ from ..store.columns import compact_images, restore_images
 class Task:
     """One task of an evaluation.
 
-    When a task is sent to a different process, tensors become arrays, and images one byte per component if that is
-    lossless. Torch would use shared memory, which is small in containers.
+    When a task is sent to a different process, tensors become arrays, because torch would use shared memory, which is
+    small in containers. Images are stored with one byte per component if that is lossless.
 
     Args:
-        kind: "clean" predictions, a "fit" of an attack, one shard of an "attack", or a "transfer" of its examples to a
-            different model.
+        kind: "clean" for predictions on clean images, "fit" for fitting an attack, "attack" for one shard of a run, or
+            "transfer" for testing the examples of a run on a different model.
         subject: the model (for "transfer" the target model) and its images.
         model: source of that model.
         data: source of its images.
@@ -96,10 +96,10 @@ class Task:
 class TaskResult(NamedTuple):
     """Result of a task: a table, or the reason why there is none, and `unmeasured` metrics with their reasons.
 
-    `probes` are those of the model, for "clean"; `gpu` is the name of the GPU, if any; `fitted` is the fitted attack;
-    `saturation` describes the search for the saturation radius; `traffic` counts queries to servers; `outputs` is the
-    model's output format, if not logits, and `output_note` how its output was interpreted; `class_names` are the
-    model's.
+    `probes` are the probes of the model, for "clean". `gpu` is the name of the GPU, if any. `fitted` is the fitted
+    attack. `saturation` describes the search for the saturation radius. `traffic` is the number of queries to servers.
+    `outputs` is the model's output format, if not logits, and `output_note` says how its output was interpreted.
+    `class_names` are the names of the model's classes.
     """
 
     task: Task

@@ -1,4 +1,4 @@
-"""Execution of one task: loads its model and data, attacks, measures and returns a table, without writing files."""
+"""Runs one task: loads its model and data, attacks, measures and returns a table, without writing files."""
 
 import time
 from collections.abc import Callable, Collection
@@ -50,7 +50,7 @@ _NOT_PLANNED = (
 
 
 class LruDict(dict[Any, Any]):
-    """Dictionary that keeps only the most recent entries."""
+    """Dictionary that keeps only the entries that were added last."""
 
     def __init__(self, most: int):
         super().__init__()
@@ -64,7 +64,7 @@ class LruDict(dict[Any, Any]):
 
 
 class TaskRunner(LoadedCache):
-    """Runs tasks one after the other; keeps the last model and its images loaded."""
+    """Runs tasks one after the other. The last model and its images stay loaded."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ class TaskRunner(LoadedCache):
             release_unused_memory_if_low()  # other workers may need it for their largest task
 
     def _load_anew(self, task: Task, classifier: Classifier) -> None:
-        """Reload a model that an attack has changed permanently; record the error if reloading does not help."""
+        """Reload a model that an attack has changed permanently. If reloading fails, record the error."""
         if (change := classifier.changed_by) is None:
             return
         self.forget()
@@ -122,15 +122,16 @@ class TaskRunner(LoadedCache):
             self._spoiled = ModelSpoiled(f"{error}; run the same command again to resume")
 
     def _take_traffic(self) -> dict[str, Any] | None:
-        """Return the queries to servers of the loaded models since the last call; None without queries."""
+        """Return the queries of the loaded models to servers since the last call; None if there were none."""
         loaded = [each[1] for each in (self._model, self._surrogate) if each is not None]
         traffic = pop_usage(*loaded)
         return traffic.spec if traffic else None
 
     def _load(self, task: Task) -> tuple[Classifier, Data]:
-        """Load the model and the images of a task, checked against the plan.
+        """Load the model and the images of a task, and compare them with the plan.
 
-        Models and data from a user's file are hashed again, because the file may be edited or its result random.
+        Models and data from a user's file are hashed again, because the file may have been edited or its result may be
+        random.
 
         Raises:
             InvalidInput: if they differ from the plan.
@@ -146,7 +147,7 @@ class TaskRunner(LoadedCache):
         return classifier, data
 
     def _look(self, task: Task) -> tuple[Classifier, Data, str]:
-        """Load the model and the images, and return the name of the model or data if it has changed.
+        """Load model and images. Return them with the name of the one that differs from the plan ("" if none).
 
         Cached models and data are hashed only once.
         """
@@ -161,7 +162,7 @@ class TaskRunner(LoadedCache):
         return classifier, data, changed
 
     def _load_surrogate(self, task: Task) -> Classifier | None:
-        """Load the surrogate of a task, checked against the plan; None if examples are made on the model itself.
+        """Load the surrogate of a task, and compare it with the plan; None if examples are made on the model itself.
 
         Raises:
             InvalidInput: if it differs from the plan.
@@ -191,7 +192,7 @@ class TaskRunner(LoadedCache):
             fitted = self._fit(task, classifier, data)
             return TaskResult(task, fit_table(fitted), attack_seconds=fitted.seconds, fitted=fitted)
         if isinstance(task.fitted, str):
-            raise AttackFailed(f"it could not be fitted: {task.fitted}")
+            raise AttackFailed(f"the attack could not be fitted: {task.fitted}")
         span = task.cell.shard_slice(task.shard)
         part = slice(span.start, span.stop)
         inputs, labels = data.inputs[part].to(classifier.device), data.labels[part].to(classifier.device)
@@ -235,7 +236,7 @@ class TaskRunner(LoadedCache):
         return outcome
 
     def _ranges_of(self, classifier: Classifier, measure: str) -> Ranges:
-        """Return the ranges of the neurons on the data of a coverage measure. The most recent ranges are cached.
+        """Return the ranges of the neurons on the data of a coverage measure. The last ranges are cached.
 
         Raises:
             InvalidInput: if these data differ from the plan.
@@ -250,10 +251,10 @@ class TaskRunner(LoadedCache):
         return self._ranges[1]
 
     def _fit(self, task: Task, classifier: Classifier, scored: Data) -> Fitted:
-        """Fit the attack of a task, on images that are not evaluated if the plan has fit data.
+        """Fit the attack of a task: on the fit images if the plan has any, otherwise on the evaluation images.
 
         Raises:
-            InvalidInput: if these differ from the plan.
+            InvalidInput: if the images differ from the plan.
         """
         cell, learner = task.cell, self._load_surrogate(task) or classifier
         assert cell is not None
@@ -273,19 +274,19 @@ def _check_unchanged(task: Task, classifier: Classifier) -> None:
     for part in remote_models_in(classifier):
         if part.has_changed():
             raise ModelFailed(
-                f"{classifier.name}: the server's answers have changed since the first query (an update, or drift); "
+                f"{classifier.name}: the server's outputs have changed since the first query (an update, or drift); "
                 "run the command again to start new runs for the current model"
             )
 
 
 def _is_edited(cell: AttackRun) -> bool:
-    """Whether a loaded attack from a file differs from the plan."""
+    """Whether an attack was edited in its file after the evaluation was planned."""
     given = [row.given for row in (each.row for each in cell.members) if row.given is not None]
     return any(each.path is not None and each.identity.digest not in cell.version for each in given)
 
 
 def _changed(task: Task, classifier: Classifier, data: Data) -> str:
-    """Return the name of a model or data from a file that differs from the plan; "" if all match."""
+    """Return the name of a model or data from a file, if it differs from the plan; "" if all match."""
     if task.model.classifier is None and _FILE in task.model.name:
         identity = identify_asked(classifier, task.model.name, data.inputs)
         if not identity.reasons and identity.digest != task.subject.model_digest:
@@ -307,7 +308,7 @@ def _changed_member(task: Task, surrogate: Classifier) -> str:
 
 
 def describe_gpu(device: torch.device, asked: Collection[str | None] = (None,)) -> str:
-    """Return the name of the GPU, with a note if attacks use TF32 rounding by torch's defaults; "" for other devices.
+    """Return the name of the GPU, with a note if attacks use TF32 by torch's defaults; "" for other devices.
 
     Args:
         device: device of the model.
@@ -332,7 +333,7 @@ def _in_tf32(part: Any) -> bool:
 
 
 def _transfer(task: Task, classifier: Classifier, labels: Tensor) -> pa.Table:
-    """Return a model's predictions on transferred examples; null if its logits are not finite."""
+    """Return a model's predictions on transferred examples; null if the logits are not finite."""
     assert task.adv_inputs is not None
     labels = labels.to(classifier.device)
     drawn = judge_outputs(classifier, task.adv_inputs.to(classifier.device), labels, None, 0)

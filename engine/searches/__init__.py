@@ -1,1 +1,1 @@
-"""Ways to run an attack: alone, at its smallest radius, with others, at saturation, or as a worst case."""
+"""Ways to run an attack: alone, at its smallest radius, with other attacks, at saturation, or in a worst case."""

@@ -1,4 +1,4 @@
-"""The nearest judged example of each image over several runs, their total cost, and curves of both."""
+"""The nearest adversarial example of each image over several runs, with total cost and distance curves."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -21,7 +21,7 @@ _DEEPEST = 0.1  # searched proportion of the line
 
 
 def copy_examples(total: AttackResult, rows: Tensor, result: AttackResult, better: Tensor) -> None:
-    """Copy the examples of some images from one result to a larger one, in place.
+    """Copy the examples of some images from one result into a result on more images, in place.
 
     Args:
         total: result that is changed.
@@ -36,7 +36,7 @@ def copy_examples(total: AttackResult, rows: Tensor, result: AttackResult, bette
 
 
 def add_costs(total: AttackResult, rows: Tensor, result: AttackResult) -> None:
-    """Add the queries and seconds of a result on some images to a larger one, in place."""
+    """Add the queries and seconds of a result on some images to a result on more images, in place."""
     for name in _QUERIES:
         if (spent := getattr(total, name)) is not None:
             spent[rows] += getattr(result, name)
@@ -44,11 +44,12 @@ def add_costs(total: AttackResult, rows: Tensor, result: AttackResult) -> None:
 
 
 class BestExamples:
-    """State of a search over several judged runs.
+    """State of a search over several runs, whose examples were judged.
 
-    `best` is updated in place; `distance` is the distance of its examples, (N,) float64, inf without an example; `runs`
-    counts the runs of each image; `winner` is the index of the attack that found each example, -1 without an example.
-    `curves` have a point for each decrease of an image's judged distance, for traced runs.
+    `best` is the best result so far, updated in place. `distance` is the distance of its examples, (N,) float64, inf
+    without an example. `runs` is the number of runs of each image. `winner` is the index of the attack that found each
+    example, -1 without an example. `curves` have, for traced runs, a point for each decrease of an image's judged
+    distance.
 
     Args:
         best: initial result; its examples count only after a call of `take` with `is_start`.
@@ -70,16 +71,16 @@ class BestExamples:
         return self.best.forwards + self.best.backwards
 
     def take(self, rows: Tensor, result: AttackResult, place: int | Tensor = 0, *, is_start: bool = False) -> Tensor:
-        """Add a run: its cost, and its examples that are nearer than the best so far.
+        """Add the cost of a run, and those of its examples that are nearer than the best so far.
 
         Args:
-            rows: the images of the run.
-            result: its result.
+            rows: indices of the run's images.
+            result: result of the run.
             place: index of the attack in the search, for all images or for each, shape (rows,).
             is_start: whether it is the initial result, whose cost is already counted.
 
         Returns:
-            Which images it fooled, shape (rows,) bool.
+            Whether the run fooled each image, shape (rows,) bool.
         """
         if not is_start:
             add_costs(self.best, rows, result)
@@ -95,14 +96,14 @@ class BestExamples:
         start: Tensor,
         classifier: Classifier,
     ) -> None:
-        """Add a traced run, including queried points that are nearer than all examples returned so far.
+        """Add a traced run. Queried points count as well if they are nearer than all returned examples.
 
         Args:
-            rows: the images of the run.
-            result: its result.
+            rows: indices of the run's images.
+            result: result of the run.
             place: index of the attack in the search, for all images or for each, shape (rows,).
             trace: trace of the run.
-            start: queries at which each image's trace begins, shape (rows,).
+            start: number of queries of each image before the run, shape (rows,).
             classifier: the model, for the judge.
         """
         before, earlier = self.distance[rows].clone(), self.queries_used[rows] - start.to(rows)
@@ -127,7 +128,7 @@ class BestExamples:
     def trace(self, rows: Tensor) -> Trace:
         """Return a trace for a run.
 
-        It records points nearer than the best so far or, for 8-bit examples, all points that fool.
+        It records points nearer than the best so far; with 8-bit examples, all points that fool the model.
         """
         best, targets = self.best, self.best.targets
         below = None if self._pixels else self.distance[rows]
@@ -138,9 +139,10 @@ class BestExamples:
         """Record that a run crashed on all of these images.
 
         Args:
-            rows: the images. A library call may cover only some of these, because fooled images are not restarted.
+            rows: indices of the images. A library call may cover only some of them, because fooled images are not
+                restarted.
             error: the error.
-            calls: library calls before the crash, which count.
+            calls: library calls before the crash, whose queries count.
         """
         for call in calls:
             if call.rows is not None:
@@ -156,14 +158,14 @@ class BestExamples:
         return replace(self.best, violations=tuple(self._violations), errors=tuple(self._errors))
 
     def finish_within(self, threat_model: ThreatModel) -> AttackResult:
-        """Return the best result so far, judged by a threat model that may have a radius."""
+        """Return the best result so far, with success defined by a threat model that may have a radius."""
         success = self.best.success & (self.distance <= radius_with_tolerance(threat_model))
         budget = self.distance.masked_fill(~success, torch.inf).where(self.best.attacked, 0.0)
         flags = {"success": success, "success_8bit": self.best.success_8bit & success, "budget": budget}
         return replace(self.finish(), threat_model=threat_model, **flags)
 
     def _judge(self, rows: Tensor, examples: Tensor, classifier: Classifier) -> AttackResult:
-        """Judge points that an attack queried but did not return. No query is counted."""
+        """Judge points that an attack queried but did not return. Their queries are not counted again."""
         best, targets = self.best, self.best.targets
         return run_attack(
             _handing_in(examples),
@@ -178,7 +180,7 @@ class BestExamples:
         )
 
     def _keep_nearer(self, rows: Tensor, result: AttackResult, places: Tensor) -> Tensor:
-        """Keep examples nearer than the best so far; return which images are fooled, shape (rows,) bool."""
+        """Keep examples nearer than the best so far. Return whether each image is fooled, shape (rows,) bool."""
         hit, distance = result.success, result.distance
         if self._pixels:
             hit = result.success_8bit
@@ -202,7 +204,7 @@ class BestExamples:
 
 
 def line_search_implementation(examples: Tensor, queries: int) -> Implementation:
-    """Build an implementation that bisects the line between each image and its example with forward passes.
+    """Build an implementation that bisects the line between each image and its example, with forward passes.
 
     Args:
         examples: examples of the images, shape (n, C, H, W).
@@ -222,7 +224,7 @@ def line_search_implementation(examples: Tensor, queries: int) -> Implementation
 
 
 def _handing_in(examples: Tensor) -> Implementation:
-    """Build an implementation that returns these examples and makes no queries."""
+    """Build an implementation that returns the given examples and makes no queries."""
 
     def best(model: Callable[[Tensor], Tensor], inputs: Tensor, labels: Tensor) -> Tensor:
         del model, inputs, labels

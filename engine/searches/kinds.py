@@ -1,7 +1,7 @@
-"""Kinds of searches around an attack.
+"""Searches: ways to combine runs of attacks, whose names are like "best(foolbox:pgd)".
 
-A name such as "best(foolbox:pgd)" is parsed by `parse_search` and formatted by `Search.name`; keys of runs hash names.
-Each kind is defined in the module that runs it: `radius_search`, `portfolio`, `saturation`, `worst_case`.
+`parse_search` parses such a name and `Search.name` formats it. The keys of runs are hashes that include the name. Each
+kind is defined in the module that runs it: `radius_search`, `portfolio`, `saturation`, `worst_case`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,20 +36,20 @@ _MOST_KNOWLEDGE: tuple[Knowledge, ...] = ("white-box", "score-based", "decision-
 
 @dataclass(frozen=True)
 class Search:
-    """An attack in a search, or (`Single`) alone.
+    """A search over one or several attacks. `Single` is an attack without a search.
 
     Args:
         inside: name of the attack, "foolbox:pgd" or "pgd"; of several, separated by commas; or "auto".
 
     Attributes:
         kind: the word before the brackets of the name; None for an attack alone.
-        searches_radius: whether it tries radii itself; a threat model without a radius sets no limit.
-        finds_smallest: whether the result is the smallest change of each image, as for a minimum-norm attack.
+        searches_radius: whether it tries radii itself. A threat model without a radius then sets no limit.
+        finds_smallest: whether it returns the smallest change of each image, as a minimum-norm attack does.
         stands_for_several: whether its implementation represents several attacks, whose names are inside.
-        runs_once: whether one run handles all images together, because it finds something common to them.
+        runs_once: whether one run handles all images together, because its result is common to all of them.
         sums_up: whether its result is the worst case of its attacks on each image. Rankings then do not compare it with
-            them.
-        chooses_radius: whether it chooses the radius for each model, whatever was requested.
+            these attacks.
+        chooses_radius: whether it chooses the radius for each model, whatever radius was requested.
         runs: rough number of attack runs per image.
         options_of_cells: further options for stored runs.
         why_no_surrogate: why its examples cannot be made on a surrogate; "" if they can.
@@ -69,7 +69,7 @@ class Search:
 
     @property
     def name(self) -> str:
-        """Name in keys and for users; `parse_search` is the inverse."""
+        """Name in keys and for users, which `parse_search` parses."""
         return f"{self.kind}({self.inside})" if self.kind else self.inside
 
     @property
@@ -83,11 +83,11 @@ class Search:
         return self.finds_smallest and self.stands_for_several
 
     def around(self, row: Implementation) -> "Search":
-        """Return the same search with this implementation inside, which may represent several."""
+        """Return the same search with an implementation inside. The implementation may represent several."""
         return replace(self, inside=row.attack if self.stands_for_several else row.name)
 
     def choose_members(self, norm: str, *, targeted: bool) -> "Search":
-        """Return the same search with davylamp's choice of attacks for "auto".
+        """Return the same search, with the attacks that davylamp chooses in place of "auto".
 
         Raises:
             Unsupported: for a norm without a tested choice.
@@ -96,19 +96,19 @@ class Search:
         return self
 
     def find_row(self) -> Implementation:
-        """Return the attack's implementation, or one that represents all attacks of the search."""
+        """Return the implementation of the attack, or one that represents all attacks of the search."""
         return find_implementation(self.inside)
 
     def rows(self, row: Implementation) -> list[Implementation]:
-        """Return the implementations to run. `row` is the only one, or represents all."""
+        """Return the implementations to run. `row` is the only one, or represents all of them."""
         return list(map(find_implementation, self.members)) if self.stands_for_several else [row]
 
     def attack_kind(self, row: Implementation) -> Kind:
-        """Return the kind of the result: fixed-budget or minimum-norm."""
+        """Return whether the search acts as a fixed-budget or a minimum-norm attack."""
         return "minimum-norm" if self.finds_smallest else canonical_attack(row).kind
 
     def version(self, row: Implementation) -> str:
-        """Return the library's version; for a user's attack the digest of its code, and the library that it extends.
+        """Return the library's version; for a user's attack, its code's digest and the library that it extends.
 
         If the code cannot be identified completely, the digest covers the known part, and `Plan.unknown` has the
         reasons.
@@ -122,7 +122,7 @@ class Search:
     def complete_parameters(
         self, row: Implementation, given: Mapping[str, Any], epsilon: float | None = None, *, defaults: bool = False
     ) -> dict[str, Any]:
-        """Return the given parameters and, unless the libraries' `defaults` are requested, the matched ones.
+        """Return the given parameters, and the matched ones unless the libraries' `defaults` are requested.
 
         A search resolves a relative step size at each of its radii.
         """
@@ -130,7 +130,7 @@ class Search:
         return dict(given) if defaults else {**canonical_attack(row).matched, **given}
 
     def first_rules(self, row: Implementation, threat_model: ThreatModel, components: int) -> ThreatModel:
-        """Return the threat model of the search's first run, on images with this number of components."""
+        """Return the threat model of the search's first run, for images with this number of components."""
         del row, components
         return threat_model
 
@@ -142,7 +142,7 @@ class Search:
             rules: norm and, if given, radius.
             components: C x H x W of an image.
             given: canonical parameters.
-            grid: further parameters, and the values to try of each.
+            grid: further parameters, with the values to try of each.
 
         Raises:
             Unsupported: if the implementation does not support the settings, alone or in this search.
@@ -157,8 +157,8 @@ class Search:
         Args:
             row: the implementation, or the one that represents several.
             *nouns: classifier, inputs, labels and threat model, as for `run_attack`.
-            **options: those of `run_attack` with canonical parameters (for a worst case a table for each attack by its
-                name), and those of the function for this kind: `eight_bit`, `grid`, `surrogate`.
+            **options: options of `run_attack` with canonical parameters (for a worst case, a dict of parameters for
+                each attack by its name), and the options of this kind of search: `eight_bit`, `grid`, `surrogate`.
 
         Raises:
             DavylampError: any error of the attack or the search.
@@ -172,7 +172,7 @@ class Single(Search):
     def complete_parameters(
         self, row: Implementation, given: Mapping[str, Any], epsilon: float | None = None, *, defaults: bool = False
     ) -> dict[str, Any]:
-        """Return the parameters as for every kind, with a relative step size resolved at the radius."""
+        """Return the parameters as in the base class, with a relative step size resolved at the radius."""
         shared = super().complete_parameters(row, given, defaults=defaults)
         return resolve_step_size(shared, epsilon)
 
@@ -189,7 +189,7 @@ class Single(Search):
 
 
 def parse_search(name: str) -> Search:
-    """Parse a name: "foolbox:pgd", "best(foolbox:pgd)", "best(adv-lib:fmn,foolbox:pgd)", "best(auto)"."""
+    """Parse the name of a search or attack: "foolbox:pgd", "best(foolbox:pgd)", "best(auto)"."""
     name = name_from_record(name)
     kind = kind_in(name)
     if kind is None or not name.endswith(")"):
@@ -200,14 +200,14 @@ def parse_search(name: str) -> Search:
 
 
 def kind_in(title: str) -> SearchKind | None:
-    """Return the kind of search at the beginning of a run's title."""
+    """Return the kind of search with which a run's title begins; None if the run is no search."""
     return next((kind for kind in get_args(SearchKind) if title.startswith(f"{kind}(")), None)
 
 
 def combinations(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     """Return every combination of a grid's values; one empty combination without a grid.
 
-    Raises InvalidInput for an empty list of values.
+    Raises InvalidInput for a parameter without values.
     """
     for name, values in grid.items():
         if isinstance(values, str) or not len(values):
@@ -216,18 +216,18 @@ def combinations(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 
 
 def check_learns_nothing(row: Implementation, *, apart: bool = False) -> None:
-    """Raise Unsupported for an attack that is fitted at one radius, before images are attacked.
+    """Raise Unsupported for an attack that is fitted at one radius before images are attacked.
 
     Args:
         row: the attack.
         apart: whether it would be fitted on images other than the attacked ones.
     """
     if row.fit and (apart or row.data_free or row.learned):
-        raise Unsupported(f"{row.name} is fitted at one radius before the evaluation; run it at a radius")
+        raise Unsupported(f"{row.name} is fitted at one radius, so radii cannot be searched; run it at a radius")
 
 
 def joint_row(joined: str, rows: Sequence[Implementation], what: str, kind: Kind) -> Implementation:
-    """Build an implementation that represents several, with their common capabilities."""
+    """Build one implementation that represents several, with their common norms and capabilities."""
     known = [canonical_attack(row) for row in rows]
     title = f"{what} of {', '.join(dict.fromkeys(attack.title for attack in known))}"
     knowledge: Knowledge = next(each for each in _MOST_KNOWLEDGE if any(attack.knowledge == each for attack in known))

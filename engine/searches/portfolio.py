@@ -46,7 +46,7 @@ _DEFAULTS: Mapping[str, tuple[str, ...]] = {
 
 
 class Portfolio(Search):
-    """`best(A,B,...)`: a joint search of several attacks; `best(auto)`: davylamp's choice of attacks."""
+    """`best(A,B,...)`: a joint search by several attacks; `best(auto)`: with attacks that davylamp chooses."""
 
     kind = "best"
     searches_radius = finds_smallest = True
@@ -55,7 +55,7 @@ class Portfolio(Search):
     why_no_surrogate = RadiusSearch.why_no_surrogate
 
     def choose_members(self, norm: str, *, targeted: bool) -> "Portfolio":
-        """Return the attacks of `best(auto)` in the norm, without DeepFool (which cannot be targeted) if targeted.
+        """Return the attacks of `best(auto)` for the norm, without DeepFool (which cannot be targeted) if targeted.
 
         Raises:
             Unsupported: for a norm without a tested choice.
@@ -79,14 +79,16 @@ class Portfolio(Search):
             raise InvalidInput(f"expected different attacks in best(...), got {', '.join(self.members)}")
         rows = [find_implementation(name) for name in self.members]
         if universal := next((row.name for row in rows if row.universal), ""):
-            raise Unsupported(f"{universal} makes one perturbation for all images, so images have no separate radii")
+            raise Unsupported(
+                f"{universal} makes one perturbation for all images, so images have no radii of their own"
+            )
         joint = joint_row(",".join(self.members), rows, "Best", "minimum-norm")
         if not joint.classes:
             raise Unsupported(f"{', '.join(self.members)} have no norm in common")
         return replace(joint, params={name: name for row in rows for name in row.params if name not in SUPPLIED})
 
     def version(self, row: Implementation) -> str:
-        """Return the version of the search and of every library in it."""
+        """Return the version of the search and of every library in it, as text."""
         libraries = dict.fromkeys(each.library for each in self.rows(row))
         versions = [f"{name} {find_library(name).version}" for name in libraries]
         return f"search {_VERSION}, {', '.join(versions)}"
@@ -94,7 +96,7 @@ class Portfolio(Search):
     def complete_parameters(
         self, row: Implementation, given: Mapping[str, Any], epsilon: float | None = None, *, defaults: bool = False
     ) -> dict[str, Any]:
-        """Return the parameters with the query budget; the search chooses the attacks' parameters."""
+        """Return the parameters with the query budget. The search chooses all other parameters of the attacks."""
         del row, epsilon, defaults
         return {"max_queries": MAX_QUERIES, **given}
 
@@ -110,7 +112,7 @@ class Portfolio(Search):
 
 
 def default_names(norm: str, *, targeted: bool = False) -> tuple[str, ...]:
-    """Return the attacks of `best(auto)`; Unsupported for a norm without a tested choice.
+    """Return the attacks of `best(auto)`. Raises Unsupported for a norm without a tested choice.
 
     DeepFool, which cannot be targeted, is omitted from a targeted search.
     """
@@ -123,8 +125,8 @@ def default_names(norm: str, *, targeted: bool = False) -> tuple[str, ...]:
 class PortfolioResult(AttackResult):
     """Result of `search_portfolio`: the nearest example of each image over all attacks, and their total cost.
 
-    `runs` is the number of attack runs of each image, (N,) int64; `winner` the index of the attack that found its
-    example, (N,) int64, -1 without an example; `curves` contain only judged points. `budget` is the distance;
+    `runs` is the number of attack runs of each image, (N,) int64. `winner` is the index of the attack that found its
+    example, (N,) int64, -1 without an example. `curves` contain only judged points. `budget` is the distance, and
     `searched` the largest radius tried, (N,) float64, inf if a minimum-norm attack ran.
     """
 
@@ -151,19 +153,27 @@ def search_portfolio(  # noqa: PLR0913 - the nouns of run_attack by position, th
     progress: Callable[[int], object] | None = None,
     **parameters: Any,
 ) -> PortfolioResult:
-    """Search for the smallest change of each image by several attacks that share examples and a query budget.
+    """Search for the smallest change of each image with several attacks that share examples and a query budget.
 
-    The first attack starts with a few passes and gives each image its first radius. In l2, adv-lib's DeepFool then
-    makes a single step, because it goes to the nearest class while the other attacks go to the likeliest. The step
-    takes classes + 1 passes and is made only if that is at most an eighth of all passes. DeepFool has no other round,
-    unless it is the first attack. PDGD and then ALMA, which start far from the image, get one block of 200 and 300
-    passes, or all remaining passes if there are at least 110 and 140. Then the attacks take rounds, with 48 passes per
-    image in the first round and twice as many in each further one, until only a reserve of `max_queries` remains. In
-    linf and l2, the reserve has up to 33 passes (at most a fifth of all) for a run of FMN, if it is among the attacks,
-    that starts at the nearest example of each image. Except in l0, it also has six passes that bisect the line between
-    each example and its image. In linf, every other round of FMN also starts at the nearest example. On a random model,
-    no run starts at an example, because the example may no longer fool the model; each of the six passes, and each pass
-    of DeepFool's step, counts as `eot` passes.
+    The attacks run in this order:
+
+    1. Opening: the first attack uses a few passes and gives each image its first radius. 2. In l2, adv-lib's DeepFool
+    makes a single step, because it goes to the nearest class while the other attacks go to the
+       likeliest. The step takes classes + 1 passes and is made only if that is at most an eighth of all passes.
+       DeepFool has no other round, unless it is the first attack.
+    3. PDGD and then ALMA, which start far from the image, get one block of 200 and 300 passes, or all remaining passes
+    if
+       there are at least 110 and 140.
+    4. The attacks take rounds, with 48 passes per image in the first round and twice as many in each further one, until
+       only a reserve of `max_queries` remains.
+    5. In linf and l2, FMN (if it is among the attacks) starts at the nearest example of each image and uses up to 33
+    passes
+       of the reserve, at most a fifth of all. Except in l0, six more passes bisect the line between each example and
+       its image.
+
+    In linf, every other round of FMN also starts at the nearest example. On a random model, no run starts at an
+    example, because the example may no longer fool the model. Each of the six passes, and each pass of DeepFool's step,
+    then counts as `eot` passes.
 
     Every queried point counts: the nearest point that fools the model is judged like any example. A minimum-norm attack
     gets as many steps as its round allows, with a step length derived from the best radius so far. A fixed-budget
@@ -182,11 +192,12 @@ def search_portfolio(  # noqa: PLR0913 - the nouns of run_attack by position, th
         seed: random seed.
         first: index of the first image in the whole data set, or of each, as in `run_attack`.
         logits: logits of the clean images, if known, as in `run_attack`.
-        grid: further parameters, and the values of each: an attack takes a different combination in each round.
-        eight_bit: whether success and distance are measured on 8-bit examples, which are returned; the curves then have
+        grid: further parameters, with several values of each: an attack takes a different combination in each round.
+        eight_bit: whether success and distance are measured on 8-bit examples, which are returned. The curves then have
             the distances at the end of each run only.
         progress: called with the increase in progress since the last call, as a number of images.
-        **parameters: canonical parameters, passed to every attack that has them and not chosen by the search.
+        **parameters: canonical parameters, passed to every attack that has them, instead of values that the search
+            chooses.
 
     Returns:
         The result of a minimum-norm implementation named `best(adv-lib:fmn,foolbox:pgd)`.
@@ -245,18 +256,18 @@ def _check(
 
 
 def _run_users_attack(name: str) -> str:
-    """Return advice on running a user's attack, which cannot be part of a portfolio search."""
-    refused = f"{name}: best(A,B) takes attacks of libraries, not of files"
+    """Return an error message for a user's attack, which cannot be part of a portfolio, with a way to run it."""
+    refused = f"{name}: best(A,B) accepts attacks from libraries, not from files"
     row = find_implementation(name)
     if row.universal:
         return f"{refused}; it makes one perturbation for all images: run it without best(...)"
     if canonical_attack(row).kind == "minimum-norm":
         return f"{refused}; it is a minimum-norm attack: run it without best(...)"
-    return f"{refused}; search it alone: best({name})"
+    return f"{refused}; search with this attack alone: best({name})"
 
 
 def _first_radius(rows: Sequence[Implementation], threat_model: ThreatModel, components: int) -> float | None:
-    """Return the first radius of a fixed-budget attack on images that are not fooled; None without such an attack."""
+    """Return the first radius of a fixed-budget attack for images that are not fooled; None if all are minimum-norm."""
     fixed = [row for row in rows if canonical_attack(row).kind == "fixed-budget"]
     return radius_grid(fixed[0], threat_model, components, 1).upper if fixed else None
 

@@ -1,4 +1,4 @@
-"""Parameters that a portfolio search chooses for each attack, from the best radius and the available passes."""
+"""Chooses the parameters of each attack in a portfolio search, from the best radius and the available passes."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -29,11 +29,11 @@ _SHARE_STEP = 8  # DeepFool's step may cost an eighth of all passes: a backward 
 
 
 class RoundContext(NamedTuple):
-    """Facts for an attack's round on an image.
+    """State of an image before an attack's next round on it.
 
     Args:
         number: number of earlier rounds of the attack on this image.
-        passes: passes available.
+        passes: passes available in the round.
         radius: distance of the nearest example, rounded; None if the model is not fooled yet.
         norm: norm of the radius.
         components: C x H x W.
@@ -60,7 +60,7 @@ def rounded_radius(radius: float) -> float | None:
 
 
 def steps_within_budget(passes: int) -> int:
-    """Return how many steps, each a forward and a backward pass, fit into `passes`: at least 1.
+    """Return how many steps of a forward and a backward pass fit into `passes`, at least 1.
 
     The number is rounded down to one of 8 values per octave.
     """
@@ -70,18 +70,17 @@ def steps_within_budget(passes: int) -> int:
 
 
 def opening_passes(row: Implementation, *, before_step: bool) -> int:
-    """Return the passes of the first attack, which gives the first radius.
+    """Return the number of passes of the first attack, which gives the first radius.
 
-    There are fewer if a different attack's single step follows.
+    There are fewer passes if a different attack's single step follows.
     """
     return _OPENING.get(row.attack, _OPENING_BEFORE_STEP if before_step else _USUAL_OPENING)
 
 
 def early_passes(row: Implementation, classes: int, max_queries: int, *, one_step: bool, cost: int) -> int:
-    """Return the passes that an attack gets right after the opening, before the rounds; 0 if it gets none.
+    """Return the number of passes that an attack gets right after the opening, before the rounds; 0 if none.
 
-    A forward pass costs `cost` passes, as does a gradient: more than one if the attacks use the mean of several
-    samples.
+    A forward pass or a gradient counts as `cost` passes: more than one if the attacks use the mean of several samples.
     """
     if one_step:
         step = _passes_of_step(classes, cost)
@@ -95,17 +94,17 @@ def _passes_of_step(classes: int, cost: int) -> int:
 
 
 def is_one_step(row: Implementation, norm: str) -> bool:
-    """Whether an attack makes one step after the opening and no other round: adv-lib's DeepFool in l2, unless first.
+    """Whether an attack makes only one step, after the opening: adv-lib's DeepFool in l2, unless it comes first.
 
     DeepFool goes to the nearest class by the gradients of all classes, while the other attacks go to the likeliest
-    class. From its first step, the others find nearer examples than DeepFool's further steps. A second round would
-    repeat the first.
+    class. From the point after its first step, the other attacks find nearer examples than DeepFool's further steps do.
+    A second round would repeat the first.
     """
     return norm == "l2" and row.library == "adv-lib" and row.attack == "deepfool"
 
 
 def starts_from_best(number: int, norm: str) -> bool:
-    """Whether an attack that can start at the nearest example does so in this round: in linf, every other round.
+    """Whether a round starts at the nearest example, if the attack can: in linf, every other round.
 
     In l2, FMN comes after DDN, which ends at the same boundary, so a round from the clean image gains more.
     """
@@ -113,13 +112,13 @@ def starts_from_best(number: int, norm: str) -> bool:
 
 
 def last_passes(max_queries: int, norm: str) -> int:
-    """Return the passes reserved for a last run of an attack from the nearest examples; 0 for none."""
+    """Return the number of passes reserved for a last run from the nearest examples; 0 for none."""
     passes = min(max_queries // _SHARE_NEAR, _MOST_NEAR)
     return passes if norm in _FEWEST_NEAR and passes >= _FEWEST_NEAR[norm] else 0
 
 
 def min_useful_queries(row: Implementation, classes: int, *, one_step: bool, cost: int) -> int:
-    """Return the smallest number of passes worth a round of an attack; `cost` as for `early_passes`."""
+    """Return the smallest number of passes with which a round of an attack is useful; `cost` as for `early_passes`."""
     if one_step:
         return _passes_of_step(classes, cost)
     if row.attack == "fab":  # a backward pass for each class, and three steps
@@ -128,7 +127,7 @@ def min_useful_queries(row: Implementation, classes: int, *, one_step: bool, cos
 
 
 def round_parameters(row: Implementation, given: Mapping[str, Any], turn: RoundContext) -> dict[str, Any]:
-    """Return the parameters of one round: the given ones, and for others the values that the search chooses."""
+    """Return the parameters of one round: the given ones, and the values that the search chooses for others."""
     chosen: dict[str, Any] = {"steps": steps_within_budget(turn.passes), **_OF_ATTACK.get(row.attack, _nothing)(turn)}
     if canonical_attack(row).kind == "fixed-budget" and accepts_parameter(row, "steps"):
         chosen["step_size"] = _STEP_SIZES[turn.number % len(_STEP_SIZES)]
@@ -156,9 +155,9 @@ def _fmn(turn: RoundContext) -> dict[str, Any]:
 
 
 def _ddn(turn: RoundContext) -> dict[str, Any]:
-    """Return the radius of DDN's first sphere and its rate of change.
+    """Return the radius of DDN's first sphere, and its rate of change.
 
-    The radius is the known one. The rate is larger for few steps.
+    The radius is the best one so far, if known. The rate is larger for few steps.
     """
     gamma = 0.3 if turn.passes < 80 else 0.1 if turn.passes < 150 else 0.05
     return {"gamma": gamma} | ({} if turn.radius is None else {"initial_epsilon": turn.radius})
@@ -169,7 +168,7 @@ def _alma(turn: RoundContext) -> dict[str, Any]:
 
 
 def _deepfool(turn: RoundContext) -> dict[str, Any]:
-    """Allow DeepFool a second step, which checks the result of the first.
+    """Allow DeepFool a second step, because it tests the result of the first step only then.
 
     With two classes, three passes must suffice.
     """

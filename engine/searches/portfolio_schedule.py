@@ -1,4 +1,4 @@
-"""Schedule of a portfolio search: the rounds of its attacks, with their images, passes and radii."""
+"""Runs the rounds of the attacks in a portfolio search: on which images, with how many passes and which radii."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -34,7 +34,7 @@ FEWEST = 8  # passes of such a run, and of a whole search
 
 
 class Limits(NamedTuple):
-    """Limits of a search: passes of each image, first and largest radius of a fixed-budget run, 8-bit examples."""
+    """Limits of a search: passes per image, first and largest radius of fixed-budget runs, 8-bit examples or not."""
 
     max_queries: int
     first_radius: float | None
@@ -43,7 +43,7 @@ class Limits(NamedTuple):
 
 
 class PortfolioSchedule:
-    """A search by several attacks.
+    """A portfolio search in progress.
 
     Args:
         rows: the attacks; the first one starts.
@@ -115,7 +115,7 @@ class PortfolioSchedule:
             self._progress(len(self._images) - self._reported)
 
     def _take_the_first(self, order: Sequence[int], least: Sequence[int], once: Sequence[bool]) -> None:
-        """Run the opening, then the attacks that get all their passes in one block."""
+        """Run the opening, then the attacks that get their passes in one block."""
         most = self._limits.max_queries
         early = [
             early_passes(row, self._classes, most, one_step=step, cost=self._cost)
@@ -133,7 +133,7 @@ class PortfolioSchedule:
 
     @property
     def _cost(self) -> int:
-        """Passes per forward pass: for a random model, one for each sample that enters the attacks' mean."""
+        """Cost of a forward pass in passes: for a random model, the number of samples that attacks average."""
         return self._classifier.eot if self._classifier.random else 1
 
     @property
@@ -151,23 +151,22 @@ class PortfolioSchedule:
 
     @property
     def _last_passes(self) -> int:
-        """Passes reserved for the final run from the nearest examples."""
         return 0 if self._last is None else last_passes(self._limits.max_queries, self._norm)
 
     def _go_on_from_the_nearest(self) -> None:
-        """Use the reserved passes for one run from the nearest example of each image."""
+        """Use the reserved passes for a run that starts at the nearest example of each image."""
         self._end += self._last_passes
         if self._last is not None and self._last_passes:
             self._take(self._last, self._limits.max_queries, slack=0, least=FEWEST, begun=True)
 
     @property
     def _line_passes(self) -> int:
-        """Passes reserved for the line search at the end; 0 in l0, which counts changed components."""
+        """Number of passes reserved for the line search at the end; 0 in l0, which counts changed components."""
         passes = LINE_QUERIES * self._cost
         return passes if 4 * passes <= self._limits.max_queries and self._norm in ("linf", "l2", "l1") else 0
 
     def _walk_the_line(self) -> None:
-        """Use the last passes for a bisection of the line between each example and its clean image."""
+        """Use the last passes to bisect the line between each example and its clean image."""
         state = self.state
         rows = self._images[state.distance[self._images].isfinite()]
         if not self._line_passes or not len(rows):
@@ -198,7 +197,7 @@ class PortfolioSchedule:
         self._number[place, rows] += 1
 
     def _near(self, place: int, rows: Tensor) -> Tensor:
-        """Return the images on which the attack's round starts at the nearest example, shape (rows,) bool."""
+        """Return whether the attack's round starts at the nearest example, for each image, shape (rows,) bool."""
         able = bool(self._rows[place].begins_at) and not self._classifier.random
         numbers = self._number[place, rows].tolist()
         return torch.tensor(
@@ -235,7 +234,7 @@ class PortfolioSchedule:
             attempt += 1
 
     def _radii(self, place: int, rows: Tensor) -> Tensor:
-        """Return the radius of each image's next run, float64; 0 if every radius was already run."""
+        """Return the radius of each image's next run, float64; 0 if every radius has been run."""
         best, step, upper = self.state.distance[rows], self._step[place, rows], self._upper[place, rows]
         below = (best * (1 - step)).clamp(max=self._limits.widest)
         if self._norm == "l0":
@@ -246,7 +245,7 @@ class PortfolioSchedule:
     def _learn(self, place: int, rows: Tensor, radii: Tensor, fresh: Tensor) -> None:
         """Update the next radius of each image after runs at these radii.
 
-        `fresh`: images not fooled by earlier runs.
+        `fresh` marks images that earlier runs did not fool.
         """
         hit = self.state.distance[rows] <= radii * (1 + 1e-4) + 1e-6
         step = self._step[place, rows]
@@ -260,7 +259,7 @@ class PortfolioSchedule:
     def _groups(
         self, place: int, rows: Tensor, passes: Tensor, *, begun: bool = False
     ) -> list[tuple[dict[str, Any], int, Tensor]]:
-        """Group images with equal settings: settings, number of the round, indices into `rows`."""
+        """Group images with equal settings. Yield the settings, the number of the round, and indices into `rows`."""
         groups: dict[Any, tuple[dict[str, Any], int, list[int]]] = {}
         components = self._inputs[0].numel()
         for i, (image, allowed) in enumerate(zip(rows.tolist(), passes.tolist(), strict=True)):
@@ -282,7 +281,7 @@ class PortfolioSchedule:
         radii: Tensor | None = None,
         examples: Tensor | None = None,
     ) -> None:
-        """Run a minimum-norm attack (from `examples`), or a fixed-budget attack at `radii`."""
+        """Run a minimum-norm attack (starting at `examples` if given), or a fixed-budget attack at `radii`."""
         row, state, most = self._rows[place], self.state, int(passes.max())
         fresh = state.distance[rows].isinf()
         if examples is not None:
@@ -307,18 +306,16 @@ class PortfolioSchedule:
         self._report()
 
     def _nouns_of(self, rows: Tensor) -> tuple[Classifier, Tensor, Tensor, ThreatModel]:
-        """Return the positional arguments of `run_attack` for some images."""
         best = self.state.best
         return self._classifier, self._inputs[rows], best.labels[rows], best.threat_model
 
     def _options_of(self, rows: Tensor) -> dict[str, Any]:
-        """Return the keyword arguments of `run_attack` in every run, for some images."""
+        """Return the keyword arguments of `run_attack` that are common to all runs, for some images."""
         best = self.state.best
         targets = None if best.targets is None else best.targets[rows]
         return {"targets": targets, "first": self._places[rows.to(self._places.device)], "logits": best.logits[rows]}
 
     def _report(self) -> None:
-        """Report progress in whole images."""
         if self._progress is None or not len(self._images):
             return
         share = float(self.state.queries_used[self._images].double().mean()) / self._limits.max_queries

@@ -25,12 +25,12 @@ MAX_ROUNDS = 24  # float32 images do not distinguish more halvings
 
 
 class RadiusSearch(Search):
-    """`best(A)`: for each image the smallest radius at which a fixed-budget attack succeeds."""
+    """`best(A)`: finds for each image the smallest radius at which a fixed-budget attack succeeds."""
 
     kind = "best"
     searches_radius = finds_smallest = True
     runs = 8
-    why_no_surrogate = "the smallest change there just fools the surrogate, not the model"
+    why_no_surrogate = "the smallest change that fools the surrogate need not fool the model"
     options_of_cells: ClassVar[Mapping[str, Any]] = {"reach": False}  # the step size is that of the parameters
 
     def first_rules(self, row: Implementation, threat_model: ThreatModel, components: int) -> ThreatModel:
@@ -47,21 +47,21 @@ class RadiusSearch(Search):
 
 
 class RadiusGrid(NamedTuple):
-    """Grid of radii, ascending from at(1) to at(count) = upper; whole numbers for l0."""
+    """Equidistant radii, ascending from at(1) to at(count) = upper; whole numbers for l0."""
 
     upper: float
     count: int
     whole: bool
 
     def at(self, node: int) -> float:
-        """Return the radius of a node."""
+        """Return the radius of a node (1 to count)."""
         if self.whole:
             return float(-(-node * int(self.upper) // self.count))
         return node * self.upper / self.count
 
     @property
     def halvings(self) -> int:
-        """Number of halvings of the grid. An image is run at most `halvings` + 1 times."""
+        """Number of halvings of the grid. An image is attacked at most `halvings` + 1 times."""
         return (self.count - 1).bit_length()
 
 
@@ -69,10 +69,10 @@ class RadiusGrid(NamedTuple):
 class RadiusSearchResult(AttackResult):
     """Result of `search_radius`: the nearest example of each image over the whole search, and its total cost.
 
-    `runs` is the number of attack runs of each image, (N,) int64; `chosen` the values of the grid that gave each image
-    its `budget`, None without an example. The radii were k / 2**rounds of `upper`, or of its doubles for images that
-    were not fooled at `upper`; `searched` is the largest radius tried for each image, (N,) float64, inf for the largest
-    change that [0, 1] allows.
+    `runs` is the number of attack runs of each image, (N,) int64. `chosen` are the values from the grid with which each
+    image reached its `budget`, None without an example. The radii were k / 2**rounds of `upper`. For images that were
+    not fooled at `upper`, it was doubled repeatedly. `searched` is the largest radius tried for each image, (N,)
+    float64, inf for the largest change that [0, 1] allows.
     """
 
     runs: Tensor
@@ -101,14 +101,14 @@ def search_radius(  # noqa: PLR0913 - the nouns of run_attack by position, the c
     reach: bool = True,
     **parameters: Any,
 ) -> RadiusSearchResult:
-    """Turn a fixed-budget attack into a minimum-norm attack: search the smallest successful radius of each image.
+    """Search for the smallest radius at which a fixed-budget attack succeeds on each image.
 
-    One run at the largest radius, then bisection: at most rounds + 1 runs per image. Without an epsilon, the radius is
-    doubled for images that are not fooled, up to the largest change that [0, 1] allows. The bisection then runs between
-    the last two radii. The images of a round run together if the library accepts a radius per image
-    (`Implementation.per_image_radii`). Otherwise images with equal radii run together. If the attack succeeds at every
-    radius above its first success, the result is the minimum over the whole grid. Otherwise it is a radius at which the
-    attack succeeds and one step below which it fails.
+    The search turns a fixed-budget attack into a minimum-norm attack. It makes one run at the largest radius and then
+    bisects: at most rounds + 1 runs per image. Without an epsilon, the radius is doubled for images that are not
+    fooled, up to the largest change that [0, 1] allows, and the bisection runs between the last two radii. All images
+    run together if the library accepts a radius per image (`Implementation.per_image_radii`); otherwise images with
+    equal radii do. If the attack succeeds at every radius above its first success, the result is the minimum over all
+    possible radii. Otherwise it is a radius at which the attack succeeds and one step below which it fails.
 
     Every combination of a `grid` is searched. With later combinations, an image is attacked only below its best radius
     so far: first one step below, then by bisection. An implementation that gets one image at a time draws the same
@@ -122,12 +122,13 @@ def search_radius(  # noqa: PLR0913 - the nouns of run_attack by position, the c
         labels: ground truth, int64, shape (N,).
         threat_model: norm, targeted, and the largest radius; without epsilon the first is 16 times the customary one
             (`default_epsilon`): linf 64/255, l2 a root mean square change of 32/255, l0 16 % of the components.
-        rounds: halvings, 1 to 24: the radii are k / 2**rounds of the largest (l0: rounded up to whole numbers).
+        rounds: number of halvings, 1 to 24: the radii are k / 2**rounds of the largest (l0: rounded up to whole
+            numbers).
         targets: target classes, shape (N,), for a targeted threat model.
         seed: random seed.
         first: index of the first image in the whole data set, or of each, as in `run_attack`.
         logits: logits of the clean images, if known, as in `run_attack`.
-        grid: further parameters, and the values to try of each.
+        grid: further parameters, with the values to try of each.
         eight_bit: whether success and distance are measured on 8-bit examples, which are returned.
         progress: called with the increase in progress since the last call, as a number of images.
         reach: whether to use the step size "2.5 epsilon / steps" (as in the result's parameters) if none is given and
@@ -193,7 +194,7 @@ def search_radius(  # noqa: PLR0913 - the nouns of run_attack by position, the c
 def _check(
     row: Implementation, rules: ThreatModel, components: int, settings: Sequence[Values], rounds: int
 ) -> tuple[RadiusGrid, list[dict[str, Any]]]:
-    """Return the radii of a search over images of this size, and its parameter sets at the largest radius."""
+    """Check the settings. Return the radii for images of this size, and the parameter sets at the largest radius."""
     check_learns_nothing(row)
     radii = radius_grid(row, rules, components, rounds)
     top = replace(rules, epsilon=radii.upper)
@@ -201,16 +202,16 @@ def _check(
 
 
 def radius_grid(row: Implementation, threat_model: ThreatModel, components: int, rounds: int = ROUNDS) -> RadiusGrid:
-    """Return the grid of a search over images of `components` = C x H x W.
+    """Return the radii of a search over images of `components` = C x H x W.
 
     Raises:
         Unsupported: for a minimum-norm or universal attack, or a norm without radii.
         InvalidInput: if the number of rounds is out of range.
     """
     if canonical_attack(row).kind != "fixed-budget":
-        raise Unsupported(f"{row.name} is a minimum-norm attack: expected a fixed-budget attack")
+        raise Unsupported(f"expected a fixed-budget attack, got {row.name}, a minimum-norm attack")
     if row.universal:
-        raise Unsupported(f"{row.name} makes one perturbation for all images, so images have no separate radii")
+        raise Unsupported(f"{row.name} makes one perturbation for all images, so images have no radii of their own")
     upper = threat_model.epsilon
     if upper is None:
         customary = default_epsilon(threat_model.norm, components)
@@ -225,12 +226,12 @@ def radius_grid(row: Implementation, threat_model: ThreatModel, components: int,
 
 
 def largest_change(norm: str, components: int) -> float:
-    """Return the largest change in a norm of images in [0, 1] with this number of components."""
+    """Return the largest possible change of an image in [0, 1] with this number of components, in a norm."""
     return {"linf": 1.0, "l2": components**0.5}.get(norm, float(components))
 
 
 def wider_radii(radii: RadiusGrid, largest: float) -> list[RadiusGrid]:
-    """Return the grids with twice, four times, ... the radius, up to the largest possible change."""
+    """Return the grids with twice, four times, ... the largest radius, up to the largest possible change."""
     wider, upper = [], radii.upper
     while upper < largest:
         upper = min(2 * upper, largest)
@@ -248,13 +249,13 @@ def run_at(
     settings: Mapping[str, Any],
     **options: Any,
 ) -> AttackResult:
-    """Run an attack at a radius for each image.
+    """Run an attack with a radius for each image.
 
     Args:
         row: the implementation. Different radii need one with `supports_per_image_radii`.
         classifier: the model under attack.
         inputs: clean images, shape (n, C, H, W).
-        labels: shape (n,).
+        labels: ground truth, shape (n,).
         threat_model: norm and targeted.
         radii: float64, shape (n,); None for a minimum-norm attack.
         settings: canonical parameters, with a step size that may be relative to the radius.
@@ -271,7 +272,7 @@ def run_at(
 
 
 def alike(values: Tensor, *, mixed: bool) -> list[Tensor]:
-    """Return groups of images that can run together, as indices: all if radii may be mixed, else one per radius."""
+    """Group images that can run together, as indices: all if radii may be mixed, else one group per radius."""
     if mixed:
         return [torch.arange(len(values), device=values.device)]
     return [(values == value).nonzero()[:, 0] for value in values.unique()]
@@ -282,12 +283,13 @@ Attack = Callable[[Tensor, Tensor, int, Tensor], AttackResult]
 
 
 class Bisection:
-    """Bisection over a grid of radii, synchronous over images: the smallest node at which each is fooled.
+    """Bisection over a grid of radii for all images in parallel: finds the smallest radius at which each is fooled.
 
-    A round is one run of the attack if the library accepts a radius for each image; otherwise it is one run for each
-    node. `state` starts as the result of the first settings at the largest radius on all images; `finish` completes it.
-    `choice` is the number of the settings that reached the smallest node of each image, None without an example;
-    `searched` the largest radius tried for each image, with all settings if it was not fooled.
+    A node is the index of a radius in the grid. A round is one run of the attack if the library accepts a radius for
+    each image; otherwise it is one run for each node. `state` starts as the result of the first settings at the largest
+    radius on all images, and `finish` completes it. `choice` is the number of the settings that reached the smallest
+    node of each image, None without an example. `searched` is the largest radius tried for each image, with all
+    settings if it was not fooled.
     """
 
     def __init__(
@@ -317,7 +319,7 @@ class Bisection:
         self._count(start.attacked.nonzero()[:, 0])
 
     def extend(self, radii: RadiusGrid) -> bool:
-        """Continue at larger radii with the images that are not fooled; False if all are."""
+        """Continue at larger radii with the images that are not fooled. Return False if there are none."""
         left = self.state.best.attacked & self._reached.isinf() & ~self._crashed
         self._closed = ~left
         self._failed_at = int(radii.count * self._radii.upper / radii.upper)
@@ -326,7 +328,7 @@ class Bisection:
         return bool(left.any())
 
     def search_below(self, number: int, max_queries: int | None) -> None:
-        """Search one choice of settings below the best node of each image.
+        """Search with one set of settings below the best node of each image.
 
         The first settings have already run at the largest radius. The other settings, and all settings after `extend`,
         are first tried one node below the best, and bisected if they succeed.
@@ -351,16 +353,16 @@ class Bisection:
             aim = (low + high) // 2
 
     def finish(self) -> AttackResult:
-        """Return the best result, with the radius of each image's node.
+        """Return the best result, with the smallest successful radius of each image.
 
-        Progress is reported for images that needed fewer runs than planned.
+        Progress is also reported for runs that were planned but not needed.
         """
         best = self.state.finish()
         self._progress(int(best.attacked.sum()) - self._reported)
         return replace(best, budget=self._reached.where(best.attacked, 0.0))
 
     def _attempt(self, rows: Tensor, nodes: Tensor, number: int) -> Tensor:
-        """Attack these images at their nodes, and return which were fooled, shape (rows,) bool."""
+        """Attack images at the radii of their nodes. Return which were fooled, shape (rows,) bool."""
         missed = torch.zeros_like(self._closed[rows])
         radii = self._radii_at(nodes)
         try:
@@ -382,7 +384,7 @@ class Bisection:
         return hit
 
     def _learn(self, rows: Tensor, nodes: Tensor, number: int, hit: Tensor) -> None:
-        """Lower the node of the images that were fooled."""
+        """Lower the best node of the images that were fooled."""
         below = hit & (nodes < self._node[rows])
         lower = rows[below]
         self._node[lower] = nodes[below]

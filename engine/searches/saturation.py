@@ -32,7 +32,7 @@ class AtSaturation(Search):
     kind = "at-saturation"
     searches_radius = runs_once = chooses_radius = True
     runs = 8
-    why_no_surrogate = "the radius would be chosen by querying the model, which the attacker cannot"
+    why_no_surrogate = "the radius would be chosen by querying the model, which a transfer attacker cannot do"
 
     def first_rules(self, row: Implementation, threat_model: ThreatModel, components: int) -> ThreatModel:
         """Return the threat model at the largest of the radii that are always run."""
@@ -50,10 +50,10 @@ class AtSaturation(Search):
 
 
 class Saturation(NamedTuple):
-    """Saturation radius, None if the ratio still grows; the radii tried, ascending, and the ratio at each.
+    """Saturation radius, or None if the ratio still grows; the radii tried, ascending, and the ratio at each.
 
-    `attacked` is the number of images behind the ratios; `violations` the number of invalid results at each radius,
-    which count as not fooled.
+    The ratio is the misclassification ratio. `attacked` is the number of attacked images, and `violations` the number
+    of invalid results at each radius, which count as not fooled.
     """
 
     epsilon: float | None
@@ -80,12 +80,14 @@ def saturating_budget(  # noqa: PLR0913 - the nouns of run_attack by position, t
 ) -> Saturation:
     """Find the smallest radius at which a fixed-budget attack reaches its maximum success.
 
-    The paper walks from a first radius: up while the misclassification ratio grows significantly, then down while it
-    does not fall significantly. It gives neither the first radius, nor the step length, nor the significance. Here all
-    radii are run, and the result is the smallest whose ratio is at most `threshold` below the highest. The walk gives
-    the same radius if the ratio only grows. Unlike the walk, this rule is not misled by small radii at which nothing
-    succeeds, or by many small losses on the way down. A ratio counts the images that the classifier gets right when
-    clean, for a random model by the rates of their samples.
+    All radii are run. The result is the smallest radius whose misclassification ratio is at most `threshold` below the
+    highest ratio. The ratio is over the images that the classifier classifies correctly when clean; for a random model
+    it is the mean rate over samples.
+
+    The paper instead walks from a first radius: up while the ratio grows significantly, then down while it does not
+    fall significantly. It gives neither the first radius, nor the step length, nor the significance. Both rules give
+    the same radius if the ratio only grows. Unlike the walk, the rule used here is not misled by small radii at which
+    nothing succeeds, or by many small losses on the way down.
 
     Args:
         implementation: a fixed-budget implementation, or its name: "foolbox:pgd".
@@ -116,7 +118,7 @@ def saturating_budget(  # noqa: PLR0913 - the nouns of run_attack by position, t
     check_images(inputs)
     chosen = default_budgets(norm, inputs[0].numel()) if budgets is None else sorted(set(map(float, budgets)))
     if len(chosen) < 2:
-        raise InvalidInput(f"expected at least two different budgets, got {list(budgets or ())}")
+        raise InvalidInput(f"expected at least two different radii as `budgets`, got {list(budgets or ())}")
     balls = [ThreatModel(norm, budget, targets is not None) for budget in chosen]
     settings = [check_support(row, ball, resolve_step_size(parameters, ball.epsilon)) for ball in balls]
     shared: dict[str, Any] = {"targets": targets, "seed": seed, "progress": progress}
@@ -134,11 +136,11 @@ def saturating_budget(  # noqa: PLR0913 - the nouns of run_attack by position, t
 
 @dataclass(frozen=True, kw_only=True)
 class SaturatedResult(AttackResult):
-    """Result of an attack at its saturation radius; passes and seconds include the runs at all radii.
+    """Result of an attack at its saturation radius. Passes and seconds include the runs at all radii.
 
-    `saturation` has the radii tried and the rate fooled at each, `failed` those at which the library crashed on every
-    image or cannot run, with the reason. `radius` is the radius of the result: `saturation.epsilon`, or the largest
-    radius tried if the rate still rose there or nothing was fooled.
+    `saturation` has the radii tried and the rate of fooled images at each. `failed` has the radii at which the library
+    crashed on every image or cannot run, with the reasons. `radius` is the radius of the result: `saturation.epsilon`,
+    or the largest radius tried if the rate still rose there or nothing was fooled.
     """
 
     saturation: Saturation
@@ -165,8 +167,8 @@ def at_saturation(  # noqa: PLR0913 - the nouns of run_attack by position, the c
 
     Nine radii are run. While the rate of fooled images still grows at the largest radius and the threat model sets no
     limit, the radius is doubled, up to the largest change that [0, 1] allows. While the smallest radius has the highest
-    rate, the radius is halved, up to eight times. The result is from the smallest radius whose rate is at most 0.01
-    below the highest. The radius is common to all images: the run is that of `run_attack` at this radius.
+    rate, the radius is halved, up to eight times. The result is that of the smallest radius whose rate is at most 0.01
+    below the highest. The radius is the same for all images, and the run equals that of `run_attack` at this radius.
 
     Args:
         implementation: a fixed-budget implementation, or its name: "foolbox:pgd".
@@ -181,7 +183,8 @@ def at_saturation(  # noqa: PLR0913 - the nouns of run_attack by position, the c
         logits: logits of the clean images, if known.
         eight_bit: whether success and distance are measured on 8-bit images, also in the search.
         progress: called with the increase in progress since the last call, as a number of images.
-        **parameters: canonical parameters; `max_queries` applies at each radius, and `step_size` may be relative to it.
+        **parameters: canonical parameters; `max_queries` applies at each radius, and `step_size` may be relative to the
+            radius.
 
     Raises:
         Unsupported: for a minimum-norm attack, which has no radius, or unsupported settings.
@@ -237,13 +240,13 @@ def at_saturation(  # noqa: PLR0913 - the nouns of run_attack by position, the c
 
 
 def _nothing_ran(row: Implementation, errors: Sequence[AttackFailed | Unsupported]) -> Exception:
-    """Return the error if no radius gave a result: a library's crash, otherwise the error at the largest radius."""
+    """Return the error to raise if no radius gave a result: a library's crash, else the error at the largest radius."""
     crash = next((error for error in errors if isinstance(error, AttackFailed)), None)
     return errors[-1] if crash is None else AttackFailed(f"{row.name} crashed at every radius: {crash}")
 
 
 def check_has_radius(row: Implementation) -> None:
-    """Raise Unsupported unless an attack stays within a radius."""
+    """Raise Unsupported for a minimum-norm attack, which has no radius."""
     if canonical_attack(row).kind != "fixed-budget":
         raise Unsupported(f"{row.name} is a minimum-norm attack: it has no radius to choose")
 
@@ -305,10 +308,10 @@ def _may_grow(ratios: Mapping[float, float], threshold: float = THRESHOLD) -> bo
 
 
 def _settled(ratios: Mapping[float, float], threshold: float = THRESHOLD, largest: float = torch.inf) -> float | None:
-    """Return the smallest radius whose ratio is near the highest; None if larger radii may fool more.
+    """Return the smallest radius whose ratio is near the highest; None if larger radii may fool more images.
 
     Args:
-        ratios: by radius, ascending.
+        ratios: misclassification ratio at each radius, ascending.
         threshold: smallest significant difference of ratios.
         largest: largest possible radius.
     """
@@ -318,7 +321,7 @@ def _settled(ratios: Mapping[float, float], threshold: float = THRESHOLD, larges
 
 
 def default_budgets(norm: Norm, components: int) -> list[float]:
-    """Return the customary radius times 1/16, 1/8, ... 16, ascending; Unsupported for a norm without radii."""
+    """Return the customary radius times 1/16, 1/8, ... 16, ascending. Raises Unsupported for a norm without radii."""
     customary = default_epsilon(norm, components)
     if customary is None:
         raise Unsupported(f"expected a norm with radii, got {norm}")

@@ -1,4 +1,4 @@
-"""Runs of one attack, on the model or on a surrogate, and conversion of results to 8-bit images."""
+"""Runs one attack, on the model or on a surrogate, and converts results to 8-bit images."""
 
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -31,7 +31,7 @@ def run_single(  # noqa: PLR0913 - the nouns of run_attack by position, the choi
     eight_bit: bool = False,
     **options: Any,
 ) -> AttackResult:
-    """Run an implementation like `run_attack`, or on a surrogate like `run_transfer`.
+    """Run an implementation on the model as `run_attack` does, or on a surrogate as `run_transfer` does.
 
     Args:
         row: the implementation.
@@ -39,7 +39,7 @@ def run_single(  # noqa: PLR0913 - the nouns of run_attack by position, the choi
         inputs: clean images in [0, 1], shape (N, C, H, W).
         labels: ground truth, int64, shape (N,).
         threat_model: norm, epsilon, targeted.
-        surrogate: model on which the examples are made; an attack that was fitted on the surrogate queries
+        surrogate: model on which the examples are made. An attack that was fitted on the surrogate queries
             `classifier`.
         with_curves: whether to record the distance of each image's nearest adversarial example against passes, for a
             minimum-norm attack in the judge's precision.
@@ -68,10 +68,7 @@ def run_single(  # noqa: PLR0913 - the nouns of run_attack by position, the choi
 
 
 def _is_rounded(precision: str | None) -> bool:
-    """Whether an attack's passes on a CPU have a lower precision than the judge's.
-
-    A precision of None means torch's setting.
-    """
+    """Whether an attack's passes on a CPU have a lower precision than the judge's. None means torch's setting."""
     return is_autocast() if precision is None else precision != "float32"
 
 
@@ -82,12 +79,12 @@ def _is_inside(inputs: Tensor, images: Tensor, threat_model: ThreatModel) -> Ten
 
 
 def round_to_8bit(result: Result, classifier: Classifier, inputs: Tensor) -> Result:
-    """Convert a result to 8-bit images (RoBIC, 3): round the examples, and judge them again.
+    """Convert a result to 8-bit images (RoBIC, section 3): round the examples, and judge them again.
 
     Distances are between the rounded example and the rounded clean image. An example that rounding moves outside the
-    radius is rounded towards the clean image instead, and counts as not fooled if it is still outside. An example that
-    does not fool the model before rounding is not a success after it. Non-finite logits after rounding make the result
-    invalid.
+    radius is rounded towards the clean image instead. It counts as not fooled if it is still outside. An example that
+    does not fool the model before rounding is not a success after rounding. Non-finite logits after rounding make the
+    result invalid.
 
     Args:
         result: result of an attack.

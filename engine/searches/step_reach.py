@@ -17,7 +17,7 @@ _ANSWERS = "eot_iter"  # libraries' name for the number of samples at one point 
 def max_step_distance(row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]) -> float | None:
     """Return how far an attack can move from its start, in units of the radius: steps x step size / epsilon.
 
-    Missing parameters have the library's defaults. A search has no fixed radius, so absolute step sizes are not
+    Missing parameters have the library's defaults. For a search, which has no fixed radius, absolute step sizes are not
     examined.
 
     Args:
@@ -55,7 +55,7 @@ def short_steps_warning(row: Implementation, threat_model: ThreatModel, paramete
     Args:
         row: implementation of any attack.
         threat_model: norm and radius.
-        parameters: its parameters; missing ones have the library's defaults.
+        parameters: parameters of the attack; missing ones have the library's defaults.
     """
     reach = max_step_distance(row, threat_model, parameters)
     if reach is None or reach >= 1 - 1e-6:
@@ -85,7 +85,7 @@ def note_library_step(row: Implementation, threat_model: ThreatModel, parameters
         return None
     step = library_defaults(row, threat_model.norm).get("step_size")
     said = f"{step:.4g}" if isinstance(step, float) else step
-    return None if step is None else f"step_size {said}, {row.library}'s own (compare and evaluate: {matched})"
+    return None if step is None else f"step_size {said}, {row.library}'s default (compare and evaluate use {matched})"
 
 
 def with_reaching_step_size(
@@ -93,7 +93,7 @@ def with_reaching_step_size(
 ) -> dict[str, Any]:
     """Return the parameters of a search, with a step size that reaches every radius if the library's does not.
 
-    A given step size is kept.
+    A given step size is not changed.
 
     Args:
         row: implementation of a fixed-budget attack.
@@ -112,13 +112,13 @@ def with_reaching_step_size(
 def warn_repeated_draws(row: Implementation, norm: str, parameters: Mapping[str, Any], eot: int) -> str | None:
     """Return a warning if an attack averages several samples although each is already a mean of samples.
 
-    Otherwise None.
+    The result is None otherwise.
 
     Args:
         row: implementation of any attack.
         norm: norm of the threat model.
-        parameters: its parameters; missing ones have the library's defaults.
-        eot: samples of the random model whose mean the attack uses.
+        parameters: parameters of the attack; missing ones have the library's defaults.
+        eot: number of samples of the random model whose mean the attack sees.
     """
     if eot < 2 or row.params.get("samples") != _ANSWERS or norm not in row.classes:
         return None
@@ -129,8 +129,8 @@ def warn_repeated_draws(row: Implementation, norm: str, parameters: Mapping[str,
     if not isinstance(samples, int) or samples < 2:
         return None
     return (
-        f"{row.name} itself averages {samples} outputs (samples): with `eot={eot}` each of its gradients costs "
-        f"{samples * eot} samples; the parameter samples=1 reduces them to {eot}, `eot=1` to {samples}"
+        f"{row.name} averages {samples} samples by itself: with `eot={eot}`, each of its gradients costs "
+        f"{samples * eot} samples. The parameter samples=1 reduces this to {eot}, and `eot=1` to {samples}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Worst-case search: attacks run in turn, each on the images that the attacks before it have not fooled.
+"""Worst-case search: attacks run one after the other, each on the images that earlier attacks have not fooled.
 
 For a random model, attacks continue on an image until all of its samples are fooled, because a later attack may fool
 more samples.
@@ -21,7 +21,7 @@ _VERSION = "1"  # part of the key of a run, raised whenever the result of the sa
 
 
 class WorstCase(Search):
-    """`worst-case(A,B,...)`: attacks run in turn, each on the images that the attacks before it have not fooled."""
+    """`worst-case(A,B,...)`: attacks that run one after the other, each on the images not fooled yet."""
 
     kind = "worst-case"
     stands_for_several = sums_up = True
@@ -36,11 +36,11 @@ class WorstCase(Search):
         return run_worst_case(dict(zip(self.members, self.rows(row), strict=True)), *nouns, **options)
 
     def version(self, row: Implementation, versions: Sequence[str] = ()) -> str:
-        """Return the version of the worst case, of every library in it, and the digests of users' attacks.
+        """Return the version of the worst case and of every library in it, and the digests of users' attacks.
 
         Args:
-            row: implementation that represents all.
-            versions: version of each member, in order.
+            row: implementation that represents all attacks.
+            versions: version of each attack, in order.
         """
         parts = [
             version if each.given is not None else f"{each.library} {version}"
@@ -50,7 +50,7 @@ class WorstCase(Search):
 
     @staticmethod
     def check_member(search: Search, row: Implementation, threat_model: ThreatModel) -> None:
-        """Raise an error for attacks that cannot be part of a worst case.
+        """Raise an error for an attack that cannot be part of a worst case.
 
         Raises:
             InvalidInput: for a search, or a minimum-norm attack without a radius.
@@ -82,9 +82,9 @@ class WorstCase(Search):
 class WorstCaseResult(AttackResult):
     """Result of a worst case of several attacks, and their total cost.
 
-    `winner` is the index of the attack whose example fools each image, (N,) int64, -1 without an example; `tried` is
-    the number of attacks that ran on each image, (N,) int64. No attack runs after the winner, unless the model is
-    random, or on an image that is misclassified when clean.
+    `winner` is the index of the attack whose example fools each image, (N,) int64, -1 without an example. `tried` is
+    the number of attacks that ran on each image, (N,) int64. No attack runs on an image after the winner, unless the
+    model is random. None runs on an image that is misclassified when clean.
     """
 
     winner: Tensor
@@ -104,7 +104,7 @@ def run_worst_case(  # noqa: PLR0913 - the nouns of run_attack by position, the 
     progress: Callable[[int], object] | None = None,
     **options: Any,
 ) -> WorstCaseResult:
-    """Run the attacks of a worst case in their order, each on the images that none before it has fooled.
+    """Run the attacks of a worst case in their order, each on the images that earlier attacks have not fooled.
 
     An image is fooled if one attack fools it validly. For a random model, the example that fools most of its samples
     counts. If no attack fools an image and one of the results is invalid, the worst case is invalid and the image does
@@ -123,7 +123,7 @@ def run_worst_case(  # noqa: PLR0913 - the nouns of run_attack by position, the 
         **options: as for `run_single`; the parameters of each attack by its name.
 
     Raises:
-        DavylampError: any error of one of the attacks, because its result is then unknown.
+        DavylampError: any error of one of the attacks, because the worst case is then unknown.
     """
     parameters = {name: options.pop(name) for name in members}
     places = torch.arange(len(labels), device="cpu") + first
@@ -159,9 +159,9 @@ def run_worst_case(  # noqa: PLR0913 - the nouns of run_attack by position, the 
 
 
 class _Passes:
-    """Progress callback of one attack.
+    """Progress callback for one attack.
 
-    It forwards queries, and reports images if no further attack will run on them.
+    It forwards the number of queries, and reports images as finished if no further attack will run on them.
     """
 
     def __init__(self, progress: Callable[[int], object] | None):
@@ -169,16 +169,15 @@ class _Passes:
         self.asked: Any = getattr(progress, "asked", None)
 
     def __call__(self, images: int) -> None:
-        """Ignore images that one attack has finished, because later attacks may run on them."""
+        """Ignore images that this attack has finished, because later attacks may run on them."""
 
     def report(self, images: int) -> None:
-        """Report finished images."""
         if self._progress is not None and images:
             self._progress(images)
 
 
 def _begin(result: AttackResult) -> WorstCaseResult:
-    """Return the result of the first attack, in writable tensors."""
+    """Convert the result of the first attack, with tensors that can be changed in place."""
     fields: dict[str, Any] = {
         name: value.clone() if isinstance(value, Tensor) else value for name, value in vars(result).items()
     }
@@ -187,7 +186,7 @@ def _begin(result: AttackResult) -> WorstCaseResult:
 
 
 def _take(total: WorstCaseResult, rows: Tensor, result: AttackResult, place: int) -> WorstCaseResult:
-    """Add an attack's result on some images: its cost, and its examples that are better than the current ones."""
+    """Add an attack's cost on some images, and those of its examples that are better than the current ones."""
     add_costs(total, rows, result)
     total.tried[rows] += 1
     fooled, before, after = total.success[rows], total.fooled_rate[rows], result.fooled_rate

@@ -1,1 +1,1 @@
-"""Sharing of results folders: merging, bundling into one file, and description for other programs."""
+"""Sharing of results folders: merging, bundling into one file, and description for readers of the file."""

@@ -23,7 +23,7 @@ class BundleSummary(NamedTuple):
     """A written bundle.
 
     Args:
-        path: bundle file.
+        path: the bundle file.
         records: number of records of each kind.
         notes: notes on omitted files.
     """
@@ -36,12 +36,12 @@ class BundleSummary(NamedTuple):
 def write_bundle(
     folder: str | Path, path: str | Path, *, terms: SharingTerms | None = None, images: bool = True
 ) -> BundleSummary:
-    """Bundle a results folder; the same folder, terms and versions give the same bytes.
+    """Bundle a results folder. The same folder, terms and versions give the same bytes.
 
-    The servers' answer cache is omitted because it may be private, as are lock files.
+    The servers' answer cache, which may be private, and lock files are omitted.
 
     Args:
-        folder: results folder of `davylamp evaluate`, only read.
+        folder: results folder of `davylamp evaluate`, which is not changed.
         path: ZIP file.
         terms: licence, creator, name and description. None to leave them unstated.
         images: whether to include stored adversarial images.
@@ -75,13 +75,13 @@ def write_bundle(
 
 
 def share_tables(folder: str | Path, terms: SharingTerms, records: Mapping[str, int] | None = None) -> SharedTables:
-    """Return the plain tables of a folder with their description."""
+    """Build the tables of a results folder that any program can read, with their description."""
     tables = flat_tables(folder)
     return SharedTables(tables, {name: parquet_bytes(table) for name, table in tables.items()}, terms, records or {})
 
 
 def describe_files(shared: SharedTables) -> dict[str, bytes]:
-    """Return all files except records by path: tables, card, licence."""
+    """Return all files of a bundle except records, by path: tables, card, licence."""
     texts = {f"data/{name}.parquet": content for name, content in shared.files.items()}
     texts["README.md"] = card_of(shared).encode()
     texts["LICENSE.txt"] = licence_text(shared.terms).encode()
@@ -98,7 +98,7 @@ def _write(draft: Path, texts: Mapping[str, bytes], sources: Mapping[str, Path])
 
 
 def _contents(texts: Mapping[str, bytes], sources: Mapping[str, Path]) -> Iterator[tuple[str, bytes]]:
-    """Yield all files by path, sorted, with one in memory at a time."""
+    """Yield all files sorted by path, with only one in memory at a time."""
     for name in sorted({*texts, *sources}):
         yield name, texts[name] if name in texts else read_regular_file(sources[name])
 

@@ -21,9 +21,9 @@ class SharingTerms:
     """Licence, creator, title and description, given by the person who shares the results.
 
     Args:
-        licence: SPDX identifier, such as "CC-BY-4.0"; "" if not stated, as every file then mentions.
+        licence: SPDX identifier, such as "CC-BY-4.0". If it is "", every file says that no licence is stated.
         creator: person or organisation; "" for not stated.
-        name: title of the data set; "" for a title made from models and data.
+        name: title of the data set; "" for a title made from the names of models and data.
         description: a sentence; "" for a summary of the content.
 
     Raises:
@@ -37,7 +37,7 @@ class SharingTerms:
 
     def __post_init__(self):
         if self.licence and not _SPDX.fullmatch(self.licence):
-            raise InvalidInput(f"expected a licence by its SPDX identifier, as CC-BY-4.0, got {self.licence[:60]!r}")
+            raise InvalidInput(f"expected an SPDX identifier such as CC-BY-4.0 as licence, got {self.licence[:60]!r}")
         for name in ("creator", "name", "description"):
             if not getattr(self, name).isprintable():
                 raise InvalidInput(f"expected --{name} in one line of printable text")
@@ -51,7 +51,7 @@ class SharedTables:
         tables: tables by name, from `flat_tables`.
         files: Parquet bytes by table name.
         terms: terms given by the user.
-        records: number of sealed records of each kind; {} if only the tables are shared.
+        records: number of records of each kind; empty if only the tables are shared.
     """
 
     tables: Mapping[str, pa.Table]
@@ -60,7 +60,7 @@ class SharedTables:
     records: Mapping[str, int] = field(default_factory=dict)
 
     def distinct(self, column: str) -> list[str]:
-        """Return the sorted values of a column of the runs; [] if there are no values."""
+        """Return the sorted values of a column in the table of runs; empty if there are none."""
         table = self.tables.get("cells")
         if table is None or column not in table.column_names:
             return []
@@ -68,7 +68,7 @@ class SharedTables:
 
     @property
     def versions(self) -> dict[str, str]:
-        """Versions of every program that made a run: "1.2" or "1.2, 1.3"."""
+        """Versions of every program used in a run: "1.2" or "1.2, 1.3"."""
         seen: dict[str, set[str]] = {}
         for text in self.distinct("versions"):
             for name, version in json.loads(text).items():
@@ -137,7 +137,7 @@ def licence_url(licence: str) -> str:
 
 
 def manifest_of(shared: SharedTables) -> dict[str, Any]:
-    """Return the content of bundle.json: format of the bundle, its files, and the configuration of every run."""
+    """Return the content of bundle.json: the bundle's format and files, and the configuration of every run."""
     cells = shared.tables.get("cells")
     return {
         "bundle": 1,
@@ -163,5 +163,5 @@ def _listed(names: list[str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a text without characters that are Markdown markup."""
+    """Remove characters that are Markdown markup."""
     return re.sub(r"[`|<>\[\]\r\n]", "_", text)

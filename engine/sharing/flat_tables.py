@@ -1,4 +1,4 @@
-"""Plain tables of a results folder for any program: per image and run, per run, and per clean image."""
+"""Tables of a results folder that any program can read: per image and run, per run, and per clean image."""
 
 import json
 from pathlib import Path
@@ -14,9 +14,9 @@ from ..store.record_validation import unknown_attack
 from ..store.store import ResultsStore
 
 MEANINGS = {
-    "responses": "one row for each image in each finished run: an attack of a library on a model, with its seed",
+    "responses": "one row for each image in each finished run; a run is a library's attack on a model, with a seed",
     "cells": "one row for each run: settings, status and versions",
-    "clean": "one row for each image and model, not attacked",
+    "clean": "one row for each image and model, without an attack",
 }
 COLUMNS = {
     "cell": "key of the run: a hash of everything that can change its result",
@@ -67,7 +67,7 @@ COLUMNS = {
 
 
 def flat_tables(folder: str | Path) -> dict[str, pa.Table]:
-    """Return the tables of a results folder by name: `responses`, `cells`, `clean`, without empty ones.
+    """Return the tables of a results folder by name: `responses`, `cells`, `clean`. Empty ones are omitted.
 
     Raises:
         Unavailable: If there is no such folder.
@@ -84,7 +84,7 @@ def flat_tables(folder: str | Path) -> dict[str, pa.Table]:
 
 
 def parquet_bytes(table: pa.Table) -> bytes:
-    """Return a Parquet file, with the same bytes for the same table and version of Arrow."""
+    """Convert a table to a Parquet file, with the same bytes for the same table and version of Arrow."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd")
     return sink.getvalue().to_pybytes()
@@ -95,7 +95,7 @@ def _table(frame: pd.DataFrame) -> pa.Table:
 
 
 def _cell_row(state: CellState) -> dict[str, Any]:
-    """Return the columns of a run; an attack that this version does not have is described by its spec only."""
+    """Return the columns of a run. An attack that this version does not have is described by its spec only."""
     cell = state.cell
     about = {"cell": state.key, "model": cell.subject.model, "implementation": cell.attack, "data": cell.subject.data}
     if not unknown_attack(cell):

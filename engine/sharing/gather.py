@@ -19,7 +19,7 @@ BESIDE = ("README.md", "LICENSE.txt", "SHA256SUMS", "bundle.json", "croissant.js
 
 
 class Disagreement(NamedTuple):
-    """Two folders with different records under one key.
+    """Two folders that contain different records under one key.
 
     Args:
         kind: kind of the records.
@@ -61,7 +61,7 @@ class MergePlan:
 
 
 class _Chosen(NamedTuple):
-    """The selected file of a key, the folders with the same result, and whether the result is a failure."""
+    """The selected file for a key, the folders with the same result, and whether the result is a failure."""
 
     path: Path
     agreeing: frozenset[int]
@@ -115,7 +115,7 @@ def _choose(
     gathered: MergePlan,
     cell: _Chosen | None,
 ) -> _Chosen | None:
-    """Return the selected file of a key; None if no file is usable, or if a conflict is unresolved."""
+    """Return the selected file for a key; None if no file is usable, or if a conflict is unresolved."""
     origin = {path: place for place, store in enumerate(stores) for path in store.files(kind, key)}
     records = _sound(origin, kind, key, gathered)
     if cell is not None:
@@ -137,7 +137,7 @@ def _choose(
             return None
         whose = stores[origin[path]].folder
         gathered.notes.append(
-            f"{kind}/{key} ({title}): the folders disagree; the record of {whose} was used as requested"
+            f"{kind}/{key} ({title}): the folders disagree; as requested, the record of {whose} was used"
         )
     record = records[path]
     same = (place for each, place in origin.items() if each in records and _agrees(records[each], record))
@@ -145,7 +145,7 @@ def _choose(
 
 
 def _sound(origin: Mapping[Path, int], kind: Kind, key: str, gathered: MergePlan) -> dict[Path, Record]:
-    """Return the usable records of a key; damaged ones are added to `damaged`."""
+    """Return the usable records with a key. Damaged ones are added to `damaged`."""
     records, damaged = read_files(origin, f"{kind}/{key}")
     gathered.damaged += map(str, damaged.values())
     for path, each in [*records.items()]:
@@ -165,7 +165,7 @@ def _prefer(
     stores: Sequence[ResultsStore],
     prefer: str | Path | None,
 ) -> Path | None:
-    """Return the file that the user's preference selects; None if it is not given or does not decide."""
+    """Return the file that the user's preference selects; None if there is no preference or it does not decide."""
     if prefer is None:
         return None
     if prefer == NEWEST:
@@ -180,7 +180,7 @@ def _prefer(
 
 
 def title_of(kind: str, key: str, meta: Mapping[str, Any]) -> str:
-    """Describe a record: attack and model, or the key if unknown."""
+    """Describe a record by its attack and model, or by its key if these are unknown."""
     try:
         if "spec" in meta and kind != "corruptions":
             cell = AttackRun.from_record(meta)
@@ -192,7 +192,6 @@ def title_of(kind: str, key: str, meta: Mapping[str, Any]) -> str:
 
 
 def _join_failures(stores: Sequence[ResultsStore], damaged: list[str]) -> dict[str, str]:
-    """Return models and implementations that failed in any of the folders, with all reasons."""
     reasons: dict[str, dict[str, None]] = {}
     for store in stores:
         records, bad = read_files(store.files("plans", "failed"), "plans/failed")
@@ -206,7 +205,7 @@ def _join_failures(stores: Sequence[ResultsStore], damaged: list[str]) -> dict[s
 def _gather_images(
     stores: Sequence[ResultsStore], chosen: Mapping[Kind, Mapping[str, _Chosen]], gathered: MergePlan
 ) -> None:
-    """Select the stored images. Images of a run come only from folders with the run's selected result."""
+    """Select the stored images. Images of a run are taken only from folders with the run's selected result."""
     everywhere = [list_images(store.folder) for store in stores]
     for name in sorted({name for names in everywhere for name in names}):
         record = chosen["cells"].get(name.partition("-")[0]) or chosen["parts"].get(name)
@@ -234,7 +233,7 @@ def _notes_on_folders(stores: Sequence[ResultsStore]) -> Iterator[str]:
     known = {*KINDS, "images", "locks", "davylamp.json"}
     for store in stores:
         if store.claimed():
-            yield f"an evaluation is running in {store.folder}; results that it writes from now on are not included"
+            yield f"an evaluation is running in {store.folder}; its later results are not included"
         try:
             others = sorted(each.name for each in store.folder.iterdir() if each.name not in known)
         except OSError as error:

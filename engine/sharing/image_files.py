@@ -1,4 +1,4 @@
-"""Image files of results folders: listed, validated and compared, without unpickling."""
+"""Image files of results folders: lists, validates and compares them, without unpickling."""
 
 import os
 import zipfile
@@ -11,7 +11,7 @@ from ..store.atomic_files import read_regular_file
 
 
 def list_images(folder: Path) -> dict[str, Path]:
-    """Return the files of stored images by name, `KEY-SHARD`."""
+    """Return the files of stored images, by the name `KEY-SHARD`."""
     place = folder / "images"
     try:
         names = sorted(os.listdir(place))  # noqa: PTH208 - names alone, of thousands of files
@@ -21,7 +21,7 @@ def list_images(folder: Path) -> dict[str, Path]:
 
 
 def why_unreadable(path: Path) -> str:
-    """Return why a file contains no arrays of images; "" if it does."""
+    """Return why a file is not a valid file of images; "" if it is."""
     try:
         if not path.is_file():
             return "it is not a regular file"

@@ -26,7 +26,7 @@ class MergeSummary(NamedTuple):
     """A finished merge.
 
     Args:
-        folder: results folder.
+        folder: the new results folder.
         records: number of files of each kind.
         notes: notes on choices and omissions.
     """
@@ -45,14 +45,14 @@ def merge_folders(
 ) -> MergeSummary:
     """Merge results folders into a new one.
 
-    The new folder is filled under a temporary name next to `out` and renamed when it is complete. Files of an
-    interrupted merge are reused. The sources are only read.
+    The new folder is filled under a temporary name next to `out` and renamed when it is complete. If the merge is
+    interrupted, the next call reuses its files. The sources are not changed.
 
     Args:
         folders: at least two folders, or bundles opened by `open_results`.
         out: a new or empty folder.
         prefer: as for `gather`.
-        link: use hard links instead of copies if the file system supports them.
+        link: whether to use hard links instead of copies if the file system supports them.
 
     Raises:
         FoldersDisagree: If two folders have different records under one key and `prefer` does not decide.
@@ -87,11 +87,11 @@ def merge_folders(
 
 
 def check_mergeable(gathered: MergePlan) -> MergePlan:
-    """Return the plan if it can be merged.
+    """Return the plan unchanged if it can be merged.
 
     Raises:
-        InvalidInput: With every damaged file.
-        FoldersDisagree: With every conflict.
+        InvalidInput: If files are damaged. The message names them.
+        FoldersDisagree: If folders conflict. The message names the records.
     """
     if gathered.damaged:
         advice = "run `davylamp evaluate` to recompute them, or move them away"
@@ -100,16 +100,16 @@ def check_mergeable(gathered: MergePlan) -> MergePlan:
         lines = _join([each.line for each in gathered.conflicts])
         count = len(gathered.conflicts)
         raise FoldersDisagree(
-            f"expected folders that agree, got {count} record{'s' * (count > 1)} with different contents: {lines}; "
-            f"choose with `davylamp merge --prefer FOLDER` or `--prefer {NEWEST}`"
+            f"the folders have different contents for {count} record{'s' * (count > 1)}: {lines}; "
+            f"choose one with `davylamp merge --prefer FOLDER` or `--prefer {NEWEST}`"
         )
     return gathered
 
 
 def place_files(draft: Path, gathered: MergePlan, place: Callable[[Path, Path], object]) -> None:
-    """Put every selected file into an existing folder, and mark this as a results folder.
+    """Copy or link every selected file into an existing folder, and mark it as a results folder.
 
-    Files placed by an interrupted merge are reused; its other files are deleted.
+    Files from an interrupted merge are reused if they are still selected, and deleted otherwise.
     """
     for old in sorted(draft.rglob("*")):
         name = old.relative_to(draft).as_posix()
@@ -142,7 +142,7 @@ def link_file(source: Path, new: Path) -> None:
 
 
 def join_parts(folder: Path) -> None:
-    """Join the parts of runs that were made in separate folders, if they are complete."""
+    """Join the shards of runs that were computed in separate folders, if all shards of a run are there."""
     store = ResultsStore(folder)
     if join_all(store):
         forget_finished(store)
@@ -158,7 +158,7 @@ def count_records(gathered: MergePlan) -> dict[str, int]:
 
 
 def describe_counts(counts: Mapping[str, int]) -> str:
-    """Describe numbers of files by kind: "34 cells, 1 check"; "clean" and such words have no plural."""
+    """Describe numbers of files by kind: "34 cells, 1 check". Words such as "clean" have no plural."""
     return ", ".join(
         counted(count, kind.removesuffix("s"), kind) if kind.endswith("s") else f"{count} {kind}"
         for kind, count in counts.items()
@@ -166,13 +166,12 @@ def describe_counts(counts: Mapping[str, int]) -> str:
 
 
 def _count_files(folder: Path) -> dict[str, int]:
-    """Count the record files of one folder."""
     counts = {kind: len([*(folder / kind).glob("[!.]*")]) for kind in ("cells", *KINDS, "images")}
     return {kind: count for kind, count in counts.items() if count}
 
 
 def _fill(draft: Path, gathered: MergePlan, place: Callable[[Path, Path], object]) -> list[str]:
-    """Fill the temporary folder. Return a note for each server whose usage was summed."""
+    """Fill the temporary folder. Return a note for each server whose usage was summed over the folders."""
     draft.mkdir(exist_ok=True)
     place_files(draft, gathered, place)
     join_parts(draft)
@@ -191,7 +190,7 @@ def _check_preference(folders: Sequence[str | Path], prefer: str | Path | None) 
 
 
 def check_target(out: str | Path) -> Path:
-    """Return the path of the new folder, after checking that it can be created.
+    """Check that a new folder can be created at a path, and return the path.
 
     Raises:
         Unavailable: If the path exists, or its parent folder does not.

@@ -14,16 +14,16 @@ from .unpack import unpack_bundle
 
 
 def is_bundle(path: str | Path) -> bool:
-    """Whether this is the path of a bundle rather than a folder."""
+    """Whether a path is that of a bundle, not of a folder."""
     return Path(path).suffix.lower() == ".zip" and not expand_path(path).is_dir()
 
 
 @contextlib.contextmanager
 def open_results(*sources: str | Path) -> Iterator[Path]:
-    """Yield a results folder for reading, valid inside the block.
+    """Open results for reading, and yield the path of a results folder that is valid inside the block.
 
     A single folder is yielded unchanged. A bundle is unpacked into a temporary folder and validated by `unpack_bundle`.
-    Several sources become a temporary folder of links to their files, in which partial runs are joined.
+    Several sources become a temporary folder of links to their files, in which the shards of a run are joined.
 
     Args:
         sources: at least one results folder or bundle.

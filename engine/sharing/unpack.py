@@ -46,7 +46,7 @@ def unpack_bundle(path: str | Path, folder: str | Path) -> MergeSummary:
 
     Raises:
         InvalidInput: If the file is not a bundle, contains unexpected files, is too large, or a checksum is wrong.
-        Unavailable: If it cannot be read, or the folder cannot be written.
+        Unavailable: If the bundle cannot be read, or the folder cannot be written.
     """
     source, target = expand_path(path), check_target(folder)
     draft = target.with_name(f".{target.name}.importing")
@@ -102,7 +102,7 @@ def _check_entries(bundle: zipfile.ZipFile, source: Path) -> dict[str, zipfile.Z
         raise InvalidInput(f"expected at most {_MOST} files in {source}, got {len(listed)}")
     for entry in listed:
         if why := _why_refused(entry, entries):
-            raise InvalidInput(f"refused: {source} holds {entry.filename[:100]!r}: {why}")
+            raise InvalidInput(f"refused: {source} contains {entry.filename[:100]!r}: {why}")
         entries[entry.filename] = entry
     if missing := [name for name in _NEEDED if name not in entries]:
         raise InvalidInput(f"expected a bundle (made by `davylamp export`), got {source} without {missing[0]}")
@@ -118,7 +118,7 @@ def _why_refused(entry: zipfile.ZipInfo, entries: Mapping[str, zipfile.ZipInfo])
     """Return why a file is not allowed in a bundle; "" if it is."""
     named = bool(_ALLOWED.fullmatch(entry.orig_filename)) and entry.orig_filename == entry.filename
     reasons = {
-        "its name or place is not allowed": not named,
+        "its name or location is not allowed": not named,
         "it is a link or a special file": stat.S_IFMT(entry.external_attr >> 16) not in (0, stat.S_IFREG),
         "it is duplicated": entry.filename in entries,
         "it is encrypted": bool(entry.flag_bits & 1),
@@ -130,7 +130,7 @@ def _why_refused(entry: zipfile.ZipInfo, entries: Mapping[str, zipfile.ZipInfo])
 
 
 def _read_checksums(bundle: zipfile.ZipFile, entries: Mapping[str, zipfile.ZipInfo], source: Path) -> dict[str, str]:
-    """Return SHA-256 checksums by name. Raises InvalidInput unless they cover exactly the other files."""
+    """Return the SHA-256 checksum of each file. Raises InvalidInput unless they cover exactly the other files."""
     if entries[CHECKSUMS].file_size > _TEXT:
         raise InvalidInput(f"refused: {CHECKSUMS} of {source} is larger than {_TEXT} bytes")
     lines = bundle.read(CHECKSUMS).decode("utf-8").splitlines()
@@ -165,7 +165,7 @@ def _check_manifest(draft: Path, source: Path) -> None:
 
 
 def _check_arrays(path: Path, title: str, left: int) -> int:
-    """Return an image file's unpacked size, after checking that it has only plain arrays of the declared sizes."""
+    """Return an image file's unpacked size, after checking that it contains only plain arrays of the declared sizes."""
     total = 0
     try:
         with zipfile.ZipFile(path) as arrays:

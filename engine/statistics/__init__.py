@@ -1,1 +1,1 @@
-"""Estimates with intervals, paired tests and verdicts."""
+"""Estimates with intervals, paired tests, and verdicts on comparisons."""

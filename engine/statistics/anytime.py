@@ -1,4 +1,4 @@
-"""Intervals of a mean that hold at every number of images: looking early, often and stopping at will are allowed."""
+"""Intervals of a mean that hold at every number of images, so that stopping at any time is allowed."""
 
 import math
 from functools import lru_cache
@@ -36,7 +36,7 @@ class _LowerBound:
         self.log_wealth = np.zeros((2, len(grid)))  # of both halves
 
     def add(self, values: np.ndarray) -> None:
-        """Update the wealth against each candidate with values, (n,)."""
+        """Update the wealth for each candidate with further values, (n,)."""
         for block in np.split(values, range(_AT_ONCE, len(values), _AT_ONCE)):
             self._add(block)
 
@@ -60,20 +60,20 @@ class _LowerBound:
         self.sum, self.deviations = float(sums[-1, 0]), float(deviations[-1, 0])
 
     def _remaining_means(self, sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Return the mean of the values still to come, for each number of values seen and candidate mean of all."""
+        """Return the mean of the values not seen yet, for each number of values seen and each candidate mean of all."""
         if self.population is None:
             return np.broadcast_to(self.grid, (len(sums), len(self.grid)))
         return (self.population * self.grid - sums) / (self.population - counts)
 
     @property
     def value(self) -> float:
-        """The bound: the largest candidate below which all are excluded, or what the values so far imply."""
+        """The bound: the largest candidate below which all are excluded, or larger if the values imply it."""
         known = 0.0 if self.population is None else self.sum / self.population
         return known if self.count == self.population else float(max(self._excluded_below, known))
 
     @property
     def complement(self) -> float:
-        """1 - `value`, without its rounding: 1 - 0.9 is less than 0.1."""
+        """1 - `value`, computed without rounding errors such as 1 - 0.9 < 0.1."""
         known = 1.0 if self.population is None else (self.population - self.sum) / self.population
         return known if self.count == self.population else float(min(1 - self._excluded_below, known))
 
@@ -105,14 +105,14 @@ class AnytimeMean:
         self._total = np.zeros(2)
 
     def add(self, low: ArrayLike, high: ArrayLike | None = None) -> None:
-        """Add images.
+        """Add the values of further images.
 
         Args:
             low: values in [0, 1], shape (n,), in the random order of the images.
-            high: upper ends of values known as a range, shape (n,); None for equal.
+            high: upper ends of values known as a range, shape (n,); None if the values are known exactly.
 
         Raises:
-            ValueError: if a value is outside [0, 1], or there are more than the population.
+            ValueError: if a value is outside [0, 1], or there are more values than the population.
         """
         ends = np.stack([np.asarray(low, float), np.asarray(low if high is None else high, float)])
         if not ((ends >= 0) & (ends <= 1)).all():
@@ -131,7 +131,7 @@ class AnytimeMean:
 
     @property
     def interval(self) -> Interval:
-        """The mean of the lower ends so far, and the interval; NaN and [0, 1] without images."""
+        """The mean of the lower ends so far, with the interval. Without images, NaN and [0, 1]."""
         value = float(self._total[0]) / self.images if self.images else math.nan
         return Interval(value, self._low.value, self._high.complement)
 

@@ -1,4 +1,4 @@
-"""Percentile intervals by resampling images, computed as matrix products with the counts of each resample."""
+"""Percentile intervals from resampled images, computed as matrix products with the counts of each resample."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ FEWEST = 5  # images; with fewer the bootstrap underestimates the spread
 
 
 class Estimate(NamedTuple):
-    """A number, its 95 % interval and the number of images behind it; NaN if undefined."""
+    """An estimate, its 95 % interval and the number of images; NaN if undefined."""
 
     value: float
     low: float
@@ -31,9 +31,9 @@ class Estimate(NamedTuple):
 
 
 class Replicates(NamedTuple):
-    """A mean as sums and counts, (R,) each, for R - 1 resamples. Row 0 is for the images themselves.
+    """A mean as sums and counts, (R,) each: row 0 for the images themselves, the others for R - 1 resamples.
 
-    `n` is the number of images, counted once for each attack; `different` is the number of distinct images, 0 if all
+    `n` is the number of images, counted once for each attack. `different` is the number of distinct images, 0 if all
     images are distinct.
     """
 
@@ -50,9 +50,9 @@ class Replicates(NamedTuple):
 
 
 def resample(images: int, replicates: int, seed: int) -> np.ndarray:
-    """Return how often each image is drawn in each replicate.
+    """Return how often each image is drawn in each bootstrap replicate.
 
-    Equal arguments give equal counts, so that runs stay paired.
+    Equal arguments give equal counts, so that comparisons of runs stay paired.
 
     Args:
         images: number of images, at least 1.
@@ -60,7 +60,7 @@ def resample(images: int, replicates: int, seed: int) -> np.ndarray:
         seed: random seed of the replicates.
 
     Returns:
-        Shape (replicates + 1, images), uint8; row 0 is all ones: the images themselves.
+        Shape (replicates + 1, images), uint8. Row 0 is all ones, for the images themselves.
 
     Raises:
         InvalidInput: if a number is out of range.
@@ -84,7 +84,7 @@ def bootstrap_means(counts: np.ndarray, values: np.ndarray) -> list[Replicates]:
         values: shape (n, S); NaN if undefined.
 
     Returns:
-        One for each column; columns that are defined on the same images share their counts.
+        One for each column. Columns that are defined on the same images share their counts.
     """
     defined, endless = ~np.isnan(values), np.isinf(values)
     places: dict[bytes, int] = {}
@@ -100,19 +100,19 @@ def bootstrap_means(counts: np.ndarray, values: np.ndarray) -> list[Replicates]:
 
 
 def draws_of(values: np.ndarray, n: int) -> Replicates:
-    """Wrap a statistic that is not a mean over images, (R,), as replicates."""
+    """Wrap the values of a statistic that is not a mean over images, (R,), as replicates."""
     return Replicates(values, np.ones(len(values)), n)
 
 
 def interval(draws: np.ndarray, n: int, different: int = 0) -> Estimate:
-    """Return the value and its expanded percentile interval (`tail_probability`), ignoring undefined replicates.
+    """Return the estimate and its expanded percentile interval (`tail_probability`), ignoring undefined replicates.
 
     There is no interval (NaN) for fewer than `FEWEST` images, or if all replicates are equal: an interval of zero width
-    would claim certainty. Rates have intervals of their own (`proportion_interval`).
+    would claim certainty. For rates, use `proportion_interval` instead.
 
     Args:
         draws: the estimate on the images themselves, then in every replicate, shape (R,).
-        n: number of images behind it.
+        n: number of images.
         different: number of distinct images, or 0 if all images are distinct.
     """
     low, high = (float(ends[0]) for ends in interval_bands(draws[:, None], tail_probability(different or n)))
@@ -122,10 +122,11 @@ def interval(draws: np.ndarray, n: int, different: int = 0) -> Estimate:
 
 
 def interval_bands(draws: np.ndarray, tail: float = TAIL) -> tuple[np.ndarray, np.ndarray]:
-    """Return the percentile interval of every column of `draws`, shape (R, C), without row 0: two arrays of shape (C,).
+    """Return the bounds of the percentile interval of every column of `draws`, two arrays of shape (C,).
 
     Args:
-        draws: the estimate on the images themselves, then in every replicate.
+        draws: shape (R, C): in row 0, which is ignored, the estimates on the images themselves, then one row per
+            replicate.
         tail: proportion of the replicates that is cut off on each side.
     """
     ordered = np.sort(draws[1:], axis=0)  # NaN last
@@ -140,7 +141,13 @@ def interval_bands(draws: np.ndarray, tail: float = TAIL) -> tuple[np.ndarray, n
 
 
 def draw_macro_f1(counts: np.ndarray, labels: np.ndarray, predicted: np.ndarray) -> np.ndarray:
-    """Compute `metrics.macro_f1` of the classes that occur, (R,), from counts, labels (n,) and predictions (n,)."""
+    """Compute `metrics.macro_f1` in each replicate, (R,), over the classes that occur.
+
+    Args:
+        counts: from `resample`, shape (R, n).
+        labels: ground truth, shape (n,).
+        predicted: predicted classes, shape (n,).
+    """
     classes = np.unique(np.concatenate([labels, predicted]))
     right = labels == predicted
 
@@ -155,7 +162,7 @@ def draw_macro_f1(counts: np.ndarray, labels: np.ndarray, predicted: np.ndarray)
 
 
 def _sums_by_class(drawn: np.ndarray, of_images: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Return how many drawn images each class has, (R, C), given counts (R, n) and the class of each image, (n,)."""
+    """Return the number of drawn images of each class, (R, C), from counts (R, n) and the class of each image, (n,)."""
     order = np.argsort(of_images, kind="stable")
     met, begins = np.unique(of_images[order], return_index=True)
     sums = np.zeros((len(drawn), len(classes)))
@@ -165,14 +172,14 @@ def _sums_by_class(drawn: np.ndarray, of_images: np.ndarray, classes: np.ndarray
 
 
 def draw_levels(seconds: np.ndarray) -> np.ndarray:
-    """Compute `metrics.time_cost_levels` in each replicate, from the seconds of attacks (R, A); NaN stays undefined."""
+    """Compute `metrics.time_cost_levels` in each replicate, from the seconds of attacks (R, A). NaN remains NaN."""
     faster = (seconds[:, None, :] < seconds[:, :, None]).sum(2)
     known = (~np.isnan(seconds)).sum(1, keepdims=True)
     return np.where(np.isnan(seconds), math.nan, faster * LEVELS // known.clip(1))
 
 
 def draw_optimality(counts: np.ndarray, distances: np.ndarray, best: np.ndarray) -> np.ndarray:
-    """Compute `metrics.local_optimality` of distances (n,) against the best ones, in each replicate."""
+    """Compute `metrics.local_optimality` of distances (n,) compared with the best ones (n,), in each replicate."""
     if np.isinf(best).any():  # undefined on the images themselves, so without an interval
         return np.full(len(counts), math.nan)
     ends, place = np.unique(_largest_drawn(counts, best), return_inverse=True)  # few: large ones are often drawn
@@ -187,7 +194,7 @@ def draw_optimality(counts: np.ndarray, distances: np.ndarray, best: np.ndarray)
 
 
 def _largest_drawn(counts: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return the largest of the values (n,) over each replicate's images, (R,); arbitrary for an empty replicate."""
+    """Return the largest value (n,) among each replicate's images, (R,); arbitrary for a replicate without images."""
     order = np.argsort(-values, kind="stable")
     place, left, looked = np.zeros(len(counts), int), np.arange(len(counts)), 0
     while len(left) and looked < len(order):
@@ -198,7 +205,7 @@ def _largest_drawn(counts: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def draw_half_distortion(counts: np.ndarray, distances: np.ndarray, measured: float | None = None) -> np.ndarray:
-    """Compute `metrics.half_distortion` of distances (n,) in each replicate; row 0 is the metric's own value.
+    """Compute `metrics.half_distortion` of distances (n,) in each replicate. Row 0 is the metric itself.
 
     Args:
         counts: from `resample`, shape (R, n).
@@ -224,12 +231,12 @@ def draw_half_distortion(counts: np.ndarray, distances: np.ndarray, measured: fl
 
 
 def _halves(fallen: np.ndarray, right: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """Compute half distortions from each replicate's numbers of images: fooled at each step (R, S), correct (R,).
+    """Compute half distortions, given the numbers of images fooled at each step (R, S) and correct when clean (R,).
 
-    The accuracy just after step s is a_s = 1 - (fallen up to s) / right; only steps at which an image is fooled count.
-    The rate r of exp(-r d) minimises the sum over them of (exp(-r d_s) - a_s)^2. Without its constant this is two
-    matrix products for one rate after the other. Newton's method in ln r refines the best rate of a grid, within its
-    neighbours; it makes no step if the curvature is not positive.
+    The accuracy just after step s is a_s = 1 - (number fooled up to s) / right. Only steps at which an image is fooled
+    count. The rate r of exp(-r d) minimises the sum of (exp(-r d_s) - a_s)^2 over these steps. Without the term that
+    does not depend on r, this is two matrix products for each rate. Newton's method in ln r refines the best rate of a
+    grid, between its neighbours. It makes no step if the curvature is not positive.
     """
     met = (fallen > 0).astype(float)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -259,7 +266,7 @@ def _products(counts: np.ndarray, columns: np.ndarray) -> np.ndarray:
 def _by_groups(
     function: Callable[[np.ndarray], np.ndarray], counts: np.ndarray, like: np.ndarray, most: int = _AT_ONCE
 ) -> np.ndarray:
-    """Apply a function to rows of counts, in groups as large as memory allows."""
+    """Apply a function to groups of rows of `counts`. The groups are as large as memory allows."""
     parts = [function(counts[rows.start : rows.stop].astype(float)) for rows in _groups(len(counts), len(like), most)]
     return np.concatenate(parts)
 

@@ -1,4 +1,4 @@
-"""Paired tests of two implementations on the same images, by SciPy."""
+"""Paired tests of two implementations on the same images, with SciPy."""
 
 import math
 
@@ -8,9 +8,9 @@ from numpy.typing import ArrayLike
 
 
 def min_images_for_significance(level: float) -> int:
-    """Return how many images must all favour one attack for McNemar's p-value to be below `level`.
+    """Return the smallest number of images with which McNemar's p-value can be below `level`.
 
-    With fewer pairs no outcome is significant, by McNemar's exact test or by Wilcoxon's.
+    It is reached if all images favour one attack. With fewer pairs, Wilcoxon's test cannot be significant either.
     """
     return math.floor(math.log2(2 / level)) + 1
 
@@ -21,14 +21,14 @@ def min_images_for_equivalence(margin: float, level: float = 0.9) -> int:
 
 
 def mcnemar(first: ArrayLike, second: ArrayLike) -> float:
-    """Compute the exact two-sided McNemar test of whether the images that only one attack fools are split evenly.
+    """Test whether the images that only one attack fools are split evenly (McNemar, exact, two-sided).
 
     Args:
         first: success of the first on each image, shape (n,), bool.
         second: success of the second on the same images, shape (n,), bool.
 
     Returns:
-        The p-value; 1 if no image distinguishes them.
+        The p-value; 1 if no image is fooled by only one of them.
     """
     first, second = np.asarray(first, bool), np.asarray(second, bool)
     only_first, only_second = int((first & ~second).sum()), int((second & ~first).sum())
@@ -38,7 +38,7 @@ def mcnemar(first: ArrayLike, second: ArrayLike) -> float:
 
 
 def wilcoxon(first: ArrayLike, second: ArrayLike) -> float:
-    """Compute the two-sided Wilcoxon signed-rank test on paired distances; zero differences are dropped.
+    """Compute the two-sided Wilcoxon signed-rank test on paired distances. Zero differences are dropped.
 
     Args:
         first: distances of the first, shape (n,), finite.
@@ -57,6 +57,6 @@ def wilcoxon(first: ArrayLike, second: ArrayLike) -> float:
 
 
 def signed_rank_sum(first: ArrayLike, second: ArrayLike) -> float:
-    """Return Wilcoxon's sum of signed ranks: positive if the first distances tend to be larger."""
+    """Return Wilcoxon's sum of signed ranks, which is positive if the first distances tend to be larger."""
     difference = np.asarray(first, float) - np.asarray(second, float)
     return float((scipy.stats.rankdata(np.abs(difference)) * np.sign(difference)).sum())

@@ -1,4 +1,4 @@
-"""The rule for verdicts on paired outcomes of two implementations on the same images."""
+"""Compares two implementations by paired outcomes on the same images, with the rule for the verdict."""
 
 import math
 from dataclasses import dataclass
@@ -42,9 +42,10 @@ class PairedOutcomes(NamedTuple):
 
     Args:
         name: name of the implementation.
-        attacked: attacked images, (n,) bool.
-        success: (n,) bool.
-        distance: distance to the clean image in the norm of the threat model, (n,); used if both succeed.
+        attacked: whether each image was attacked, (n,) bool.
+        success: whether the attack succeeded, (n,) bool.
+        distance: distance to the clean image in the norm of the threat model, (n,); used if both implementations
+            succeed.
         violations: invalid reasons of each image, empty if the result is valid, n tuples.
         success_8bit: successes that remain after rounding to 8 bits, (n,) bool; None if unknown.
         queries: forward and backward passes of each image, (n,); None if unknown.
@@ -59,13 +60,13 @@ class PairedOutcomes(NamedTuple):
     queries: np.ndarray | None = None
 
     def invalid_by(self, *faults: Fault) -> np.ndarray:
-        """Return attacked images whose result is invalid, for one of these faults (default: for any), (n,) bool."""
+        """Return which attacked images have a result that is invalid by these faults (default: any), (n,) bool."""
         known = {kinds: bool(kinds) and (not faults or fault_of(kinds) in faults) for kinds in set(self.violations)}
         return self.attacked & np.array([known[kinds] for kinds in self.violations], bool)
 
     @property
     def valid_success(self) -> np.ndarray:
-        """Successes with a valid result, (n,) bool."""
+        """Whether the attack succeeded with a valid result, (n,) bool."""
         return self.success & ~self.invalid_by()
 
     @property
@@ -76,7 +77,7 @@ class PairedOutcomes(NamedTuple):
 
     @property
     def invalid_summary(self) -> str:
-        """Invalid reasons with their numbers: "no-gradient: 8 of 8 images"; empty if all results are valid."""
+        """Numbers of images by invalid reason: "no-gradient: 8 of 8 images"; empty if all results are valid."""
         if not any(self.violations):
             return ""
         kinds = [kind for names, hit in zip(self.violations, self.attacked, strict=True) if hit for kind in set(names)]
@@ -86,24 +87,25 @@ class PairedOutcomes(NamedTuple):
 
 @dataclass(frozen=True)
 class PairVerdict:
-    """A verdict with the numbers behind it.
+    """A verdict, with the numbers from which it follows.
 
     Args:
         verdict: see `RULE`.
         weaker: name of the weaker or broken implementation; "A and B" if both are broken.
-        images: number of pairs that were compared.
-        left_out: attacked images that were omitted because a result is invalid, though not through its library's fault.
+        images: number of images that were compared.
+        left_out: number of attacked images that were omitted because a result is invalid, though not through its
+            library's fault.
         p_success: p-value of the exact McNemar test.
         p_distance: p-value of Wilcoxon's test on images where both succeed.
-        only_a: images that only the first fools.
-        only_b: images that only the second fools.
+        only_a: number of images that only the first fools.
+        only_b: number of images that only the second fools.
         difference: success rate of the first minus that of the second, with its interval at 1 - `level`. An omitted
             image may count for either. The interval excludes 0 if and only if the difference is significant.
         ratio: median ratio of the first's distance to the second's, on images where both succeed, with its interval.
-        detectable: smallest number of images in favour of one that would have been significant.
+        detectable: smallest number of images in favour of one implementation that would have been significant.
         needed: smallest number of images with which an outcome can be significant.
-        pairs: number of pairs judged together.
-        tests: number of tests of this pair.
+        pairs: number of pairs of implementations that are compared together.
+        tests: number of tests for this pair.
         reason: why there is no comparison; otherwise empty.
         queries: mean queries of the weaker divided by those of the other, or of the first divided by the second if
             neither is weaker. NaN if unknown.
@@ -130,7 +132,7 @@ class PairVerdict:
 
     @property
     def p(self) -> float:
-        """p-value of the test that decides: the test of success, or of distances if only these differ."""
+        """p-value of the decisive test: that of success, or that of distances if only these differ."""
         by_distance = self.verdict == "weaker" and not self.is_apart
         return self.p_distance if by_distance else self.p_success
 
@@ -141,7 +143,7 @@ class PairVerdict:
 
     @property
     def costs(self) -> str:
-        """Caveats of a verdict on success, or "": unequal queries, and successes lost after rounding to 8 bits."""
+        """Caveats of a verdict on success: unequal queries, and successes lost after rounding to 8 bits; "" if none."""
         if self.verdict not in ("weaker", "equivalent"):
             return ""
         unequal = not math.isnan(self.queries) and not 1 / UNEQUAL_COST <= self.queries <= UNEQUAL_COST
@@ -162,12 +164,12 @@ class PairVerdict:
 
     @property
     def level(self) -> float:
-        """Significance level for a p-value."""
+        """Significance level with which a p-value is compared."""
         return corrected_level(self.pairs * self.tests)
 
     @property
     def correction(self) -> str:
-        """The significance level in words, with its correction; p-values are uncorrected."""
+        """The significance level and its correction, as text. p-values are not corrected."""
         parts = [f"{self.pairs} pairs"] * (self.pairs > 1) + [f"{self.tests} tests each"] * (self.tests > 1)
         if not parts:
             return f"{SIGNIFICANT}"
@@ -192,7 +194,7 @@ class PairVerdict:
 
 
 def corrected_level(tests: int) -> float:
-    """Return the significance level of each of several tests, by Bonferroni's correction: 5 % for all together."""
+    """Return the significance level of each of several tests, for 5 % over all of them (Bonferroni)."""
     return SIGNIFICANT / max(1, tests)
 
 
@@ -212,11 +214,11 @@ def decide_verdict(
         b: outcomes of the second, on the same images.
         minimum_norm: whether they are minimum-norm attacks. Then distances are also tested, and each of the two tests
             has half the level.
-        same: images for which both returned the same example, (n,) bool.
-        moved: images changed by at least one of the two, (n,) bool; None for all. On other images both returned the
-            clean image, which is not counted as agreement.
-        pairs: number of pairs judged together, including this one. The levels are such that at most 5 % of such sets
-            contain a false difference.
+        same: whether both returned the same example, (n,) bool.
+        moved: whether at least one of the two changed the image, (n,) bool; None for all. If both returned the clean
+            image, this does not count as agreement.
+        pairs: number of pairs compared together, including this one. The levels are such that at most 5 % of such sets
+            of pairs contain a false difference.
     """
     both = a.attacked & b.attacked
     paired = both & ~a.invalid_by("model", "unknown") & ~b.invalid_by("model", "unknown")
@@ -264,9 +266,9 @@ def compare_rates(
 
     Args:
         names: names of the two.
-        first: (n,) bool.
-        second: (n,) bool.
-        undecided: images whose outcome is unknown for either, (n,) bool, which may count for either; None for none.
+        first: outcomes of the first, (n,) bool.
+        second: outcomes of the second, (n,) bool.
+        undecided: whether an outcome is unknown, (n,) bool. Such an image may count for either. None for none.
     """
     nothing, every = np.zeros(len(first)), np.ones(len(first), bool)
     unknown = np.zeros(len(first), bool) if undecided is None else undecided
@@ -279,17 +281,17 @@ def compare_rates(
 
 
 def not_compared(broken: str, reason: str) -> PairVerdict:
-    """Return the verdict if one of the two has no result: broken if its library crashed, otherwise undecided.
+    """Return the verdict for a pair without results of both: "broken" if a library crashed, otherwise "undecided".
 
     Args:
-        broken: names of those whose library crashed; empty if the model or the request is the cause.
-        reason: the reason as text.
+        broken: names of the implementations whose library crashed; empty if the model or the request is the cause.
+        reason: why a result is missing.
     """
     return PairVerdict("broken" if broken else "undecided", broken, reason=reason)
 
 
 def _decide(numbers: PairVerdict, names: tuple[str, str], minimum_norm: bool, ranks: float) -> tuple[Verdict, str]:
-    """Return the verdict of the tests, and the name of the weaker implementation.
+    """Return the verdict that follows from the tests, and the name of the weaker implementation.
 
     `ranks` is the signed-rank sum of distances, positive if the first's are larger.
     """
@@ -306,7 +308,9 @@ def _decide(numbers: PairVerdict, names: tuple[str, str], minimum_norm: bool, ra
 
 
 def _bounded_difference(only_a: int, only_b: int, images: int, left_out: int, level: float) -> Interval:
-    """Return the difference of two success rates, with an interval that excludes 0 only if McNemar's exact test does.
+    """Return the difference of two success rates, with an interval that agrees with McNemar's exact test.
+
+    The interval excludes 0 only if the test is significant.
 
     Omitted images may count for either side (the bounds of Manski 2003).
     """

@@ -1,4 +1,4 @@
-"""Atomic writing of files, and reading of regular files only, never a device or a pipe."""
+"""Writes files atomically, and reads regular files only, never a device or a pipe."""
 
 import errno
 import os
@@ -26,17 +26,17 @@ LARGEST = 1 << 32  # bytes of a file that is read into memory
 
 
 def write_atomic(path: str | Path, data: bytes | str, *, advice: str = "choose a different file for `out`") -> Path:
-    """Write a file atomically: write a draft in the same folder, sync it, and rename it. Text is encoded as UTF-8.
+    """Write a file atomically: write a draft in the same folder, sync it, and rename it.
 
-    If the path is not a regular file, such as /dev/stdout, it is written directly.
+    Text is encoded as UTF-8. If the path is not a regular file, such as /dev/stdout, it is written directly.
 
     Args:
         path: path of the file; its folder must exist.
-        data: whole content.
+        data: the whole content.
         advice: sentence for the error message if writing fails.
 
     Raises:
-        Unavailable: if it cannot be written; an existing file stays as it was.
+        Unavailable: if it cannot be written. An existing file is then unchanged.
     """
     path = check_output_path(path, advice=advice)
     content = data.encode("utf-8") if isinstance(data, str) else data
@@ -51,7 +51,7 @@ def write_atomic(path: str | Path, data: bytes | str, *, advice: str = "choose a
 
 
 def replace_file(path: Path, save: Callable[[Path], object]) -> None:
-    """Let `save` write a draft in the same folder, then rename it to the file's name.
+    """Call `save` to write a draft in the same folder, then rename the draft to the file's name.
 
     Raises:
         OSError: if that fails; the draft is then deleted.
@@ -67,7 +67,7 @@ def replace_file(path: Path, save: Callable[[Path], object]) -> None:
 
 
 def read_regular_file(path: Path, largest: int = LARGEST) -> bytes:
-    """Return the bytes of a file, if it is a regular file.
+    """Read a file into memory. Devices and pipes are refused.
 
     Raises:
         OSError: if it cannot be read.

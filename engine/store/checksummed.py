@@ -1,6 +1,6 @@
 """Tables as Parquet files with a checksum. Any Parquet reader can read them, and any altered byte is detected.
 
-Also the shape of a table (`TableShape`), and reading single columns of a file from its footer.
+Also reads the shape of a table (`TableShape`) from a file's footer, and single columns.
 """
 
 import hashlib
@@ -50,8 +50,8 @@ class Record:
     """Content of a file: a table with a row for each image, and metadata (`spec`, `status`, `versions`...).
 
     If only some columns were requested, `table` has only these, and `of_file` is the shape of the whole file. `more`
-    reads further columns by name, of the first rows only if a number is given. `replaces` lists the content hashes of
-    the files that this file replaced.
+    reads further columns by name; if a number is given, only that many rows. `replaces` lists the content hashes of the
+    files that this file replaced.
     """
 
     table: pa.Table
@@ -76,11 +76,11 @@ class DamagedRecordError(Exception):
 
 
 class ConflictingRecordsError(DamagedRecordError):
-    """Two records of one key with different contents."""
+    """Two records with the same key and different contents."""
 
 
 def pack_record(table: pa.Table, meta: Mapping[str, Any], name: str, replaces: list[str]) -> bytes:
-    """Serialise a table and its metadata, with a checksum of the file."""
+    """Serialise a table and its metadata, with a checksum of the whole file."""
     about = {"format": FORMAT, **meta, "file": name, "replaces": replaces}
     return seal_table(table.replace_schema_metadata({_MARK: json.dumps(about).encode()}))
 
@@ -113,8 +113,8 @@ def read_header(opened: Source, name: str) -> Record:
         name: expected name of the record: "cells/KEY".
 
     Raises:
-        DamagedRecordError: if it is not a davylamp record, or has a different name; altered bytes in columns go
-            unnoticed.
+        DamagedRecordError: if it is not a davylamp record, or has a different name. Altered bytes in columns are not
+            detected.
         StoreMismatch: if it was written in a different format.
     """
     return _record_of(opened, name, ())
@@ -146,7 +146,7 @@ def _record_of(opened: Source, name: str, columns: Collection[str] | None, reope
 
 
 def content_of(table: pa.Table, meta: Mapping[str, Any]) -> str:
-    """Return 12 hexadecimal digits of a hash of the results: every number except times."""
+    """Return 12 hexadecimal digits of a hash of the results: of every number except times."""
     content = {name: value for name, value in meta.items() if name not in _OF_THE_RUN}
     digest = hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode())
     for name in sorted(set(table.column_names) - {"seconds"}):
@@ -177,7 +177,7 @@ def _agree(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
 
 
 def _numbers(column: pa.ChunkedArray) -> np.ndarray | None:
-    """Flatten a column of numbers or vectors of numbers without gaps; None for any other column."""
+    """Flatten a column of numbers, or of vectors of numbers, without missing values; None for any other column."""
     column = column.combine_chunks()
     if column.null_count:
         return None
@@ -208,7 +208,7 @@ def seal_table(table: pa.Table) -> bytes:
 
 
 def _is_sealed(data: bytes) -> bool:
-    """Whether the file's checksum is correct."""
+    """Whether the file has the checksum that is stored in it."""
     start = data.rfind(_SEAL)
     end = start + len(_UNSEALED)
     if start < 0:
@@ -233,10 +233,10 @@ def shape_of_table(table: pa.Table) -> TableShape:
 
 
 def shape_of_file(file: pq.ParquetFile, reopen: Callable[[], AbstractContextManager[Any]]) -> TableShape:
-    """Return the shape of a file from its footer; a column is read if the footer does not tell whether it has gaps.
+    """Return the shape of a file from its footer. A column is read if the footer does not tell whether it has gaps.
 
-    For nested columns the footer counts missing values of the leaves: 0 means no gaps, but others may be gaps inside an
-    entry, which are not gaps of the column.
+    For nested columns, the footer has the number of missing values of the leaves. 0 means no gaps. Otherwise, the
+    missing values may be inside an entry, where they are not gaps of the column.
 
     Args:
         file: the open file.
@@ -268,7 +268,7 @@ def shape_of_file(file: pq.ParquetFile, reopen: Callable[[], AbstractContextMana
 def read_columns(file: pq.ParquetFile, names: Collection[str] | None) -> pa.Table:
     """Read the named columns that the file has, in the file's order; None for all columns.
 
-    Parquet readers also match a name to the beginning of a path ("a" to "a.b"); such extra columns are dropped. A table
+    Parquet readers also match a name with the beginning of a path ("a" with "a.b"); such columns are dropped. A table
     without columns has no rows, whatever the file has: see `TableShape.rows`.
     """
     # Without threads, see `open_parquet`.
@@ -281,7 +281,7 @@ def read_columns(file: pq.ParquetFile, names: Collection[str] | None) -> pa.Tabl
 
 
 def read_first_rows(file: pq.ParquetFile, names: Collection[str], rows: int) -> pa.Table:
-    """Read some columns of the first rows of a file, like `read_columns`; later rows are not decoded."""
+    """Read some columns of the first rows of a file, like `read_columns`. Later rows are not decoded."""
     kept = [name for name in file.schema_arrow.names if name in names]
     batches = file.iter_batches(batch_size=rows, columns=kept, use_threads=False) if kept and rows else iter(())
     first = [batch for batch, _ in zip(batches, range(1), strict=False)]
@@ -296,7 +296,7 @@ def _column_at(file: pq.ParquetFile, place: int) -> pa.ChunkedArray:
 
 
 def _stated_gaps(metadata: pq.FileMetaData, leaves: range) -> int | None:
-    """Return the missing values according to the statistics of all row groups; None if a group has no statistics."""
+    """Return the number of missing values by the statistics of all row groups; None if a group has no statistics."""
     total = 0
     for group in range(metadata.num_row_groups):
         columns = metadata.row_group(group)

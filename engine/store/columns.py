@@ -1,4 +1,4 @@
-"""Conversion between tensors, images and coverage bits and a record's columns."""
+"""Converts tensors, images and coverage bits to columns of a record, and back."""
 
 import io
 import math
@@ -40,7 +40,7 @@ def logits_of(table: pa.Table, name: str) -> Tensor:
 
 
 def column_of_maps(maps: Tensor | None, places: Sequence[int]) -> pa.Array:
-    """Convert activation maps, shape (N, h, w), to nested lists; null except for the first images.
+    """Convert activation maps, shape (N, h, w), to nested lists; null except for the first images of the data.
 
     Args:
         maps: None if the model has no maps.
@@ -72,7 +72,7 @@ def column_of_pictures(images: Tensor, places: Sequence[int]) -> pa.Array:
 
 
 def columns_of_curves(curves: Sequence[Sequence[tuple[int, float]]]) -> dict[str, pa.Array]:
-    """Convert curves of distance against queries to two columns with a list for every image."""
+    """Convert curves of distance against queries to two columns with a list for each image."""
     passes = [[point[0] for point in curve] for curve in curves]
     distances = [[point[1] for point in curve] for curve in curves]
     return {
@@ -82,9 +82,9 @@ def columns_of_curves(curves: Sequence[Sequence[tuple[int, float]]]) -> dict[str
 
 
 def _offsets(sizes: np.ndarray, null: np.ndarray | None = None) -> pa.Array:
-    """Return the offsets of the lists of an Arrow column, including the end of the last list.
+    """Return the offsets of the lists in an Arrow column, including the end of the last list.
 
-    A null entry makes a list null.
+    The entries marked in `null` become null instead of a list.
     """
     ends = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
     return pa.array(ends, mask=None if null is None else np.append(null, False))
@@ -127,7 +127,7 @@ def read_examples(store: ResultsStore, cell: AttackRun) -> Tensor:
 
 @dataclass(frozen=True)
 class Example:
-    """A picture of one image, adversarial or clean: PNG bytes, activation map (h, w), confidence in `predicted`."""
+    """Picture of an image, adversarial or clean: PNG bytes, activation map (h, w), confidence in class `predicted`."""
 
     place: int
     image: str
@@ -144,7 +144,7 @@ def pictures_of(record: Record, prefix: Literal["", "adv_"], *, confidences: boo
     Args:
         record: record with its pictures and maps.
         prefix: prefix of the columns: "adv_" for a run, "" for clean predictions.
-        confidences: whether the model returns confidences; if not, the confidence is NaN.
+        confidences: whether the model returns confidences. If not, the confidence is NaN.
     """
     table = record.table
     if not {f"{prefix}picture", f"{prefix}cam"} <= set(table.column_names):
@@ -171,7 +171,7 @@ def pictures_of(record: Record, prefix: Literal["", "adv_"], *, confidences: boo
 
 
 def _logits_of_rows(record: Record, name: str, places: np.ndarray) -> Tensor:
-    """Read the logits of some rows, (n, K); if they are not in memory, only the first rows are read."""
+    """Read the logits of some rows, (n, K). If the column is not in memory, only the first rows are read."""
     if name in record.table.column_names:
         return logits_of(record.table.take(places), name)
     assert record.more is not None
@@ -179,7 +179,7 @@ def _logits_of_rows(record: Record, name: str, places: np.ndarray) -> Tensor:
 
 
 class Reached(NamedTuple):
-    """Neurons of a layer that a set of images covers, bool.
+    """Which neurons of a layer, or sections of their ranges, a set of images covers, bool.
 
     `sections` has shape (units, sections), the others (units,).
     """
@@ -190,7 +190,7 @@ class Reached(NamedTuple):
     most_active: np.ndarray
 
     def united(self, other: "Reached") -> "Reached":
-        """Return the coverage by both sets of images together."""
+        """Return what is covered by at least one of two sets of images."""
         return Reached(*(mine | theirs for mine, theirs in zip(self, other, strict=True)))
 
 
@@ -198,7 +198,7 @@ Coverage = Mapping[str, Reached]  # by layer
 
 
 def pack(coverage: Coverage) -> bytes:
-    """Pack all bits, layer after layer."""
+    """Pack the coverage of all layers, in their order, into bits."""
     flat = [part.reshape(-1) for reached in coverage.values() for part in reached]
     return np.packbits(np.concatenate(flat)).tobytes() if flat else b""
 
@@ -208,8 +208,8 @@ def unpack(data: bytes, layers: Sequence[str], sizes: Sequence[int]) -> dict[str
 
     Args:
         data: the bits.
-        layers: names.
-        sizes: the number of sections, then the neurons of each layer.
+        layers: names of the layers.
+        sizes: the number of sections, then the number of neurons of each layer.
 
     Raises:
         ValueError: if the sizes do not match.
@@ -244,7 +244,7 @@ def coverage_of(columns: Mapping[str, np.ndarray], *, clean: bool) -> dict[str, 
 
 
 def coverage_values(coverage: Coverage, layer: str = "") -> dict[str, float]:
-    """Compute KMNCov, NBCov, SNACov and TKNCov of all layers, or of one; see `metrics.coverage`."""
+    """Compute KMNCov, NBCov, SNACov and TKNCov over all layers, or for one; see `metrics.coverage`."""
     chosen: list[Any] = [coverage[layer]] if layer else list(coverage.values())
     sections, above, below, active = (
         np.concatenate([each[place].reshape(-1) for each in chosen]) for place in range(4)

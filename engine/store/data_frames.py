@@ -1,4 +1,4 @@
-"""A results folder as pandas tables: one row for each run and image, with columns that describe the run."""
+"""A results folder as pandas tables, with one row for each run and image, and columns that describe the run."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -32,12 +32,16 @@ _ORDER = ["model", "attack", "implementation", "cell"]
 def load(folder: str | Path, *, heavy: bool = False, columns: Collection[str] | None = None) -> "pd.DataFrame":
     """Load the per-image records of all finished runs of a results folder.
 
-    Columns: `cell` (key of the run), `model` (with the first digits of its digest if one name has several weights),
-    `implementation` and `attack` (with the surrogate, if there is one), `knowledge`, `minimum_norm`, `library`, `norm`,
-    `epsilon` (NaN without a radius; for an attack at saturation the given limit, and `radius` is the radius found),
-    `targeted`, `parameters` (JSON), `seed`, `data`, `pixels`, `model_digest`, `data_digest`, `version` (of the library,
-    or of a user's code), then those of the records: `image`, `index`, `label`, `attacked`, `success`, `violated`,
-    `robust`, `distance` (inf: not fooled, 0: wrong when clean), `forwards`, ..., and one for each metric, by symbol.
+    Columns that describe the run:
+
+    - `cell`: key of the run. - `model`: name of the model, with the first digits of its digest if one name has several
+    weights. - `implementation` and `attack`: with the surrogate, if there is one. - `knowledge`, `minimum_norm`,
+    `library`, `norm`, `targeted`, `seed`, `data`, `pixels`, `model_digest`, `data_digest`. - `epsilon`: NaN without a
+    radius. For an attack at saturation, the given limit; `radius` is the radius found. - `parameters`: JSON. -
+    `version`: version of the library, or of a user's code.
+
+    Then the columns of the records follow: `image`, `index`, `label`, `attacked`, `success`, `violated`, `robust`,
+    `distance` (inf: not fooled, 0: misclassified when clean), `forwards`, ..., and one for each metric, by symbol.
     `invalid_by_model` and `invalid_by_library` give the cause of results that are `violated`.
 
     Args:
@@ -46,8 +50,8 @@ def load(folder: str | Path, *, heavy: bool = False, columns: Collection[str] | 
         columns: columns of the records to include besides `index`; None for all.
 
     Returns:
-        The table. `attrs["damaged"]` lists files that were omitted as damaged, `attrs["failed"]` the failed runs by key
-        with their reason, and `attrs["unknown"]` the runs omitted because this version does not have their attack.
+        The table. `attrs["damaged"]` lists files that were omitted as damaged. `attrs["failed"]` has the failed runs by
+        key with their reason, and `attrs["unknown"]` the runs omitted because this version does not have their attack.
 
     Raises:
         Unavailable: if there is no such folder, or no run in it.
@@ -109,7 +113,7 @@ def load_outcomes(source: "str | Path | Results") -> "pd.DataFrame":
     """Load the columns of `load` that rankings need, in a tenth of the memory.
 
     As in tables, each model has a unique name, repeated images count once, and results of code that was edited later
-    are omitted. Texts, and values that are the same on all images of a run, are pandas categories; the images of a run
+    are omitted. Texts, and values that are the same on all images of a run, are pandas categories. The images of a run
     are in the order of its record. Without random models there is no column `draws_fooled`.
 
     Args:
@@ -167,11 +171,12 @@ def run_columns(cell: AttackRun) -> dict[str, Any]:
 
 
 def results_on_original(folder: str | Path, results: "pd.DataFrame", originals: Mapping[str, str]) -> "pd.DataFrame":
-    """Return the rows of undefended models, and for each of their examples a row of each defended model tested on it.
+    """Return results of undefended models, and of defended models on the same examples.
 
-    Images that the undefended model misclassifies have no example and are omitted for all models. A defended model is
-    fooled if it classifies the clean image correctly and the example wrongly or with non-finite logits. For a random
-    model `draws_fooled` is the rate of its samples that are wrong on the example; NaN for other models, and for records
+    For each example of an undefended model, there is a row for each defended model tested on it. Images that the
+    undefended model misclassifies have no example and are omitted for all models. A defended model is fooled if it
+    classifies the clean image correctly and the example wrongly or with non-finite logits. For a random model,
+    `draws_fooled` is the rate of its samples that are wrong on the example. It is NaN for other models, and for records
     of earlier versions.
 
     Args:
@@ -215,8 +220,8 @@ def choose_examples(
         folder: a results folder.
         results: the table of `load`, or some of its rows.
         original: the undefended model of all other models; None to derive it from the model names.
-        examples: "defended": made on each defended model. "original": made on its undefended model. None: "defended" if
-            such examples exist.
+        examples: "defended" for examples made on each defended model, "original" for those made on its undefended
+            model, None for "defended" if such examples exist.
 
     Returns:
         The rows, and a note if there are also examples of the other kind, otherwise "".
@@ -238,11 +243,14 @@ def choose_examples(
     if examples == "original" or (examples is None and not are_attacked and not shown.empty):
         return shown, ""
     both = not shown.empty and examples is None
-    return results, "examples='original' ranks by the examples of the undefended model" if both else ""
+    return (
+        results,
+        "examples='original' ranks by the examples made on the undefended model" if both else "",
+    )
 
 
 def check_made_alike(baseline: "pd.DataFrame", new: "pd.DataFrame") -> None:
-    """Raise InvalidInput if the examples of two folders were made on different models: defended or undefended."""
+    """Raise InvalidInput if one folder has examples made on defended models and the other on undefended ones."""
     ways = ["original" if "made_on" in each else "defended" for each in (baseline, new)]
     if ways[0] != ways[1]:
         got = f"{ways[0]} in the baseline and {ways[1]} in the new results"
@@ -250,7 +258,7 @@ def check_made_alike(baseline: "pd.DataFrame", new: "pd.DataFrame") -> None:
 
 
 def _none_finished(folder: str | Path, left_out: Mapping[str, Collection[str]]) -> Unavailable:
-    """Build the error for a folder without a finished run, with the number of other runs."""
+    """Build the error for a folder without a finished run. It contains the number of other runs."""
     failed, damaged, unknown = (len(left_out[name]) for name in ("failed", "damaged", "unknown"))
     known = f"{failed} failed, {damaged} damaged, {unknown} of unknown attacks"
     known = known if failed or damaged or unknown else "it is empty"
@@ -264,7 +272,7 @@ def _finished(folder: str | Path, kind: Kind, columns: Collection[str] | None = 
 
 
 def _rows(record: Record, *, heavy: bool, columns: Collection[str] | None = None) -> "pd.DataFrame":
-    """Return the table of a record, or some of its columns; conflicting files of one key were read whole."""
+    """Return the table of a record, with all or some of its columns."""
     dropped = {*COVERAGE_BITS, *(() if heavy else HEAVY)}
     names = [name for name in record.table.column_names if name not in dropped]
     return record.table.select([name for name in names if columns is None or name in columns]).to_pandas()
@@ -316,10 +324,10 @@ def _right_when_clean(folder: str | Path) -> "pd.DataFrame":
 
 
 def _compact(parts: Sequence[tuple[Mapping[str, Any], Mapping[str, np.ndarray]]]) -> "pd.DataFrame":
-    """Join the rows of several runs, with texts and values that are constant in a run as pandas categories.
+    """Join the rows of several runs. Texts, and values that are constant in a run, become pandas categories.
 
     Args:
-        parts: for each run its constant columns, and its arrays, (n,) each; the same names for all runs, except
+        parts: for each run its constant columns, and its arrays, (n,) each. All runs have the same names, except
             `draws_fooled`, which is NaN for a run without it.
     """
     import pandas as pd
@@ -343,7 +351,7 @@ def _compact(parts: Sequence[tuple[Mapping[str, Any], Mapping[str, np.ndarray]]]
 
 
 def _texts(columns: Sequence[np.ndarray]) -> Any:
-    """Convert texts of several runs to categories, because most runs have the same texts."""
+    """Convert texts of several runs to categories, which is fast because most runs have the same texts."""
     import pandas as pd
 
     different = {id(column): column for column in columns}

@@ -1,4 +1,4 @@
-"""Columns that are computed on reading: FR@K at any K, confusion at any threshold, NTE@all, OTR, and users' metrics."""
+"""Columns computed when a folder is read: FR@K for any K, confusion at any threshold, NTE@all, OTR, users' metrics."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -38,7 +38,7 @@ _IMAGENET = 1000  # classes
 
 
 def is_rate(symbol: str) -> bool:
-    """Whether a symbol is the fooling rate at some K: "FR@10"."""
+    """Whether a symbol is the fooling rate at some K, such as "FR@10"."""
     count = symbol[len(_RATE) :]
     return symbol.startswith(_RATE) and count.isascii() and count.isdecimal() and int(count) > 0
 
@@ -55,7 +55,7 @@ def needs_logits(symbol: str) -> bool:
 def lacks_rate(outcome: "RunResult", symbol: str) -> bool:
     """Whether a symbol is FR@K for a K that is not stored.
 
-    Stored values of older rules do not count, because they include non-finite images.
+    Values stored by older rules are ignored, because they include images with non-finite logits.
     """
     is_stored = symbol == _RATE + str(STORED_K) and STORED_RATE in outcome.columns and outcome.cell.rules >= RULES
     return is_rate(symbol) and not is_stored
@@ -64,13 +64,13 @@ def lacks_rate(outcome: "RunResult", symbol: str) -> bool:
 def derive_columns(
     outcome: "RunResult", logits: Tensor | None, symbols: Sequence[str], tested: Predictions | None
 ) -> dict[str, np.ndarray]:
-    """Compute a column, (n,), for each symbol that follows from a record but is not stored.
+    """Compute a column, (n,), for each symbol that can be computed from a record but is not stored.
 
     Args:
         outcome: the run, with its logits on adversarial images if a symbol needs them.
-        logits: its model's logits on the clean images, (n, K); None if unknown.
+        logits: the model's logits on the clean images, (n, K); None if unknown.
         symbols: symbols of metrics.
-        tested: predictions of other models on its examples; None if not requested.
+        tested: predictions of other models on the run's examples; None if not requested.
     """
     further: dict[str, np.ndarray] = {}
     for name in symbols:
@@ -101,7 +101,7 @@ def _fooling_rate(outcome: "RunResult", logits: Tensor | None, symbol: str) -> n
 
 
 def _semantic_column(outcome: "RunResult", logits: Tensor | None, symbol: str) -> np.ndarray | None:
-    """Compute QI_Wup@T or QI_Wup_T@T, (n,), by the run's hierarchy or WordNet; None if neither applies."""
+    """Compute QI_Wup@T or QI_Wup_T@T, (n,), with the run's hierarchy or WordNet; None if neither applies."""
     if outcome.adv_logits is None or logits is None or not is_parametrised(symbol):
         return None
     answers, options = _answers(outcome), metric_parameter(symbol)
@@ -127,7 +127,10 @@ def _semantic_column(outcome: "RunResult", logits: Tensor | None, symbol: str) -
 
 
 def _reading_column(outcome: "RunResult", symbol: str) -> np.ndarray:
-    """Compute a reading of a metric of the logits on adversarial images, (n,); NaN without confidences."""
+    """Compute a metric in the interpretation that the symbol names, from logits on adversarial images, (n,).
+
+    The values are NaN if the model returns no confidences.
+    """
     if outcome.adv_logits is None or not outcome.has_confidences:
         return np.full(len(outcome.columns["label"]), np.nan)
     labels, function = torch.tensor(outcome.columns["label"]), METRICS[base_symbol(symbol)].function
@@ -136,7 +139,10 @@ def _reading_column(outcome: "RunResult", symbol: str) -> np.ndarray:
 
 
 def _labels_column(outcome: "RunResult", logits: Tensor | None, symbol: str) -> np.ndarray:
-    """Compute a metric of the demotion of the clean class, (n,); of those of all images, its value at each of them."""
+    """Compute a metric of how the clean class is demoted, (n,).
+
+    A metric that is one number for all images has this value for each image.
+    """
     nothing = np.full(len(outcome.columns["label"]), np.nan)
     base = base_symbol(symbol)
     if outcome.adv_logits is None or logits is None or (needs_confidences(base) and not outcome.has_confidences):
@@ -154,7 +160,10 @@ def _labels_column(outcome: "RunResult", logits: Tensor | None, symbol: str) -> 
 
 
 def _users_metric(outcome: "RunResult", logits: Tensor | None, name: str) -> np.ndarray:
-    """Compute a user's metric with its current code, (n,); NaN if it needs an evaluation and was not measured there."""
+    """Compute a user's metric with its current code, (n,).
+
+    The values are NaN if the metric can only be computed during an evaluation and was not.
+    """
     metric, missing = find_metric(name), np.full(len(outcome.columns["label"]), np.nan)
     if not outcome.has_confidences and {"logits", "adv_logits"} & {*metric.needs}:
         return missing
@@ -164,13 +173,13 @@ def _users_metric(outcome: "RunResult", logits: Tensor | None, name: str) -> np.
 
 
 def _answers(outcome: "RunResult") -> Tensor:
-    """Return the logits on adversarial images, (n, K), with zeros for images with non-finite ones."""
+    """Return the logits on adversarial images, (n, K), with zeros for images with non-finite logits."""
     assert outcome.adv_logits is not None
     silent = outcome.non_finite
     return outcome.adv_logits.masked_fill(torch.tensor(silent)[:, None], 0.0) if silent.any() else outcome.adv_logits
 
 
 def _over_usable(outcome: "RunResult", values: np.ndarray) -> np.ndarray:
-    """Return a metric of the predicted class, (n,), NaN for images that are unusable or have no class."""
+    """Set values, (n,), to NaN for images that are unusable or have no predicted class."""
     results = outcome.results
     return results.leave_detected(np.where(results.usable & ~outcome.non_finite, values, np.nan))

@@ -1,7 +1,7 @@
-"""The result of an attack on each image, decided on reading and used by every view of a folder.
+"""The result of an attack on each image, determined when a folder is read. All commands and reports use it.
 
 New reasons for invalid results, and new kinds of success, belong in `ImageResults` (for examples on other models also
-in `transfers.Transferred`), not in a view.
+in `transfers.Transferred`), not in the code of a command or report.
 """
 
 from collections.abc import Mapping
@@ -26,15 +26,15 @@ NOT_MISCLASSIFIED: Mapping[str, float] = {  # value of a detected example in mea
 
 @dataclass(frozen=True, eq=False)
 class ImageResults:
-    """Results of an attack on each image: arrays of shape (n,), computed lazily.
+    """Results of an attack on each image: arrays of shape (n,), computed when needed.
 
-    `fooled` and `robust` are 0 or 1, or for a random model the rate of its samples. An invalid result counts as 0 in
+    `fooled` and `robust` are 0 or 1, or for a random model the rate over its samples. An invalid result counts as 0 in
     both. It counts as 1 in `fooled_at_most` unless the library caused it, and as 1 in `robust_at_most` unless the model
     caused it.
 
     Args:
         columns: columns of the run's record: "attacked", "success", "violated", and "violations", "draws_fooled",
-            "detected" and "usable" if it has them; for `usable` of older records also the distance in the norm.
+            "detected" and "usable" if it has them. Older records also need the distance in the norm, for `usable`.
         threat_model: threat model of the run; None if every example lies within the radius.
     """
 
@@ -48,34 +48,34 @@ class ImageResults:
 
     @cached_property
     def kinds(self) -> np.ndarray:
-        """Invalid reasons of each result, separated by blanks; "" if it is valid."""
+        """Invalid reasons of each result, separated by spaces; "" if the result is valid."""
         if "violations" in self.columns:
             return self.columns["violations"]
         return np.where(self.columns["violated"], "violated", "").astype(object)
 
     @cached_property
     def invalid(self) -> np.ndarray:
-        """Invalid results, bool."""
+        """Whether each result is invalid, bool."""
         return np.asarray(self.columns["violated"], bool)
 
     @cached_property
     def violated(self) -> np.ndarray:
-        """Attacked images with an invalid reason, bool, even if a record of davylamp 0.1.0 counts them as valid."""
+        """Whether each attacked image has an invalid reason, bool, even if davylamp 0.1.0 counted it as valid."""
         return self.attacked & (self.kinds != "")
 
     @cached_property
     def by_model(self) -> np.ndarray:
-        """Results that are invalid through the model, bool; False if no reason is recorded."""
+        """Whether each result is invalid through the model, bool; False if no reason is recorded."""
         return self._invalid_by("model")
 
     @cached_property
     def by_library(self) -> np.ndarray:
-        """Results that are invalid through the library, bool; False if no reason is recorded."""
+        """Whether each result is invalid through the library, bool; False if no reason is recorded."""
         return self._invalid_by("library")
 
     @cached_property
     def detected(self) -> np.ndarray:
-        """Examples that a detector flags as adversarial, bool: not misclassified, and without a predicted class."""
+        """Whether a detector flags each example as adversarial, bool. Such an example counts as not misclassified."""
         return np.asarray(self.columns[DETECTED], bool) if self.has_detector else np.zeros(len(self.invalid), bool)
 
     @cached_property
@@ -90,41 +90,41 @@ class ImageResults:
 
     @cached_property
     def fooled(self) -> np.ndarray:
-        """Rate of the model's predictions that are fooled, in [0, 1]; NaN if an image was not attacked."""
+        """Rate of the model's predictions that are fooled, in [0, 1]; NaN if the image was not attacked."""
         return np.where(self.attacked, np.where(self.invalid, 0.0, self._share), np.nan)
 
     @cached_property
     def fooled_at_most(self) -> np.ndarray:
-        """`fooled` if every undecided image were fooled."""
+        """Upper bound of `fooled`, in which every undecided image counts as fooled."""
         return np.where(self.attacked & self.undecided_fooled, 1.0, self.fooled)
 
     @cached_property
     def robust(self) -> np.ndarray:
-        """Rate of the model's predictions that remain correct, in [0, 1]; 0 if an image was not attacked."""
+        """Rate of the model's predictions that remain correct, in [0, 1]; 0 if the image was not attacked."""
         return np.where(self.attacked & ~self.invalid, 1 - self._share, 0.0)
 
     @cached_property
     def robust_at_most(self) -> np.ndarray:
-        """`robust` if every undecided image were robust."""
+        """Upper bound of `robust`, in which every undecided image counts as robust."""
         return np.where(self.attacked & self.undecided_robust, 1.0, self.robust)
 
     @property
     def proven(self) -> np.ndarray:
-        """Images whose result is valid, bool, including those that were not attacked."""
+        """Whether each result is valid, bool; True if the image was not attacked."""
         return ~self.invalid
 
     @property
     def undecided_fooled(self) -> np.ndarray:
-        """Images for which it is unknown whether the attack fools them, bool."""
+        """Whether it is unknown if the attack fools the image, bool."""
         return self.invalid & ~self.by_library
 
     @property
     def undecided_robust(self) -> np.ndarray:
-        """Images for which it is unknown whether they are robust, bool."""
+        """Whether it is unknown if the image is robust, bool."""
         return self.invalid & ~self.by_model
 
     def at_most(self, values: np.ndarray, invalid: str) -> np.ndarray:
-        """Return an upper bound of a metric for each image, (n,): undecided images count as 1, and NaN remains NaN.
+        """Return an upper bound of a metric for each image, (n,). Undecided images count as 1, and NaN remains NaN.
 
         Args:
             values: value of each image, (n,), in which an invalid result counts as 0.
@@ -140,7 +140,7 @@ class ImageResults:
 
     @property
     def by_majority(self) -> str:
-        """Attacks for which the MR of a random model uses the majority of its samples instead of their rate, or ""."""
+        """Phrase for the attacks whose MR uses the majority of a random model's samples, not their rate; else ""."""
         is_targeted = self.threat_model is not None and self.threat_model.targeted
         return "under targeted attacks" if is_targeted and self.is_random else ""
 
@@ -151,21 +151,21 @@ class ImageResults:
 
     @property
     def is_unsteady(self) -> bool:
-        """Whether the judge saw the model return different outputs for the same image."""
+        """Whether the model returned different outputs for the same image while examples were judged."""
         return any("unstable" in text.split() for text in set(self.kinds))
 
     @property
     def faults(self) -> dict[str, np.ndarray]:
-        """Causes of invalid results, as columns of tables."""
+        """Whether the model or the library caused each invalid result, as columns of tables."""
         return {"invalid_by_model": self.by_model, "invalid_by_library": self.by_library}
 
     def invalid_reasons(self) -> tuple[tuple[str, ...], ...]:
-        """Return the invalid reasons of each image; empty if its result is valid."""
+        """Return the invalid reasons of each image; empty if the result is valid."""
         split = {text: tuple(text.split()) for text in set(self.kinds)}
         return tuple(split[text] for text in self.kinds) if any(split) else ((),) * len(self.kinds)
 
     def leave_detected(self, values: np.ndarray) -> np.ndarray:
-        """Return values of images, (n,), with NaN for detected examples. Metrics of the predicted class need this."""
+        """Return values, (n,), with NaN for detected examples, for metrics of the predicted class."""
         return np.where(self.detected, np.nan, values) if self.has_detector else values
 
     def _invalid_by(self, who: Fault) -> np.ndarray:
@@ -175,7 +175,6 @@ class ImageResults:
 
     @cached_property
     def _share(self) -> np.ndarray:
-        """Rate of the predictions that are fooled, including invalid results."""
         success = np.asarray(self.columns["success"], float)
         if not self.is_random:
             return success

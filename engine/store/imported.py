@@ -1,7 +1,7 @@
-"""Records with results of other programs and leaderboards, which davylamp did not judge.
+"""Records with results of other programs and of leaderboards, which davylamp did not judge.
 
-`Reference`: an attack that a different program ran on the images of the folder. `PublishedRow`: a model on a
-leaderboard, with numbers on its authors' test set.
+`Reference` has the results of an attack that a different program ran on the images of the folder. `PublishedRow` has
+the numbers of a model on a leaderboard, measured on the leaderboard's test set.
 """
 
 import math
@@ -24,16 +24,16 @@ BESIDE = "`davylamp table FOLDER --references` shows them"
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """One attack that a different program ran on a model and its images.
+    """Results of one attack that a different program ran on a model and its images.
 
     Args:
-        subject: the model and its images, as the folder identifies them.
+        subject: the model and its images, as identified in the folder.
         columns: shape (n,) each, by name, in the order of the subject's images: `covered` (the program has a result),
-            `attacked` (covered, and right when clean), `distance` in the norm (0: wrong when clean, inf: not fooled,
-            NaN: not covered), `crashed` (the attack raised, or never queried the model, so the result is unknown),
-            `forwards`, `backwards`, `box_failure`.
+            `attacked` (covered, and correct when clean), `distance` in the norm (0: misclassified when clean, inf: not
+            fooled, NaN: not covered), `crashed` (the attack raised an error, or never queried the model, so the result
+            is unknown), `forwards`, `backwards`, `box_failure` (pixels outside [0, 1]).
         about: metadata: `source` ("AttackBench"), `attack` ("foolbox:fmn"), `norm`, `file`, total `seconds`,
-            `query_budget`, `model` and `dataset` as the program names them, `images` of its file.
+            `query_budget`, `model` and `dataset` as the program names them, and `images`, the number in its file.
     """
 
     subject: ModelOnData
@@ -42,7 +42,7 @@ class Reference:
 
     @property
     def norm(self) -> str:
-        """Norm of its distances."""
+        """Norm of the distances."""
         return str(self.about["norm"])
 
     @property
@@ -52,17 +52,17 @@ class Reference:
 
     @property
     def known(self) -> np.ndarray:
-        """Images with a known distance, or known as not fooled, (n,) bool."""
+        """Whether each image has a known distance, or is known as not fooled, (n,) bool."""
         return self.columns["covered"] & ~self.columns["crashed"]
 
     @property
     def success(self) -> np.ndarray:
-        """Images that the program reports as fooled, (n,) bool."""
+        """Whether the program reports each image as fooled, (n,) bool."""
         return self.columns["attacked"] & np.isfinite(self.columns["distance"])
 
     @property
     def passes(self) -> np.ndarray:
-        """Reported forward plus backward passes, (n,); NaN if an image was not attacked or passes were not counted."""
+        """Reported forward plus backward passes, (n,); NaN if the image was not attacked or passes were not counted."""
         spent = self.columns["forwards"] + self.columns["backwards"]
         return np.where(self.columns["attacked"] & self.known, spent, np.nan)
 
@@ -83,7 +83,7 @@ def references_of(records: Iterable[tuple[str, Record]]) -> tuple[Reference, ...
 def envelopes_of(references: Sequence[Reference]) -> dict[tuple[str, str], np.ndarray]:
     """Return the smallest distance of each image over all references, by key of the subject and norm.
 
-    Shape (n,): inf if no reference fooled it, NaN if no reference has a result.
+    Shape (n,): inf if no reference fooled the image, NaN if no reference has a result.
     """
     envelopes: dict[tuple[str, str], np.ndarray] = {}
     for each in references:
@@ -94,7 +94,7 @@ def envelopes_of(references: Sequence[Reference]) -> dict[tuple[str, str], np.nd
 
 
 def setting_of_reference(reference: Reference, references: Sequence[Reference]) -> str:
-    """Return a reference's file if several references have the same name; otherwise ""."""
+    """Return a reference's file name if several references have the same title; otherwise ""."""
     alike = [
         each
         for each in references
@@ -149,7 +149,7 @@ class PublishedRow:
 
 
 def write_published(store: ResultsStore, rows: Sequence[PublishedRow], about: dict[str, Any]) -> list[str]:
-    """Store leaderboards in a results folder, one record for each, replacing earlier ones; return the keys.
+    """Store leaderboards in a results folder, one record each, replacing earlier ones. Return the keys.
 
     Args:
         store: the folder.

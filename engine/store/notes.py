@@ -1,4 +1,4 @@
-"""Notes on a results folder: missing results, how searches ended, and models whose outputs need an explanation."""
+"""Notes on a results folder: missing results, how searches ended, and how model outputs were interpreted."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -58,7 +58,7 @@ def sequence_notes(outcomes: "Results") -> Iterator[Finding]:
 
 
 def _about_cells(outcomes: "Results") -> Iterator[Finding]:
-    """Yield runs without a result, with the reason of each, and how searches ended."""
+    """Yield notes on runs: those without a result, with the reasons, and how searches ended."""
     for cell, reason in outcomes.failed:
         yield _about(cell, "failed", "failed: {subject}: {reason}", "warn", reason=reason)
     searched = [("saturation", each.cell, saturation_line(each.cell, each.meta)) for each in outcomes.done]
@@ -77,7 +77,7 @@ def _about_cells(outcomes: "Results") -> Iterator[Finding]:
 
 
 def _about_models(outcomes: "Results") -> Iterator[Finding]:
-    """Yield notes on models: no clean predictions, images selected by name, and how outputs were interpreted."""
+    """Yield notes on models: missing clean predictions, images selected by name, interpretation of outputs."""
     attacked = {each.cell.subject.key for each in outcomes.done}
     for key, subject in outcomes.subjects.items():
         if key not in outcomes.clean and key in attacked:
@@ -97,12 +97,11 @@ def _about_models(outcomes: "Results") -> Iterator[Finding]:
 
 
 def _about(cell: AttackRun, name: str, sentence: str, state: State = "note", **numbers: Any) -> Finding:
-    """Build a finding about a run."""
     return note(name, sentence, state=state, subject=f"{cell.title} on {cell.subject.name}", cell=cell.key, **numbers)
 
 
 def repair_hint(line: str) -> str:
-    """Return advice on an omitted file; "" if the message already contains it."""
+    """Return advice for a file that was omitted; "" if the message already contains it."""
     return "" if line.endswith(WRONG_ONE) or "could not read" in line else "; run `davylamp evaluate` to recompute it"
 
 
@@ -135,7 +134,7 @@ def list_unsteady(
 
 
 def list_model_hints(store: ResultsStore, subjects: Iterable[tuple[ModelOnData, Any]]) -> list[str]:
-    """Return notes on how each model's outputs were interpreted, and on models with an accuracy at chance.
+    """Return notes on how each model's outputs were interpreted, and on models at chance accuracy.
 
     Args:
         store: results, with the predictions on the clean images.
@@ -219,7 +218,7 @@ def saturation_line(cell: AttackRun, meta: Mapping[str, Any]) -> str:
 
 
 def _worst_case_line(cell: AttackRun, columns: Mapping[str, np.ndarray]) -> str:
-    """Return a sentence on how many of its images each attack of a worst case fooled; "" for any other run."""
+    """Return a sentence on how many images each attack of a worst case fooled; "" for any other run."""
     if cell.search.kind != "worst-case" or not {"winner", "tried"} <= columns.keys():
         return ""
     winner, tried, parts = columns["winner"], columns["tried"], []
@@ -247,10 +246,10 @@ def _detected(outcomes: "Results") -> Iterator[Finding]:
 
 
 def least_of_estimates(rows: Sequence[tuple[str, Sequence["RunResult"]]]) -> list[Finding]:
-    """Return a note on models whose worst case is the lowest of several estimated rates, which is biased low.
+    """Return a note on models whose worst case takes the lowest of several estimated rates, which is biased low.
 
     Args:
-        rows: the name of each model, and the runs behind its worst case.
+        rows: the name of each model, with the runs in its worst case.
     """
     several = (sum(len(each.cell.members) for each in cells if each.is_random) > 1 for _, cells in rows)
     models = dict.fromkeys(model for (model, _), is_low in zip(rows, several, strict=True) if is_low)
@@ -262,7 +261,7 @@ def least_of_estimates(rows: Sequence[tuple[str, Sequence["RunResult"]]]) -> lis
 
 
 def _silent_transfers(outcomes: "Results") -> Iterator[Finding]:
-    """Yield a note for each model that returns non-finite logits on other models' examples, with their number."""
+    """Yield a note for each model that returns non-finite logits for other models' examples, with their number."""
     counts: dict[str, int] = {}
     for predictions in (outcomes.transfers or {}).values():
         for tested, predicted in predictions.items():
@@ -278,13 +277,12 @@ def _silent_transfers(outcomes: "Results") -> Iterator[Finding]:
 
 
 def _output_lines(metas: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return a note for each model whose output was converted: unwrapped, probabilities, or labels only."""
+    """Return a note for each model whose output was unwrapped or converted from probabilities or labels."""
     notes = {str(meta.get("output_note", "")): str(meta.get("subject", {}).get("model", "")) for meta in metas}
     return [note if model in note else f"{model}: {note}" for note, model in notes.items() if note]
 
 
 def _answers_change(meta: Mapping[str, Any]) -> bool:
-    """Whether a model returned different outputs for the same images and is not declared random."""
     probe = meta.get("probes", {}).get("deterministic", {})
     return bool(probe.get("changed") or probe.get("differs")) and not probe.get("random")
 
@@ -295,17 +293,17 @@ def _unsteady_lines(models: Iterable[str]) -> list[str]:
 
 def _what_changed(model: str) -> str:
     if is_address(model):
-        return "the server's answers or metadata"
+        return "the server's outputs or metadata"
     return "its weights, code, settings or version"
 
 
 def _count(images: float) -> str:
-    """Format a number of images, which is fractional for random models."""
+    """Format a number of images, which may be fractional for random models."""
     return f"{images:.0f}" if abs(images - round(images)) < 1e-6 else f"{images:.1f}"
 
 
 def _read_header(store: ResultsStore, kind: Kind, key: str) -> Record | None:
-    """Return a record's header; None if the record is unusable, which is reported elsewhere."""
+    """Return the metadata of a record; None if the record is unusable, which is reported elsewhere."""
     with suppress(DavylampError):
         return usable_record(store, kind, key, headers=True)
     return None

@@ -1,4 +1,4 @@
-"""Records other than runs of attacks: fits, predictions on corrupted images, and scores of trained detectors."""
+"""Records other than attack runs: fits, predictions on corrupted images, and scores of trained detectors."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -26,10 +26,7 @@ _DIGITS = 20  # digits of a detector file's digest in a record's name
 
 
 def fit_table(fitted: Fitted) -> pa.Table:
-    """Convert fitted arrays to a table with a row for each number and the name of its array.
-
-    Shapes are not included.
-    """
+    """Convert fitted arrays to a table with a row for each number and its array's name, without shapes."""
     names = np.repeat(np.array([*fitted.arrays], object), [array.size for array in fitted.arrays.values()])
     values = np.concatenate([array.astype(np.float32).ravel() for array in fitted.arrays.values()])
     return pa.table({"array": pa.array(names), "value": pa.array(values)})
@@ -54,7 +51,7 @@ def describe_fit(fitted: Fitted) -> dict[str, Any]:
 
 
 def fitted_of(record: Record) -> Fitted:
-    """Read the record of a fit.
+    """Convert the record of a fit to the fitted attack.
 
     Raises:
         DamagedRecordError: if the record is not a fit, or its numbers do not match its digest.
@@ -77,7 +74,7 @@ def fitted_of(record: Record) -> Fitted:
 
 
 def load_fitted(folder: str | Path) -> dict[str, Fitted]:
-    """Load the fitted attacks of a results folder by key of the fit (`AttackRun.fit_key`), without failed ones.
+    """Load the fitted attacks of a results folder, by key of the fit (`AttackRun.fit_key`). Failed fits are omitted.
 
     Raises:
         Unavailable: if there is no such folder.
@@ -87,7 +84,7 @@ def load_fitted(folder: str | Path) -> dict[str, Fitted]:
 
 
 def fit_costs(meta: Mapping[str, Any]) -> dict[str, float]:
-    """Return the cost of a fit for all images, by symbol; empty if the run has no separate fit."""
+    """Return the total cost of a fit, by symbol; empty if the run has no separate fit."""
     fit = meta.get("fit")
     if not isinstance(fit, Mapping):
         return {}
@@ -103,17 +100,17 @@ class CorruptionCell:
 
     Args:
         model: name of the model.
-        model_digest: hash of everything that can change its outputs.
-        data: name of the clean images, or of the set on disk.
-        data_digest: hash of the clean pixels and labels; for a set on disk, of the names and sizes of its files.
+        model_digest: hash of everything that can change the model's outputs.
+        data: name of the clean images, or of the corrupted data set on disk.
+        data_digest: hash of the clean pixels and labels; for a data set on disk, of the names and sizes of its files.
         images: number of images.
-        corruption: its name; "" for the clean images.
+        corruption: name of the corruption; "" for the clean images.
         severity: 1 to 5; 0 for clean images and sequences.
-        sequence: whether `corruption` names a sequence of frames.
+        sequence: whether `corruption` is the name of a perturbation sequence.
         seed: random seed.
-        source: library that made the images, with its version; "" for images that are read or clean.
-        torch: torch's version, "2.5".
-        device: "cpu", "cuda".
+        source: library that corrupted the images, with its version; "" for images that are read or clean.
+        torch: first two parts of torch's version, "2.5".
+        device: type of the device, "cpu" or "cuda".
     """
 
     model: str
@@ -141,7 +138,7 @@ class CorruptionCell:
 
     @property
     def setting(self) -> tuple[Any, ...]:
-        """Images, seed and device. Only runs with equal settings are comparable."""
+        """Images, seed and device. Only runs for which these are equal are comparable."""
         read = self.data.partition(":")[0] in ON_DISK  # each corruption has its own files and digest there
         return self.data, "" if read else self.data_digest, self.images, self.seed, self.device
 
@@ -159,8 +156,8 @@ class CorruptionRecord:
     Args:
         cell: the run.
         names: names of the images.
-        labels: (n,).
-        predicted: (n,), or (n, frames) for a sequence; -1 for non-finite logits.
+        labels: ground truth, shape (n,).
+        predicted: predicted classes, shape (n,), or (n, frames) for a sequence; -1 for non-finite logits.
         picture: the first image as PNG, with its corruption; None if not stored.
     """
 
@@ -177,7 +174,7 @@ class CorruptionRecord:
 
 
 def corruption_table_of(names: list[str], labels: np.ndarray, predicted: np.ndarray, picture: bytes | None) -> pa.Table:
-    """Build a record's table: `index`, `image`, `label`, `predicted` (or `frames`, a list), first `picture`."""
+    """Build a record's table: `index`, `image`, `label`, `predicted` (or lists of `frames`), `picture`."""
     columns: dict[str, Any] = {"index": pa.array(range(len(labels))), "image": pa.array(names), "label": labels}
     if predicted.ndim == 2:
         flat = pa.array(predicted.astype(np.int32).reshape(-1))
@@ -189,7 +186,7 @@ def corruption_table_of(names: list[str], labels: np.ndarray, predicted: np.ndar
 
 
 def read_corruption(store: ResultsStore, cell: CorruptionCell) -> CorruptionRecord | None:
-    """Return the record of a corruption run; None if there is no such record, or it is damaged or failed."""
+    """Return the record of a corruption run; None if it is missing, damaged or failed."""
     record = usable_record(store, "corruptions", cell.key)
     try:
         return None if record is None or record.failed else _open(cell.key, record)
@@ -217,10 +214,10 @@ def read_corruptions(folder: str | Path) -> tuple[list[CorruptionRecord], dict[s
 
 
 def _open(key: str, record: Record) -> CorruptionRecord:
-    """Read a record of predictions on corrupted images.
+    """Convert a record of predictions on corrupted images.
 
     Raises:
-        DamagedRecordError: if the record does not have this form.
+        DamagedRecordError: if the record is not of this kind.
     """
     try:
         cell = CorruptionCell(**record.meta["spec"])
@@ -257,7 +254,7 @@ class DetectorScores:
         calibration: scores of clean images that are used neither for training nor for testing the detector, (m,).
         clean: scores of the clean images, (n,).
         adversarial: scores of the examples, (n,).
-        seen: which images were used to train or calibrate the detector, (n,) bool.
+        seen: whether each image was used to train or calibrate the detector, (n,) bool.
     """
 
     file: str
@@ -270,7 +267,7 @@ class DetectorScores:
 
 
 def keep_scores(store: ResultsStore, outcome: "RunResult", scores: DetectorScores) -> None:
-    """Store detector scores; `read_scores` returns them until the run's record changes.
+    """Store detector scores. `read_scores` returns them until the run's record changes.
 
     Raises:
         Unavailable: if the disk is full or not writable.
@@ -291,7 +288,7 @@ def read_scores(store: ResultsStore, outcome: "RunResult", digest: str) -> Detec
 
 
 def list_scores(outcomes: "Results") -> Iterator[tuple["RunResult", DetectorScores]]:
-    """Yield all stored detector scores of a folder's finished runs, by run, then by detector."""
+    """Yield all stored detector scores for a folder's finished runs, by run, then by detector."""
     kept: dict[str, list[Record]] = {}
     for key, record in read_records(outcomes.store, "detections"):
         kept.setdefault(key.partition("-")[0], []).append(record)
@@ -316,5 +313,4 @@ def _key(outcome: "RunResult", digest: str) -> str:
 
 
 def _content(store: ResultsStore, outcome: "RunResult") -> str:
-    """Return the content hash of the run's record, from its file name."""
     return store.path("cells", outcome.cell.key).name

@@ -1,6 +1,6 @@
-"""States of a folder's evaluations: the plan, the shards of unfinished runs, and the status of each run.
+"""States of a folder's evaluations: their plans, the shards of unfinished runs, and the status of each run.
 
-A plan is a file with the runs of an evaluation. It is removed when all runs are finished.
+A plan is a file that lists the runs of an evaluation. It is removed when all runs are finished.
 """
 
 import json
@@ -24,7 +24,7 @@ _NAMED = 8  # parts named in a message
 
 
 class CellState(NamedTuple):
-    """A run of a folder and its status; `meta` has versions, times and device, once a record exists."""
+    """A run of a folder and its status. If the run has a record, `meta` has versions, times and device."""
 
     key: str
     cell: AttackRun
@@ -34,9 +34,9 @@ class CellState(NamedTuple):
 
     @classmethod
     def of(cls, key: str, record: Record) -> "CellState":
-        """Return the state of a run with a record.
+        """Return the state of a run that has a record.
 
-        If this version does not have its attack, the reason mentions this.
+        If this version of davylamp does not have the run's attack, the reason says so.
         """
         meta, cell = dict(record.meta), AttackRun.from_record(record.meta)
         return cls(key, cell, meta["status"], meta["reason"] or unknown_attack(cell), meta)
@@ -50,18 +50,18 @@ class FolderStatus(NamedTuple):
 
 
 def list_cells(folder: str | Path) -> list[CellState]:
-    """Return every run of a folder with its state: "done", "failed", "running" (claimed by a process) or "waiting"."""
+    """Return every run of a folder with its state: "done", "failed", "running" (locked by a process) or "waiting"."""
     return survey_folder(folder, ("parts", "cells"), headers=False).states
 
 
 def survey_folder(folder: str | Path, kinds: Collection[Kind] = KINDS, *, headers: bool = True) -> FolderStatus:
-    """Return the state of every run, and damaged files, reading each file once.
+    """Return the state of every run, and damaged files. Each file is read once.
 
     Args:
         folder: a results folder.
         kinds: kinds of records to read.
-        headers: whether to read only the header of each file, a few kilobytes, without detecting altered bytes
-            elsewhere (reading its numbers detects them). If False, every byte is checked.
+        headers: whether to read only the header of each file, a few kilobytes. Altered bytes elsewhere are then not
+            detected until its numbers are read. If False, every byte is checked.
 
     Raises:
         Unavailable: if there is no such folder.
@@ -86,7 +86,7 @@ def survey_folder(folder: str | Path, kinds: Collection[Kind] = KINDS, *, header
 
 
 class PartStatus(NamedTuple):
-    """Status of one part of an evaluation: numbers of all shards, of missing shards and of running shards."""
+    """Status of one part of an evaluation: the numbers of all, of missing and of running shards."""
 
     number: int
     of: int
@@ -121,13 +121,13 @@ def write_plan(
 
 
 def remove_plan(store: ResultsStore, cells: Sequence[AttackRun]) -> None:
-    """Remove the plan of an evaluation that ended, and every other finished plan."""
+    """Remove the plan of an evaluation that has ended, and every other plan whose runs are finished."""
     store.remove("plans", _plan_key(cells))
     forget_finished(store)
 
 
 def forget_finished(store: ResultsStore) -> None:
-    """Remove plans whose runs are all finished; the last of several parts does this."""
+    """Remove plans whose runs are all finished. Among several parts, the last one does this."""
     there = set(store.keys("cells"))
     for key, record in read_records(store, "plans"):
         with suppress(KeyError):  # a foreign file
@@ -136,7 +136,7 @@ def forget_finished(store: ResultsStore) -> None:
 
 
 def note_failed(store: ResultsStore, failed: Mapping[str, str], others: Iterable[str]) -> None:
-    """Add models and implementations to the stored failures, and remove `others` from these."""
+    """Add models and implementations to the stored failures, and remove `others` from them."""
     before, able = find_failed(store), set(others)
     after = {name: reason for name, reason in before.items() if name not in able} | dict(failed)
     if after == before:
@@ -150,7 +150,7 @@ def note_failed(store: ResultsStore, failed: Mapping[str, str], others: Iterable
 
 
 def find_failed(store: ResultsStore) -> dict[str, str]:
-    """Return models and implementations that failed in an evaluation, each with its reason."""
+    """Return the models and implementations that failed in an evaluation, each with the reason."""
     with suppress(DavylampError, KeyError, TypeError, ValueError):
         record = usable_record(store, "plans", _FAILED)
         return {} if record is None else {str(name): str(why) for name, why in dict(record.meta["failed"]).items()}
@@ -158,7 +158,7 @@ def find_failed(store: ResultsStore) -> dict[str, str]:
 
 
 def find_missing(store: ResultsStore) -> dict[str, AttackRun]:
-    """Return planned runs without a record by key, in the order of the plan."""
+    """Return the planned runs without a record, by key, in the order of the plan."""
     there = set(store.keys("cells"))
     missing: dict[str, AttackRun] = {}
     for _, record in read_records(store, "plans"):
@@ -167,7 +167,7 @@ def find_missing(store: ResultsStore) -> dict[str, AttackRun]:
 
 
 def list_parts(store: ResultsStore) -> list[PartStatus]:
-    """Return the status of every part with shards in unfinished evaluations, in their order."""
+    """Return the status of every part that has shards in unfinished evaluations, in order."""
     cells, pieces, running = set(store.keys("cells")), set(store.keys("parts")), store.claimed()
     states: list[PartStatus] = []
     for _, record in read_records(store, "plans"):
@@ -182,7 +182,6 @@ def list_parts(store: ResultsStore) -> list[PartStatus]:
 
 
 def _shares(record: Record) -> dict[int, list[str]]:
-    """Return the shards of each part of a plan, by the number of the part."""
     shares: dict[int, list[str]] = {}
     for key, owners in zip(*(record.table[name].to_pylist() for name in ("cell", "parts")), strict=True):
         for shard, number in enumerate(owners):
@@ -201,7 +200,7 @@ def missing_line(states: Sequence[PartStatus]) -> str:
 
 
 def _read_plan(record: Record) -> Iterator[tuple[str, AttackRun]]:
-    """Yield the runs of a plan by key; none for a file that is not a plan."""
+    """Yield the runs of a plan by key. A file that is not a plan yields none."""
     with suppress(KeyError, TypeError, ValueError, AttributeError):
         keys, specs = (record.table[name].to_pylist() for name in ("cell", "spec"))
         # davylamp 0.1.0 wrote no `about`
@@ -215,7 +214,7 @@ def _plan_key(cells: Sequence[AttackRun], of: int = 0) -> str:
 
 
 def join_shards(store: ResultsStore, cell: AttackRun, read: ReadPiece) -> bool:
-    """Join the shards of a run if all are finished, and remove them.
+    """Join the shards of a run if all are finished, and delete them.
 
     Args:
         store: the folder.
@@ -244,7 +243,7 @@ def remove_pieces(store: ResultsStore, cell: AttackRun) -> None:
 
 
 def join_all(store: ResultsStore) -> list[str]:
-    """Join every run whose shards are all present. This is for a folder into which several were merged.
+    """Join every run whose shards are all present, in a folder into which several folders were merged.
 
     Shards of code that cannot be fully identified are joined only if one evaluation made them all.
 
@@ -265,7 +264,7 @@ def join_all(store: ResultsStore) -> list[str]:
 
 
 def _joined(pieces: list[Record]) -> tuple[pa.Table, Mapping[str, Any]]:
-    """Return the joined table of all shards and its metadata, or a failed record if the shards are incompatible."""
+    """Return the joined table of all shards and its metadata, or a failed record if the shards do not fit together."""
     meta = dict(pieces[0].meta)
     try:
         for name in ("seconds", "attack_seconds"):

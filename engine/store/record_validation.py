@@ -1,4 +1,4 @@
-"""Validation of records, their columns and metadata. A file may come from a different program."""
+"""Validates records, their columns and metadata, because a file may come from a different program."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
@@ -64,7 +64,7 @@ def read_records(
     keys: Collection[str] | None = None,
     damaged: list[str] | None = None,
 ) -> Iterator[tuple[str, Record]]:
-    """Yield every usable record of a kind, by key.
+    """Yield every usable record of a kind, with its key.
 
     Args:
         store: the folder.
@@ -72,7 +72,7 @@ def read_records(
         columns: see `ResultsStore.read_all`.
         headers: see `ResultsStore.read_all`.
         keys: see `ResultsStore.read_all`.
-        damaged: list to append a message to for each unusable record; None to skip them silently.
+        damaged: list to which a message is appended for each unusable record; None for no messages.
     """
     for key, record in store.read_all(kind, columns, headers=headers, keys=keys):
         if isinstance(record, DamagedRecordError):
@@ -87,7 +87,7 @@ def read_records(
 
 
 def usable_record(store: ResultsStore, kind: Kind, key: str, *, headers: bool = False) -> Record | None:
-    """Return a record by its key; None if it is missing or damaged. `headers`: see `ResultsStore.read_all`.
+    """Return a record by its key; None if it is missing or damaged. For `headers`, see `ResultsStore.read_all`.
 
     Raises:
         StoreMismatch: if it was written in a different format.
@@ -121,7 +121,7 @@ def record_error(kind: Kind, key: str, record: Record) -> str:
 
 
 def _find_silence(kind: Kind, meta: Mapping[str, Any]) -> str:
-    """Return the metadata that a record lacks on its evaluation, program or detector; "" if they are complete."""
+    """Return a message if the metadata lack the evaluation, the program or the detector; "" if they are complete."""
     made = meta.get("identity", {})
     if not isinstance(made, dict) or not isinstance(made.get("plan", ""), str):
         return "its metadata do not name its evaluation"
@@ -150,9 +150,9 @@ def unknown_attack(cell: AttackRun) -> str:
 
 
 def edited_since(cells: Iterable[tuple[AttackRun, Mapping[str, Any]]]) -> dict[str, str]:
-    """Return runs of user attacks whose code was edited later, by key, each with a message.
+    """Return the runs of user attacks whose code was edited after the run, by key, each with a message.
 
-    The code of the attack's latest result counts; results within one second count as simultaneous.
+    The reference is the code of the attack's latest result. Results within one second count as simultaneous.
 
     Args:
         cells: runs with the `meta` of their records.
@@ -180,7 +180,7 @@ def order_of(cell: AttackRun) -> tuple[str, str, str]:
 
 
 def _is_sane(cell: AttackRun) -> bool:
-    """Whether the fields of a spec have the expected types."""
+    """Whether the fields of a run's spec have the expected types."""
     texts = cell.attack, cell.target, cell.version, cell.torch, cell.device, cell.subject.model, cell.subject.data
     texts = (*texts, *(text for each in cell.surrogate for text in (each.model, each.model_digest)))
     if cell.fitted_on is not None:
@@ -241,7 +241,7 @@ def _faults_of_columns(kind: Kind, shape: TableShape) -> Iterator[str]:
         name = field.name
         fitting = [needed[name]] if name in needed else _OTHERS
         if not any(fits(field.type) for fits in fitting):
-            yield f"its column {name} holds {field.type}"
+            yield f"its column {name} has the type {field.type}"
         # A prediction in "transfer" may be missing: the model returned no finite logits.
         elif (pa.types.is_boolean(field.type) or (name in needed and kind != "transfer")) and shape.gaps(place):
-            yield f"its column {name} has gaps"
+            yield f"its column {name} has missing values"

@@ -1,4 +1,4 @@
-"""The read model of a results folder: runs and clean predictions as arrays, and missing results."""
+"""A results folder in memory: runs and clean predictions as arrays, and notes on missing results."""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -34,13 +34,13 @@ _SAME = 1e-4  # relative to the largest logit: rounding differs between batches
 
 
 def has_confidences(meta: Mapping[str, Any]) -> bool:
-    """Whether the logits of a record are the model's outputs, not made from its labels."""
+    """Whether the logits of a record are the model's outputs, and were not made from labels."""
     return meta.get("outputs") != "labels"
 
 
 @dataclass(frozen=True, eq=False)
 class CleanResult:
-    """A model's predictions on clean images: arrays of shape (n,) by column, logits, (n, K), and its record's `meta`.
+    """A model's predictions on clean images: columns of shape (n,), logits (n, K), and the record's `meta`.
 
     `examples` are the first images as pictures, if they were requested.
     """
@@ -59,11 +59,11 @@ class CleanResult:
 
 @dataclass(frozen=True, eq=False)
 class RunResult:
-    """A finished run: arrays of shape (n,) by column, reasons for unmeasured metrics, and its record's `meta`.
+    """A finished run: arrays of shape (n,) by column, reasons for unmeasured metrics, and the record's `meta`.
 
     Only columns common to all runs are in memory; the others are read from the run's file on access.
 
-    `find_silent` returns the images with non-finite logits; None if there are no such images. If requested, `examples`
+    `find_silent` returns the images with non-finite logits; it is None if there are none. If requested, `examples`
     are the first images as pictures and `adv_logits` the logits on all adversarial images, (n, K).
     """
 
@@ -82,7 +82,7 @@ class RunResult:
 
     @cached_property
     def non_finite(self) -> np.ndarray:
-        """Images with non-finite logits, (n,) bool, read from the run's file if necessary.
+        """Whether each image has non-finite logits, (n,) bool, read from the run's file if necessary.
 
         Raises:
             Unavailable: if the file cannot be read any more, or has changed.
@@ -106,9 +106,9 @@ class RunResult:
 
     @property
     def differs_unchanged(self) -> np.ndarray:
-        """Images that the attack returned unchanged although their prediction differs, (n,) bool.
+        """Whether each image was returned unchanged although its prediction differs, (n,) bool.
 
-        All False if examples are judged differently from clean images: on 8 bits, or on samples of a random model.
+        All are False if examples are judged differently from clean images: on 8 bits, or on samples of a random model.
         """
         if self.cell.pixels or self.is_random:
             return np.zeros(len(self.columns["label"]), bool)
@@ -116,7 +116,7 @@ class RunResult:
 
     @property
     def usable(self) -> np.ndarray:
-        """Usable images, (n,) bool: attacked, valid, and fooled or within the radius."""
+        """Whether each image is usable, (n,) bool: attacked, valid, and fooled or within the radius."""
         return self.results.usable
 
 
@@ -135,7 +135,7 @@ class Results:
             and of the tested model on data; None if they were not read.
         shown_shares: for random models, the rate of wrong samples on these examples, (n,), if stored, by the same keys.
         waiting: planned runs without any result.
-        unknown: finished runs of attacks that this version does not have, or whose code was edited later, with a
+        unknown: finished runs of attacks that this version does not have, or whose code was edited later, each with a
             message.
         refused: why a model could not be used on its clean images, by key of model and data.
         states: state of every run with a record, by key: finished, failed or of an unknown attack.
@@ -162,7 +162,7 @@ class Results:
 
     @property
     def subjects(self) -> dict[str, ModelOnData]:
-        """Every model on its images by key, ordered by name."""
+        """Every model on its images, by key, ordered by name."""
         cells = [*(known.cell for known in self.done), *(cell for cell, _ in self.failed)]
         subjects = {
             known.key: known for known in (*(each.subject for each in self.clean.values()), *(c.subject for c in cells))
@@ -176,7 +176,7 @@ class Results:
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """All notes: failed, unfinished and damaged runs, how searches ended, ..."""
+        """All notes, on failed, unfinished and damaged runs, on how searches ended, and others."""
         return tuple(find_notes(self))
 
     @property
@@ -189,7 +189,7 @@ class Results:
         return any(each.results.has_detector for each in self.done if each.cell.subject.key == subject.key)
 
     def is_random(self, subject: ModelOnData) -> bool:
-        """Whether a model is random according to its records, which have rates of samples."""
+        """Whether a model is random by its records, which then have rates over samples."""
         if any(each.is_random for each in self.done if each.cell.subject.key == subject.key):
             return True
         right = self.clean[subject.key].columns["CA"]
@@ -207,14 +207,14 @@ class Results:
 
 
 def as_results(source: str | Path | Results, symbols: Sequence[str] = ()) -> Results:
-    """Read a folder, or return results that were already read; with transfers if symbols need them.
+    """Read a folder, with transfers if symbols need them. Results that were already read are returned unchanged.
 
     Args:
         source: a results folder, or results that were read.
         symbols: as for `read_outcomes`.
 
     Raises:
-        DavylampError: as `read_outcomes`.
+        DavylampError: as for `read_outcomes`.
     """
     if not isinstance(source, Results):
         return read_outcomes(source, symbols)
@@ -234,7 +234,7 @@ def read_outcomes(
 ) -> Results:
     """Read a results folder once, without keeping large columns in memory.
 
-    Every byte is checked. Metric columns stay in the file until they are accessed (`StoredColumns`); so do logits,
+    Every byte is checked. Columns of metrics stay in the file until they are accessed (`StoredColumns`). So do logits,
     unless a symbol needs them.
 
     Args:
@@ -319,7 +319,6 @@ def read_outcomes(
 def _keys_about(
     store: ResultsStore, models: Collection[str], clean: Mapping[str, CleanResult], transfers: Transfers
 ) -> set[str]:
-    """Return the keys of runs of the named models, and of runs whose examples were tested on these models."""
     tested = {key for key, each in clean.items() if each.subject.model in models}
     keys = {cell for cell, predictions in transfers.items() if not tested.isdisjoint(predictions)}
     headers = read_records(store, "cells", (), headers=True)
@@ -329,7 +328,7 @@ def _keys_about(
 def _read_clean(
     records: Iterable[tuple[str, Record]], repeated: RepeatedArrays, *, examples: bool
 ) -> tuple[dict[str, CleanResult], dict[str, str]]:
-    """Return the clean predictions, and why a model has no such predictions, by key of model and data."""
+    """Return the clean predictions, and the reasons why models have none, by key of model and data."""
     clean, refused = {}, {}
     for key, record in records:
         if record.failed:
@@ -349,7 +348,7 @@ def _outcome(
     symbols: Sequence[str],
     tested: Predictions | None,
 ) -> RunResult:
-    """Build a finished run, with a column for each symbol that needs its logits or other models' predictions."""
+    """Build a finished run, with a column for each symbol that needs the run's logits or other models' predictions."""
     costs = {name: np.full(len(record.table), number) for name, number in fit_costs(record.meta).items()}
     unmeasured = dict(record.meta.get("unmeasured", {}))
     if not has_confidences(record.meta):
@@ -372,7 +371,7 @@ def _adv_logits(record: Record) -> Tensor | None:
 
 
 class _NonFiniteLookup:
-    """Finds images with non-finite logits, which are known or read once.
+    """Finds images with non-finite logits. The logits are read at most once.
 
     This is a class because a local function cannot be pickled.
     """
@@ -388,14 +387,14 @@ class _NonFiniteLookup:
 
 
 def _silent_images(logits: Tensor) -> np.ndarray:
-    """Return images with a non-finite logit, (n,) bool. A finite sum of all logits makes the search unnecessary."""
+    """Return whether each image has a non-finite logit, (n,) bool. If the sum of all logits is finite, none has."""
     if logits.sum().isfinite():
         return np.zeros(len(logits), bool)
     return ~logits.isfinite().all(1).numpy()
 
 
 def _with_model_names(outcomes: Results) -> Results:
-    """Give each model a unique name, because retrained weights in one file are a different model."""
+    """Give each model a unique name. Models with retrained weights in the same file have the same name otherwise."""
     names = tell_apart(outcomes.subjects.values())
     if not names:
         return outcomes
@@ -416,7 +415,7 @@ def _with_model_names(outcomes: Results) -> Results:
 
 
 def _what_is_there(outcomes: Results) -> str:
-    """Describe the contents of a folder without a finished run, for a message."""
+    """Describe the contents of a folder without a finished run, for an error message."""
     counts = {"under way": outcomes.running, "not run yet": outcomes.waiting, "damaged": outcomes.damaged}
     if outcomes.unknown:
         counts["of unknown attacks"] = outcomes.unknown
@@ -434,7 +433,7 @@ def check_models(outcomes: Results, models: Sequence[str] | None) -> None:
 
 
 def distinguishing_settings(cell: AttackRun) -> dict[str, str]:
-    """Return the settings that can differ between two runs of one implementation, threat model, model and seed."""
+    """Return the settings by which two runs of one implementation, threat model, model and seed can differ."""
     settings = dict(cell.parameters)
     settings |= {f"{name} of": list(values) for name, values in cell.grid.items()}
     settings |= {"target": cell.target, "pixels": cell.pixels, "version": cell.version}
@@ -459,10 +458,10 @@ def images_text(subject: ModelOnData) -> str:
 
 
 def _find_subsets(clean: Mapping[str, CleanResult]) -> dict[str, str]:
-    """Find image sets of one model that are part of a larger set: key of the larger set by key of the smaller.
+    """Find image sets that are part of a larger set of the same model: key of the larger set, by key of the smaller.
 
-    Sets are matched by equal pixels; or, if the data have the same name, by equal names and labels and equal outputs of
-    the model. Among equal sets the first by name of data, then by key, is kept.
+    Sets are matched by equal pixels, or if the data have the same name, by equal names and labels and equal outputs of
+    the model. Among equal sets, the first by name of data, then by key, is kept.
 
     Args:
         clean: clean predictions by key of model and data.
@@ -481,7 +480,7 @@ def _find_subsets(clean: Mapping[str, CleanResult]) -> dict[str, str]:
 
 
 def _is_part(part: CleanResult, whole: CleanResult) -> bool:
-    """Whether all images of one set are in the other: equal pixels, or the same data with unique, matching names."""
+    """Whether one set contains all images of the other: equal pixels, or the same data with unique, matching names."""
     if part.subject.data_digest == whole.subject.data_digest:
         return True
     if part.subject.data != whole.subject.data:
@@ -498,7 +497,7 @@ def _is_part(part: CleanResult, whole: CleanResult) -> bool:
 
 
 def _leave_subsets(outcomes: Results) -> Results:
-    """Remove results that were run again on more images, with a message for each removed set."""
+    """Remove runs that were repeated on a larger set of images. Add a message for each removed set."""
     larger = _find_subsets(outcomes.clean)
     if not larger:
         return outcomes

@@ -1,4 +1,4 @@
-"""Results of examples that were made on one model and tested on a different one, decided on reading for all views."""
+"""Results of examples that were made on one model and tested on a different one, determined when a folder is read."""
 
 import numpy as np
 import torch
@@ -22,11 +22,12 @@ def rate_when_shown(
         outcomes: results of the folder.
         made: the run that made the examples.
         tested: the tested model's clean predictions.
-        shown: its logits on the examples, all finite.
+        shown: the tested model's logits on the examples, all finite.
 
     Returns:
-        MR of each image, (n,): 0 or 1, or the rate of samples of a random model; NaN if the image is misclassified when
-        clean. Also a text on where the majority of the samples is used instead of their rate, "" if nowhere.
+        MR of each image, (n,): 0 or 1, or the rate over samples of a random model; NaN if the image is misclassified
+        when clean. Also a phrase for the condition under which the majority of the samples is used instead of their
+        rate; "" if it is not used.
     """
     labels = torch.tensor(tested.columns["label"])
     fooled = METRICS["MR"].function(tested.logits, shown.logits, labels, reduction="none").double().numpy()
@@ -41,7 +42,7 @@ def rate_when_shown(
 
 
 def robust_when_shown(outcomes: Results, made: RunResult, tested: str) -> tuple[np.ndarray, np.ndarray]:
-    """Compute how robust a model is to a different model's examples, (n,): 0 or 1, or the rate of its samples.
+    """Compute how robust a model is to a different model's examples, (n,): 0 or 1, or the rate over its samples.
 
     If the attack has no example within the radius, the clean image counts.
 
@@ -67,7 +68,9 @@ def robust_when_shown(outcomes: Results, made: RunResult, tested: str) -> tuple[
 
 
 def fooled_when_shown(outcomes: Results, made: RunResult, tested: str) -> np.ndarray | None:
-    """Return the valid examples of an untargeted run that a tested model misclassifies, (n,) bool; None if not tested.
+    """Return whether the tested model misclassifies each valid example of an untargeted run, (n,) bool.
+
+    None if the examples were not tested on the model.
 
     Args:
         outcomes: results of the folder, read with "OTR".
@@ -81,12 +84,12 @@ def fooled_when_shown(outcomes: Results, made: RunResult, tested: str) -> np.nda
 
 
 def change_when_shown(made: RunResult, clean: CleanResult, record: Record) -> dict[str, np.ndarray]:
-    """Compute AIAC and ARTC of each example of a run on a different model, (n,), NaN if it does not count.
+    """Compute AIAC and ARTC of each example of a run on a different model, (n,); NaN if the example does not count.
 
     Args:
         made: the run that made the examples.
         clean: clean predictions of the tested model.
-        record: its transfer record on the examples.
+        record: transfer record of the tested model on the examples.
     """
     if "adv_probability" not in record.table.column_names or not clean.has_confidences:
         nothing = np.full(len(clean.columns["label"]), np.nan)  # it returns labels only

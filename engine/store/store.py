@@ -1,6 +1,6 @@
 """Results folders on disk: one checksummed Parquet file for each run, renamed into place when it is complete.
 
-In folders merged by copying, a key may have several files; `select_record` chooses one.
+If folders were merged by copying, a key may have several files; `select_record` chooses one.
 """
 
 import contextlib
@@ -56,22 +56,30 @@ WRONG_ONE = "delete the wrong one"
 
 
 class ResultsStore:
-    """A results folder. Files are written atomically, and folders of several machines merge by copying.
+    """A results folder. Files are written atomically, and folders of several machines can be merged by copying.
 
-    `clean/` has the predictions on clean images, `cells/` the records of runs, `parts/` the finished shards of
-    unfinished runs, `fits/` fitted attacks, `transfer/` predictions on other models' examples, `checks/` results of
-    probes, `corruptions/` predictions on corrupted images, `detections/` scores of trained detectors, `images/`
-    adversarial images, `plans/` planned runs, `references/` results of other programs on the same images, `published/`
-    rows of leaderboards, and `locks/` the locks of running tasks.
+    - `clean/`: predictions on clean images.
+    - `cells/`: records of runs.
+    - `parts/`: finished shards of unfinished runs.
+    - `fits/`: fitted attacks.
+    - `transfer/`: predictions on other models' examples.
+    - `checks/`: results of probes.
+    - `corruptions/`: predictions on corrupted images.
+    - `detections/`: scores of trained detectors.
+    - `images/`: adversarial images.
+    - `plans/`: planned runs.
+    - `references/`: results of other programs on the same images.
+    - `published/`: rows of leaderboards.
+    - `locks/`: locks of running tasks.
 
     A record is `KIND/KEY.CONTENT.parquet`. CONTENT is a hash of the results, without times (davylamp 0.1.0:
-    `KEY.parquet`).
-    So copying never replaces a record by one with different results. Both files then exist, and reading them raises
-    `ConflictingRecordsError` unless they differ in rounding only, one replaces the other, or one has failed.
+    `KEY.parquet`). Copying therefore never replaces a record by one with different results. Both files then exist, and
+    reading them raises `ConflictingRecordsError` unless they differ in rounding only, one replaces the other, or one
+    has failed.
 
     Args:
         folder: path; created when the first file is written.
-        create: whether a new folder is allowed; if False, it must exist.
+        create: whether the folder may be new; if False, it must exist.
 
     Raises:
         StoreMismatch: if the folder was written in a different format.
@@ -105,7 +113,7 @@ class ResultsStore:
             replace_file(mark, lambda path: path.write_text(text, encoding="utf-8"))
 
     def path(self, kind: Kind, key: str) -> Path:
-        """Return the path of a key's file. For a new key, it is the path that davylamp 0.1.0 would have used."""
+        """Return the path of a key's file. For a new key, the path has no content hash, as in davylamp 0.1.0."""
         return next(iter(self.files(kind, key)), self.folder / kind / f"{key}.parquet")
 
     def keys(self, kind: Kind) -> list[str]:
@@ -113,10 +121,10 @@ class ResultsStore:
         return sorted(self._by_key(kind))
 
     def write(self, kind: Kind, key: str, table: pa.Table, meta: Mapping[str, Any]) -> None:
-        """Write a record, replacing earlier files of that key.
+        """Write a record. It replaces earlier files of the key.
 
         Raises:
-            Unavailable: if the disk is full or not writable; no partial file remains.
+            Unavailable: if the disk is full or not writable. No partial file remains.
         """
         before = self.files(kind, key)
         sealed = pack_record(table, meta, f"{kind}/{key}", [content_in(path) for path in before])
@@ -127,7 +135,7 @@ class ResultsStore:
                 _remove(path)
 
     def read(self, kind: Kind, key: str, columns: Collection[str] | None = None, *, headers: bool = False) -> Record:
-        """Read and check a record.
+        """Read and validate a record.
 
         Args:
             kind: kind of the record.
@@ -155,13 +163,13 @@ class ResultsStore:
         headers: bool = False,
         keys: Collection[str] | None = None,
     ) -> Iterator[tuple[str, Record | DamagedRecordError]]:
-        """Yield every record of a kind by key. For an unusable record, yield its error.
+        """Yield every key of a kind with its record, or with the error if the record is unusable.
 
         Args:
             kind: kind of the records.
             columns: names of columns to read, if the files have them (`Record.more` reads others); None for all.
-            headers: whether to read only headers, without verifying checksums: altered bytes in columns go unnoticed.
-                Several files of one key are always read whole.
+            headers: whether to read only headers, without verifying checksums, so that altered bytes in columns are not
+                detected. Several files of one key are always read whole.
             keys: keys of the records to read; None for all.
         """
 
@@ -185,7 +193,7 @@ class ResultsStore:
             _remove(path)
 
     def write_images(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
-        """Save adversarial images losslessly: `images/NAME.npz`, which `--data npz:FILE` reads."""
+        """Save adversarial images losslessly as `images/NAME.npz`, which `--data npz:FILE` reads."""
         self._write(self.images_path(name), lambda path: _save_npz(path, arrays))
 
     def read_images(self, name: str) -> np.ndarray:
@@ -211,7 +219,7 @@ class ResultsStore:
         return self.folder / "images" / f"{name}.npz"
 
     def claim(self, name: str) -> FileLock | None:
-        """Lock a task for this process; None if a different process has it. The lock ends with the process."""
+        """Lock a task for this process; None if a different process has locked it. The lock ends with the process."""
         lock = FileLock(self.folder / "locks" / f"{name}.lock", thread_local=False)
         try:
             self.prepare()
@@ -229,7 +237,7 @@ class ResultsStore:
         lock.release()
 
     def claimed(self) -> set[str]:
-        """Return the names of tasks that running processes have locked, without those of processes that died."""
+        """Return the names of tasks that running processes have locked. Locks of processes that died do not count."""
         return {path.stem for path in (self.folder / "locks").glob("*.lock") if _is_held(path)}
 
     def _check_place(self) -> None:
@@ -276,13 +284,13 @@ class ResultsStore:
 def read_files(
     files: Iterable[Path], name: str, columns: Collection[str] | None = None, *, headers: bool = False
 ) -> tuple[dict[Path, Record], dict[Path, DamagedRecordError]]:
-    """Read the files of one key, and return the errors of unusable ones. Missing files are skipped.
+    """Read the files of one key. Return the usable records and the errors of the others; missing files are skipped.
 
     Args:
         files: files of one key.
         name: expected name of the record: "cells/KEY".
-        columns: names of columns to read, if the file has them; None for all. Several files are read whole, for a
-            comparison.
+        columns: names of columns to read, if the file has them; None for all. Several files are read whole, because
+            they are compared.
         headers: whether to read only the header of a single file, without verifying its checksum.
 
     Raises:
@@ -305,7 +313,7 @@ def read_files(
 
 
 def select_record(records: Mapping[Path, Record]) -> Path:
-    """Return the file that counts: one that no other file replaces, and a result rather than a failure."""
+    """Return the file that is not replaced by another one. A result takes precedence over a failure."""
     replaced = {each for path, record in records.items() for each in set(record.replaces) - {content_in(path)}}
     left = {path: record for path, record in records.items() if content_in(path) not in replaced} or records
     left = {path: record for path, record in left.items() if not record.failed} or dict([*left.items()][:1])
@@ -361,7 +369,7 @@ def _stamp(about: os.stat_result) -> tuple[int, ...]:
 
 
 def _read_file(path: Path, name: str, columns: Collection[str] | None, *, headers: bool) -> Record:
-    """Read the record in a file; errors name the file."""
+    """Read the record in a file. Errors contain the name of the file."""
     try:
         if columns is None and not headers:
             return unpack_record(read_regular_file(path), name)
@@ -390,7 +398,7 @@ def _choose(
 
     Raises:
         DamagedRecordError: if all files are damaged; `ConflictingRecordsError` if their contents differ.
-        FileNotFoundError: if there is no such file (any more).
+        FileNotFoundError: if there is no such file, or no longer.
     """
     records, damaged = read_files(files, f"{kind}/{key}", columns, headers=headers)
     if not records:

@@ -1,4 +1,4 @@
-"""The columns of a record as arrays. Common columns are in memory, the others are read on access."""
+"""The columns of a record as arrays. Common columns are in memory, and the others are read on access."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -15,14 +15,14 @@ _ROOM = 2**27  # bytes of further columns of a folder that stay in memory after 
 
 
 class RepeatedArrays:
-    """Columns of many records as arrays. Equal columns share one array."""
+    """Arrays for the columns of many records. Equal columns share one array."""
 
     def __init__(self) -> None:
         self._seen: dict[str, list[tuple[pa.ChunkedArray, np.ndarray]]] = {}
         self._room = _ROOM
 
     def takes(self, arrays: Mapping[str, np.ndarray]) -> bool:
-        """Reserve memory for further arrays. Return whether there was enough."""
+        """Reserve memory for further arrays. Return whether there is enough."""
         needed = sum(array.nbytes for array in arrays.values())
         if needed > self._room:
             return False
@@ -30,7 +30,7 @@ class RepeatedArrays:
         return True
 
     def array_of(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
-        """Return the values of a column, (n,), read-only."""
+        """Convert a column to an array, (n,), read-only."""
         if name not in _REPEATED:
             return column.to_numpy()
         seen = self._seen.setdefault(name, [])
@@ -47,7 +47,7 @@ class StoredColumns(Mapping[str, np.ndarray]):
     """Arrays of shape (n,) by column name: the record's columns in their order, then added columns.
 
     Args:
-        record: record with the columns to keep in memory; pictures, maps and logits are omitted.
+        record: record with the columns to keep in memory. Pictures, maps and logits are omitted.
         repeated: shares arrays that are equal in other records.
     """
 
@@ -81,7 +81,7 @@ class StoredColumns(Mapping[str, np.ndarray]):
         return other
 
     def holding(self, names: Collection[str]) -> "StoredColumns":
-        """Return a copy with these columns in memory, if they exist, reading the file once."""
+        """Return a copy with these columns in memory, if they exist. The file is read once."""
         lacking = [name for name in names if name in self._names and name not in self._held]
         return self.joined(self._read(lacking)) if lacking else self
 
@@ -96,10 +96,10 @@ class StoredColumns(Mapping[str, np.ndarray]):
 
 
 def join_columns(columns: Mapping[str, np.ndarray], further: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-    """Return columns together with further ones, which replace columns of the same name. No column is read."""
+    """Add columns, which replace columns of the same name. No column is read."""
     return columns.joined(further) if isinstance(columns, StoredColumns) else {**columns, **further}
 
 
 def hold_columns(columns: Mapping[str, Any], names: Collection[str]) -> Mapping[str, np.ndarray]:
-    """Return the columns with the named ones read into memory at once."""
+    """Return the columns, with the named ones read into memory."""
     return columns.holding(names) if isinstance(columns, StoredColumns) else columns

@@ -23,10 +23,10 @@ class Transferred(NamedTuple):
     """Predictions of a different model on the examples of a run.
 
     Args:
-        predicted: predicted class, (n,) float; the label if the model detects the example, which counts as not fooled;
-            NaN for non-finite logits.
+        predicted: predicted class, (n,) float; NaN for non-finite logits. If the model detects the example, it is the
+            label, because the example counts as not fooled.
         share: rate of wrong samples, (n,); None for a deterministic model, or if it was not stored.
-        detected: which examples the model's detector flags, (n,) bool; None without a detector.
+        detected: whether the model's detector flags each example, (n,) bool; None without a detector.
         logits: shape (n, K), for a random model those of the median sample; empty if not requested.
     """
 
@@ -37,7 +37,7 @@ class Transferred(NamedTuple):
 
 
 def transferred_of(record: Record, *, logits: bool = False) -> Transferred:
-    """Read a finished transfer record, optionally with its logits."""
+    """Convert a finished transfer record, optionally with its logits."""
     table, names = record.table, set(record.table.column_names)
     share, detected = (table[name].to_numpy() if name in names else None for name in (SHARES, DETECTED))
     predicted = table["adv_predicted"].to_numpy().astype(float)
@@ -49,7 +49,7 @@ def transferred_of(record: Record, *, logits: bool = False) -> Transferred:
 
 
 def lacks_logits(record: Record) -> bool:
-    """Whether a transfer record has only predictions, no logits."""
+    """Whether a transfer record has predictions only, and no logits."""
     return "adv_logits" not in record.table.column_names
 
 
@@ -89,8 +89,8 @@ def transfer_rates(
 
     Args:
         columns: columns of the run that made the examples.
-        usable: its usable images, (n,) bool.
-        tested: predictions of other models on them.
+        usable: whether each image of that run is usable, (n,) bool.
+        tested: predictions of other models on the examples.
         over: see `observable_transfer_rate`.
     """
     labels = torch.tensor(columns["label"])
@@ -106,7 +106,7 @@ def transfer_rates(
 
 
 def mean_rate(rates: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the mean rate of each image over the tested models with finite logits, (n,); NaN without such models."""
+    """Return the mean rate of each image over the tested models with finite logits, (n,); NaN if there are none."""
     stacked = np.stack(rates)
     known = ~np.isnan(stacked)
     return np.where(known.any(0), np.nansum(stacked, 0) / np.maximum(known.sum(0), 1), np.nan)

@@ -1,4 +1,4 @@
-"""Accuracy against epsilon or queries, with intervals, and statistics that summarise a curve."""
+"""Accuracy against epsilon or queries, with intervals, and summary statistics of each curve."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,26 +44,25 @@ _POINTS = 128  # points of a drawn curve, besides the budgets of the table
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """The accuracy of one model under one attack.
+    """The accuracy of one model under one attack, by budget.
 
     Args:
-        labels: `model`, `implementation`, `norm`, `epsilon` (NaN for none, or if the budget is epsilon), `targeted`,
-            `setting` (distinguishes curves with equal labels), `images` attacked, `violations`.
+        labels: `model`, `implementation`, `norm`, `epsilon` (NaN if there is none, or if the budget is epsilon),
+            `targeted`, `setting` (distinguishes curves with equal labels), `images` (number attacked), `violations`.
         kind: "distances" for a step curve from one run; "points" for one run at each budget, with unknown accuracy
             between budgets.
         budgets: shape (G,), rising from 0.
         accuracy: rate of all images that remain correct within each budget, shape (G,); at 0 the clean accuracy.
         low: lower bound of the 95 % interval of that rate, shape (G,).
-        high: its upper bound, shape (G,).
+        high: upper bound of that interval, shape (G,).
         n: number of images.
         half_distortion: `metrics.half_distortion`, in the unit of the budgets; for "distances" against epsilon.
-        r_squared: R squared of its exponential fit.
+        r_squared: R squared of the half distortion's exponential fit.
         empirical_half: `metrics.empirical_half_distortion`, in the unit of the budgets; for "distances".
-        optimality: `metrics.local_optimality` against the per-image best of all attacks of the folder with the same
-            model, norm and target; for "distances" against epsilon.
-        reference_optimality: the same against the per-image best of all imported rows (`Results.references`), over
-            their
-            images; above 1 if the attack finds smaller distances than all of them.
+        optimality: `metrics.local_optimality` compared with the best of all attacks of the folder on each image, with
+            the same model, norm and target; for "distances" against epsilon.
+        reference_optimality: `metrics.local_optimality` compared with the best of all imported rows on each of their
+            images (`Results.references`). It is above 1 if the attack finds smaller distances than all of them.
         judged: False for an imported row, whose numbers come from a different program.
         is_extrapolated: whether the half distortion of one of its runs is extrapolated (`estimates.is_extrapolated`).
     """
@@ -85,7 +84,7 @@ class Curve:
 
     @property
     def name(self) -> str:
-        """The attack and the model."""
+        """Names of the attack and the model."""
         return f"{self.labels['implementation']} on {self.labels['model']}"
 
     @property
@@ -108,7 +107,7 @@ class Curves(Displayed):
         against: quantity of the budgets.
         unit: unit of the budgets, by norm.
         shown: by norm, the round budgets that tables show; every "distances" curve has a value at them.
-        curves: ordered by norm, model, attack.
+        curves: curves, ordered by norm, model, attack.
         findings: notes.
     """
 
@@ -180,9 +179,9 @@ class Curves(Displayed):
 
 
 class _Steps(NamedTuple):
-    """One attack on one model, with all repeats: the budget at which each image is fooled, (n,) for each repeat.
+    """Budgets at which one attack fools each image of one model: (n,) for each repeat, in `falls`.
 
-    Above `limit`, the results of images that are not fooled are unknown, because the search ended there.
+    For images that are not fooled, the result above `limit` is unknown, because the search ended there.
     """
 
     labels: dict[str, Any]
@@ -192,7 +191,7 @@ class _Steps(NamedTuple):
 
 
 class _Points(NamedTuple):
-    """One attack on one model at several budgets, with all repeats at each."""
+    """Runs of one attack on one model at several budgets, with all repeats at each budget."""
 
     labels: dict[str, Any]
     runs: list[tuple[float, list[RunResult]]]
@@ -211,11 +210,11 @@ def build_curves(
     """Build the accuracy curves of a results folder.
 
     Against epsilon, a minimum-norm attack or a `best(...)` search gives a step curve from its distances. A fixed-budget
-    attack gives a point for each epsilon at which it was run, and the accuracy between these radii is unknown; step
+    attack gives a point for each epsilon at which it was run, and the accuracy between these radii is unknown. Step
     sizes relative to epsilon count as one setting. Against queries, an image is fooled at the number of forward plus
     backward passes with which the attack succeeded. An attack with the same cost for every image gives a point at that
-    cost. Images that are misclassified when clean are fooled at 0, robust images at no budget. Images with an invalid
-    result are not correct at any budget above 0, as in robust accuracy, and a note mentions them. Repeats with
+    cost. Images that are misclassified when clean are fooled at 0, and robust images at no budget. Images with an
+    invalid result are not correct at any budget above 0, as in robust accuracy, and a note mentions them. Repeats with
     different seeds are averaged.
 
     Args:
@@ -225,7 +224,7 @@ def build_curves(
         norm: norm of the curves; None for all norms.
         models: names of models; empty for all.
         budgets: budgets of the table, >= 0; None for round numbers, for linf in grey levels.
-        bootstrap: replicates, over images; 0 for no intervals.
+        bootstrap: number of bootstrap replicates, over images; 0 for no intervals.
         seed: random seed of the resampling.
 
     Raises:
@@ -281,14 +280,17 @@ def build_curves(
 
 
 def extrapolated_halves(curves: Sequence[Curve]) -> list[Finding]:
-    """Return a note on half distortions beyond the measured budgets."""
+    """Return a note on half distortions that are extrapolated beyond the measured budgets."""
     beyond = "; ".join(dict.fromkeys(curve.name for curve in curves if curve.is_extrapolated))
     sentence = f"{EXTRAPOLATED}: {{curves}}"
     return [note("extrapolated", sentence, curves=beyond)] if beyond else []
 
 
 def comparable_key(outcome: RunResult) -> tuple[str, str]:
-    """Return model on data and norm, which identify imported attacks; empty texts if targeted or on 8-bit images."""
+    """Return the key by which imported attacks are matched: model on data, and norm.
+
+    Both are empty if imported attacks are not comparable: for targeted attacks, and on 8-bit images.
+    """
     cell = outcome.cell
     return ("", "") if cell.threat_model.targeted or cell.pixels else (cell.subject.key, cell.threat_model.norm)
 
@@ -307,7 +309,6 @@ def round_budgets(top: float, *, log: bool) -> tuple[float, ...]:
 
 
 def _choose(outcomes: Results, norm: str | None, models: Sequence[str] | None) -> list[TableGroup]:
-    """Return the table rows of the selected norm and models, ordered by norm."""
     if norm is not None and norm not in NORMS:
         raise UnknownName("norm", norm, NORMS)
     names = {subject.name for subject in outcomes.subjects.values()}
@@ -327,7 +328,7 @@ def _choose(outcomes: Results, norm: str | None, models: Sequence[str] | None) -
 
 
 def _split(groups: Sequence[TableGroup], *, queries: bool, grey: bool) -> tuple[list[_Steps], list[_Points]]:
-    """Separate attacks with a budget for each image from attacks known only at the budgets of their runs."""
+    """Separate attacks with a known budget for each image from attacks known only at the budgets of their runs."""
     if queries:
         points = [_cost_point(group) for group in groups]
         steps = [_fall_by_queries(group) for group, each in zip(groups, points, strict=True) if each is None]
@@ -338,7 +339,7 @@ def _split(groups: Sequence[TableGroup], *, queries: bool, grey: bool) -> tuple[
 
 
 def _fall_by_queries(group: TableGroup) -> _Steps:
-    """Return step curves in queries: 0 for images that are wrong when clean, inf for images that are not fooled."""
+    """Return the queries at which each image is fooled: 0 if it is wrong when clean, inf if it is not fooled."""
     falls = []
     for columns in (outcome.columns for outcome in group.outcomes):
         spent = np.where(columns["success"], columns["forwards"] + columns["backwards"], math.inf)
@@ -347,7 +348,7 @@ def _fall_by_queries(group: TableGroup) -> _Steps:
 
 
 def _fall_by_distance(group: TableGroup, *, grey: bool) -> _Steps:
-    """Return step curves in distance.
+    """Return the distance at which each image is fooled.
 
     A distance that exceeds the radius through float32 rounding becomes the radius.
     """
@@ -375,7 +376,7 @@ def _searched_to(outcome: RunResult) -> float:
 
 
 def _cost_point(group: TableGroup) -> _Points | None:
-    """Return the point of a run with the same cost for every image; None for other runs."""
+    """Return the point of a run that has the same cost for every image; None for other runs."""
     spent = [
         (each.columns["forwards"] + each.columns["backwards"])[each.columns["attacked"]] for each in group.outcomes
     ]
@@ -384,7 +385,7 @@ def _cost_point(group: TableGroup) -> _Points | None:
 
 
 def _points_of(groups: Sequence[TableGroup], *, grey: bool) -> list[_Points]:
-    """Return each fixed-budget attack at all its radii. Step sizes relative to epsilon count as one setting."""
+    """Return each fixed-budget attack with all its radii. Step sizes relative to epsilon count as one setting."""
     loose: dict[Any, list[TableGroup]] = {}
     for group in groups:
         loose.setdefault(_setting_but_radius(group, relative=False), []).append(group)
@@ -413,7 +414,10 @@ def _points_of(groups: Sequence[TableGroup], *, grey: bool) -> list[_Points]:
 
 
 def _setting_but_radius(group: TableGroup, *, relative: bool) -> tuple[object, ...]:
-    """Return the setting that the points of a curve share: all except epsilon and, unless it is relative, step size."""
+    """Return the settings that the points of a curve share, without epsilon and step size.
+
+    If `relative`, the step size in units of epsilon is one of them.
+    """
     cell = group.outcomes[0].cell
     settings, epsilon = dict(distinguishing_settings(cell)), cell.threat_model.epsilon
     step = settings.pop("step_size", "")
@@ -429,7 +433,7 @@ def _curve_of_steps(
     nearest: Nearest | None,
     envelopes: Mapping[tuple[str, str], np.ndarray],
 ) -> Curve:
-    """Return the curve at the budgets of a grid; against epsilon (`nearest` given), also its summary statistics."""
+    """Return the curve at the budgets of a grid; against epsilon (if `nearest` is given) with summary statistics."""
     grid = np.union1d(grid[grid <= run.limit], [] if math.isinf(run.limit) else [run.limit])
     weights = counts(len(run.falls[0]))
     proven = [each.results.proven for each in run.repeats]
@@ -466,7 +470,7 @@ def _curve_of_steps(
 def _reference_optimality(
     run: _Steps, weights: np.ndarray, envelopes: Mapping[tuple[str, str], np.ndarray]
 ) -> Estimate:
-    """Compute the local optimality of a run with respect to imported attacks, over images with both results."""
+    """Compute the local optimality of a run compared with imported attacks, over images with both results."""
     drawn, sizes = [], []
     for outcome in run.repeats:
         envelope = envelopes.get(comparable_key(outcome))
@@ -495,8 +499,8 @@ def _curve_of_reference(
 def _curve_of_points(points: _Points, *, has_bands: bool) -> Curve:
     """Return the accuracy at 0 and at each budget: the rate of images that are correct when clean and robust.
 
-    For a random model, an image counts as robust by the rate of its samples, as in tables, and as correct when clean by
-    their majority.
+    For a random model, an image counts as robust by the rate over its samples, as in tables, and as correct when clean
+    by their majority.
     """
     right = points.runs[0][1][0].columns["attacked"]
     shares = [clustered_interval(right[:, None])]
@@ -522,8 +526,8 @@ def _step_curve(
 ) -> Curve:
     """Build a curve from the budget at which each image is fooled, (n,) for each repeat.
 
-    Images whose result is not `known` count as misclassified at budgets above 0. If `is_bounded`, they count as correct
-    in the upper bounds.
+    Images without a valid result (`known` is False) count as misclassified at budgets above 0. If `is_bounded`, they
+    count as correct in the upper bounds.
     """
     tiny = np.finfo(float).tiny
     pairs = list(zip(falls, known, strict=True))
@@ -535,7 +539,6 @@ def _step_curve(
 
 
 def _right_at(budgets: np.ndarray, lasting: Sequence[np.ndarray]) -> Proportion:
-    """Return the rate of images that are correct within each budget."""
     if len(lasting) == 1:
         ordered, images = np.sort(lasting[0]), len(lasting[0])
         return whole_shares(images - np.searchsorted(ordered, budgets, side="right"), images)
@@ -558,10 +561,9 @@ def _labels(group: TableGroup) -> dict[str, Any]:
 
 
 def _find_in_curves(curves: Sequence[Curve]) -> Iterator[Finding]:
-    """Yield notes on accuracy under targeted attacks and on invalid results."""
     if any(curve.labels["targeted"] for curve in curves):
         sentence = (
-            "for targeted attacks accuracy is the rate of images that are right when clean and not classified as the "
+            "for targeted attacks, accuracy is the rate of images that are correct when clean and not assigned the "
         )
         yield note("targeted-accuracy", f"{sentence}target")
     sentence = (
@@ -574,7 +576,7 @@ def _find_in_curves(curves: Sequence[Curve]) -> Iterator[Finding]:
 
 
 def _round(top: float, norm: str, against: Against, groups: Sequence[TableGroup]) -> list[float]:
-    """Return round budgets up to the largest. In linf they are multiples of 1/255 if the radii are."""
+    """Return round budgets up to the largest one. In linf, they are multiples of 1/255 if the radii are."""
     radii = [group.labels["epsilon"] for group in groups if group.labels["norm"] == norm == "linf"]
     written = [format_radius(norm, radius) for radius in radii if radius and math.isfinite(radius)]
     if norm != "linf" or against != "epsilon" or not all(text.endswith("/255") for text in written):

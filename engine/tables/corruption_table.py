@@ -1,4 +1,4 @@
-"""Robustness to corruptions: error rates, sums and ratios to a baseline, and flips along sequences, with intervals."""
+"""Robustness to corruptions: error rates, their sums and ratios to a baseline, flip probabilities, with intervals."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,14 +38,14 @@ _NO_ANSWER = 2**31 - 1  # class for non-finite logits: the metric needs classes 
 
 @dataclass
 class CorruptedModel:
-    """All records of one model on one data set.
+    """Predictions of one model on clean and corrupted images of one data set.
 
     Args:
         model: name of the model.
         data: name of the images.
-        clean: predictions without corruption, if available.
-        errors: by corruption and severity.
-        sequences: by name.
+        clean: predictions on clean images, if available.
+        errors: predictions on corrupted images, by corruption and severity.
+        sequences: predictions on perturbation sequences, by name.
     """
 
     model: str
@@ -78,7 +78,7 @@ class CorruptedModel:
 
 
 def read_corrupted_models(folder: str | Path) -> tuple[list[CorruptedModel], dict[str, str]]:
-    """Return a folder's models with their predictions on corrupted images, and the reason for each unusable record.
+    """Return a folder's models with their predictions on corrupted images, and the reasons for unusable records.
 
     Raises:
         Unavailable: if there is no such folder, or it has no such predictions.
@@ -110,7 +110,7 @@ def _in_order(values: dict[str, Value], order: Iterable[str]) -> dict[str, Value
 
 
 def flips_of(record: CorruptionRecord) -> np.ndarray:
-    """Return the rate, per image, of frames whose prediction differs from that of the reference frame, (n,)."""
+    """Return, for each image, the rate of frames whose prediction differs from that of the reference frame, (n,)."""
     frames = record.predicted
     reference = frames[:, :1] if _is_noise(record) else frames[:, :-1]
     return (frames[:, 1:] != reference).mean(1)
@@ -126,7 +126,7 @@ def flip_probability_of(record: CorruptionRecord) -> float:
 
 
 def _is_noise(record: CorruptionRecord) -> bool:
-    """Whether frames are compared with the first one, the clean image."""
+    """Whether each frame is compared with the first one, the clean image, instead of with the previous one."""
     row = SEQUENCES.get(record.cell.corruption)
     return row is not None and row.noise
 
@@ -141,17 +141,24 @@ def build_corruptions(
 ) -> Table:
     """Build the table of a folder of `davylamp corruptions run`.
 
-    By models: `error` on clean images; mCE and RmCE as defined by AISafety, from sums of error rates over the
-    severities; `mCE/base`, the mean over the corruptions of the ratio to the baseline's sum (Hendrycks and Dietterich:
-    times 100); FP, the mean over the sequences; mFR, the mean ratio of flip probabilities to the baseline's. By
-    corruptions: the error at each severity, CE, CE/base, FP and FP/base. Intervals are 95 %: Clopper and Pearson's for
-    an error, otherwise percentiles of a bootstrap over the images, the same for every corruption and the baseline.
+    Columns by models:
+
+    - `error`: error rate on clean images. - mCE and RmCE: as defined by AISafety, from sums of error rates over the
+    severities. - `mCE/base`: mean over the corruptions of the ratio of the sum to the baseline's (Hendrycks and
+    Dietterich: times 100). - FP: mean flip probability over the sequences. - mFR: mean ratio of flip probabilities to
+    the baseline's.
+
+    Columns by corruptions: the error rate at each severity, CE, CE/base, FP and FP/base.
+
+    Intervals are 95 %: Clopper and Pearson's for an error rate, otherwise percentiles of a bootstrap over the images.
+    The same images are drawn for every corruption and the baseline.
 
     Args:
         folder: a results folder.
-        by: "models" or "corruptions", the subject of a row.
-        baseline: a model of the folder, or "alexnet": published errors on ImageNet-C; "": AlexNet's on ImageNet.
-        bootstrap: replicates; 0 for no intervals.
+        by: whether a row is a model or a corruption: "models" or "corruptions".
+        baseline: a model of the folder, or "alexnet" for AlexNet's published errors on ImageNet-C. "" for AlexNet on
+            ImageNet, and no baseline otherwise.
+        bootstrap: number of bootstrap replicates; 0 for no intervals.
         seed: random seed of the resampling.
 
     Raises:
@@ -178,7 +185,7 @@ def build_corruptions(
 class ErrorCurve(NamedTuple):
     """Error rate of a model at each severity.
 
-    Severity 0 is the clean images. With the `corruption` "", it is the mean over all corruptions.
+    Severity 0 stands for the clean images. If `corruption` is "", the curve is the mean over all corruptions.
     """
 
     model: str
@@ -193,7 +200,7 @@ def build_error_curves(models: Sequence[CorruptedModel], *, bootstrap: int = 100
 
     Args:
         models: from `read_corrupted_models`.
-        bootstrap: replicates of the means' intervals; 0 for no intervals.
+        bootstrap: number of replicates for the means' intervals; 0 for no intervals.
         seed: random seed of the resampling.
     """
     scores = [_Scores(each, "", bootstrap, seed) for each in models if each.errors]
@@ -217,7 +224,7 @@ def _baseline_of(mine: CorruptedModel, models: list[CorruptedModel], baseline: s
 
 
 class _Scores:
-    """The numbers of one model and its baseline."""
+    """Estimates for one model, compared with its baseline."""
 
     def __init__(
         self,
@@ -244,7 +251,7 @@ class _Scores:
         ]
 
     def by_model(self) -> TableRow:
-        """Return the row of means over the corruptions."""
+        """Return the model's table row, with means over the corruptions."""
         mine, clean = self.mine, self.mine.clean
         labels = {"model": mine.model, "data": mine.data, "corruptions": len(self.corruptions)}
         labels |= {"severities": " ".join(map(str, self.levels)), "sequences": len(mine.sequences), "images": self.n}
@@ -265,7 +272,6 @@ class _Scores:
         return TableRow(labels, metrics)
 
     def by_corruption(self) -> list[TableRow]:
-        """Return one row for each corruption or sequence."""
         rows = []
         for name in dict.fromkeys((*self.corruptions, *self.mine.sequences)):
             labels = {"model": self.mine.model, "data": self.mine.data, "corruption": name, "images": self.n}
@@ -281,12 +287,11 @@ class _Scores:
         return rows
 
     def mean_curve(self) -> ErrorCurve:
-        """Return the mean over the corruptions at each severity."""
+        """Return the curve of the mean error over the corruptions, by severity."""
         means = np.mean(self.rates, axis=0)
         return self._curve("", self.levels, [self._estimate(float(drawn[0]), drawn) for drawn in means])
 
     def curves(self) -> list[ErrorCurve]:
-        """Return one curve for each corruption."""
         return [
             self._curve(name, tuple(sorted(levels)), [self._share(levels[level]) for level in sorted(levels)])
             for name, levels in self.mine.errors.items()
@@ -298,11 +303,11 @@ class _Scores:
         return ErrorCurve(self.mine.model, self.mine.data, name, (*start, *levels), (*before, *estimates))
 
     def _errors(self, model: CorruptedModel, name: str) -> np.ndarray:
-        """Return the error rates of a corruption in every replicate, (severities, R)."""
+        """Return the error rates under a corruption in every replicate, (severities, R)."""
         return np.array([self._draw(model.errors[name][level].wrong) for level in self.levels])
 
     def _reference(self, name: str) -> np.ndarray | None:
-        """Return the baseline's error rates of a corruption, (severities, R); None if it has no such rates."""
+        """Return the baseline's error rates under a corruption, (severities, R); None if it has none."""
         if self.base == ALEXNET:
             known = name in BENCHMARK and self.levels == SEVERITIES  # published as a mean over all severities
             return np.full((len(self.levels), len(self.counts(self.n))), alexnet_errors([name])[0]) if known else None
@@ -311,7 +316,6 @@ class _Scores:
         return self._errors(self.base, name)
 
     def _ratio(self, names: list[str]) -> Estimate:
-        """Return the mean ratio of errors to the baseline's."""
         if not names or not self.levels:
             return NOTHING
         mine = np.array([self.rates[self.corruptions.index(name)] for name in names])
@@ -322,7 +326,6 @@ class _Scores:
         return self._estimate(float(value), mean_of_defined([*ratios]))
 
     def _flips(self, names: list[str]) -> Estimate:
-        """Return the mean flip probability."""
         if not names:
             return NOTHING
         records = [self.mine.sequences[name] for name in names]
@@ -330,7 +333,6 @@ class _Scores:
         return self._estimate(float(np.mean([flip_probability_of(record) for record in records])), drawn)
 
     def _flip_rate(self, names: list[str]) -> Estimate:
-        """Return the mean ratio of flip probabilities to the baseline's."""
         base = {} if isinstance(self.base, str) else self.base.sequences
         both = [(self.mine.sequences[name], base[name]) for name in names if name in base]
         if not both:
@@ -355,7 +357,7 @@ class _Scores:
                 yield note("undefined-ratio", sentence, subject=self.mine.model, symbol=symbol, names=", ".join(names))
 
     def _draw(self, values: np.ndarray) -> np.ndarray:
-        """Return the mean over images of a value of each image, in every replicate, (R,)."""
+        """Return the mean over images of a value per image, in every replicate, (R,)."""
         return bootstrap_means(self.counts(len(values)), values[:, None].astype(float))[0].ratio.clip(0, 1)
 
     def _estimate(self, value: float, drawn: np.ndarray) -> Estimate:
@@ -389,10 +391,9 @@ def _why_nothing_is_right(mine: CorruptedModel) -> str:
 def _find_in_scores(
     mine: CorruptedModel, base: CorruptedModel | str, models: Sequence[CorruptedModel]
 ) -> Iterator[Finding]:
-    """Yield notes on the scores of a model."""
     made = dict.fromkeys(record.cell.source for record in mine.records if record.cell.source)
     if made:
-        sentence = "ImageNet-C-like: made in memory ({by}); the published set is stored as JPEG and is harder"
+        sentence = "like ImageNet-C, but made in memory ({by}); the published images are stored as JPEG and are harder"
         yield note("made-in-memory", sentence, by=", ".join(made))
     if base == ALEXNET and mine.errors and mine.severities != SEVERITIES:
         sentence = (
@@ -419,7 +420,6 @@ def _find_in_scores(
 
 
 def _find_missing(mine: CorruptedModel, models: Sequence[CorruptedModel]) -> Iterator[Finding]:
-    """Yield notes on missing corruptions, severities and clean images."""
     lacking = [name for name in BENCHMARK if name not in mine.errors]
     if mine.errors and lacking and set(mine.errors) & set(BENCHMARK):
         sentence = "{subject}: means over {count} corruptions, without {lacking}"

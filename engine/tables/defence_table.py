@@ -1,4 +1,4 @@
-"""Effects of a defence: two models of a folder on the same images, clean and under common attacks."""
+"""Effects of a defence: compares two models of a folder on the same images, clean and under common attacks."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,11 +39,11 @@ _CLEAN = {"examples": "clean", "made_on": "", "norm": "", "epsilon": math.nan, "
 
 
 class _Pair(NamedTuple):
-    """The undefended and the defended model on the same images: clean, or examples of an attack with one seed.
+    """The undefended and the defended model on the same images: clean ones, or examples of an attack with one seed.
 
     Args:
         logits: logits of the two models, (n, K) each.
-        counts: images that count in metrics of both models' outputs, (n,) bool.
+        counts: whether each image counts in metrics of both models' outputs, (n,) bool.
         columns: values of the two models in metrics of a single model, by symbol; empty on clean images.
         most: fooled rates of the two models if invalid results count as fooled, (n,) each.
         invalid: number of invalid results.
@@ -61,7 +61,7 @@ class _Pair(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """A row of the table: labels, repeats, true classes (n,), and metrics that are undefined here."""
+    """Data of a table row: labels, repeats, true classes (n,), and metrics that are undefined for it."""
 
     labels: dict[str, Any]
     repeats: list[_Pair]
@@ -81,21 +81,23 @@ def build_defence(
     """Build the table of a defence: the defended model compared with the undefended one.
 
     The first row, on clean images, is the cost of the defence. Each attack on both models has a row, in which each
-    model meets the examples made on itself (`made_on` is "own"). If the examples of the undefended model were also
-    tested on the defended one (`--examples original`), the attack has a row with `made_on` "original". CAV, CRR and
-    other metrics of both models' outputs cover images that are misclassified when clean, or whose examples are valid on
-    both models. MRV, AMDV and others are differences of the two models' means, each over the model's own images. On
-    examples of the undefended model there is only MRV; there the rate of the defended model is over images that both
-    models classify correctly when clean. Repeats with other seeds are paired and averaged.
+    model gets the examples made on itself (`made_on` is "own"). If the examples of the undefended model were also
+    tested on the defended one (`--examples original`), the attack has a row with `made_on` "original".
+
+    CAV, CRR and other metrics of both models' outputs are over images that are misclassified when clean, or whose
+    examples are valid on both models. MRV, AMDV and others are differences of the two models' means, each over the
+    model's own images. On examples of the undefended model there is only MRV. The rate of the defended model is then
+    over images that both models classify correctly when clean. Repeats with other seeds are paired and averaged.
+
     Labels: `defended` (if there are several), `examples` ("clean" or the implementation), `made_on`, `norm`, `epsilon`,
-    `targeted`, `setting`, `images` (that count), `violations` (of both models).
+    `targeted`, `setting`, `images` (number of images in the metrics), `violations` (invalid results of both models).
 
     Args:
         folder: a results folder, or results that were read.
         original: name of the undefended model.
         defended: name of the defended model, or a pattern with `*` for all other models that match.
         metrics: symbols of metrics of a defence; None for all that the folder has.
-        bootstrap: replicates, over images; 0 for no intervals.
+        bootstrap: number of bootstrap replicates, over images; 0 for no intervals.
         seed: random seed of the resampling.
 
     Raises:
@@ -133,7 +135,7 @@ def build_defence(
 
 
 def _how_judged(outcomes: Results, names: Sequence[str], rows: Sequence[_Row]) -> Iterator[Finding]:
-    """Yield notes on random models, because other tables count their samples differently."""
+    """Yield notes on how samples of random models count here, because other tables count them differently."""
     drawn = [name for name in dict.fromkeys(names) if name in outcomes.judged_by_draws]
     if not drawn:
         return
@@ -162,12 +164,10 @@ def _choose(symbols: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def _read_pair(folder: str | Path, original: str, defended: str) -> Results:
-    """Read the folder with the logits of two models."""
     return read_outcomes(folder, keep_logits=lambda each: "*" in defended or each.is_called((original, defended)))
 
 
 def _defended_names(outcomes: Results, original: str, defended: str) -> list[str]:
-    """Return the models that match a name or pattern."""
     if "*" not in defended:
         return [defended]
     known = list(dict.fromkeys(each.name for key, each in outcomes.subjects.items() if key in outcomes.clean))
@@ -200,7 +200,7 @@ def _find_pairs(outcomes: Results, original: str, defended: str) -> list[tuple[C
 
 
 def _of_same_images(a: CleanResult, b: CleanResult) -> bool:
-    """Whether two models were evaluated on the same images: by digest, or by all names if image sizes differ."""
+    """Whether two models were evaluated on the same images: by digest, or by all names if the image sizes differ."""
     labels, names = (np.array_equal(a.columns[name], b.columns[name]) for name in ("label", "image"))
     same = a.subject.data_digest == b.subject.data_digest or (a.subject.data == b.subject.data and names)
     return labels and same
@@ -249,7 +249,7 @@ def _attacks(
 
 
 def _attacked(outcomes: Results, original: RunResult, defended: RunResult) -> _Pair:
-    """Return each model on the examples that were made on it."""
+    """Return the results of each model on the examples that were made on it."""
     both = (original, defended)
     return _Pair(
         _same_width(*(_logits(outcomes, each) for each in both)),
@@ -262,7 +262,7 @@ def _attacked(outcomes: Results, original: RunResult, defended: RunResult) -> _P
 
 
 def _shown(outcomes: Results, original: RunResult, defended: CleanResult) -> _Pair | None:
-    """Return both models on the undefended model's examples; None if the defended model was not tested on them."""
+    """Return the results of both models on the undefended model's examples; None if the defended one was not tested."""
     shown = read_shown(outcomes.store, original.cell.key, defended.subject.key)
     if shown is None:
         return None
@@ -285,24 +285,24 @@ def _shown(outcomes: Results, original: RunResult, defended: CleanResult) -> _Pa
 
 
 def _most(outcome: RunResult) -> np.ndarray:
-    """Return the fooled rate of each image, (n,), if invalid results count as fooled."""
+    """Return the fooled rate of each image, (n,), with invalid results counted as fooled."""
     return outcome.results.at_most(outcome.columns[_RATE].astype(float), METRICS[_RATE].invalid)
 
 
 def _counting(outcome: RunResult) -> np.ndarray:
-    """Return images with valid examples, and images misclassified when clean, which count unchanged, (n,) bool."""
+    """Return whether each image counts, (n,) bool: it has a valid example, or is misclassified when clean."""
     return outcome.usable | ~outcome.columns["attacked"]
 
 
 def _logits(outcomes: Results, outcome: RunResult) -> Tensor:
-    """Return the logits on adversarial images, (n, K), reading them if necessary; 0 for non-finite ones."""
+    """Return the logits on adversarial images, (n, K), reading them if necessary; 0 for non-finite logits."""
     if outcome.adv_logits is not None:
         return _finite(outcome.adv_logits)[0]
     return _finite(logits_of(outcomes.store.read("cells", outcome.cell.key).table, "adv_logits"))[0]
 
 
 def _finite(logits: Tensor) -> tuple[Tensor, np.ndarray]:
-    """Return logits, (n, K), with 0 in rows that are not finite, and the finite rows, (n,) bool."""
+    """Return logits, (n, K), with 0 in rows that are not finite, and which rows are finite, (n,) bool."""
     finite = logits.isfinite().all(1)
     return logits if finite.all() else logits.masked_fill(~finite[:, None], 0.0), finite.numpy()
 
@@ -320,7 +320,7 @@ def _same_width(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _estimate(symbol: str, row: _Row, counts: Counts, *, has_interval: bool) -> Estimate:
-    """Return the mean of a metric over the repeats, with the interval of a rate or difference if it is one."""
+    """Estimate the mean of a metric over the repeats. The interval depends on whether it is a rate or a difference."""
     if base_symbol(symbol) in row.meaningless:
         return NOTHING
     weights = counts(len(row.truth))
@@ -341,7 +341,7 @@ def _estimate(symbol: str, row: _Row, counts: Counts, *, has_interval: bool) -> 
 
 
 def _draw(symbol: str, pair: _Pair, truth: Tensor, counts: np.ndarray) -> Replicates:
-    """Return a metric of two models on the same images; NaN if it is undefined."""
+    """Return the replicates of a metric of two models on the same images; NaN if the metric is undefined."""
     record = facts_of(symbol)
     options = metric_parameter(symbol) if is_parametrised(symbol) else {}
     given = {"labels": truth}
@@ -364,9 +364,9 @@ def _draw(symbol: str, pair: _Pair, truth: Tensor, counts: np.ndarray) -> Replic
 
 
 def _rates(symbol: str, pair: _Pair, truth: Tensor) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
-    """Return, for a rate or a difference, the values of the images and their upper bounds, (n,) each.
+    """Return the values of a difference of rates on the images, (n,) each: those to add, then those to subtract.
 
-    For a difference, the values to subtract follow.
+    Each comes with its upper bounds. Empty if a model has no rate.
     """
     if symbol == "MRV":
         rates = [columns[_RATE].astype(float) for columns in pair.columns if _RATE in columns]

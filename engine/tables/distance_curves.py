@@ -1,4 +1,4 @@
-"""Median distance of the nearest adversarial example against queries."""
+"""Median distance of the nearest adversarial example, by number of queries."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,10 +29,10 @@ class DistanceCurve:
         labels: `model`, `implementation`, `norm`, `epsilon` (NaN for none), `targeted`, `setting`.
         passes: forward plus backward passes, ascending, up to the largest cost of an image; shape (P,).
         median: median distance in the norm over the images; inf if fewer than half have an example; shape (P,).
-        low: lower bound of its 95 % interval, NaN if too few images, shape (P,).
+        low: lower bound of its 95 % interval, NaN if there are too few images, shape (P,).
         high: upper bound, shape (P,).
         fooled: rate of images that have an example, shape (P,).
-        n: number of images: attacked, with valid results in all repeats.
+        n: number of images that were attacked, with valid results in all repeats.
         repeats: number of seeds; the distance of an image is its median over them.
     """
 
@@ -46,7 +46,7 @@ class DistanceCurve:
     repeats: int
 
     def at(self, passes: int) -> int | None:
-        """Return the index of the last point with at most this number of passes; None before the first point."""
+        """Return the index of the last point with at most this number of passes; None if there is no such point."""
         place = int(np.searchsorted(self.passes, passes, side="right")) - 1
         return place if place >= 0 else None
 
@@ -87,10 +87,10 @@ class DistanceCurves(Displayed):
 def build_distance_curves(
     folder: str | Path | Results, *, norm: str | None = None, models: Sequence[str] | None = None
 ) -> DistanceCurves:
-    """Build the curves of median distance against passes of every attack whose records have them.
+    """Build the curve of median distance against passes for every attack whose records have the distances.
 
     These are portfolio searches (`best(A,B)`), and minimum-norm attacks evaluated with `--metric curve`. The interval
-    is that of order statistics (binomial), which is distribution-free; NaN below 6 images.
+    is that of order statistics (binomial), which assumes no distribution. It is NaN for fewer than 6 images.
 
     Args:
         folder: a results folder, or results that were read.
@@ -98,7 +98,7 @@ def build_distance_curves(
         models: names of models; empty for all.
 
     Raises:
-        Unsupported: if no chosen record has a curve.
+        Unsupported: if no selected record has a curve.
         UnknownName: if there is no such model.
         Unavailable: if there is no such folder, or no run in it.
     """
@@ -171,7 +171,7 @@ def _grid(curves: Sequence[Sequence[int]], spent: int) -> np.ndarray:
 
 
 def _distances(outcome: RunResult, images: np.ndarray, passes: np.ndarray) -> np.ndarray:
-    """Return the distance of each image after each number of passes, (images, P); inf without an example."""
+    """Return the distance of each image after each number of passes, (images, P); inf before an example is found."""
     table = np.full((len(images), len(passes)), np.inf)
     for row, image in enumerate(images):
         known = np.asarray(outcome.columns["curve_passes"][image], dtype=np.int64)

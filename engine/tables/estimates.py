@@ -1,4 +1,4 @@
-"""Estimates with 95 % intervals from values per image and a metric's record, for every table."""
+"""Estimates with 95 % intervals for every table, from values per image and the metric's record."""
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -37,12 +37,12 @@ Nearest = Mapping[tuple[object, ...], np.ndarray]  # distances (n,) by `comparis
 
 
 def resamples(bootstrap: int, seed: int) -> Counts:
-    """Return `resample` for any number of images; the counts are cached."""
+    """Return a function that calls `resample` for any number of images, and caches the counts."""
     return lru_cache(maxsize=None)(lambda images: resample(images, bootstrap, seed))
 
 
 def mean_draws(parts: Sequence[Sequence[Replicates]], *, pooled: bool = False) -> Replicates:
-    """Return the mean over parts of the mean over their repeats, or over all their images if `pooled`."""
+    """Average replicates over the repeats of each part and then over parts, or over all their images if `pooled`."""
     every = [draws for part in parts for draws in part]
     n = sum(draws.n for draws in every)
     if not every:
@@ -57,7 +57,7 @@ def mean_draws(parts: Sequence[Sequence[Replicates]], *, pooled: bool = False) -
 
 
 def estimate_draws(draws: Replicates) -> Estimate:
-    """Return the value of replicates and its bootstrap interval."""
+    """Return the estimate that replicates give, with its bootstrap interval."""
     return interval(draws.ratio, draws.n, draws.different)
 
 
@@ -76,9 +76,9 @@ def estimate_share(
     `AnytimeMean`, which holds at every number of images.
 
     Args:
-        parts: values from 0 to 1 of the same images.
-        most: upper bounds of the values (Manski's bounds for missing ones, 2003), for the interval's upper end; None if
-            equal to the values.
+        parts: values from 0 to 1 on the same images.
+        most: upper bounds of the values (Manski's bounds for missing ones, 2003), for the interval's upper bound; None
+            if equal to the values.
         pooled: whether every image of every repeat has the same weight.
         has_interval: whether to compute the interval.
         population: number of all images if these were drawn from them; otherwise None.
@@ -113,11 +113,11 @@ def _defined(parts: Values) -> list[list[np.ndarray]]:
 
 
 def values_of(outcome: RunResult, outcomes: Results, symbol: str, *, at_most: bool = False) -> np.ndarray:
-    """Return the values of a metric on the images of a run, (n,); NaN if undefined.
+    """Return the values of a metric for the images of a run, (n,); NaN if undefined.
 
     Args:
         outcome: the run.
-        outcomes: results of its folder.
+        outcomes: results of the run's folder.
         symbol: symbol of the metric.
         at_most: whether undecided images count as 1, see `ImageResults.at_most`.
     """
@@ -143,11 +143,11 @@ def estimate_row(
     pooled: bool = False,
     of_model: bool = False,
 ) -> dict[str, Estimate]:
-    """Estimate every metric of a row of a table: rates with their own interval, others with a bootstrap interval.
+    """Estimate every metric of a table row: rates with an interval for rates, others with a bootstrap interval.
 
     Args:
-        parts: runs behind the row, each with its repeats.
-        outcomes: results of their folder.
+        parts: runs of the row, each with its repeats.
+        outcomes: results of the runs' folder.
         symbols: metrics with values for one run.
         drawn: replicates after `prepare` with these symbols.
         pooled: whether to take the mean over all images.
@@ -184,7 +184,7 @@ def population_of(parts: Sequence[Sequence[RunResult]]) -> int | None:
 def undecided_rate(
     parts: Sequence[Sequence[RunResult]], outcomes: Results, symbol: str, *, of_model: bool = False
 ) -> float:
-    """Return how much larger a rate of a row would be if every undecided image counted; 0 for other metrics."""
+    """Return how much larger a rate of a row would be if every undecided image counted as 1; 0 for other metrics."""
     if facts_of(symbol).kind != "share" or not facts_of(symbol).invalid:
         return 0.0
     least, most = (
@@ -197,7 +197,10 @@ def undecided_rate(
 def row_values(
     parts: Sequence[Sequence[RunResult]], outcomes: Results, symbol: str, *, of_model: bool, at_most: bool = False
 ) -> Values:
-    """Return the rate of each image in each run of a row. For clean images and the worst case, an image counts once."""
+    """Return the rate of each image in each run of a row.
+
+    For clean images and the worst case, an image counts once.
+    """
     record = facts_of(symbol)
     if record.stored == "clean":
         parts = [[each] for each in {each.cell.subject.key: each for part in parts for each in part}.values()]
@@ -208,10 +211,10 @@ def row_values(
 
 
 class RunReplicates:
-    """Cached replicates of a folder's runs, shared by several tables.
+    """Cached replicates of a folder's runs, which several tables share.
 
     Args:
-        bootstrap: replicates; 0 for no intervals.
+        bootstrap: number of bootstrap replicates; 0 for no intervals.
         seed: random seed of the resampling.
         kept: symbols whose replicates are cached: 16 KB per run with 1000 replicates.
     """
@@ -225,7 +228,7 @@ class RunReplicates:
         self._drawn: dict[str, dict[str, Replicates]] = {}
 
     def prepare(self, outcomes: Results, symbols: Sequence[str]) -> None:
-        """Compute values that need all runs: the nearest distances for OPT, and CF of a model."""
+        """Compute the values that need all runs: the nearest distances for OPT, and a model's CF."""
         self._nearest = nearest_distances(outcomes.done) if "OPT" in symbols else {}
         attacked = {outcome.cell.subject.key for outcome in outcomes.done} if "CF" in symbols else set()
         for key in attacked & outcomes.clean.keys() - self._clean.keys():
@@ -235,7 +238,7 @@ class RunReplicates:
     def row(
         self, parts: Sequence[Sequence[RunResult]], outcomes: Results, symbols: Sequence[str], *, pooled: bool = False
     ) -> dict[str, Replicates]:
-        """Return the replicates of every symbol for a row, averaged over its runs by `mean_draws`."""
+        """Return the replicates of every symbol for a table row, averaged over its runs by `mean_draws`."""
         cells = [[self.draw(each, outcomes, symbols) for each in part] for part in parts] if symbols else []
         return {
             symbol: mean_draws([[each[symbol] for each in part] for part in cells], pooled=pooled) for symbol in symbols
@@ -244,7 +247,7 @@ class RunReplicates:
     def draw(self, outcome: RunResult, outcomes: Results, symbols: Sequence[str]) -> dict[str, Replicates]:
         """Return the replicates of every symbol for a finished run, after `prepare`.
 
-        CTC stays NaN because it needs several runs, and so does D_half of a fixed-budget attack.
+        CTC is NaN because it needs several runs. D_half of a fixed-budget attack is NaN, too.
 
         Args:
             outcome: the run.
@@ -275,7 +278,7 @@ class RunReplicates:
 
 
 def comparison_key(outcome: RunResult) -> tuple[object, ...]:
-    """Return the key that attacks must share for comparable distances: model, images, norm, target, 8-bit or not."""
+    """Return a key that is equal for attacks with comparable distances: model, images, norm, target, 8-bit or not."""
     cell = outcome.cell
     return cell.subject.key, cell.threat_model.norm, cell.threat_model.targeted, cell.target, cell.pixels
 
@@ -290,12 +293,14 @@ def nearest_distances(done: Sequence[RunResult]) -> Nearest:
 
 
 def proven_distances(outcome: RunResult) -> np.ndarray:
-    """Return the distance of images with a valid result; other distances are unknown (NaN)."""
+    """Return the distance of each image; NaN (unknown) if its result is invalid."""
     return outcome.columns["distance"][outcome.results.proven]
 
 
 def grey_scale(outcome: RunResult, *, grey: bool) -> float:
-    """Return the factor from distance to grey levels: linf times 255, l2 to root mean square times 255, or 1.
+    """Return the factor that converts distances to grey levels; 1 if `grey` is False.
+
+    In linf, the factor is 255; in l2, it converts to the root mean square change times 255.
 
     Raises:
         Unsupported: for other norms.
@@ -315,7 +320,7 @@ def grey_scale(outcome: RunResult, *, grey: bool) -> float:
 
 
 def is_extrapolated(outcome: RunResult) -> bool:
-    """Whether the D_half of a run is extrapolated: too few images were fooled, or it is beyond the radius."""
+    """Whether a run's D_half is extrapolated: too few images were fooled, or it is beyond the run's radius."""
     distances = proven_distances(outcome)
     right = distances[distances > 0]
     if not outcome.is_minimum or not np.isfinite(right).any():
@@ -368,7 +373,7 @@ def _draw_of_set(outcome: RunResult, symbol: str, counts: np.ndarray, nearest: N
 
 
 def _coverage(outcome: RunResult, symbol: str) -> float:
-    """Return the coverage after the attack, or before it ("@clean"), of all layers or of one ("@LAYER")."""
+    """Return the coverage after the attack, or before it ("@clean"), over all layers or for one ("@LAYER")."""
     base, *parts = symbol.split("@")
     coverage = coverage_of(outcome.columns, clean=CLEAN in parts)
     layer = next((part for part in parts if part != CLEAN), "")
@@ -378,7 +383,7 @@ def _coverage(outcome: RunResult, symbol: str) -> float:
 
 
 def mean_of_defined(values: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the mean over the defined values, replicate by replicate."""
+    """Return the mean over the defined values, in each replicate."""
     if len(values) == 1:
         return values[0]
     stacked = np.stack(values)

@@ -1,4 +1,4 @@
-"""Groups of runs that form the rows of a table, and settings that distinguish them."""
+"""Groups runs into the rows of a table, and finds the settings that distinguish rows."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ _ORDER = ("white-box", "transfer", "score-based", "decision-based")
 class TableGroup(NamedTuple):
     """Runs of a table row.
 
-    `parts` are averaged; each is a list of repeats (seeds). `finer` distinguishes equal labels.
+    `parts` are averaged; each is a list of repeats (seeds). `finer` distinguishes rows with equal labels.
     """
 
     labels: dict[str, Any]
@@ -96,7 +96,7 @@ def find_union(outcomes: Results) -> ThreatUnion:
 
 
 def distinguishing_text(options: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return, for each of several settings, the values that the settings do not share: "steps=5, step_size=0.02"."""
+    """Return, for each of several settings, the values that are not common to all: "steps=5, step_size=0.02"."""
     names = list(dict.fromkeys(name for option in options for name in option))
     varied = [name for name in names if len({option.get(name) for option in options}) > 1]
     return [", ".join(f"{name}={option[name]}" for name in varied if option.get(name)) for option in options]
@@ -108,7 +108,7 @@ def model_names(outcomes: Results) -> dict[str, str]:
 
 
 def threat_labels(cell: AttackRun) -> dict[str, Any]:
-    """Return norm, epsilon (NaN for none) and targeted."""
+    """Return norm, epsilon (NaN for none) and targeted, as labels of a table row."""
     rules = cell.threat_model
     return {
         "norm": rules.norm,
@@ -118,11 +118,11 @@ def threat_labels(cell: AttackRun) -> dict[str, Any]:
 
 
 def group_cells(outcomes: Results, by: By, *, mixed: bool = False) -> list[TableGroup]:
-    """Return the rows in order, with their labels; failed runs are counted in their row.
+    """Group the runs of a folder into table rows, in order, with their labels. Failed runs are counted in their row.
 
     Args:
         outcomes: results of a folder.
-        by: subject of a row: "attacks", "models" or "pairs".
+        by: whether a row is an attack, a model or a pair of both: "attacks", "models" or "pairs".
         mixed: whether each model has a single row for the attacks of all threat models.
     """
     every = [(outcome.cell, outcome) for outcome in outcomes.done] + [(cell, None) for cell, _ in outcomes.failed]
@@ -142,10 +142,10 @@ def group_cells(outcomes: Results, by: By, *, mixed: bool = False) -> list[Table
 
 
 def of_kind(outcomes: Results, knowledge: Knowledge | None) -> Results:
-    """Return the results of attacks with this attacker knowledge; None for all.
+    """Return the results of attacks with this attacker knowledge; None for all attacks.
 
     Raises:
-        InvalidInput: if there is no such kind.
+        InvalidInput: if there is no such kind of knowledge.
         Unsupported: if no attack has it.
     """
     if knowledge is None:
@@ -161,11 +161,11 @@ def of_kind(outcomes: Results, knowledge: Knowledge | None) -> Results:
 
 
 def uneven_rows(groups: Sequence[TableGroup], *, mixed: bool) -> Iterator[Finding]:
-    """Yield notes on rows of models whose mean lacks attacks of the other rows.
+    """Yield notes on rows of models whose mean lacks attacks of other rows.
 
     Args:
         groups: the rows.
-        mixed: whether rows are over all threat models; if not, only rows of one threat model are compared.
+        mixed: whether rows are over all threat models. If not, only rows of one threat model are compared.
     """
     families: dict[tuple[str, ...], list[TableGroup]] = {}
     for group in groups:
@@ -185,7 +185,7 @@ def uneven_rows(groups: Sequence[TableGroup], *, mixed: bool) -> Iterator[Findin
 
 
 def worst_case_bias_note(groups: Sequence[TableGroup]) -> list[Finding]:
-    """Return notes on random models in rows over several results, whose worst case is biased low."""
+    """Return a note on random models whose worst case over several results is biased low."""
     return least_of_estimates([(group.labels["model"], group.outcomes) for group in groups])
 
 
@@ -214,7 +214,7 @@ def _group(cells: list[tuple[AttackRun, RunResult | None]], by: By, *, mixed: bo
 
 
 def _fill_settings(groups: list[TableGroup]) -> None:
-    """Fill `setting` of rows with equal labels."""
+    """Set the label `setting` of rows whose other labels are equal."""
     alike: dict[tuple[Any, ...], list[TableGroup]] = {}
     for group in groups:
         names = ("model", "implementation", "norm", "epsilon", "targeted")
@@ -233,12 +233,12 @@ def setting_of(cell: AttackRun) -> tuple[Any, ...]:
 
 
 def plain_setting_of(cell: AttackRun) -> tuple[Any, ...]:
-    """Return `setting_of` without the samples of a random model, for comparison with deterministic models."""
+    """Return `setting_of` without the numbers of samples, so that random and deterministic models are comparable."""
     return setting_of(replace(cell, draws=0, eot=1))
 
 
 def shared_settings(cells: Iterable[AttackRun]) -> Callable[[AttackRun], tuple[Any, ...]]:
-    """Return a function from a run to its setting, in which random and deterministic models have equal settings.
+    """Return a function from a run to its setting, which is equal for random and deterministic models.
 
     The number of samples is part of a setting only if one model was run with several numbers.
     """
@@ -259,7 +259,7 @@ def _ball(cell: AttackRun) -> tuple[Any, ...]:
 
 
 def _place(cell: AttackRun, by: By) -> tuple[Any, ...]:
-    """Return the sort key of a run: of its row in the table, then of the run in the row."""
+    """Return the sort key of a run: first by its table row, then inside the row."""
     norm, epsilon, targeted = _ball(cell)
     ball = (norm, math.inf if epsilon is None else epsilon, targeted)
     attack = (_ORDER.index(cell.knowledge), cell.row.attack, *ball, cell.title)

@@ -1,4 +1,4 @@
-"""Catalogue facts about the implementations of runs."""
+"""Facts from the catalogue about the implementations of runs."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from ..attack_run import AttackRun
 
 @dataclass(frozen=True)
 class About:
-    """An implementation under one norm.
+    """Facts about an implementation under one norm.
 
     Args:
         title: title of its attack.
         kind: "fixed-budget" or "minimum-norm".
         knowledge: "white-box", "score-based" or "decision-based".
         source: paper of its attack.
-        findings: known issues, id -> sentence; the implementation runs as the library ships it.
+        findings: known issues, by id; the implementation runs as the library ships it.
         repairs: patches for current NumPy and PyTorch.
         defaults: the library's defaults, by canonical parameter; empty if the library or implementation is not
             installed.

@@ -1,4 +1,4 @@
-"""Results of davylamp next to imported results: from other programs on the same images, and from leaderboards."""
+"""Tables of davylamp's results next to imported ones: from other programs on the same images, and from leaderboards."""
 
 import math
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from .table import Table, TableRow, build_table
 
 _REFERENCE_SYMBOLS = ("fooled", "median", "gap", "OPT", "passes", "seconds")
 READINGS: Mapping[str, str] = {
-    "fooled": "rate among the images that were right when clean",
+    "fooled": "rate among the images that were correct when clean",
     "median": "median distance of these images, infinite for images that were not fooled",
     "gap": "mean of the distance minus the envelope's, over images fooled by both",
     "OPT": "local optimality against the envelope: 1 equal, 0 nothing fooled, above 1 better than all imported rows",
@@ -49,17 +49,16 @@ def build_references(
 ) -> Table:
     """Build the table of untargeted runs and imported attacks, by model and norm.
 
-    The nearest to the envelope is first.
-
-    The envelope is the smallest distance of each image over all imported attacks on the model in the norm. `READINGS`
-    explains the symbols. Images without an imported result are omitted from all rows. From each row, images with an
-    unknown result (invalid or crashed) are omitted as well. Repeats with other seeds are averaged. Intervals are 95 %:
-    for rates as in `build_table`, for others expanded percentile bootstrap intervals over the images.
+    The envelope is the smallest distance of each image over all imported attacks on the model in the norm. The row
+    nearest to the envelope is first. `READINGS` explains the symbols. Images without an imported result are omitted
+    from all rows. Images whose result in a row is unknown (invalid or crashed) are omitted from that row. Repeats with
+    other seeds are averaged. Intervals are 95 %: for rates as in `build_table`, for others expanded percentile
+    bootstrap intervals over the images.
 
     Args:
         folder: a results folder, or results that were read.
         norm: norm of the rows; None for all imported norms.
-        bootstrap: replicates; 0 for no intervals.
+        bootstrap: number of bootstrap replicates; 0 for no intervals.
         seed: random seed of the resampling.
 
     Raises:
@@ -91,7 +90,7 @@ def build_references(
 
 
 def _runs(outcomes: Results, subject: str, norm: str) -> list[tuple[dict[str, Any], list[_Distances]]]:
-    """Return each row for a model and norm: its labels, and the distances of each repeat."""
+    """Return the rows for a model and norm: the labels of each, and the distances of each of its repeats."""
     done = tuple(outcome for outcome in outcomes.done if comparable_key(outcome) == (subject, norm))
     lines = []
     for group in group_cells(replace(outcomes, done=done, failed=()), "pairs") if done else []:
@@ -115,7 +114,7 @@ def _distances_of_ours(outcome: RunResult) -> _Distances:
 
 
 def _distances_of_theirs(reference: Reference) -> _Distances:
-    """Return the distances of an imported attack. The seconds of its file are divided equally among its images."""
+    """Return the distances of an imported attack. The file's total seconds are divided equally among images."""
     columns = reference.columns
     seconds, images = reference.about.get("seconds"), max(1, int(reference.about.get("images") or 1))
     each = np.full(len(columns["distance"]), math.nan if seconds is None else seconds / images)
@@ -123,7 +122,7 @@ def _distances_of_theirs(reference: Reference) -> _Distances:
 
 
 def _reference_row(labels: dict[str, Any], runs: list[_Distances], envelope: np.ndarray, counts: Counts) -> TableRow:
-    """Build a row. Each number is the mean over the repeats, on images with an imported result."""
+    """Build a row, with means over the repeats, on images with an imported result."""
     weights, covered = counts(len(envelope)), ~np.isnan(envelope)
     drawn: dict[str, list[Replicates]] = {symbol: [] for symbol in _REFERENCE_SYMBOLS}
     shares = []
@@ -152,9 +151,9 @@ def _reference_row(labels: dict[str, Any], runs: list[_Distances], envelope: np.
 
 
 def draw_medians(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return the median of values (n,) in each replicate with weights (R, n), (R,).
+    """Return the median of values (n,) in each replicate, (R,), with weights (R, n).
 
-    Inf if half of the values are; NaN without values.
+    It is infinite if half of the values are, and NaN without values.
     """
     order = np.argsort(values, kind="stable")
     ordered, reached = values[order], np.cumsum(weights[:, order], axis=1, dtype=float)
@@ -167,24 +166,24 @@ def draw_medians(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def _nearest_first(row: TableRow) -> tuple[float, float]:
-    """Return a sort key: nearest to the envelope first, undefined rows last by their median."""
+    """Return a sort key: rows nearest to the envelope first, then rows without it by their median."""
     return _last(-row.metrics["OPT"].value), _last(row.metrics["median"].value)
 
 
 def build_published(folder: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> Table:
-    """Build the table of davylamp's results by model and threat model, and of published rows of equal norm and radius.
+    """Build a table of davylamp's results by model and threat model, with published rows of equal norm and radius.
 
     If davylamp has no results of a published norm and radius, all published rows are shown.
 
     CA is the accuracy on clean images, RA the accuracy under attack. For the folder's models, RA is the worst case over
-    its attacks, times CA; for published rows it is "best known". Intervals are 95 %: for the folder's rows as in
-    `build_table`, for published ones Clopper and Pearson's, from the published rate and the size of the test set. RA
-    under corruptions has none, because it is a mean of rates. Rows with different images, attacks and effort are not
+    its attacks, times CA. For published rows it is the column "best known". Intervals are 95 %: for the folder's rows
+    as in `build_table`, for published ones Clopper and Pearson's, from the published rate and the size of the test set.
+    RA under corruptions has none, because it is a mean of rates. Rows with different images, attacks and effort are not
     comparable and are not ranked.
 
     Args:
         folder: a results folder with published rows.
-        bootstrap: replicates for the folder's rows; 0 for no intervals.
+        bootstrap: number of bootstrap replicates for the folder's rows; 0 for no intervals.
         seed: random seed of the resampling.
 
     Raises:
@@ -210,7 +209,7 @@ def build_published(folder: str | Path, *, bootstrap: int = 1000, seed: int = 0)
 
 
 def _ours(store: ResultsStore, bootstrap: int, seed: int) -> list[TableRow]:
-    """Return a row for each model and threat model of the folder; [] without finished runs."""
+    """Return a row for each model and threat model of the folder; empty without finished runs."""
     try:
         outcomes = as_results(store.folder)
     except Unavailable:

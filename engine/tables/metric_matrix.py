@@ -1,4 +1,4 @@
-"""Matrices of metrics in which every model or attack has its mean over the same attacks or models."""
+"""Matrices of metrics: means of each model over the same attacks, or of each attack over the same models."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -33,7 +33,7 @@ _MADE_ON = {"defended": "own", "original": "original"}  # in tables of defences
 
 
 class MetricMatrix(NamedTuple):
-    """A row for each model or attack, a column for each metric that all rows have, and notes."""
+    """A table with a row for each model or attack and a column for each metric that all rows have, and notes."""
 
     frame: pd.DataFrame
     notes: tuple[str, ...]
@@ -65,11 +65,11 @@ def build_layers(  # noqa: PLR0913 - the data by position, the choices by keywor
         least: smallest number of subjects.
 
     Returns:
-        A matrix for each possible layer, white-box first; the reason for a missing layer is a note of the other. A CSV
-        table is under "white-box".
+        A matrix for each possible layer, white-box first. If a layer is missing, the other has a note with the reason.
+        A CSV table is returned as "white-box".
 
     Raises:
-        DavylampError: as `build_matrix`, `build_defence_matrix` and `read_matrix`, if no layer is possible.
+        DavylampError: as for `build_matrix`, `build_defence_matrix` and `read_matrix`, if no layer is possible.
     """
     if Path(folder).suffix == ".csv":
         return {LAYERS[0]: read_matrix(Path(folder), least)}
@@ -114,16 +114,16 @@ def build_matrix(
 ) -> MetricMatrix:
     """Compute means of metrics over the attacks that ran on every model, or over the models common to all attacks.
 
-    As in CANARY (section 3.4): white-box and black-box attacks are never averaged together, and results missing for one
+    As in CANARY (section 3.4), white-box and black-box attacks are never averaged together, and results missing for one
     row are omitted for all. If an attack has an undefined value of a metric on some model, it is omitted for that
-    metric. Invalid
-    results are missing: neither fooled nor robust. An attack that ran in several libraries counts once: for each image,
-        the example that fooled the model at the smallest distance counts, otherwise the first valid example.
+    metric. Invalid results are missing: neither fooled nor robust. An attack that ran in several libraries counts once:
+    for each image, the example that fooled the model at the smallest distance counts, otherwise the first valid
+    example.
 
     Args:
         folder: a results folder, or results that were read with "OTR".
         symbols: symbols of metrics; "QN" is half of forward plus backward passes, or the forward passes of an attack
-            without backward ones. Symbols that the folder lacks are omitted.
+            without backward passes. Symbols that the folder lacks are omitted.
         rows: kind of the rows: "models" or "attacks".
         per: whether each attack counts once, or each implementation.
         norm: norm of the attacks; None for all.
@@ -166,17 +166,17 @@ def build_defence_matrix(
     norm: str | None = None,
     knowledge: Knowledge | None = None,
 ) -> MetricMatrix:
-    """Compute the means of the effects of defences, over undefended models and attacks common to all.
+    """Compute the mean effects of defences, over undefended models and attacks common to all defences.
 
-    As in CANARY (section 3.1.4): accuracy, F1, confidence, rectified and sacrificed images are computed on clean
+    As in CANARY (section 3.1.4), accuracy, F1, confidence, rectified and sacrificed images are computed on clean
     images, the other metrics on attacks. An attack that ran in several libraries counts once, by the mean over them.
 
     Args:
         folder: a results folder, or results that were read with logits.
         symbols: symbols of `build_defence`; those that the folder lacks are omitted.
         original: the undefended model of all other models; None to use models named "ORIGINAL+FILE.py:FUNCTION".
-        examples: "defended" if made on the defended models, "original" if made on their undefended model and tested on
-            them; never both in one mean. None for "defended" if such examples exist.
+        examples: "defended" for examples made on the defended models, "original" for those made on their undefended
+            model and tested on them; never both in one mean. None for "defended" if such examples exist.
         norm: norm of the attacks; None for all.
         knowledge: see `build_matrix`.
 
@@ -219,7 +219,7 @@ def build_defence_matrix(
 
 
 def _means_of_common(values: Mapping[str, Any]) -> tuple[pd.DataFrame, dict[tuple[int, int], list[str]], list[str]]:
-    """Return the mean of each metric over the rows without gaps, and notes on the other rows.
+    """Return the mean of each metric over the rows in which every subject has a value, and notes on the other rows.
 
     All rows of a pair of models count as one.
 
@@ -227,8 +227,8 @@ def _means_of_common(values: Mapping[str, Any]) -> tuple[pd.DataFrame, dict[tupl
         values: pandas tables by symbol, with a column for each subject and a row for each attack or model.
 
     Returns:
-        A row for each subject, the symbols with omitted rows (by their number and the total), and the symbols without
-        any row.
+        A row for each subject; the symbols with omitted rows (by the number of rows used and the total); and the
+        symbols without any row.
     """
     columns, fewer, gone = {}, {}, []
     for symbol, tries in values.items():
@@ -246,7 +246,7 @@ def _means_of_common(values: Mapping[str, Any]) -> tuple[pd.DataFrame, dict[tupl
 def _made_one_way(
     records: list[dict[str, Any]], examples: Literal["defended", "original"] | None
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the records on clean images and on one kind of examples, and a note that names the kind."""
+    """Return the records on clean images and on one kind of examples, with a note on which kind."""
     made_on = {record["made_on"] for record in records}
     ways = [way for way, label in _MADE_ON.items() if label in made_on]
     if examples is not None and examples not in ways:
@@ -260,7 +260,7 @@ def _made_one_way(
 
 
 def _defended(names: Sequence[str], original: str | None) -> dict[tuple[str, str], str]:
-    """Return the defended models by name of the defence and of the undefended model."""
+    """Return the names of defended models, by the names of the defence and of the undefended model."""
     if original is not None:
         if original not in names:
             raise UnknownName("model", original, names)
@@ -276,7 +276,7 @@ def _defended(names: Sequence[str], original: str | None) -> dict[tuple[str, str
 
 
 def read_matrix(path: Path, least: int = 2) -> MetricMatrix:
-    """Read a CSV table of metrics: names in the first column, metrics in the others; an empty cell is missing.
+    """Read a CSV table of metrics: names in the first column, metrics in the others, empty cells if missing.
 
     Args:
         path: path of the file.
@@ -307,12 +307,11 @@ def read_matrix(path: Path, least: int = 2) -> MetricMatrix:
         )
     for name, column in zip(head[1:], values.T, strict=True):
         if np.isnan(column).all():
-            raise InvalidInput(f"expected a value of {name} in {path}, got none; leave the column out")
+            raise InvalidInput(f"expected a value of {name} in {path}, got none; remove the column")
     return MetricMatrix(pd.DataFrame(values, index=pd.Index(names), columns=pd.Index(head[1:])), ())
 
 
 def _read_cells(path: Path) -> tuple[list[str], Any]:
-    """Return headings and cells as texts."""
     if not path.is_file():
         raise InvalidInput(f"expected a CSV file, but {path} does not exist")
     try:
@@ -342,7 +341,7 @@ def _in_norm(outcomes: Results, norm: str | None) -> list[RunResult]:
 
 
 def _of_one_kind(done: list[RunResult], knowledge: Knowledge | None) -> tuple[list[RunResult], list[str]]:
-    """Return the runs with one kind of knowledge, and a note on the other kind if the caller did not choose."""
+    """Return the runs with one kind of knowledge, and a note on the other kind unless the caller chose."""
     have = {outcome.cell.knowledge for outcome in done}
     chosen = knowledge or ("white-box" if "white-box" in have else "black-box")
     kept = [outcome for outcome in done if outcome.cell.knowledge in KNOWLEDGE[chosen]]
@@ -357,7 +356,7 @@ def _of_one_kind(done: list[RunResult], knowledge: Knowledge | None) -> tuple[li
 
 
 def _common(done: list[RunResult], rows: str) -> tuple[list[RunResult], list[str]]:
-    """Return the runs of items that all rows have, and a note for each item that a row lacks."""
+    """Return the runs of the attacks or models that all rows have, with a note for each one that a row lacks."""
     of_models, setting = rows == "models", shared_settings(each.cell for each in done)
     met: dict[Any, dict[Any, str]] = {}  # the rows that have met each item, with their names
     names: dict[Any, str] = {}
@@ -381,7 +380,7 @@ def _common(done: list[RunResult], rows: str) -> tuple[list[RunResult], list[str
 
 
 def _strongest(done: list[RunResult]) -> tuple[list[RunResult], list[str]]:
-    """Return one result for each attack on each model, under the attack's name, and a note on joined libraries."""
+    """Return one result for each attack on each model, under the attack's name, with a note on combined libraries."""
     setting_of = shared_settings(each.cell for each in done)
     settings: dict[Any, dict[Any, dict[str, str]]] = {}
     for outcome in done:
@@ -414,14 +413,14 @@ def _strongest(done: list[RunResult]) -> tuple[list[RunResult], list[str]]:
 
 
 def _rules_of(outcome: RunResult) -> tuple[Any, ...]:
-    """Return the settings that two implementations of an attack must share to be combined."""
+    """Return the settings that must be equal for two implementations of an attack to be combined."""
     cell = outcome.cell
     threat_model = cell.threat_model
     return threat_model.norm, threat_model.epsilon, threat_model.targeted, cell.target, cell.pixels
 
 
 def _best(tries: list[RunResult]) -> RunResult:
-    """Combine results by image: fooled with the smallest distance, otherwise valid, otherwise the first."""
+    """Combine results image by image: the fooled one with the smallest distance, else a valid one, else the first."""
     if len(tries) == 1:
         return tries[0]
     lost = [np.where(attempt.results.invalid, 2, np.where(attempt.columns["success"], 0, 1)) for attempt in tries]
@@ -438,7 +437,7 @@ def _best(tries: list[RunResult]) -> RunResult:
 
 
 def _without_violations(outcome: RunResult) -> RunResult:
-    """Return the run with undefined rates for undecided images."""
+    """Return the run with undefined rates (NaN) for undecided images."""
     undecided, columns = outcome.results.undecided_fooled, outcome.columns
     rates = {name: np.where(undecided, np.nan, columns[name]) for name in _RATES if name in columns}
     return replace(outcome, columns=join_columns(columns, rates))
@@ -447,7 +446,7 @@ def _without_violations(outcome: RunResult) -> RunResult:
 def _columns(
     outcomes: Results, symbols: Sequence[str], rows: str, alias: Mapping[str, str]
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Return the mean of each metric over items defined for every row, with notes on omitted items and metrics."""
+    """Return the mean of each metric over attacks or models that are defined for every row, with notes on omissions."""
     wanted = [*(each for each in symbols if each != "QN"), *(_QUERIES if "QN" in symbols else ())]
     kept = drop_absent(wanted, outcomes, explicit=False)
     table = build_table(outcomes, by="pairs", metrics=kept, bootstrap=0)

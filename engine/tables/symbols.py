@@ -1,4 +1,4 @@
-"""Metrics that a table of a results folder can show, and reasons why one is not available."""
+"""Checks which metrics a table of a results folder can show, and explains why one is not available."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -23,7 +23,7 @@ _LACKING = {  # reasons why no run has a metric
 
 
 def is_of_clean(symbol: str) -> bool:
-    """Whether a metric depends on predictions on clean images only, so that it is equal for every attack on a model."""
+    """Whether a metric depends only on predictions on clean images, so that it is equal for every attack on a model."""
     return facts_of(symbol).stored == "clean"
 
 
@@ -34,7 +34,7 @@ def is_of_distances(symbol: str) -> bool:
 
 
 def choose_symbols(symbols: Sequence[str] | None, by: By) -> tuple[str, ...]:
-    """Validate symbols before files are read. None gives the table's default symbols.
+    """Validate symbols before files are read. None selects the table's default symbols.
 
     Raises:
         UnknownName: if there is no such metric.
@@ -78,16 +78,16 @@ def is_union(symbol: str) -> bool:
 
 
 def shown_symbol(symbol: str) -> str:
-    """Return the symbol as shown in tables: "FR@5" for FR@K."""
+    """Return the symbol as tables show it, such as "FR@5" for FR@K."""
     record = facts_of(symbol)
     return symbol if record.usual is None or record.symbol != symbol else symbol.replace("@K", f"@{record.usual}")
 
 
 def drop_absent(symbols: Sequence[str], outcomes: Results, *, explicit: bool) -> tuple[str, ...]:
-    """Return the symbols for which some run has a value. Explicitly chosen symbols must be available.
+    """Return the symbols for which some run has a value. A symbol that the user chose must be available.
 
     Raises:
-        Unsupported: if a chosen symbol is not available; the message gives the reason.
+        Unsupported: if a chosen symbol is not available. The message gives the reason.
     """
     kept = []
     for symbol in symbols:
@@ -102,13 +102,12 @@ def drop_absent(symbols: Sequence[str], outcomes: Results, *, explicit: bool) ->
 
 
 def optional_symbols(outcomes: Results) -> tuple[str, ...]:
-    """Return metrics of optional groups that records have."""
+    """Return the symbols of metrics of optional groups that the records have."""
     columns = {name for outcome in outcomes.done for name in outcome.columns}
     return tuple(symbol for symbol in GROUP_OF if columns & {symbol, *({"coverage"} & {*facts_of(symbol).needs})})
 
 
 def _is_here(symbol: str, outcomes: Results) -> bool:
-    """Whether a metric that has no column is available."""
     record = facts_of(symbol)
     if "minimum norm" in record.needs:
         return any(outcome.is_minimum for outcome in outcomes.done)
@@ -138,7 +137,7 @@ def _why_absent(symbol: str, outcomes: Results) -> str:
     if record.stored == "clean" or is_rate(symbol):
         return "there are no predictions on clean images"
     if record.group not in MEASURES:
-        return "its records have no such column; evaluate it again"
+        return "the records have no such column; evaluate again"
     measured = any(record.group in group_names(outcome.cell.measures) for outcome in outcomes.done)
     lacking = "it needs ImageNet classes, a final linear layer or a convolutional layer, which are missing here"
     return lacking if measured else f"it was evaluated without the measures {record.group!r}"

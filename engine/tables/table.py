@@ -1,4 +1,4 @@
-"""Tables of attacks, models, or attack x model, with 95 % intervals over the images."""
+"""Tables of attacks, of models, or of pairs of both, with 95 % intervals over the images."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -79,7 +79,7 @@ class Table(Displayed):
 
     @property
     def unit(self) -> str:
-        """The unit of n: images, or images of all runs of a row."""
+        """The unit of n: "images", or "images of all runs"."""
         return "images of all runs" if any(row.labels.get("cells", 1) > 1 for row in self.rows) else "images"
 
     def _shown(self) -> tuple[str, pd.DataFrame, Sequence[str]]:
@@ -93,7 +93,7 @@ class Table(Displayed):
         return self.frame()
 
     def frame(self) -> pd.DataFrame:
-        """Return a data frame with a row for each table row.
+        """The table as a data frame.
 
         A column for each label is followed by SYMBOL, SYMBOL low, SYMBOL high and SYMBOL n for each metric.
         """
@@ -250,7 +250,7 @@ def _lines(
 
 
 def is_worst(symbol: str) -> bool:
-    """Whether a metric is the worst case over the attacks on each image."""
+    """Whether a metric takes the worst case over the attacks on each image."""
     return facts_of(symbol).across != "mean"
 
 
@@ -263,7 +263,7 @@ def _about_union(union: ThreatUnion, symbols: Sequence[str]) -> Iterator[Finding
 
 
 def _rank_times(groups: Sequence[TableGroup], rows: Sequence[tuple[dict[str, Estimate], Any]]) -> None:
-    """Compute CTC: time levels among the attacks of the table, or among those on one model."""
+    """Compute CTC, the time level of an attack among those of the table, or among those on the same model."""
     models: dict[Any, list[tuple[dict[str, Estimate], Replicates]]] = {}
     for group, row in zip(groups, rows, strict=True):
         if group.parts:
@@ -277,13 +277,12 @@ def _rank_times(groups: Sequence[TableGroup], rows: Sequence[tuple[dict[str, Est
 def _what_invalid_results_count_as(
     groups: Sequence[TableGroup], symbols: Sequence[str], *, intervals: bool
 ) -> Iterator[Finding]:
-    """Yield notes on how invalid results count in the metrics."""
     if not any(group.labels["violations"] for group in groups):
         return
     results = [each.results for group in groups for each in group.outcomes]
     of_model, of_library = (int(sum(getattr(each, by).sum() for each in results)) for by in ("by_model", "by_library"))
-    faults = [f"{of_model} are the model's fault: not robust"] * bool(of_model)
-    faults += [f"{of_library} the library's: not fooled"] * bool(of_library)
+    faults = [f"{of_model} caused by the model count as not robust"] * bool(of_model)
+    faults += [f"{of_library} caused by the library count as not fooled"] * bool(of_library)
     if counting := [symbol for symbol in symbols if facts_of(symbol).invalid]:
         ends = f", and as 1 in the upper bounds of the intervals{', unless the cause is known' * bool(faults)}"
         ends = (ends if intervals else "") + (f" ({', '.join(faults)})" if faults else "")
@@ -295,14 +294,12 @@ def _what_invalid_results_count_as(
 
 
 def _extrapolated(outcomes: Results) -> Iterator[Finding]:
-    """Yield a note on runs with an extrapolated half distortion."""
     beyond = [f"{each.cell.title} on {each.cell.subject.name}" for each in outcomes.done if is_extrapolated(each)]
     if beyond:
         yield note("extrapolated", f"{EXTRAPOLATED}: {{cells}}", cells="; ".join(dict.fromkeys(beyond)))
 
 
 def _why_empty(outcomes: Results, symbols: Sequence[str]) -> Iterator[Finding]:
-    """Yield, for each metric that was not measured in some run, the reason."""
     for symbol in symbols:
         if reasons := {each.unmeasured[symbol] for each in outcomes.done if symbol in each.unmeasured}:
             sentence = "{symbol} was not measured everywhere: {reasons}"
@@ -310,7 +307,7 @@ def _why_empty(outcomes: Results, symbols: Sequence[str]) -> Iterator[Finding]:
 
 
 def _why_no_interval(rows: Sequence[TableRow]) -> Iterator[Finding]:
-    """Yield a note if a value has no interval."""
+    """Yield a note if a value has no interval, with the reason."""
     bare = {
         symbol
         for row in rows

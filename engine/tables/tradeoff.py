@@ -1,4 +1,4 @@
-"""Trade-off between clean and robust accuracy for a model and its defences."""
+"""Trade-off between clean and robust accuracy, for a model and its defences."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
@@ -19,10 +19,10 @@ _Robust = tuple[np.ndarray, np.ndarray]  # for each image, (n,): with invalid re
 class Point(NamedTuple):
     """A model's rates of all images that are correct when clean, and that are also robust to all attacks.
 
-    For a random model, an image counts by the rate of its samples. On transferred examples in records of earlier
-    versions, which lack this rate, the median sample counts. `undecided` images have an invalid or non-finite result:
-    they count as 0 in the rate and in the lower bound of its interval, and as 1 in the upper bound, unless a different
-    attack fools them.
+    For a random model, an image counts by the rate over its samples. Records of earlier versions lack this rate for
+    transferred examples; the median sample then counts. `undecided` is the number of images with an invalid or
+    non-finite result that no other attack fools. They count as 0 in the rate and in the lower bound of its interval,
+    and as 1 in the upper bound.
     """
 
     model: str
@@ -36,9 +36,10 @@ class TradeOff(NamedTuple):
 
     Args:
         points: the undefended model first; all on the same images.
-        threat: norm, epsilon, targeted, as `groups.threat_labels`.
-        made_on: "own": every model was attacked itself; "original": all were tested on the undefended model's examples.
-        attacks: attacks common to all points. Each image counts by the worst attack.
+        threat: norm, epsilon, targeted, as from `groups.threat_labels`.
+        made_on: "own" if every model was attacked itself, "original" if all were tested on the undefended model's
+            examples.
+        attacks: attacks common to all points. For each image, the worst attack counts.
     """
 
     points: tuple[Point, ...]
@@ -48,9 +49,9 @@ class TradeOff(NamedTuple):
 
 
 def build_tradeoffs(outcomes: Results) -> list[TradeOff]:
-    """Build the trade-offs of every undefended model and its defences, under each threat model with a radius.
+    """Build the trade-off of every undefended model and its defences, for each threat model with a radius.
 
-    Defences are recognised by name, or by being tested on the examples of the undefended model.
+    Defences are recognised by name, or because they were tested on the examples of the undefended model.
 
     Args:
         outcomes: results of a folder, read with "OTR".
@@ -63,7 +64,7 @@ def build_tradeoffs(outcomes: Results) -> list[TradeOff]:
 
 
 def defences_by_original(outcomes: Results) -> dict[str, list[str]]:
-    """Return the keys of defended models, by key of their undefended model on the same images."""
+    """Return the keys of defended models, by the key of their undefended model on the same images."""
     families: dict[str, list[str]] = {}
     subjects = outcomes.subjects
     of_data: dict[str, dict[str, str]] = {}
@@ -87,7 +88,7 @@ def _shown_by(outcomes: Results, tested: str) -> str:
 
 
 def _tradeoffs(outcomes: Results, original: str, defended: Sequence[str], made_on: MadeOn) -> list[TradeOff]:
-    """Return the trade-offs of a family, one for each threat model."""
+    """Return the trade-offs of one undefended model and its defences, one for each threat model."""
     names, transfers = model_names(outcomes), outcomes.transfers or {}
     if original not in outcomes.clean:
         return []

@@ -1,4 +1,4 @@
-"""Transfer rates between models, CANARY's means over these, and the confidence in transferred examples."""
+"""Transfer rates between models, their means as in CANARY, and the confidence in transferred examples."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -32,10 +32,10 @@ _OF_ALL = {"implementation": "mean", "norm": "", "epsilon": math.nan, "targeted"
 class TransferTable:
     """Transfer rates among M models on the same images under A attacks.
 
-    Every entry is an estimate over its examples.
+    Every entry is an estimate over the examples that it is about.
 
     Args:
-        models: names of the models, in the order of every M below.
+        models: names of the models, in the order of every axis M below.
         attacks: labels of each attack: `implementation`, `norm`, `epsilon`, `targeted`, `setting`.
         rates: by attack, source model and target model: A x M x M; undefined on the diagonal and if not tested.
         by_source: A x M, the mean over the other target models; with rates over "fooled" this is OTR.
@@ -84,14 +84,14 @@ def build_transfer(
 
     Args:
         folder: a results folder, evaluated with `--transfer simple` or `full`, or results that were read with "OTR".
-        over: the rate is over the examples that fool their source model ("fooled"), or over all images that it
-            classifies correctly ("valid"). The target model need not be right on the clean image.
+        over: whether rates are over the examples that fool their source model ("fooled"), or over all images that it
+            classifies correctly ("valid"). The target model need not be correct on the clean image.
         bootstrap: 0 for no intervals; any other number for intervals. Intervals of rates need no resampling.
         seed: has no effect.
 
     Returns:
         The tables. A mean over models is undefined if an entry was not tested, as after `--transfer simple`. A mean
-        over attacks covers the tested ones, and a note names the others.
+        over attacks is over the tested ones, and a note names the others.
 
     Raises:
         Unsupported: if no example was tested on a different model.
@@ -123,7 +123,6 @@ def build_transfer(
 def _table(
     groups: list[TableGroup], subjects: list[ModelOnData], outcomes: Results, over: Over, *, has_intervals: bool
 ) -> TransferTable:
-    """Build the table of one set of images."""
     keys = [subject.key for subject in subjects]
     models, attacks = range(len(keys)), range(len(groups))
     rates = np.full((len(groups), len(keys), len(keys)), np.nan)
@@ -144,7 +143,6 @@ def _table(
                     rates[attack, source, tested], known[attack, source, tested] = share.value, share.n
 
     def entry(value: float, n: int, *places: tuple[int, int, int]) -> Estimate:
-        """Build an entry with the interval of its rates."""
         is_banded = has_intervals and not math.isnan(value)
         share = estimate_share([seen[place] for place in places if place in seen]) if is_banded else NOTHING
         return Estimate(float(value), share.low, share.high, int(n))
@@ -182,7 +180,7 @@ def _table(
 
 
 def _fooled_by(outcome: RunResult, keys: list[str], outcomes: Results, over: Over) -> dict[str, np.ndarray]:
-    """Return which of a run's examples fool each other model, (n,) bool, by key of model and data."""
+    """Return whether each of a run's examples fools each other model, (n,) bool, by key of model and data."""
     tested = (outcomes.transfers or {}).get(outcome.cell.key, {})
     return transfer_rates(outcome.columns, outcome.usable, {key: tested[key] for key in keys if key in tested}, over)
 
@@ -200,7 +198,7 @@ def _gaps(table: TransferTable) -> Iterator[Finding]:
 
 
 def transfer_long_format(transfer: Transfer) -> Table:
-    """Return the transfer tables with one row for each entry, `rate`.
+    """Convert the transfer tables to one row for each entry, with its `rate`.
 
     The source or target model of a mean is "mean".
     """
@@ -225,7 +223,7 @@ def transfer_long_format(transfer: Transfer) -> Table:
 
 
 class TransferredConfidence(NamedTuple):
-    """One attack: its labels, as in `TransferTable.attacks`, and the mean of each symbol over pairs of models."""
+    """The mean of each symbol over pairs of models for one attack, with its labels as in `TransferTable.attacks`."""
 
     labels: dict[str, Any]
     means: dict[str, Estimate]
@@ -239,11 +237,11 @@ def build_transfer_confidence(
 
     As on the source model, AIAC is the increase in the confidence of the class predicted after the attack, and ARTC the
     decrease in the confidence of the true class. Both are over the usable images that the target model classifies
-    correctly when clean; the examples need not fool their source model.
+    correctly when clean. The examples need not fool their source model.
 
     Args:
         folder: a results folder, evaluated with `--transfer simple` or `full`, or results that were read.
-        bootstrap: replicates over the images, for the intervals.
+        bootstrap: number of bootstrap replicates over the images, for the intervals.
         seed: random seed of the replicates.
 
     Raises:
@@ -270,7 +268,7 @@ def build_transfer_confidence(
 
 
 def _mean(columns: list[np.ndarray], counts: Counts) -> Estimate:
-    """Return the mean over pairs of models of the means over images; replicates draw the same images for all pairs."""
+    """Return the mean over pairs of models of the means over images. Replicates draw the same images for all pairs."""
     known = [column for column in columns if not np.isnan(column).all()]
     if not known:
         return NOTHING

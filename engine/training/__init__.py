@@ -1,1 +1,1 @@
-"""Robust training: losses, a resumable loop, weights files and model cards."""
+"""Robust training: losses, a loop that can resume, weights files and model cards."""

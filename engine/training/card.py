@@ -1,4 +1,4 @@
-"""Model cards: measurements on held-out images, and how the model was trained."""
+"""Model cards: measurements on held-out images, and settings of the training."""
 
 import platform
 from collections import Counter
@@ -67,7 +67,7 @@ def environment_versions() -> dict[str, str]:
 
 
 def describe_measured(measured: Mapping[str, Any]) -> str:
-    """Format clean and robust accuracy in one line."""
+    """Format clean and robust accuracy as text."""
     parts = [_line("clean accuracy", measured["clean"])]
     if measured["pgd"]:
         parts.append(_line("under PGD", measured["pgd"]))
@@ -89,7 +89,6 @@ def _share(right: Tensor, undecided: int = 0) -> dict[str, Any]:
 
 
 def _installed_pgd(norm: str) -> str | None:
-    """Return the first installed implementation of PGD for the norm."""
     for name in _PREFERRED:
         row = find_implementation(name)
         if norm in row.classes and find_library(row.library).is_installed:

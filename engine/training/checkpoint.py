@@ -1,4 +1,4 @@
-"""Training checkpoint, written atomically, from which an interrupted training resumes."""
+"""Checkpoint of a training, written atomically, from which an interrupted training resumes."""
 
 import json
 import time
@@ -33,7 +33,7 @@ class Checkpoint:
         self._every, self._clock, self._last = every, clock, clock()
 
     def read(self) -> dict[str, Any] | None:
-        """Return the stored state; None without a checkpoint.
+        """Read the stored state; None if there is no checkpoint.
 
         Raises:
             InvalidInput: If it belongs to a different training.
@@ -74,7 +74,7 @@ class Checkpoint:
 
 
 def _difference(stored: Any, wanted: Any, name: str = "") -> str:
-    """Return the first entry that differs: "learning_rate 0.1, not 0.01"."""
+    """Describe the first entry that differs: "learning_rate 0.1, not 0.01"."""
     if isinstance(stored, dict) and isinstance(wanted, dict):
         for key in {**stored, **wanted}:
             if stored.get(key) != wanted.get(key):

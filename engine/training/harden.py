@@ -56,16 +56,16 @@ def harden(
 ) -> TrainingResult:
     """Train a copy of a classifier. An interrupted training resumes and ends with the same weights.
 
-    On a CPU they are identical to the bit, with the same version of torch and number of threads.
+    On a CPU, the weights are equal to the bit if torch's version and the number of threads are the same.
 
     Args:
         classifier: initial model, unchanged.
         training: images and labels for training.
-        held_out: other images and labels, on which the card's numbers are measured before and after training.
+        held_out: other images and labels, on which the model card's numbers are measured before and after training.
         settings: see `make_settings`.
         base: name by which the classifier can be loaded again; "" if it has none.
-        out: weights file ("...pt"); the card is written to "...json". An existing file of the same training is read
-            instead. During the training, "...pt.partial" is the checkpoint.
+        out: weights file ("...pt"); the model card is written to "...json". An existing file of the same training is
+            read instead of training again. During the training, "...pt.partial" is the checkpoint.
         progress: see `train`.
 
     Raises:
@@ -140,7 +140,6 @@ def _check_out(out: str | Path) -> Path:
 
 
 def _read_finished(path: Path, spec: dict[str, Any], classifier: Classifier) -> TrainingResult:
-    """Return the stored result of the same training."""
     stored = read_weights(path)
     for word, value in spec.items():
         if stored.card.get(word) != value:

@@ -1,4 +1,4 @@
-"""Held-out images: random splits, and checks for images in both sets."""
+"""Held-out images: random splits, and a check that no image is in both sets."""
 
 import hashlib
 
@@ -13,11 +13,11 @@ from ...errors import InvalidInput
 def split_data(data: Data, share: float, seed: int) -> tuple[Data, Data]:
     """Split off a random proportion of the images.
 
-    Equal images (the same pixels) go to the same side.
+    Images with equal pixels are put into the same set.
 
     Args:
         data: at least 2 images.
-        share: proportion in (0, 1); each side gets at least one image.
+        share: proportion in (0, 1); each set gets at least one image.
         seed: random seed of the split.
 
     Raises:

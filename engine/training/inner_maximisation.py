@@ -19,8 +19,8 @@ def initial_perturbation(inputs: Tensor, norm: str, epsilon: float, start: Start
         inputs: clean images in [0, 1].
         norm: "linf" or "l2".
         epsilon: radius.
-        start: "uniform" for a random point in the ball (Madry et al. 2018), "gaussian" for noise of 0.001 (Zhang et al.
-            2019), "none" for the image.
+        start: "uniform" for a random point in the ball (Madry et al. 2018), "gaussian" for noise of standard deviation
+            0.001 (Zhang et al. 2019), "none" for the image.
     """
     if start == "none":
         return inputs.clone()

@@ -1,4 +1,4 @@
-"""Training loop: batches in a seeded order, one optimiser, and a state from which an interrupted training resumes."""
+"""Training loop: batches in a seeded order, one optimiser, and a state from which training can resume."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -26,12 +26,12 @@ def train(
     checkpoint: Checkpoint | None = None,
     progress: Progress | None = None,
 ) -> None:
-    """Train a model. All random numbers come from torch's generators, in their current or the checkpoint's state.
+    """Train a model. All random numbers come from torch's generators, in their current state or the checkpoint's.
 
     Args:
         student: model, changed in place; afterwards in evaluation mode.
         inputs: images in [0, 1], float32, shape (N, C, H, W), on any device.
-        labels: int64, shape (N,).
+        labels: ground truth, int64, shape (N,).
         settings: settings of the training.
         checkpoint: read at the start, written after each epoch and periodically within one. None for no checkpoint.
         progress: called with the current stage and the number of images just finished. The stage is "" for images
@@ -57,8 +57,6 @@ def train(
 
 
 class _TrainingRun:
-    """A training in progress: its model, images, settings and current position."""
-
     def __init__(self, student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings):
         self._student, self._inputs, self._labels, self._settings = student, inputs, labels, settings
         self._row = METHODS[settings.method]
@@ -84,11 +82,10 @@ class _TrainingRun:
 
     @property
     def is_at_an_end(self) -> bool:
-        """Whether an epoch has just ended."""
         return self._order is None
 
     def batches(self) -> Iterator[tuple[str, int]]:
-        """Train on all batches; yield stage and epoch, and the number of images of each batch."""
+        """Train on all batches. Yield the title of the stage and epoch, and the number of images, after each batch."""
         while self._stage < self._row.stages:
             if self._order is None:
                 self._order = torch.randperm(len(self._inputs))
@@ -114,7 +111,6 @@ class _TrainingRun:
         return {**place, "random": random, "weights": weights, "optimiser": optimiser, "memory": self._memory}
 
     def restore(self, stored: dict[str, Any]) -> None:
-        """Resume from a state."""
         self._stage, self._epoch, self._batch = (stored[word] for word in ("stage", "epoch", "batch"))
         self._order = stored["order"]
         self._student.load_state_dict(stored["weights"])
@@ -170,7 +166,7 @@ def _make_optimiser(student: TrainableModel, settings: TrainingSettings) -> torc
 
 
 def _share(schedule: str, passed: float) -> float:
-    """Return the factor of the learning rate at a given fraction of the training."""
+    """Return the factor of the learning rate after a fraction `passed` of the training."""
     if schedule == "cosine":
         return 0.5 * (1 + math.cos(math.pi * passed))
     if schedule == "cyclic":  # increasing, then decreasing, as in Wong et al.

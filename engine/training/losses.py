@@ -1,7 +1,8 @@
-"""Losses of the training methods, as generators. The loop takes an optimiser step on each yielded loss.
+"""Losses of the training methods, as generators. The training loop takes an optimiser step on each yielded loss.
 
-A generator receives the model, images (N, C, H, W) in [0, 1], labels (N,), the settings, and a memory that persists
-across batches, is stored with every checkpoint, and contains tensors or dicts of tensors. It is resumed after the step.
+A generator receives the model, images (N, C, H, W) in [0, 1], labels (N,), the settings, and a memory. The memory
+persists across batches, is stored with every checkpoint, and contains tensors or dicts of tensors. The generator is
+resumed after the optimiser step.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,7 +35,7 @@ def natural(
 def natural_noise(
     student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
 ) -> Iterator[Tensor]:
-    """Yield the cross-entropy of images with Gaussian noise, and of clean ones (Zantedeschi et al. 2017)."""
+    """Yield the weighted cross-entropy of images with Gaussian noise and of clean ones (Zantedeschi et al. 2017)."""
     del memory
     noisy = (inputs + settings["std"] * torch.randn_like(inputs)).clamp(0, 1)
     yield _mixed(student, inputs, noisy, labels, settings)
@@ -43,7 +44,7 @@ def natural_noise(
 def fgsm(
     student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
 ) -> Iterator[Tensor]:
-    """Yield the loss of one step of size epsilon, and of clean images (Goodfellow et al. 2015, section 6)."""
+    """Yield the weighted cross-entropy of FGSM examples and clean images (Goodfellow et al. 2015, section 6)."""
     del memory
     adv_inputs = _climb(student, inputs, labels, settings, (settings.norm, settings.epsilon, 1, settings.epsilon))
     yield _mixed(student, inputs, adv_inputs, labels, settings)
@@ -52,7 +53,10 @@ def fgsm(
 def least_likely(
     student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
 ) -> Iterator[Tensor]:
-    """Yield the loss of a least-likely-class step at random radii, and of clean images (Kurakin et al. 2017)."""
+    """Yield the weighted cross-entropy of least-likely-class steps and clean images (Kurakin et al. 2017).
+
+    The radius of each step is random.
+    """
     del memory
     radii = torch.empty(len(inputs), 1, 1, 1, device=inputs.device)
     torch.nn.init.trunc_normal_(radii, 0, settings.epsilon / 2, 0, settings.epsilon)
@@ -79,7 +83,7 @@ def pgd(
 def logit_pairing(
     student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
 ) -> Iterator[Tensor]:
-    """Yield the loss of `pgd` with clean images plus the mean squared difference of the logits (Kannan et al. 2018).
+    """Yield PGD's loss with clean images, plus the mean squared difference of the logits (Kannan et al. 2018).
 
     As in the authors' code, the mean is over images and classes.
     """
@@ -131,7 +135,7 @@ def awp(
 ) -> Iterator[Tensor]:
     """Yield the PGD loss under the worst perturbation of the weights (Wu et al. 2020, AT-AWP).
 
-    The weights are moved along the loss gradient, each layer by `gamma` times its norm; the gradient at that point is
+    The weights are moved along the loss gradient, each layer by `gamma` times its norm. The gradient at that point is
     applied to the original weights.
     """
     del memory
@@ -160,7 +164,7 @@ def free(
         change = memory["change"][: len(inputs)].clone().requires_grad_()
         yield functional.cross_entropy(student(clamp_with_edge_gradient(inputs + change)), labels)
         if change.grad is None:
-            raise RuntimeError("expected the loop to compute gradients of each loss")
+            raise RuntimeError("expected the training loop to call backward() on each loss")
         memory["change"][: len(inputs)] = step_change(
             change.detach(), change.grad, settings.norm, settings.epsilon, settings["step_size"]
         )
@@ -169,10 +173,10 @@ def free(
 def distillation(
     student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
 ) -> Iterator[Tensor]:
-    """Train a teacher on the labels, then a student on its outputs, both at a temperature (Papernot et al. 2016).
+    """Yield the loss of a teacher on the labels, then of a student on its outputs (Papernot et al. 2016).
 
-    The loss is multiplied by the temperature, which keeps its minimum and makes learning rates comparable with other
-    methods.
+    Both use a temperature. The loss is multiplied by the temperature, which does not move its minimum and makes
+    learning rates comparable with other methods.
     """
     temperature = settings["temperature"]
     logits = student(inputs) / temperature
@@ -202,7 +206,7 @@ def _mixed(
 ) -> Tensor:
     """Return the mean of the cross-entropies of `others` and of clean images.
 
-    `clean_share` is the weight of the clean ones.
+    `clean_share` is the weight of the clean images.
     """
     share = settings["clean_share"]
     if not share:

@@ -18,14 +18,14 @@ class TrainingMethod:
         title: title for display.
         source: paper.
         loss: loss generator.
-        params: its parameters in addition to the common ones (`LOOP`), with default values; a value for a common one
-            overrides that default.
-        step_share: default step size in units of epsilon / steps. None if it takes no steps.
+        params: parameters in addition to the common ones (`LOOP`), with default values. A common parameter may be given
+            a different default here.
+        step_share: default step size in units of epsilon / steps. None if the method takes no steps.
         fixed: parameters that define the method and cannot be changed.
-        stages: number of repetitions of the training; after each but the last, the weights become the teacher's and are
-            reset.
+        stages: number of trainings. After each but the last, the trained weights become the teacher's, and the model's
+            weights are reset.
         norms: supported norms.
-        called: its names in papers on measurement.
+        called: names of the method in papers that measure it.
     """
 
     name: str
@@ -92,7 +92,7 @@ ROWS = (
         losses.logit_pairing,
         {**_STEPS, "start": "uniform", "clean_share": 0.5, "beta": 0.5},
         2.5,
-        called="HikDeep-Sec: its section 1.2",
+        called="HikDeep-Sec: section 1.2",
     ),
     TrainingMethod(
         "trades",
@@ -158,13 +158,13 @@ def find_method(name: str) -> TrainingMethod:
 
 
 def make_settings(method: str, norm: str, epsilon: float, given: Mapping[str, Any], **more: Any) -> TrainingSettings:
-    """Return complete settings of a training: the given values, and the method's defaults for the others.
+    """Complete the settings of a training with the method's defaults.
 
     Args:
         method: name from `METHODS`.
         norm: "linf" or "l2".
         epsilon: radius, for pixels in [0, 1].
-        given: values of the method or the loop, typed or as text.
+        given: values for the method or the loop, typed or as text.
         **more: seed, mixed_precision, fresh.
 
     Raises:

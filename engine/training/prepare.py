@@ -1,4 +1,4 @@
-"""Prepares a training from the user's request: images, held-out images and complete settings."""
+"""Prepares a training: loads the images, holds some out, and completes the settings."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from .settings import NORMS, TrainingSettings
 
 
 class Prepared(NamedTuple):
-    """The images and settings of a training run. `chosen` describes the choices that davylamp made."""
+    """The images and settings of a training. `chosen` describes the choices that davylamp made."""
 
     training: Data
     held_out: Data
@@ -33,19 +33,19 @@ def prepare_training(
     limit: int | None = None,
     **more: Any,
 ) -> Prepared:
-    """Read the images and complete the settings.
+    """Load the images of a training and complete its settings.
 
     Args:
         classifier: model to train, which determines the image size.
         data: training data, by name or loaded.
         validation: validation data. None for a part of the training data.
-        asked: method, norm, epsilon (None for the customary one), and its parameters.
+        asked: method, norm, epsilon (None for the customary one), and parameters.
         held_out: proportion to hold out without validation data.
-        limit: use only the first images of the data.
+        limit: number of images of the data to use, the first ones.
         **more: seed, mixed_precision, fresh.
 
     Raises:
-        DavylampError: As `load_data_for`, `split_data` and `make_settings`.
+        DavylampError: As for `load_data_for`, `split_data` and `make_settings`.
     """
     method, norm, epsilon, given = asked
     find_method(method)
@@ -73,7 +73,7 @@ def prepare_training(
 
 
 def base_name(model: str) -> str:
-    """Return the name of the model to train. For a weights file, this is the model to which the weights belong.
+    """Return the name of the initial model. For a weights file, it is the model to which the weights belong.
 
     Raises:
         InvalidInput: If the file does not name its model.

@@ -21,11 +21,11 @@ WORDS: Mapping[str, Parameter] = {
     "schedule": Parameter(str, 0, 0, "learning rate schedule: constant, cosine (down to 0) or cyclic (up and down)"),
     "weight_decay": Parameter(float, 0, 1, "weight decay"),
     "steps": Parameter(int, 1, _MANY, "ascent steps for each batch"),
-    "step_size": Parameter(float, 1e-12, 1e6, "length of one step, pixels in [0, 1]"),
+    "step_size": Parameter(float, 1e-12, 1e6, "step size, for pixels in [0, 1]"),
     "start": Parameter(str, 0, 0, "uniform (in the ball), gaussian (0.001) or none"),
-    "clean_share": Parameter(float, 0, 1, "weight of the loss on clean images; the rest is on adversarial ones"),
+    "clean_share": Parameter(float, 0, 1, "weight of the loss on clean images; adversarial images have the rest"),
     "beta": Parameter(float, 0, 1e6, "weight of the difference between clean and adversarial outputs"),
-    "gamma": Parameter(float, 1e-12, 1, "norm of the perturbation of each layer's weights, relative to theirs"),
+    "gamma": Parameter(float, 1e-12, 1, "norm of the change of each layer's weights, relative to the weights' norm"),
     "replays": Parameter(int, 1, 1000, "optimiser steps on each batch"),
     "std": Parameter(float, 1e-12, 10, "standard deviation of the noise, pixels in [0, 1]"),
     "temperature": Parameter(float, 1e-6, 1e6, "divisor of the logits during training"),
@@ -47,11 +47,11 @@ class TrainingSettings:
     Args:
         method: name from `METHODS`.
         norm: "linf" or "l2".
-        epsilon: training radius; for methods without a radius, the radius of the card's measurement.
+        epsilon: training radius; for methods without a radius, the radius of the model card's measurement.
         values: all parameters of the method and the loop.
         seed: random seed of the order of the images and of all random starts.
-        mixed_precision: use bfloat16 autocast.
-        fresh: start from random weights instead of the model's.
+        mixed_precision: whether to use bfloat16 autocast.
+        fresh: whether to start from random weights instead of the model's.
     """
 
     method: str

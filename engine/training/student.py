@@ -1,4 +1,4 @@
-"""Trainable copy of a classifier's module."""
+"""Trainable copy of a classifier's module, which becomes the robust model."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,7 +43,7 @@ class TrainableModel(nn.Module):
         self.register_buffer("std", classifier.std, persistent=False)
         learning = [p for p in self.model.parameters() if p.is_floating_point()]
         if not learning:
-            raise Unsupported(f"expected a model with parameters to train, {classifier.name} has none")
+            raise Unsupported(f"expected a model with parameters to train, got {classifier.name}, which has none")
         if not any(p.requires_grad for p in learning):
             for parameter in learning:
                 parameter.requires_grad_(True)

@@ -221,7 +221,7 @@ def test_status_counts_and_names_damage(run, tmp_path):
         ),
         (
             ("evaluate", *COMMON, "--attacks", "foolbox:fgsm", "--library", "art"),
-            "expected a library that has foolbox:fgsm",
+            "expected a library that implements foolbox:fgsm",
         ),
         (("evaluate", *COMMON, "--attacks", "pgd", "--library", "Art"), "did you mean art"),
         (

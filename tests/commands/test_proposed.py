@@ -46,7 +46,7 @@ COMMON = ("--models", "net.py:make", "--data", "npz:d.npz", "--isolate", "no")
     [
         ("att.py", "got 'att.py'; write att.py:FUNCTION"),
         ("best(att.py:nearest,art:pgd)", "it is a minimum-norm attack: run it without best(...)"),
-        ("best(att.py:still,art:pgd)", "search it alone: best(att.py:still)"),
+        ("best(att.py:still,art:pgd)", "search with this attack alone: best(att.py:still)"),
     ],
 )
 def test_an_attack_that_is_refused_is_told_how_it_can_be_run(attacks, words, run, files):

@@ -218,7 +218,7 @@ def test_python_ranks_metrics_as_the_command_does(run, both, subjects):
     assert ranking.to_dict()["rows"] == document["rows"]
     alone = "no ranking by black-box attacks: one attack, "
     assert any(note.startswith(alone) for note in document["notes"]) == (subjects == "implementations")
-    assert ranking.notes[-1] == "by white-box attacks; knowledge='black-box' ranks by the others"
+    assert ranking.notes[-1] == "ranked by white-box attacks; knowledge='black-box' ranks by the others"
 
 
 def test_python_takes_a_table_of_metrics_and_refuses_what_it_would_ignore(both, tmp_path):

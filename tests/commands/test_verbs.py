@@ -119,7 +119,7 @@ def test_verbs_take_modules_and_tensors(digits, tmp_path):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda net: davylamp.certify(net, torch.rand(1, 3, 16, 16), [0]), "expected `sigma`"),
+        (lambda net: davylamp.certify(net, torch.rand(1, 3, 16, 16), [0]), "a module needs `sigma`"),
         (lambda net: davylamp.certify("m+smoothing:sigma=0.1", sigma=0.2), "the noise in the name of the model or as"),
         (
             lambda net: davylamp.certify(net, torch.rand(1, 3, 16, 16), [0], sigma=0.1, data="d"),
@@ -144,7 +144,7 @@ def test_verbs_take_modules_and_tensors(digits, tmp_path):
             lambda net: davylamp.reproduce("canary-table4", quick=True, full=True),
             "`quick` and `full` cannot be combined",
         ),
-        (lambda net: davylamp.corrupt_table(net, clean="demo:imagenet"), "expected `clean` with imagenet-c:PATH"),
+        (lambda net: davylamp.corrupt_table(net, clean="demo:imagenet"), "`clean` is only for imagenet-c:PATH"),
         (lambda _: davylamp.evaluate(DEMO, address="x", **WITH), "`address` needs `executor=ray`"),
         (
             lambda _: davylamp.evaluate(DEMO, neuron_profile="demo:digits", **WITH),

@@ -48,7 +48,7 @@ def test_what_is_published_is_read_as_it_is(write, tmp_path):
     assert (one.title, one.note) == ("A robust model", "AutoAttack with transfer .")
     assert two.robust == pytest.approx(0.7069)
     assert two.epsilon == pytest.approx(8 / 255)
-    assert (two.data, two.images, two.note) == ("cifar10", 10_000, "its file names imagenet")
+    assert (two.data, two.images, two.note) == ("cifar10", 10_000, "the data set in its file is imagenet")
     assert fog.robust == pytest.approx(0.6755)
     assert math.isnan(fog.epsilon)
     import_robustbench(tmp_path / "model_info", tmp_path / "results")

@@ -144,7 +144,7 @@ def test_a_model_that_was_in_training_mode_is_told_and_passes(digits):
     module = Before(lambda inputs: inputs, digits.module)
     module.train()
     check = judge(module, digits)["eval-mode"]
-    assert (check.state, "passed in training mode" in check.detail) == ("pass", True)
+    assert (check.state, "given in training mode" in check.detail) == ("pass", True)
     assert "unchanged" in judge(digits.module.eval(), digits)["eval-mode"].detail
 
 
@@ -390,7 +390,7 @@ def test_a_search_over_radii_is_probed_as_its_attack(digits, cell_of):
 
 
 def test_no_image_to_probe_on(digits, cell_of):
-    with pytest.raises(InvalidInput, match="classifies correctly, found none"):
+    with pytest.raises(InvalidInput, match="classifies correctly, got none"):
         probe_cell(cell_of(PGD), digits.classifier, digits.inputs, (digits.labels + 1) % 10)
     with pytest.raises(InvalidInput, match="images >= 1"):
         probe_cell(cell_of(PGD), digits.classifier, digits.inputs, digits.labels, images=0)

@@ -227,7 +227,7 @@ def test_a_model_that_fails_costs_itself(models, images, tmp_path):
     [
         ({"severities": (0,)}, "severity .* 0"), ({"severities": (6,)}, "severity .* 6"),
         ({"corruptions": ("fogg",)}, "did you mean fog"), ({"sequences": ("rotat",)}, "did you mean rotate"),
-        ({"corruptions": ()}, "got none"), ({"data": "imagenet-c:x", "sequences": ("rotate",)}, "made from clean"),
+        ({"corruptions": ()}, "got none"), ({"data": "imagenet-c:x", "sequences": ("rotate",)}, "need clean images"),
     ],
 )  # fmt: skip
 def test_plans_that_cannot_be(given, named):

@@ -148,7 +148,7 @@ def test_an_attack_that_learns_nothing_fails_with_the_reason_and_can_be_tried_ag
         patch.setattr(UniversalPerturbation, "generate", lambda *_, **__: 1 / 0)
         summary = evaluate(make_plan(config()), ResultsStore("r"))
     [reason] = summary.failed.values()
-    assert "it could not be fitted" in reason
+    assert "the attack could not be fitted" in reason
     assert "ZeroDivisionError" in reason
     assert load_fitted("r") == {}
     assert evaluate(make_plan(config()), ResultsStore("r")).kept == 1
@@ -172,7 +172,7 @@ def test_images_to_fit_on_are_there_or_it_is_one_line(files):
     plan = make_plan(config(models=("net.py:one",)))
     assert plan.cells[0].fitted_on is not None
     assert plan.cells[0].fitted_on.images == 5
-    wrong = [({"fit_data": "net.py:images"}, "got only evaluated ones")]
+    wrong = [({"fit_data": "net.py:images"}, "other than the evaluation images")]
     wrong += [({"attacks": (AttackChoice("foolbox:fgsm"),)}, "add one that is, such as uap")]
     wrong += [({"fit_data": ""}, "needs `fit_data`")]
     for target in ("", "random", "second-likely"):

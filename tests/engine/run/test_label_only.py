@@ -278,5 +278,5 @@ def test_compare_and_challenge_refuse_in_one_line(digits, tmp_path):
         compare("pgd", labels, *case, davylamp.ThreatModel("linf", 0.1))
     made = compare("boundary", labels, *case, davylamp.ThreatModel("l2"), parameters={"max_queries": 60})
     assert all(row.result is not None for row in made.rows)
-    with pytest.raises(Unsupported, match=r"^expected a model with gradients.*Ending returns labels only"):
+    with pytest.raises(Unsupported, match=r"^adaptive attacks need a model with gradients.*Ending returns labels only"):
         challenge(labels, images(digits, 4), out=tmp_path / "c", norm="linf", epsilon=0.1)

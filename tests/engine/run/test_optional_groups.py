@@ -394,8 +394,8 @@ def test_hierarchies(tmp_path):
     json_file.write_text(json.dumps({"animal": {"pet": ["cat", "dog"]}, "vehicle": ["car"]}))
     assert torch.equal(similarity, similarity_of_file(json_file, 3))
     for text, line in (
-        ("a,b\nb,a\nc,a", "circles"),
-        ("a,b\nb,a\nc,d", "circles in .*, got one above 'a'"),
+        ("a,b\nb,a\nc,a", "cycles"),
+        ("a,b\nb,a\nc,d", "cycles in .*, got one above 'a'"),
         ("0,a\n2,a", "expected the classes 0 to 1 in .*, got no 1"),
         ("a,b\na,c", "one parent of 'a'"),
         ("a", "expected child,parent in line 1"),

@@ -138,7 +138,7 @@ def test_what_a_surrogate_cannot_be_is_one_line(files):
         ({**alone, "surrogate": ("net.py:three", "net.py:one")}, "got net.py:one"),
         ({**alone, "surrogate": ("net.py:few",)}, "4 classes of net.py:one, got net.py:few"),
         ({"attacks": (AttackChoice("best(foolbox:fgsm)"),)}, "fixed radius"),
-        ({"transfer": "full"}, "`surrogate` excludes `transfer`"),
+        ({"transfer": "full"}, "`surrogate` and `transfer` cannot be combined"),
     ):
         with pytest.raises(InvalidInput, match=named):
             make_plan(replace(config(), **wrong))

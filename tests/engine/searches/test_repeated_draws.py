@@ -36,13 +36,13 @@ def test_the_line_counts_the_draws_of_a_step(digits, samples, eot):
     line = warn_repeated_draws(row, "linf", given, eot)
     assert draws == samples * eot
     assert (line is not None) == (samples > 1 and eot > 1)
-    assert line is None or f"with `eot={eot}` each of its gradients costs {draws} samples" in line
+    assert line is None or f"with `eot={eot}`, each of its gradients costs {draws} samples" in line
 
 
 def test_what_is_not_given_is_the_librarys_default():
     upgd = find_implementation("torchattacks:upgd")
     assert warn_repeated_draws(upgd, "linf", {}, 5) is None  # one answer
-    assert "averages 2 outputs" in (
+    assert "averages 2 samples" in (
         warn_repeated_draws(find_implementation("torchattacks:eot-pgd"), "linf", {}, 5) or ""
     )
     for name in ("foolbox:pgd", "torchattacks:vmi-fgsm"):  # the second: points around, not answers at one
@@ -54,8 +54,8 @@ def test_the_commands_say_it_before_they_run(run, tmp_path):
     where = ("--data", "demo:mnist", "--norm", "linf", "--epsilon", "0.1")
     model = "demo:mnist-lenet5+resize-pad"
     _, _, err = run("evaluate", "--models", model, "--attacks", "torchattacks:eot-pgd", *where, *common, "-o", "r")
-    assert err.count("- torchattacks:eot-pgd itself averages 2 outputs (samples): with --eot 2") == 1
+    assert err.count("- torchattacks:eot-pgd averages 2 samples by itself: with --eot 2") == 1
     _, _, err = run("compare", "eot-pgd", "--model", model, *where, *common)
-    assert "- torchattacks:eot-pgd itself averages 2 outputs (samples): with --eot 2" in err
+    assert "- torchattacks:eot-pgd averages 2 samples by itself: with --eot 2" in err
     _, _, err = run("compare", "eot-pgd", "--model", "demo:mnist-lenet5", *where, *common)
     assert "averages" not in err

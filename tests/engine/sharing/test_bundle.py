@@ -123,7 +123,7 @@ def test_without_images_and_without_terms_both_are_said(small_folder, tmp_path):
 )  # fmt: skip
 def test_names_of_other_places_are_refused(rewrite, tmp_path, name):
     path = rewrite(entries=[(name, b"x")])
-    with pytest.raises(InvalidInput, match=r"refused: .*name or place"):
+    with pytest.raises(InvalidInput, match=r"refused: .*name or location"):
         unpack_bundle(path, tmp_path / "out")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["other.zip"]
 

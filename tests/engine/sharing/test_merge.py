@@ -89,7 +89,7 @@ def test_several_are_read_as_one_without_a_merge(parts, small_folder, tmp_path):
 
 def test_a_disagreement_is_named_and_refused(disagreeing, tmp_path):
     one, other, key = disagreeing
-    with pytest.raises(FoldersDisagree, match=rf"1 record with .*: cells/{key} .* on cnn.*differ in success"):
+    with pytest.raises(FoldersDisagree, match=rf"contents for 1 record: cells/{key} .* on cnn.*differ in success"):
         merge_folders([one, other], tmp_path / "both")
     with pytest.raises(FoldersDisagree), open_results(one, other):
         pass
@@ -101,7 +101,7 @@ def test_the_user_says_whose_record_counts(disagreeing, tmp_path, prefer, winner
     *folders, key = disagreeing
     rule = prefer if prefer == "newest" else tmp_path / prefer
     merged = merge_folders(folders, tmp_path / "both", prefer=rule)
-    assert any(key in note and "used as requested" in note for note in merged.notes)
+    assert any(key in note and "as requested" in note for note in merged.notes)
     name = next((folders[winner] / "cells").iterdir()).name
     assert [path.name for path in (tmp_path / "both" / "cells").iterdir()] == [name]
 

@@ -117,7 +117,7 @@ def drop(name):
 FOREIGN = {
     "no column success": (drop("success"), {}),
     "no column adv_logits": (drop("adv_logits"), {}),
-    "holds string": (lambda table: table.set_column(5, "success", pa.array(["yes"] * len(table))), {}),
+    "has the type string": (lambda table: table.set_column(5, "success", pa.array(["yes"] * len(table))), {}),
     "has 15 of 16 images": (lambda table: table.slice(1), {}),
     "cannot be read": (lambda table: table, {"spec": {"attack": 3}}),
     "cannot be read: KeyError": (lambda table: table, {"subject": {}, "spec": {}}),

@@ -137,7 +137,7 @@ def test_a_server_that_changes_during_an_attack_costs_that_cell(serve, digits, t
         parameters={"steps": 40}, epsilon=0.02, norm="linf",
     )  # fmt: skip
     (reason,) = done.summary.failed.values()
-    assert "the server's answers have changed since the first query" in reason
+    assert "the server's outputs have changed since the first query" in reason
 
 
 class _Turned(nn.Module):
