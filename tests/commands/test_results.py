@@ -217,7 +217,7 @@ def test_a_mistake_is_one_line(world, run, arguments, message):
 
 def test_curves_in_print_and_in_files(world, run, tmp_path):
     code, out, err = run("curves", world[0], "--budget", "4/255,0.02", "--bootstrap", "50")
-    assert err == "chosen: against epsilon, seed 0\n"
+    assert err == "chosen: x_axis epsilon, seed 0\n"
     lines = out.splitlines()
     assert code == 0
     assert lines[0] == "Accuracy against linf (pixel range)"

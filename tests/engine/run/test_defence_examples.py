@@ -375,7 +375,7 @@ def test_python_ranks_by_one_way_and_places_a_defence_among_those_of_a_baseline(
     with pytest.raises(InvalidInput, match="original in the new results; set `examples`"):
         davylamp.rank("new-original", "defences", against="defended")
     code, _, err = run("rank", "new-original", "--against", "defended", "--subjects", "defences")
-    assert (code, "got own in the baseline and original in the new results" in err) == (1, True)
+    assert (code, "got defended in the baseline and original in the new results" in err) == (1, True)
     code, out, err = run("rank", "new-both", "--against", "both", "--subjects", "defences", "--examples", "original")
     assert code == 0, err
     (noted,) = davylamp.rank("new-both", "defences", against="both")
