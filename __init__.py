@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from .deprecation import current_name
 
-__version__ = "0.2.0.dev0"
+__version__ = "1.0.0rc1"
 
 if TYPE_CHECKING:
     from .adapters import (

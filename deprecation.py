@@ -1,4 +1,4 @@
-"""Names from before 0.2.0. They still work, with a DeprecationWarning or, on the command line, one line."""
+"""Names from before 1.0. They still work, with a DeprecationWarning or, on the command line, one line."""
 
 import inspect
 import sys

@@ -1,4 +1,4 @@
-"""Names from before 0.2.0 mean the same as the new ones, and warn."""
+"""Names from before 1.0 mean the same as the new ones, and warn."""
 
 import inspect
 import re
