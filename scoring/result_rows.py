@@ -45,8 +45,8 @@ class ResultRows(NamedTuple):
         labels: categorical columns `subject`, `image`, `item`, `attempt` (at the item) and `group` (of attempts).
         value: response of each row, 1 in favour of the subject. For randomised models, a rate over samples.
         missing: whether the response is unknown, bool.
-        larger: whether the response is unknown because a fixed-budget attack with a larger radius exceeded the budget,
-            bool.
+        larger: whether the response is unknown because the attack ran at a radius above the budget and its example is
+            farther away than the budget, bool.
         notes: notes about the rows.
     """
 

@@ -89,8 +89,8 @@ def _place_of_logits(tensors: dict[int, Tensor], kind: str, name: str, count: in
     before = next((each for place, each in tensors.items() if place < taken and _may_be_one_logit(each, count)), None)
     if before is not None and tensors[taken].shape[1] != classes:
         raise ModelFailed(
-            f"{name}: expected one tensor that could be the logits, got a {kind} with {tuple(before.shape)} before "
-            f"{tuple(tensors[taken].shape)}; return the logits alone ({OF_ONE_LOGIT}), or give the module the "
+            f"{name}: expected one tensor that could be the logits, got a {kind} with a tensor of shape "
+            f"{tuple(before.shape)} and then one of shape {tuple(tensors[taken].shape)}; return the logits alone ({OF_ONE_LOGIT}), or give the module the "
             "attribute num_classes"
         )
     return taken

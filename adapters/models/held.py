@@ -121,11 +121,10 @@ def hidden_in(model: nn.Module) -> tuple[list[nn.Module], list[Tensor]]:
 
 
 def held_by(modules: Iterable[nn.Module]) -> list[Held]:
-    """Record the state of layers, other than their tensors, that a model may change itself.
+    """Record what a model may change in its layers besides their tensors.
 
-    The state consists of the layers' plain attributes, including nested lists and dictionaries, of attributes and
-    methods of classes outside torch, and of the globals that these methods use. The contents of other objects are not
-    recorded.
+    Three things are recorded: plain attributes of the layers (also in nested lists and dictionaries), attributes and
+    methods of classes outside torch, and the globals that these methods use. The contents of other objects are not.
     """
     of_layers = [vars(module) for module in modules if not type(module).__module__.startswith(_OURS)]
     inner = [each for attributes in of_layers for each in _elements(attributes) if isinstance(each, (list, dict))]

@@ -39,7 +39,7 @@ PAPERS = ("EfficientNet",)  # of Figures 1 and 2
 
 
 def recognise(model: str) -> Counterpart:
-    """Return the network of Figures 1 and 2 if a model is of its family."""
+    """Return the network of Figures 1 and 2 that is of the same family as a model, or none."""
     return Counterpart(PAPERS[0] if "efficientnet" in model.lower() else "")
 
 

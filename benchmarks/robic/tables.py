@@ -5,7 +5,7 @@ from ..shared.paper_table import PaperTable
 TABLES = (
     PaperTable(
         "robic-figure1",
-        "half-distortion of black-box attacks against queries",
+        "half-distortion of black-box attacks, by number of queries",
         "robic_figures",
         ".robic.setting:compare_budgets",
         {

@@ -95,12 +95,13 @@ def attack_inside(search: str) -> str:
 
 
 def parameters_of_search(row: SearchImplementation, given: Mapping[str, Any], *, defaults: bool) -> dict[str, Any]:
-    """Return the parameters of a search, as in evaluations. A relative step size is resolved at each radius.
+    """Return the parameters with which an evaluation runs a search. A relative step size is resolved at each radius.
 
     Args:
         row: search. A search with several attacks chooses its own parameters.
         given: parameters given by the user.
-        defaults: whether to omit the matched parameters of its attack.
+        defaults: whether the attack keeps its library's defaults. Otherwise it gets the parameters that are the same
+            in all libraries.
     """
     return row.search.complete_parameters(row, given, defaults=defaults)
 

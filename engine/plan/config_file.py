@@ -140,7 +140,7 @@ def write_config(config: Config) -> str:
 
 
 def expand_models(config: Config) -> Config:
-    """Replace every `*` in the config's models by the names that it matches on the config's data."""
+    """Replace every `*` in the config's models by the names of the matching models for the config's data."""
     names: list[str] = []
     for pattern in config.models:
         matches = match_models(pattern, config.data) if "*" in pattern else [pattern]

@@ -204,7 +204,7 @@ _AISAFETY = Preset(
     (
         "PGD is transferred from demo:efficientnet-lite2 (ImageNet), in the paper from an Inception-V3; --surrogate "
         "MODEL replaces it, which models with other classes (CIFAR-10) need for transfer",
-        "PGD in l1 steps in all components, as in Foolbox",
+        "for l1, PGD changes all components in each step, as in Foolbox",
         f"{_MATCHED}; the boundary attack gets 5000 queries",
     ),
     {**_BLACK, **_SPSA},

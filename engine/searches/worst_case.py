@@ -68,9 +68,7 @@ class WorstCase(Search):
         if row.universal or row.fit:
             raise Unsupported(f"{row.name} is fitted on all images and cannot skip fooled ones; run it separately")
         if set(row.name) & set(",()"):
-            raise Unsupported(
-                f"expected a file without commas and brackets in its name with `stop_when_fooled`: {row.name}"
-            )
+            raise Unsupported(f"`stop_when_fooled` needs a file name without commas and brackets, got {row.name}")
         if row.given is not None and row.library == "user":
             raise Unsupported(
                 f"`stop_when_fooled` needs attacks by name, got the object {row.attack}; put it into a file and give "
@@ -169,7 +167,7 @@ class _Passes:
         self.asked: Any = getattr(progress, "asked", None)
 
     def __call__(self, images: int) -> None:
-        """Ignore images that this attack has finished, because later attacks may run on them."""
+        """Do nothing: an image that this attack has finished is not done, later attacks may still run on it."""
 
     def report(self, images: int) -> None:
         if self._progress is not None and images:
