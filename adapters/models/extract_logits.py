@@ -90,8 +90,8 @@ def _place_of_logits(tensors: dict[int, Tensor], kind: str, name: str, count: in
     if before is not None and tensors[taken].shape[1] != classes:
         raise ModelFailed(
             f"{name}: expected one tensor that could be the logits, got a {kind} with a tensor of shape "
-            f"{tuple(before.shape)} and then one of shape {tuple(tensors[taken].shape)}; return the logits alone ({OF_ONE_LOGIT}), or give the module the "
-            "attribute num_classes"
+            f"{tuple(before.shape)} and then one of shape {tuple(tensors[taken].shape)}; return the logits alone "
+            f"({OF_ONE_LOGIT}), or give the module the attribute num_classes"
         )
     return taken
 

@@ -73,7 +73,7 @@ def _pairs_latex(comparison: Comparison, style: LatexStyle) -> str:
             f"on distances of minimum-norm attacks; $p$ uncorrected, significant below {' or '.join(levels)}).",
             *(f"{escape(line[:1].upper() + line[1:])}." for line in power),
         ],
-        interval=r"confidence interval of the paired difference of success, at the same level as the test that gives $p$",
+        interval=r"interval of the paired difference of success, at the same level as the test that gives $p$",
         made=made_now({row.implementation.library for row in comparison.rows}, style),
         decimals={3: 3, 4: 3, 5: 3},
     )

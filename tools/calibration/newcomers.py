@@ -77,7 +77,7 @@ def main(arguments: list[str] | None = None) -> None:
     torch.set_num_threads(1)
     start = time.perf_counter()
     lines = [
-        "| baseline | model | deviation of an image for a subject | newcomers | placed by | images | abilities | ranks |",
+        "| baseline | model | deviation by image and subject | newcomers | placed by | images | abilities | ranks |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     print(*lines, sep="\n")
