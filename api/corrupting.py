@@ -1,4 +1,4 @@
-"""Robustness of models to corruptions: measures them into a folder, and builds the tables."""
+"""Measures the robustness of models to corruptions, stores the results in a folder, and builds tables from it."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping

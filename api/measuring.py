@@ -365,9 +365,9 @@ def saturation(
         norm: norm of the attack; None for the attack's first norm.
         epsilon: radii to try, numbers or fractions, or None for 9 around the usual one.
         threshold: success rates that differ by less count as equal.
-        parameters: canonical parameters, in addition to the matched ones.
+        parameters: canonical parameters, in addition to those that are set equal in all libraries.
         libraries: names of the libraries to use; empty for all.
-        fixed: whether to include the fixed variants.
+        fixed: whether to include variants in which davylamp has fixed an issue of the library.
         seed: random seed.
         device: device of a model given by its name.
         version: version of the model, as in `davylamp.evaluate`.

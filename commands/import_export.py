@@ -58,7 +58,7 @@ def export_results(
     context: typer.Context,
     what: Annotated[str, typer.Argument(help="a results folder, or a format: attackbench")],
     where: Annotated[Path, typer.Argument(help="BUNDLE.zip to write; with a format, the results folder")],
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="with a format: folder for its files")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="folder for the files of a format")] = None,
     licence: Annotated[str, typer.Option(help="licence of the results, an SPDX identifier: CC-BY-4.0")] = "",
     creator: Annotated[str, typer.Option(help="author of the results")] = "",
     name: Annotated[str, typer.Option(help="title of the data set (default: models and data)")] = "",

@@ -31,7 +31,9 @@ def reproduce(
             "CIFAR-10=torchvision:cifar10",
         ),
     ] = None,
-    data: Annotated[str | None, typer.Option(help="data instead of the default images; digits: scikit-learn's")] = None,
+    data: Annotated[
+        str | None, typer.Option(help="data instead of the default images, such as digits (scikit-learn's data set)")
+    ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="use at most this many images")] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="folder for the results; an interrupted run resumes from it")

@@ -104,7 +104,7 @@ def work(
 
 def change_users(
     action: Annotated[str, typer.Argument(help="add, password (set a new one), lock, unlock, limit or list")],
-    name: Annotated[str, typer.Argument(help="name of the user; for list, the server's folder")],
+    name: Annotated[str, typer.Argument(help="name of the user (with `list`: the server's folder)")],
     folder: Annotated[Path | None, typer.Argument(help="the server's folder")] = None,
     admin: Annotated[bool, typer.Option("--admin", help="add: make the user an admin")] = False,
     ask: Annotated[bool, typer.Option("--ask", help="ask for the password instead of generating one")] = False,
@@ -164,7 +164,9 @@ def back_up(
 def restore(
     file: Annotated[Path, typer.Argument(help="a file of `davylamp server backup`")],
     folder: Annotated[Path, typer.Argument(help="the server's folder: empty or new")],
-    database: Annotated[str, typer.Option(help="an empty one, postgresql://... (default: SQLite in the folder)")] = "",
+    database: Annotated[
+        str, typer.Option(help="address of an empty database, postgresql://... (default: SQLite in the folder)")
+    ] = "",
 ) -> None:
     """Restore a server's folder from a backup; the kind of database may differ."""
     from ..server.tasks.backup import restore

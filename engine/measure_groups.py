@@ -146,6 +146,6 @@ def _read(name: str, text: str, usual: Any) -> Any:
     if isinstance(usual, float):
         number = parse_number(text, name)
         if not 0 < number <= (1 if name in ("epsilon", "step_size") else 255):
-            raise InvalidInput(f"expected {name} > 0 in its unit, got {text}")
+            raise InvalidInput(f"expected {name} as a number above 0 in the unit of the measure, got {text}")
         return number
     return text

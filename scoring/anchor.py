@@ -78,7 +78,7 @@ class Anchor:
         return log
 
     def response_probabilities(self, items: Sequence[int] | np.ndarray) -> Tensor:
-        """Return the probability of response 1 to each item, at each grid ability and for each draw.
+        """Return the probability that the response to an item is 1, for each draw and each ability on the grid.
 
         Args:
             items: indices of the items.

@@ -90,9 +90,10 @@ class QueryCounter(nn.Module):
         self.training = False
 
     def best_examples(self, returned: Tensor | None = None) -> Tensor:
-        """Return the best example of each image that was denied a query, and `returned` for the others, (n, C, H, W).
+        """Return the final example of each image, (n, C, H, W).
 
-        If the attack was stopped, `returned` is None, and the best example of every image is returned.
+        An image whose queries were used up gets its best example so far, every other image the attack's `returned`. If
+        the attack was stopped, `returned` is None and every image gets its best example.
         """
         if self.budget is None:
             return self._images if returned is None else returned

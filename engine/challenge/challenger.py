@@ -309,7 +309,7 @@ class ChallengeRunner:
         """Return the fooled rate of each `attacked` image under the attack that fools it most, (n,).
 
         For a randomised model, new samples judge the examples of the attack that was best on each image, because the
-        largest of several rates is biased upwards. The result is never below that of the best single attack.
+        largest of several rates is biased upwards. If one attack alone has a higher mean rate, its rates are returned.
         """
         fooled, model = worst_case(attempts), self.defendant.model
         done = [attempt for attempt in attempts if attempt.outcome is not None]

@@ -151,7 +151,7 @@ def _zero_epsilon(outcome: RunResult, clean: CleanResult | None) -> Judged:
     if clean is None:
         return Judged("unknown", "no clean predictions are stored", advice="evaluate again")
     moved = (columns["predicted"] != clean.columns["predicted"]) | outcome.differs_unchanged
-    sentence = "{moved} of {count} images predicted differently without a change"
+    sentence = "{moved} of {count} images got a different prediction when the same image was predicted again"
     numbers: dict[str, Any] = {"moved": int(moved.sum()), "count": len(moved)}
     return judged(state_of(moved.any(), False), sentence, columns["image"][moved], **numbers)
 

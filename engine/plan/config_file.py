@@ -190,7 +190,7 @@ def _read_several(name: str, values: tuple[Any, ...], more: Mapping[str, Paramet
 
 
 def _known(where: str, table: Any, record: type) -> dict[str, Any]:
-    """Return the table with current keys as a dict; UnknownName if a key is not a field of the dataclass."""
+    """Return the table as a dict with old keys renamed. Raise UnknownName if a key is not a field of `record`."""
     if not isinstance(table, Mapping):
         raise InvalidInput(f"{where}: expected a table, got {format_value(table)}".removeprefix(": "))
     names = [item.name for item in fields(record)]

@@ -183,7 +183,7 @@ def runs_or_error(cells: dict[str, AttackRun], refused: dict[str, str]) -> dict[
             names.setdefault(why, []).append(name)
         lines = (f"{', '.join(each[:_NAMED])}{', ...' * (len(each) > _NAMED)}: {why}" for why, each in names.items())
         needs_less = all(_GIVES in why for why in names)
-        advice = "; davylamp attacks lists decision-based and score-based ones" if needs_less else ""
+        advice = "; `davylamp attacks` lists the decision-based and score-based attacks" if needs_less else ""
         raise Unsupported(f"{'; '.join(lines)}{advice}")
     return cells
 

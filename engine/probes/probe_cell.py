@@ -31,14 +31,14 @@ def probe_cell(cell: AttackRun, classifier: Classifier, inputs: Tensor, labels: 
     The probes use the first images that the classifier classifies correctly. A radius search is probed as its
     fixed-budget attack.
 
-    - "more-steps": the attack with four times the steps (and `max_queries`). - "unbounded": the attack at a radius at
-    which every image can be made uniformly grey (linf 0.5 and the equivalent in
-      other norms; for l0 all components), with the step size scaled.
+    - "more-steps": the attack with four times the steps and, if limited, four times `max_queries`.
+    - "unbounded": the attack at a radius at which every image can be made uniformly grey (linf 0.5 and the equivalent
+      in other norms; for l0 all components), with the step size scaled.
     - "random-noise": ten random perturbations at the run's radius.
     - "active-test": the binarization test.
 
-    If the run has no radius, the last two use the median distance that the attack finds, or the customary radius if it
-    finds nothing.
+    If the run has no radius, "random-noise" and "active-test" use the median distance that the attack finds, or the
+    customary radius if it finds nothing.
 
     Args:
         cell: attack run.

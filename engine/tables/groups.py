@@ -70,7 +70,7 @@ def is_bounded(cell: AttackRun) -> bool:
 
 
 def find_union(outcomes: Results) -> ThreatUnion:
-    """Find the threat models of a folder that have finished runs; all models must have the same ones, at least two."""
+    """Find the threat models that have finished runs in a folder: at least two, and the same for every network."""
     every = [*(each.cell for each in outcomes.done), *(cell for cell, _ in outcomes.failed)]
     done = tuple(each for each in outcomes.done if is_bounded(each.cell))
     failed = tuple((cell, why) for cell, why in outcomes.failed if is_bounded(cell))

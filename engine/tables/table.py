@@ -52,8 +52,8 @@ class Table(Displayed):
     """A table of a results folder.
 
     Args:
-        by: subject of a row: "attacks", "models", "pairs" or "classes"; other tables have a name, such as "defence".
-        labels: names of the labels, the same in every row.
+        by: what a row is about ("attacks", "models", "pairs" or "classes"), or the name of a special table ("defence").
+        labels: names of the label columns, the same in every row.
         symbols: symbols of the metrics, in order. Every row has all metrics.
         rows: rows, in order.
         findings: notes on failed, unfinished and damaged runs, omissions, ...

@@ -21,8 +21,8 @@ _TERMS = (
     ("attacked", "an image that the model classifies correctly when clean; MR and distances are over these"),
     ("attack run", "one implementation with fixed parameters, threat model and seed, on one model and one data set"),
     ("confidence interval", "95 %; for proportions by Clopper and Pearson, with the effective number of images if the "
-     "same images count several times; for other means by bootstrap over the images, for at least 5 images; for images "
-     "in random order until a question was decided, one that holds at every number of images (betting)"),
+     "same images count several times; for other means by bootstrap over the images, for at least 5 images; for runs "
+     "that stopped when a question was decided (--until), a betting interval, which holds at every number of images"),
     ("decision-based, score-based, white-box", "what an attack uses: the predicted class, the outputs, or everything"),
     ("epsilon", "the radius of the ball that bounds the change, on pixels in [0, 1]"),
     ("equivalent", "success rates at most 5 points apart (equivalence test: two one-sided tests at 5 %) and, for a "

@@ -31,7 +31,7 @@ def _blocks(table: TransferTable, place: int) -> list[Any]:
             (model, *(_heat(value, of=(count, len(table.attacks))) for value, count in zip(row, counts, strict=True)))
             for model, row, counts in zip(table.models, table.threat_from, table.threat_from_attacks, strict=True)
         ],
-        note="A mean is over the attacks with a rate for the pair. Entries over fewer attacks show their number.",
+        note="Each mean is over the attacks with a rate for the pair, whose number is shown if some have none.",
     )
     rows = []
     folds = []

@@ -69,7 +69,7 @@ def faults_of(case: SweepCase) -> list[str]:
         first = by_terminal(case) if case.verb == "terminal" else by_python(case)
         faults = list(first.faults)
         if first.refused and case.form not in ("search", "saturation"):
-            faults += [f"compare refuses what {name} runs: {first.refused}" for name in _alone(case)]
+            faults += [f"`compare` refuses a case that {name} runs: {first.refused}" for name in _alone(case)]
         if case.verb == "evaluate" or first.refused:
             second = by_evaluate(case)
             faults += second.faults
