@@ -10,7 +10,7 @@ from dataclasses import fields
 from functools import wraps
 from typing import Any, TypeVar
 
-# Old name of an option, keyword or TOML key -> new names. A command, function or table has at most one of these; if it
+# Old name of an option, keyword or TOML key -> new names. The first that a command, function or table has counts; if it
 # has the old name, the old name is something else there.
 SETTINGS: Mapping[str, tuple[str, ...]] = {
     "against": ("x_axis",),
@@ -26,7 +26,7 @@ SETTINGS: Mapping[str, tuple[str, ...]] = {
     "pooled": ("pool_images",),
     "profile": ("neuron_profile",),
     "published": ("with_leaderboard",),
-    "rate": ("request_rate",),
+    "rate": ("false_positive_rates", "request_rate"),
     "references": ("with_imported",),
     "repaired": ("fixed",),
     "run": ("probe",),

@@ -137,7 +137,7 @@ def detect_examples(
     detector: Annotated[list[Path], typer.Option(help="file of a trained detector (repeatable)")],
     false_positive_rates: Annotated[
         list[str] | None,
-        typer.Option("--false-positive-rates", "--rate", help="false-positive rates (default: 0.01,0.05)"),
+        typer.Option("--false-positive-rates", help="false-positive rates (default: 0.01,0.05)"),
     ] = None,
     device: Annotated[str, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = "cpu",
     how: Annotated[Given, LOADING],

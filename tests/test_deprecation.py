@@ -20,7 +20,6 @@ from davylamp.engine.attack_run import AttackRun, ModelOnData, describe_attack
 from davylamp.engine.plan.config_file import base_config
 from davylamp.errors import InvalidInput
 
-KEPT = {"rate": {"detect"}}  # commands in which an old name is another option
 COMMANDS = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
 
 RENAMED = [
@@ -91,7 +90,7 @@ def test_an_old_name_is_the_name_of_nothing_where_it_is_replaced():
         assert [new for new in names if any(f"--{new}".replace("_", "-") in known for known in options.values())]
         for new in names:
             both = {f"--{each}".replace("_", "-") for each in (old, new)}
-            assert {name for name, known in options.items() if both <= known} <= KEPT.get(old, set())
+            assert {name for name, known in options.items() if both <= known} == set()
             assert not [name for name, known in keywords.items() if {old, new} <= {*known}]
 
 

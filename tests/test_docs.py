@@ -501,6 +501,10 @@ def test_the_verdicts_of_the_page_are_those_of_a_challenge():
     for printed, _ in table:
         assert re.split(r"N |\.\.\.", printed)[0].rstrip(": ") in source
     assert (WITHIN, FEWEST_DRAWS, LEFT) == (0.05, 10, 0.01)
-    for said in ("at most five points above", "by fewer than 10 samples", "lower end of the interval above 1 %"):
+    for said in (
+        "at most five points above",
+        "by fewer than 10 samples",
+        "interval of their proportion lies above 1 %",
+    ):
         assert said in text
     assert len(OF_GRADIENTS) == 3

@@ -123,7 +123,7 @@ def test_labels_say_what_is_not_the_papers(numbers, asked, tmp_path):
         ({"attacks": {"PGD": PGD}, "columns": {"MR": "AND"}}, "AND is AMD, AED, APCR: name one of them"),
         ({"attacks": {"PGD": PGD}, "default": {"image": 3}}, "unknown key in default 'image'; did you mean images?"),
         ({"attacks": {"PGD": PGD}, "quick": {"images": "3"}}, 'quick.images: expected a whole number, got "3"'),
-        ({"attacks": {"PGD": PGD}, "config": {"pixel": True}}, "unknown key 'pixel'; did you mean pixels?"),
+        ({"attacks": {"PGD": PGD}, "config": {"eight_bits": 1}}, "unknown key 'eight_bits'; did you mean eight_bit?"),
         ({"attacks": {"PGD": PGD}, "same": ["model"]}, "same"),
         ({"attacks": {"PGD": PGD}, "where": {"attack": "none"}}, 'expected rows with "attack" or "model", got 0 rows'),
     ],

@@ -64,7 +64,7 @@ def evaluated(digits, newcomer, tmp_path_factory):
 def chosen(digits, baseline, newcomer, tmp_path_factory):
     """Its placement by chosen images, and the folder."""
     folder = tmp_path_factory.mktemp("placing") / "chosen"
-    options = {"against": baseline, "out": folder, "adaptive": True, "width": 1, "batch": 3}
+    options = {"against": baseline, "out": folder, "adaptive": True, "max_rank_width": 1, "batch_images": 3}
     (placed,) = davylamp.place(newcomer, digits.inputs, digits.labels, **options)
     return placed, folder
 
@@ -81,7 +81,7 @@ def test_by_all_images_it_stands_where_its_records_put_it(digits, baseline, newc
 def test_the_images_chosen_are_those_that_stored_records_would_give(baseline, evaluated, chosen):
     placed, _ = chosen
     frames = davylamp.load(baseline), davylamp.load(evaluated)
-    (again,) = place_results(*frames, adaptive=True, width=1, batch=3)
+    (again,) = place_results(*frames, adaptive=True, max_rank_width=1, batch_images=3)
     assert placed.choice == again.choice
     assert len(placed.choice.steps) > 1
 
@@ -112,7 +112,7 @@ def test_a_second_call_runs_nothing_and_a_lost_batch_is_run_again(digits, baseli
 
     def again():
         done.clear()
-        asking = AdaptiveSettings(adaptive=True, width=1, batch=3)
+        asking = AdaptiveSettings(adaptive=True, max_rank_width=1, batch_images=3)
         (result,) = place_on_baseline(base, store, base.config, asking, models=classifiers, data=data, run=run)
         return result.choice, result.beats
 
@@ -126,7 +126,7 @@ def test_a_second_call_runs_nothing_and_a_lost_batch_is_run_again(digits, baseli
 
 def test_the_choice_stops_as_soon_as_the_rank_is_as_narrow_as_asked(digits, baseline, chosen, tmp_path):
     weak = {"weak": Images(digits.module, 4.0)}  # wrong nearly everywhere: its place is soon known
-    options = {"against": baseline, "out": tmp_path, "adaptive": True, "width": 1, "batch": 3}
+    options = {"against": baseline, "out": tmp_path, "adaptive": True, "max_rank_width": 1, "batch_images": 3}
     (placed,) = davylamp.place(weak, digits.inputs, digits.labels, **options)
     *before, last = placed.choice.steps
     assert placed.choice.enough
@@ -156,8 +156,8 @@ def test_what_is_no_baseline_is_refused(digits, baseline, newcomer, tmp_path):
         davylamp.place({"noise 0.2": newcomer["new"]}, *images, against=baseline, out=tmp_path / "out")
     with pytest.raises(InvalidInput, match="`against` and `attacks` cannot be combined"):
         davylamp.place(newcomer, *images, against=baseline, out=tmp_path / "out", attacks="pgd")
-    with pytest.raises(InvalidInput, match="expected width as a whole number >= 0, got -1"):
-        davylamp.place(newcomer, *images, against=baseline, out=tmp_path / "out", adaptive=True, width=-1)
+    with pytest.raises(InvalidInput, match="expected max_rank_width as a whole number >= 0, got -1"):
+        davylamp.place(newcomer, *images, against=baseline, out=tmp_path / "out", adaptive=True, max_rank_width=-1)
     with pytest.raises(Unavailable):
         davylamp.place(newcomer, *images, against=tmp_path / "nothing", out=tmp_path / "out")
     other = tmp_path / "two sizes"

@@ -31,7 +31,7 @@ def commands_of(page: str) -> list[str]:
         if language in ("", "console", "sh", "bash"):
             lines = block.replace("\\\n", " ").splitlines()
             calls += [line.removeprefix("$ ") for line in lines if line.removeprefix("$ ").startswith("davylamp ")]
-    return sorted({re.split(r"\s#| > | \| ", call)[0].strip() for call in calls})
+    return sorted({re.split(r"\s#| > (?=[\w./]+$)| \| ", call)[0].strip() for call in calls})
 
 
 def mentions_of(page: str) -> list[str]:

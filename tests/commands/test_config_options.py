@@ -120,7 +120,7 @@ def test_an_option_that_a_command_has_already_is_a_mistake_of_ours():
     def command(timeout: str = "", more: Annotated[dict, FromConfig(("timeout",))] = {}) -> None:  # noqa: B006
         """Ask."""
 
-    with pytest.raises(ValueError, match="command has timeout twice"):
+    with pytest.raises(ValueError, match="command defines timeout twice"):
         with_options(command)
 
 

@@ -39,7 +39,7 @@ def parsed(command, *words):
         ("rank", ["r", "--model", "2pl"], "item_model", "2pl"),
         ("rank", ["r", "--eps", "4/255"], "epsilon", "4/255"),
         ("saturation", ["fgsm", "--eps", "4/255,8/255"], "epsilon", ["4/255,8/255"]),
-        ("detect", ["r", "--detector", "d", "--rate", "0.1,0.2"], "false_positive_rates", ["0.1,0.2"]),
+        ("detect", ["r", "--detector", "d", "--false-positive-rates", "0.1,0.2"], "false_positive_rates", ["0.1,0.2"]),
     ],
 )
 def test_an_option_has_the_names_that_it_declares(command, words, name, value):

@@ -240,7 +240,7 @@ def test_python_takes_a_table_of_metrics_and_refuses_what_it_would_ignore(both, 
 @pytest.mark.parametrize(
     ("results", "options", "words"),
     [
-        (None, {"sensitivity": True}, "unknown keyword 'sensitivity'; known: adaptive, against, batch, budget"),
+        (None, {"sensitivity": True}, "unknown keyword 'sensitivity'; known: adaptive, against, batch_images, budget"),
         (None, {"stability": True, "items": 7}, "unknown keyword 'stability'; known"),
         (None, {"subjects": "implementations", "library": "nope"}, "unknown keyword 'library'; known"),
         (None, {"bogus": None}, "unknown keyword 'bogus'; known"),

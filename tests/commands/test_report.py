@@ -40,7 +40,7 @@ def test_report_of_two_folders_shows_what_moved(run, folder, tmp_path):
     ("words", "message"),
     [
         (["report", "nowhere"], "expected a results folder (made by `davylamp evaluate`), got nowhere"),
-        (["report", "a", "b", "c"], "expected one results folder, two to compare, or --together, got 3"),
+        (["report", "a", "b", "c"], "expected one results folder, two to compare, or --merge, got 3"),
         (
             ["report", "FOLDER", "-o", "nowhere/page.html"],
             "could not write nowhere/page.html (there is no folder nowhere)",

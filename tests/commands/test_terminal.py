@@ -85,9 +85,7 @@ HELP_ONLY = {
     "report": "it prints a line",
     "serve": "it does not end",
     "serve-model": "it does not end",
-    **dict.fromkeys(
-        ("work", "users", "backup", "restore", "submit", "tasks", "fetch", "verify"), "it needs a server: tests/server"
-    ),
+    **dict.fromkeys([name for name in cli.COMMANDS if name.startswith("server ")], "it needs a server: tests/server"),
     "quickstart": "half a minute; tests/report/test_quickstart.py reads it",
 }
 RESUMED = {"evaluate", "corruptions run"}  # which say another thing when all is there

@@ -153,7 +153,7 @@ def test_without_weights_it_says_how_to_provide_them(tmp_path, monkeypatch):
         dists(inputs, adv_inputs, ALL)
     assert "\n" not in str(caught.value)
     torch.save({"features.0.weight": torch.zeros(2)}, tmp_path / "other.pth")
-    with pytest.raises(ValueError, match="expected the weights of a VGG16"):
+    with pytest.raises(ValueError, match="expected VGG16 weights"):
         dists(inputs, adv_inputs, ALL, features=tmp_path / "other.pth")
     with pytest.raises(ValueError, match="expected the layers of a VGG16"):
         dists(inputs, adv_inputs, ALL, features=torch.nn.Linear(2, 2))

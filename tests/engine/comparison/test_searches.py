@@ -73,7 +73,7 @@ def test_a_search_by_every_library_that_has_the_attack():
 
 def test_a_search_that_cannot_be_is_refused_before_anything_runs():
     for name in ("best(foolbox:cw)", "at-saturation(foolbox:cw)"):
-        with pytest.raises(Unsupported, match="foolbox:cw is a minimum-norm attack"):
+        with pytest.raises(Unsupported, match=r"foolbox:cw.* a minimum-norm attack"):
             check_searches(search_rows(name), ThreatModel("l2"), {}, defaults=False)
 
 

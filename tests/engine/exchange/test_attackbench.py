@@ -317,7 +317,8 @@ def test_a_violation_is_exported_as_a_failed_batch(writer, tmp_path):
     (file,) = exported.files
     assert json.loads(file.read_text(encoding="utf-8"))["batch_failures"] == violated.tolist()
     assert {note.partition(":")[0] for note in exported.notes} == {"omitted", "foolbox"}
-    assert sum("it failed" in note or "targets" in note or "1 invalid results" in note for note in exported.notes) == 3
+    assert len(exported.notes) == 3
+    assert sum("it failed" in note or "1 invalid results" in note for note in exported.notes) == 2
     ((done,), _) = import_attackbench(file, writer.store.folder, data=DATA)
     assert (done.fooled, done.crashed) == (10, 1)
 

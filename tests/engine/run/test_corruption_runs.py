@@ -264,7 +264,7 @@ def test_the_command_measures_what_is_on_disk(run, tmp_path):
     assert out.splitlines()[0].startswith("model,data,corruption,images,E@1")
     assert len(out.splitlines()) == 3
     code, out, err = run("corruptions", "run", "model.py:build", *options)
-    assert "0 records made, 5 reused" in err
+    assert "0 records written, 5 reused" in err
 
 
 def write_set(root, corruptions, classes, severities=(1, 2, 3, 4, 5)):
@@ -381,7 +381,7 @@ def test_labels_that_a_model_does_not_have_are_no_errors_of_it(run, tmp_path):
     ("options", "named"),
     [
         (("--severity", "6"), "a severity from 1 to 5"), (("--corruption", "fo"), "unknown corruption 'fo'"),
-        (("--data", "foolbox:mnist", "--limit", "1"), "32 x 32"), (("--clean", "demo:imagenet"), "--clean with"),
+        (("--data", "foolbox:mnist", "--limit", "1"), "32 x 32"), (("--clean", "demo:imagenet"), "--clean is only for"),
         (("--data", "imagenet-c:nowhere"), "CORRUPTION/SEVERITY/CLASS"),
     ],
 )  # fmt: skip

@@ -74,7 +74,7 @@ def test_an_image_is_robust_under_every_attack_of_every_threat_model(writer, inv
         assert row.metrics["RA_union"] == pytest.approx(expected)
         assert row.metrics["RA_union"].value < row.metrics["RA"].value
     assert all(np.isnan(row.metrics["RA_union"].value) for row in rows if row not in inside)
-    (mixed,) = rows_of(writer.store.folder, mixed=True)
+    (mixed,) = rows_of(writer.store.folder, all_threat_models=True)
     assert mixed.metrics["RA_union"] == pytest.approx(expected)
     assert mixed.metrics["RA"].value == 0  # also over the attack without a radius and the targeted one
 
@@ -203,6 +203,6 @@ def test_classes_have_their_names_and_only_metrics_of_one_outcome(writer, run):
     with pytest.raises(Unsupported):
         build_table(folder, by="classes", metrics=["MR"])
     with pytest.raises(InvalidInput):
-        build_table(folder, by="classes", pooled=True)
+        build_table(folder, by="classes", pool_images=True)
     with pytest.raises(InvalidInput):
-        build_table(folder, by="classes", mixed=True)
+        build_table(folder, by="classes", all_threat_models=True)
