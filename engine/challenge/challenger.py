@@ -38,7 +38,7 @@ from .attempts import (
     worst_case,
 )
 from .challenge_result import ChallengeResult
-from .challenge_verdict import cumulative_accuracy, decide_verdict
+from .challenge_verdict import cumulative_accuracy, decide_verdict, share_text
 from .gradient_variants import OF_PROBABILITIES, with_probability_mean
 from .suite import (
     ChallengeBudget,
@@ -289,7 +289,8 @@ class ChallengeRunner:
         gone = next((radius for radius, left in curve if left.value == 0), None)
         ruling = decide_verdict(clean, worst, undefended, mine, checks, gone, draws)
         if any(line.startswith(self.defendant.name) for line in outcomes.unsteady):
-            ruling = ruling._replace(sentence=f"{UNSTEADY}; {ruling.sentence}")
+            left = f"not judged, because its noise fools it without an attack; {share_text(worst)} remains"
+            ruling = ruling._replace(verdict="unknown", sentence=f"{UNSTEADY}; {left}")
         return ChallengeResult(
             model=self.defendant.name,
             original=self.defendant.original,

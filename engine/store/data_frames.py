@@ -34,11 +34,14 @@ def load(folder: str | Path, *, heavy: bool = False, columns: Collection[str] | 
 
     Columns that describe the run:
 
-    - `cell`: key of the run. - `model`: name of the model, with the first digits of its digest if one name has several
-    weights. - `implementation` and `attack`: with the surrogate, if there is one. - `knowledge`, `minimum_norm`,
-    `library`, `norm`, `targeted`, `seed`, `data`, `pixels`, `model_digest`, `data_digest`. - `epsilon`: NaN without a
-    radius. For an attack at saturation, the given limit; `radius` is the radius found. - `parameters`: JSON. -
-    `version`: version of the library, or of a user's code.
+    - `cell`: key of the run.
+    - `model`: name of the model, with the first digits of its digest if one name has several weights.
+    - `implementation` and `attack`: with the surrogate, if there is one.
+    - `knowledge`, `minimum_norm`, `library`, `norm`, `targeted`, `seed`, `data`, `pixels`, `model_digest`,
+      `data_digest`.
+    - `epsilon`: NaN without a radius. For an attack at saturation, the given limit; `radius` is the radius found.
+    - `parameters`: JSON.
+    - `version`: version of the library, or of a user's code.
 
     Then the columns of the records follow: `image`, `index`, `label`, `attacked`, `success`, `violated`, `robust`,
     `distance` (inf: not fooled, 0: misclassified when clean), `forwards`, ..., and one for each metric, by symbol.

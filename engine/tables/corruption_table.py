@@ -143,10 +143,12 @@ def build_corruptions(
 
     Columns by models:
 
-    - `error`: error rate on clean images. - mCE and RmCE: as defined by AISafety, from sums of error rates over the
-    severities. - `mCE/base`: mean over the corruptions of the ratio of the sum to the baseline's (Hendrycks and
-    Dietterich: times 100). - FP: mean flip probability over the sequences. - mFR: mean ratio of flip probabilities to
-    the baseline's.
+    - `error`: error rate on clean images.
+    - mCE and RmCE: as defined by AISafety, from sums of error rates over the severities.
+    - `mCE/base`: mean over the corruptions of the ratio of the sum to the baseline's (Hendrycks and Dietterich: times
+      100).
+    - FP: mean flip probability over the sequences.
+    - mFR: mean ratio of flip probabilities to the baseline's.
 
     Columns by corruptions: the error rate at each severity, CE, CE/base, FP and FP/base.
 
