@@ -113,7 +113,9 @@ def test_of_two_tensors_that_could_be_logits_none_is_guessed(wrap, words):
 @pytest.mark.parametrize("one", [lambda z: z[:, :1], lambda z: z[:, 0]])
 def test_one_logit_before_features_is_not_passed_over(one):
     """A model of two classes that gives (logit, features); with num_classes the logits behind a value are meant."""
-    with pytest.raises(ModelFailed, match=r"then one of shape \(3, 5\); return the logits alone \(declare outputs logit"):
+    with pytest.raises(
+        ModelFailed, match=r"then one of shape \(3, 5\); return the logits alone \(declare outputs logit"
+    ):
         model(lambda x: (one(score(x)), score(x))).check(IMAGES)
     assert torch.equal(model(lambda x: (one(score(x)), score(x)), num_classes=5).check(IMAGES), score(IMAGES))
 
