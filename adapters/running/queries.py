@@ -6,7 +6,7 @@ that is the mean over k samples of a random model (`Classifier.eot`) is k querie
 Every row of a query is attributed to an image. With `order="kept"`, the library preserves the order of the batch, so
 row r of a call belongs to image r modulo the number of images. This includes stacked copies. An image that is
 attacked alone has all rows. With `order="content"`, the library shuffles or shrinks the batch, so a row belongs to
-the clean image nearest to it in l2. `images_are_separable` tells whether that is certain for every point of the ball.
+the clean image nearest to it in l2. `separable_groups` divides a batch so that this is certain everywhere in the ball.
 """
 
 import math
@@ -29,7 +29,7 @@ __all__ = [
     "QueryBudgetExhausted",
     "QueryCounter",
     "QueryObservations",
-    "images_are_separable",
+    "separable_groups",
 ]
 
 
@@ -345,19 +345,27 @@ def nearest(inputs: Tensor, images: Tensor) -> Tensor:
     return (flat.square().sum(1) - 2 * rows @ flat.T).argmin(1)
 
 
-def images_are_separable(inputs: Tensor, threat_model: ThreatModel) -> bool:
-    """Whether every point of an image's ball is nearer (l2) to that image than to every other image of the batch.
+def separable_groups(inputs: Tensor, threat_model: ThreatModel) -> list[list[int]]:
+    """Divide images into groups in which every point of an image's ball is nearer (l2) to it than to the others.
 
-    By Hoelder's inequality, |x_i - x_j|_2^2 > 2 epsilon |x_i - x_j|_q is sufficient, with q dual to the norm. The
-    result is False without a radius, and for l0, whose components may change by up to 1.
+    By Hoelder's inequality, |x_i - x_j|_2^2 > 2 epsilon |x_i - x_j|_q is sufficient, with q dual to the norm. Without a
+    radius, and for l0, whose components may change by up to 1, every image is a group.
+
+    Args:
+        inputs: images in [0, 1], shape (N, C, H, W).
+        threat_model: norm and radius.
+
+    Returns:
+        Indices of the images of each group, ascending. An image joins the first group that it fits.
     """
     dual = {"linf": 1.0, "l2": 2.0, "l1": float("inf")}.get(threat_model.norm)
-    if len(inputs) < 2:
-        return True
     if threat_model.epsilon is None or dual is None:
-        return False
+        return [[each] for each in range(len(inputs))]
     flat = inputs.flatten(1).double()
     squared = torch.cdist(flat, flat, compute_mode="donot_use_mm_for_euclid_dist").square()
     spread = squared - 2 * threat_model.epsilon * torch.cdist(flat, flat, p=dual)
-    spread.fill_diagonal_(float("inf"))
-    return bool((spread > 0).all())
+    apart, groups = (spread > 0).cpu(), list[list[int]]()
+    for each in range(len(inputs)):
+        group = next((group for group in groups if apart[each, group].all()), None)
+        groups.append([each]) if group is None else group.append(each)
+    return groups

@@ -27,7 +27,7 @@ from .fit import Fitted, apply_fitted, check_fitted, fitted_kwargs
 from .judge import perturbation_distances
 from .library_call import Images, LibraryOutput, call_library
 from .precision import check_precision, precision_of
-from .queries import ModelNotDifferentiable, images_are_separable
+from .queries import ModelNotDifferentiable, separable_groups
 from .requirements import check_requirements
 from .sampling import clean_logits, sampling_context
 from .seeding import call_seed, seeded
@@ -382,14 +382,11 @@ class _ModelStateGuard:
 
 
 def _batches(row: Implementation, rows: Tensor, evidence: AttackState, batch_size: int) -> Iterator[Tensor]:
-    """Yield the images of each call: single images if the implementation, or counting its queries, requires this."""
+    """Yield the images of each call: fewer than a batch if the implementation or counting its queries requires it."""
     for batch in rows.split(1 if row.alone else batch_size):
-        if (
-            row.order == "content"
-            and not row.universal
-            and not images_are_separable(evidence.images.inputs[batch], evidence.threat_model)
-        ):
-            yield from batch.split(1)
+        if row.order == "content" and not row.universal:
+            groups = separable_groups(evidence.images.inputs[batch], evidence.threat_model)
+            yield from (batch[group] for group in groups)
         elif len(batch):
             yield batch
 

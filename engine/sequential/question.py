@@ -26,7 +26,7 @@ _NUMBER = re.compile(r"[^=].*[<>]=?\s*[-+.\d][-+.\d/e%]*")
 
 
 class SequentialAnswer(NamedTuple):
-    """SequentialAnswer to a question about one model, or about a pair, under one threat model.
+    """Answer to a question about one model, or about a pair, under one threat model.
 
     Args:
         about: the model or the pair, with the threat model.

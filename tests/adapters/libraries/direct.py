@@ -19,7 +19,7 @@ from davylamp.adapters import IMPLEMENTATIONS, Classifier, Implementation, Threa
 from davylamp.adapters.contract.linear_model import ContractCase
 from davylamp.adapters.parameters import SUPPLIED
 from davylamp.adapters.running.library_call import Images, LibraryOutput
-from davylamp.adapters.running.queries import images_are_separable
+from davylamp.adapters.running.queries import separable_groups
 from davylamp.adapters.running.seeding import call_seed
 
 SEED = 7
@@ -104,11 +104,14 @@ class DirectCalls:
     def can_be_targeted(self, case: Direct) -> bool:
         return self.row_of(case).targeted != "no"
 
-    def is_alone(self, case: Direct, inputs: Tensor) -> bool:
-        """Whether the row gets one image a call: it couples them, or shrinks a batch that cannot be told apart."""
+    def groups(self, case: Direct, inputs: Tensor) -> list[list[int]]:
+        """The images of each call: one if the row couples them, those that can be told apart if it shrinks a batch."""
         row = self.row_of(case)
-        mixed = row.order == "content" and not images_are_separable(inputs, ThreatModel(case.norm, case.epsilon))
-        return row.alone or (mixed and not row.universal)
+        if row.alone:
+            return [[each] for each in range(len(inputs))]
+        if row.order == "content" and not row.universal:
+            return separable_groups(inputs, ThreatModel(case.norm, case.epsilon))
+        return [[*range(len(inputs))]]
 
     def row_of(self, case: Direct) -> Implementation:
         return IMPLEMENTATIONS[f"{self.library}:{case.row}"]
@@ -159,9 +162,11 @@ class DirectCalls:
         for returned, answer in zip(calls, answers, strict=True):
             assert_same(returned, answer, self.row_of(case))
         expected = torch.cat([answer.images for answer in answers])
-        assert torch.equal(result.adv_inputs, expected.clamp(0, 1).where(expected.isfinite(), data.inputs))
+        order = [each for group in self.groups(case, data.inputs) for each in group]
+        clipped = expected.clamp(0, 1).where(expected.isfinite(), data.inputs[order])
+        assert torch.equal(result.adv_inputs[order], clipped)
         for place, kind in enumerate(KINDS):
-            counted = getattr(result, kind).tolist()
+            counted = getattr(result, kind)[order].tolist()
             assert counted == [count for call in calls for count in getattr(call, kind).tolist()]
             if case.queries is not None and targets is None:
                 assert counted == [case.queries[place]] * len(data.labels)
@@ -172,7 +177,7 @@ class DirectCalls:
     def call_directly(self, case: Direct, images: Images, module: nn.Module) -> Iterator[Answer]:
         """What the library returns and asks, in one call, or image by image where the row says so."""
         row, rows = self.row_of(case), torch.arange(len(images.labels))
-        for part in rows.split(1 if self.is_alone(case, images.inputs) else len(rows)):
+        for part in (rows[group] for group in self.groups(case, images.inputs)):
             model, batch, seed = Counted(module), images.select(part), call_seed(SEED, int(part[0]), 0)
             if row.targeted == "only" and batch.targets is None:
                 logits = model(batch.inputs)

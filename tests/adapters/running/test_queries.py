@@ -8,7 +8,7 @@ from davylamp.adapters import run_attack
 from davylamp.adapters.models.classifier import Classifier
 from davylamp.adapters.running.budget import QueryBudgetExhausted
 from davylamp.adapters.running.judge import perturbation_norm
-from davylamp.adapters.running.queries import QueryCounter, images_are_separable, nearest
+from davylamp.adapters.running.queries import QueryCounter, nearest, separable_groups
 from davylamp.adapters.threat_model import ThreatModel
 
 
@@ -213,11 +213,12 @@ def test_distinguishable_is_safe_at_its_limit():
     a, b = torch.zeros(1, 1, 4, 4), torch.full((1, 1, 4, 4), 0.5)
     images = torch.cat([a, b])
     # the worst point of a's ball lies on the segment to b: nearer to a only if epsilon < half the difference
-    assert images_are_separable(images, ThreatModel("linf", 0.2499))
-    assert not images_are_separable(images, ThreatModel("linf", 0.2501))
-    assert not images_are_separable(torch.cat([a, a]), ThreatModel("linf", 0.001))
-    assert not images_are_separable(images, ThreatModel("l2"))
-    assert images_are_separable(a, ThreatModel("l2"))
+    assert separable_groups(images, ThreatModel("linf", 0.2499)) == [[0, 1]]
+    assert separable_groups(images, ThreatModel("linf", 0.2501)) == [[0], [1]]
+    assert separable_groups(torch.cat([a, a]), ThreatModel("linf", 0.001)) == [[0], [1]]
+    assert separable_groups(torch.cat([a, a, b, b]), ThreatModel("linf", 0.2499)) == [[0, 2], [1, 3]]
+    assert separable_groups(images, ThreatModel("l2")) == [[0], [1]]
+    assert separable_groups(a, ThreatModel("l2")) == [[0]]
 
 
 def test_nothing_switches_the_model_to_training(counter):
