@@ -56,8 +56,16 @@ class Commands(TyperGroup):
         return super().invoke(ctx)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command that the arguments name, and its arguments."""
-        return super().resolve_command(ctx, current_command(args, self.commands))
+        """Return the command that the arguments name, and its arguments; list the commands of a first word alone."""
+        words = args if ctx.resilient_parsing else current_command(args, self.commands)
+        group = [name for name in self.commands if words[0] not in self.commands and name.split()[0] == words[0]]
+        if group and (len(words) == 1 or words[1] in ("-h", "--help")):
+            for name in group:
+                print(f"davylamp {name:18} {self.commands[name].get_short_help_str(80)}")  # noqa: T201 - the product
+            raise typer.Exit
+        if group:
+            ctx.fail(f"no such command: {' '.join(words[:2])}; there are {', '.join(group)}")
+        return super().resolve_command(ctx, words)
 
 
 app = typer.Typer(

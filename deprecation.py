@@ -17,7 +17,7 @@ SETTINGS: Mapping[str, tuple[str, ...]] = {
     "batch": ("batch_images",),
     "beside": ("also",),
     "cost": ("price_per_image",),
-    "draws": ("judge_samples", "n"),
+    "draws": ("n", "judge_samples"),
     "false_alarms": ("false_positive_rates",),
     "first": ("n0",),
     "mixed": ("all_threat_models",),
@@ -26,7 +26,7 @@ SETTINGS: Mapping[str, tuple[str, ...]] = {
     "pooled": ("pool_images",),
     "profile": ("neuron_profile",),
     "published": ("with_leaderboard",),
-    "rate": ("false_positive_rates", "request_rate"),
+    "rate": ("request_rate",),
     "references": ("with_imported",),
     "repaired": ("fixed",),
     "run": ("probe",),
@@ -35,6 +35,8 @@ SETTINGS: Mapping[str, tuple[str, ...]] = {
     "width": ("max_rank_width",),
     "with": ("also",),
 }
+# Old option -> its new name, where the option differed from the keyword.
+OPTIONS: Mapping[str, str] = {"rate": "false_positive_rates"}
 # Old command -> the words of the new one.
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "conformance": ("test-attack", "--misbehaving"),
@@ -116,9 +118,15 @@ def current_arguments(arguments: Sequence[str], options: Collection[str]) -> lis
         if text == "--":
             return [*current, *arguments[place:]]
         option, equals, value = text.partition("=") if text.startswith("--") else ("", "", text)
-        new = known.get(current_setting(_as_setting(option), known), option)
+        old = _as_setting(option)
+        name = OPTIONS.get(old, "")
+        new = known.get(name if old not in known and name in known else current_setting(old, known), option)
         if new != option:
             _warn(f"{option} is deprecated: use {new}")
+            if any(each.partition("=")[0] == new for each in arguments):
+                from .errors import InvalidInput
+
+                raise InvalidInput(f"expected {new} once, got it and its old name {option}")
         before = new if equals else current[-1] if current and not option else ""
         current.append(f"{new}{equals}{_current_value(value, _as_setting(before), f'{before} {{}}')}")
     return current

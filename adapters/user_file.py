@@ -58,8 +58,7 @@ class LocalImportFinder(AbstractContextManager[None]):
 
     Inside the finder's context, these modules take precedence over installed modules of the same name, as in a script,
     but not over Python's own modules or those already imported. Outside the context they are hidden, so that other
-    files
-    can import their own modules of the same name.
+    files can import their own modules of the same name.
 
     Args:
         folder: the file's folder.

@@ -170,7 +170,7 @@ def challenge(
         epsilon: the radius, a number or a fraction such as "8/255", or None for the usual one.
         limit: largest number of images.
         quick: whether to make only a quick trial with 10 images and 10 steps.
-        effort: values of steps, candidates, queries, eot and draws that replace the defaults.
+        effort: values of steps, candidates, queries, eot and judge_samples that replace the defaults.
         seed: random seed.
         device: device of loaded models; a module is not moved.
         version: version of the model, as in `davylamp.evaluate`.

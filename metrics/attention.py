@@ -54,7 +54,7 @@ def grad_cam(
     score: Literal["logit", "softmax"] = "logit",
     layout: Layout | None = None,
 ) -> Tensor:
-    """Class activation maps of a layer (Grad-CAM), at the resolution of the layer.
+    """Class activation maps of a layer (Grad-CAM), at the resolution of the layer and not rescaled.
 
     A map is the positive part of a weighted sum of the layer's channels. The weight of a channel is the gradient of the
     class score, averaged over the channel's positions. Only the part of the model after the layer is differentiated.

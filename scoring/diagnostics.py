@@ -52,7 +52,7 @@ class Diagnostics:
 
 
 def diagnose(ability: np.ndarray, sampler: str, divergences: int, seconds: float) -> Diagnostics:
-    """Compute the diagnostics of the draws, over all subjects.
+    """Compute the diagnostics of the draws, each the worst over the subjects.
 
     Args:
         ability: draws of the abilities, shape (chains, draws, N), at least 4 draws.

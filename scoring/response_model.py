@@ -28,10 +28,12 @@ class ResponseModel:
             additional guessing parameter c.
         response: "bernoulli" for binary responses and their fractions, or "beta" for continuous scores.
         curve: probability of a positive response. "difficulty" is c + (1 - c) / (1 + exp(-a (theta - b))). "paper" has
-            1.702 a instead of a. "intercept" has a theta + b as exponent, as in CANARY's published program.
+            1.702 a instead of a. "intercept" has a theta + b instead of a (theta - b), as in CANARY's
+            published program.
         hierarchical: whether the priors' spreads are estimated: theta ~ N(m, s), b ~ N(0, t), log a ~ N(0, u) with
-            m ~ N(0, 2), s ~ HalfNormal(2), t ~ HalfNormal(2), u ~ HalfNormal(0.5). If False, the priors are fixed as in
-            CANARY: theta ~ N(0, 1), b ~ N(0, 1), log a ~ N(0, 1). In both cases c ~ Beta(5, 17).
+            m ~ N(0, 2), s ~ HalfNormal(2), t ~ HalfNormal(2), u ~ HalfNormal(0.5), so that the items fix the scale. If
+            False, the priors are fixed as in CANARY: theta ~ N(0, 1), b ~ N(0, 1), log a ~ N(0, 1). In both cases
+            c ~ Beta(5, 17).
     """
 
     name: Model = "2pl"

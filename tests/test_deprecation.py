@@ -18,7 +18,7 @@ from davylamp.deprecation import COMMANDS as OLD_COMMANDS
 from davylamp.deprecation import SETTINGS, current_command
 from davylamp.engine.attack_run import AttackRun, ModelOnData, describe_attack
 from davylamp.engine.plan.config_file import base_config
-from davylamp.errors import InvalidInput
+from davylamp.errors import DavylampError, InvalidInput
 
 COMMANDS = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
 
@@ -164,3 +164,28 @@ def test_an_old_command_is_the_new_one_and_prints_one_line(old, new, run):
     code, out, said = run(old, "--help")
     assert (code, out) == run(*new, "--help")[:2]
     assert said == f"- {old} is deprecated: use {' '.join(new)}\n"
+
+
+def test_an_old_name_is_what_it_was_in_its_own_command(run):
+    """`draws` was the samples of a certificate in `certify`, and `--rate` false-positive rates in `detect`."""
+    given = {"data": "demo:digits", "limit": 1, "seed": 0}
+    with pytest.warns(DeprecationWarning, match="use n"):
+        old = davylamp.certify("demo:digits-cnn+smoothing:sigma=0.25", first=5, draws=10, **given)
+    assert old.document == davylamp.certify("demo:digits-cnn+smoothing:sigma=0.25", n0=5, n=10, **given).document
+    said = run("detect", "nothing", "--detector", "d", "--rate", "0.1")[2]
+    assert said.startswith("- --rate is deprecated: use --false-positive-rates")
+    with pytest.warns(DeprecationWarning, match="use request_rate"), pytest.raises(DavylampError):
+        davylamp.detect("nothing", "d", rate="5 requests")
+
+
+def test_an_option_by_both_names_is_refused(run):
+    for words in (("--draws", "3", "--judge-samples", "4"), ("--judge-samples=4", "--draws=3")):
+        code, _, said = run("evaluate", "--print-config", *words)
+        assert (code, "expected --judge-samples once" in said) == (1, True)
+
+
+def test_the_first_word_of_two_lists_its_commands(run):
+    for words in (["server"], ["server", "-h"]):
+        code, out, _ = run(*words)
+        assert (code, [line.split()[2] for line in out.splitlines()][:2]) == (0, ["worker", "users"])
+    assert run("server", "bogus")[0] == 2

@@ -17,7 +17,7 @@ from .indicators import LOST_FAIL, LOST_WARN, SHRINK_FAIL, SHRINK_WARN, Judged, 
 from .verdicts import paired_outcomes
 
 _NO_EVIDENCE = ("nan-logits", "no-gradient", "no-signal", "unstable", "model-changed", "crashed", "no-start")
-RUN_IT = "run `davylamp check FOLDER --run`"
+RUN_IT = "run `davylamp check FOLDER --probe`"
 
 
 def find_in_cell(name: str, cell: AttackRun, judgement: Judged) -> Finding:

@@ -9,7 +9,7 @@ from ..finding import Finding
 from ..statistics.verdict import SIGNIFICANT
 from .indicators import FEWEST, GRADIENT_FAIL, MADE, SAME_BATCH, SAME_PASS, Judged, find, judged, state_of
 
-_EVALUATE = "evaluate it again into a new folder, or run `davylamp check FOLDER --run`"
+_EVALUATE = "evaluate it again into a new folder, or run `davylamp check FOLDER --probe`"
 _DECLARED = judged("pass", "the model is declared random, so each example is judged on repeated samples")
 _TINY = 1e-12
 

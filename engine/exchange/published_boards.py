@@ -139,7 +139,7 @@ def find_board(group: TableGroup, data: str = "") -> PublishedBoard | None:
 
 
 def lacking_attacks(group: TableGroup) -> list[str]:
-    """Return the attacks of AutoAttack's standard version that are missing in a row, or had fewer steps or queries."""
+    """Return the attacks of AutoAttack's standard version that a row lacks, or has with fewer steps or a limit."""
     met: dict[str, float] = {}
     members = [member for each in group.outcomes if not each.cell.surrogate for member in each.cell.members]
     members = [each for each in members if each.parameters.get("max_queries") is None]

@@ -105,10 +105,11 @@ def search_radius(  # noqa: PLR0913 - the nouns of run_attack by position, the c
 
     The search turns a fixed-budget attack into a minimum-norm attack. It makes one run at the largest radius and then
     bisects: at most rounds + 1 runs per image. Without an epsilon, the radius is doubled for images that are not
-    fooled, up to the largest change that [0, 1] allows, and the bisection runs between the last two radii. All images
-    run together if the library accepts a radius per image (`Implementation.per_image_radii`); otherwise images with
-    equal radii do. If the attack succeeds at every radius above its first success, the result is the minimum over all
-    possible radii. Otherwise it is a radius at which the attack succeeds and one step below which it fails.
+    fooled, up to the largest change that [0, 1] allows, and the bisection runs between the last two radii. The images
+    of a round run together if the library accepts a radius per image (`Implementation.per_image_radii`); otherwise
+    images with equal radii do. If the attack succeeds at every radius above its first success, the result is the
+    minimum over all radii k / 2**rounds of the largest one. Otherwise it is a radius at which the attack succeeds and
+    one step below which it fails.
 
     Every combination of a `grid` is searched. With later combinations, an image is attacked only below its best radius
     so far: first one step below, then by bisection. An implementation that gets one image at a time draws the same

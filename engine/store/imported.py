@@ -19,7 +19,7 @@ from .record_validation import read_records
 from .store import ResultsStore
 
 UNJUDGED = "not judged by davylamp"
-BESIDE = "`davylamp table FOLDER --references` shows them"
+BESIDE = "`davylamp table FOLDER --with-imported` shows them"
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,7 +190,7 @@ def published_note(store: ResultsStore) -> list[str]:
     sources = ", ".join(sorted({row.source for row in rows}))
     return [
         f"{len(rows)} rows published by {sources} are not included, because they have no results for single images and "
-        "davylamp did not judge them; `davylamp table FOLDER --published` shows them"
+        "davylamp did not judge them; `davylamp table FOLDER --with-leaderboard` shows them"
     ]
 
 

@@ -49,8 +49,8 @@ def say_missing(outcomes: Results, checks: Sequence[Finding]) -> tuple[Statement
         for each in check_completeness(outcomes)
     ]
     unknown = [check for check in checks if check.state == "unknown"]
-    not_run = sum("--run" in check.advice or check.detail == "not run yet" for check in unknown)
-    texts = [f"{not_run} of {len(checks)} checks were not run: `davylamp check FOLDER --run`."] if not_run else []
+    not_run = sum("--probe" in check.advice or check.detail == "not run yet" for check in unknown)
+    texts = [f"{not_run} of {len(checks)} checks were not run: `davylamp check FOLDER --probe`."] if not_run else []
     if rest := len(unknown) - not_run:
         which = "more" if not_run else f"of {len(checks)} checks"
         texts.append(f"{rest} {which} cannot be decided from these records.")

@@ -44,7 +44,7 @@ def write_trust(checks: Sequence[Finding]) -> Section:
     lead = (
         f"Can these numbers be trusted? {summary}. Indicators of a flawed evaluation, named as in Pintor et al. 2022 "
         "and Carlini et al. 2019 if named there. Those that need extra runs are computed by "
-        "`davylamp check FOLDER --run`."
+        "`davylamp check FOLDER --probe`."
     )
     fired_as = ", ".join(f"{counts[state]} {state}" for state in ("fail", "warn") if counts[state])
     return Section("trust", "Trust: failure indicators", lead, blocks, badge=fired_as)

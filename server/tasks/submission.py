@@ -23,6 +23,7 @@ _TITLES: Mapping[str, Kind] = {"models": "model", "attacks": "attack", "defences
 _FLAGS = {"undefended": True, "pixels": False, "stop_when_fooled": False}
 _EXAMPLES = ("own", "original", "both")
 _SETTINGS = ("limit", "seeds", "max_queries", "order", "examples", *_FLAGS, *_TITLES)
+_STORED = {"eight_bit": "pixels"}  # names of settings in tasks that are stored
 _OF_ATTACKS = ("component", "norm", "epsilon", "target", "parameters", "defaults")
 _MOST_SEEDS, _MOST_PARAMETERS = 20, 30
 
@@ -95,6 +96,7 @@ def read_settings(given: Mapping[str, Any]) -> dict[str, Any]:
         UnknownName: If a setting is unknown.
         InvalidInput: If a value is invalid.
     """
+    given = {_STORED.get(name, name): value for name, value in given.items()}
     for name in given:
         if name not in _SETTINGS:
             raise UnknownName("setting", str(name)[:60], _SETTINGS)
@@ -188,7 +190,7 @@ def _examples(given: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
     examples = given.get("examples") or "own"
     examples = "own" if examples == "defended" else examples  # tasks are stored with "own"
     if examples not in _EXAMPLES:
-        raise UnknownName("value of examples", str(examples)[:40], _EXAMPLES)
+        raise UnknownName("value of examples", str(examples)[:40], ("defended", *_EXAMPLES[1:]))
     if examples != "own" and not (settings["defences"] and settings["undefended"]):
         raise InvalidInput(f"examples = {examples} needs defences, and each model also without a defence")
     return examples
@@ -215,7 +217,8 @@ def _check_attacks(rows: Sequence[ComponentRow], settings: Mapping[str, Any]) ->
         for each in settings["attacks"]
         if each["component"] in names
     ]
-    shared = {name: settings[name] for name in ("limit", "seeds", "max_queries", "pixels") if settings[name]}
+    shared = {name: settings[name] for name in ("limit", "seeds", "max_queries") if settings[name]}
+    shared |= {"eight_bit": True} if settings["pixels"] else {}
     if len(attacks) == len(settings["attacks"]):
         shared |= {name: settings[name] for name in ("order", "stop_when_fooled")}
     if attacks:

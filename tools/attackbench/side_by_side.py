@@ -169,7 +169,7 @@ def compare_best(lines: Sequence[SideBySide], norm: str) -> str:
 
 
 def beside_envelope(folder: Path, model: str, norm: str) -> list[str]:
-    """Compare davylamp's results with the envelope of AttackBench's, as `davylamp table --references` does."""
+    """Compare davylamp's results with the envelope of AttackBench's, as `davylamp table --with-imported` does."""
     rows = [row for row in build_references(folder / "results", norm=norm).rows if row.labels["model"] == model]
     text = ["| row | judged by | gap to the envelope | n | OPT |", "|---|---|---|---|---|"]
     for row in rows:

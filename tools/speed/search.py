@@ -79,7 +79,7 @@ def foolbox_list(case: tuple[Classifier, Tensor, Tensor], upper: float, steps: i
 
 
 def bisection(case: tuple[Classifier, Tensor, Tensor], upper: float, steps: int) -> RadiusSearchResult:
-    """Find each image's smallest successful radius with davylamp's `best_effort`."""
+    """Find each image's smallest successful radius with davylamp's `search_radius`."""
     settings: dict[str, Any] = {"steps": steps, "step_size": "2.5 epsilon / steps", "random_start": False}
     settings["batch_size"] = len(case[1])  # Foolbox's list takes all images at once, too
     return search_radius("foolbox:pgd", *case, ThreatModel("linf", upper), rounds=HALVINGS, **settings)

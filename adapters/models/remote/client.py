@@ -265,7 +265,7 @@ class RetryingClient:
 
 
 def error_of(reply: Reply) -> str:
-    """Return the error message in a response, which is `error` in its JSON or the start of a page."""
+    """Return the error of a response: `error`, `detail` or `message` in its JSON, or the start of a page."""
     text = reply.body[:4096].decode("utf-8", "replace")
     if reply.kind == "application/json" or text[:1] == "{":
         try:

@@ -33,7 +33,7 @@ class Architecture(NamedTuple):
 
 
 class StateDict(NamedTuple):
-    """Weights by name, and notes on their position in the file."""
+    """Weights by name, and notes on where in the file they were found."""
 
     weights: dict[str, Tensor]
     notes: tuple[str, ...]
