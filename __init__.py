@@ -7,9 +7,9 @@
 
 The verbs (`robust_accuracy`, `run_attack`, `fit_attack`, `compare`, `saturation`, `evaluate`, `estimate`, `challenge`,
 `certify`, `place`, `search_radius`, `search_portfolio`, `corrupt_table`; `harden`, `fit`, `detect`; `load`,
-`table`, `curves`, `check`, `gate`, `rank`, `standing`, `report`, `export`, `import_results`, `reproduce`, `cite`,
-`figure`) and nouns are loaded when used: importing loads nothing. The parts are `davylamp.adapters` (attacks and
-models), `davylamp.metrics` (measures, importable alone), `davylamp.engine` (comparisons and evaluations) and
+`table`, `curves`, `check`, `gate`, `rank`, `standing`, `evidence`, `report`, `export`, `import_results`, `reproduce`,
+`cite`, `figure`) and nouns are loaded when used: importing loads nothing. The parts are `davylamp.adapters` (attacks
+and models), `davylamp.metrics` (measures, importable alone), `davylamp.engine` (comparisons and evaluations) and
 `davylamp.scoring` (rankings).
 """
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .api.corrupting import corrupt_table
     from .api.estimating import estimate
     from .api.evaluation import Evaluation, configure, evaluate, table
+    from .api.evidence import evidence
     from .api.folders import check, curves, detect, export, import_results
     from .api.gating import gate
     from .api.measuring import certify, challenge, reproduce, robust_accuracy, saturation
@@ -59,6 +60,7 @@ _HOMES = {
     ".api.training": ("fit", "harden"),
     ".api.folders": ("check", "curves", "detect", "export", "import_results"),
     ".api.estimating": ("estimate",),
+    ".api.evidence": ("evidence",),
     ".api.gating": ("gate",),
     ".api.evaluation": ("Evaluation", "configure", "evaluate", "table"),
     ".api.placing": ("standing",),
@@ -96,6 +98,7 @@ __all__ = [  # noqa: RUF022 - verbs first
     "detect",
     "estimate",
     "evaluate",
+    "evidence",
     "export",
     "figure",
     "fit",

@@ -486,6 +486,11 @@ def no_progress(_: Evaluation) -> AbstractContextManager[Any]:
     return nullcontext()
 
 
+def folder_of(results: str | Path | Evaluation) -> Path:
+    """Return the folder of results, given as its path or as an evaluation."""
+    return results.folder if isinstance(results, Evaluation) else read_path(results, "a results folder")
+
+
 def _folder(out: Any) -> Path:
     """Convert to the path of the results folder. Raises InvalidInput if it is a file."""
     path = read_path(out, "out as a folder")

@@ -2,12 +2,11 @@
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import NormalDist
 
-from ..adapters.coercion import read_path
 from ..adapters.display_text import counted, format_threat_labels
 from ..engine.attack_run import AttackRun
 from ..engine.checks.check_folder import check_folder
@@ -32,7 +31,7 @@ from ..engine.tables.symbols import is_union
 from ..engine.tables.table import build_table, is_worst
 from ..errors import InvalidInput, Unsupported
 from ..scoring.projections import TIMES, images_to_separate
-from .evaluation import Evaluation
+from .evaluation import Evaluation, folder_of
 from .python_inputs import read_names, read_number, read_several
 from .verb_result import VerbResult
 
@@ -84,14 +83,14 @@ def gate(
     margin = read_number(margin, "margin")
     if not 0 <= margin <= 1:
         raise InvalidInput(f"expected `margin` from 0 to 1, got {margin:g}")
-    place, names = _path(folder), read_names(model, "model")
+    place, names = folder_of(folder), read_names(model, "model")
     symbols = tuple(dict.fromkeys(each.symbol for each in requirements))
     outcomes = read_outcomes(place, symbols)
     check_models(outcomes, names)
-    baseline = None if against is None else read_outcomes(_path(against), symbols)
+    baseline = None if against is None else read_outcomes(folder_of(against), symbols)
     if baseline is not None and (unpaired := [each for each in symbols if each not in PAIRED]):
         raise Unsupported(f"a baseline is compared by {' or '.join(PAIRED)}, got {', '.join(unpaired)}")
-    rows = _rows(_only(outcomes, names) if names else outcomes, symbols)
+    rows = _rows(outcomes.of_models(names or ()), symbols)
     decisions: list[Decision] = []
     for requirement in requirements:
         chosen = _rows_about(requirement, rows, place)
@@ -168,14 +167,6 @@ def _rows_about(requirement: Requirement, rows: Sequence[_GateRow], place: Path)
 
 def _radius(row: _GateRow) -> float | None:
     return None if math.isnan(row.labels["epsilon"]) else row.labels["epsilon"]
-
-
-def _only(outcomes: Results, names: Collection[str]) -> Results:
-    """Return the runs of the named models."""
-    done = tuple(each for each in outcomes.done if each.cell.subject.is_called(names))
-    return replace(
-        outcomes, done=done, failed=tuple(each for each in outcomes.failed if each[0].subject.is_called(names))
-    )
 
 
 def _decide(requirement: Requirement, row: _GateRow, outcomes: Results) -> Decision:
@@ -334,7 +325,3 @@ def _result(
         "notes": list(notes),
     }
     return VerbResult(headline, [vars(each) for each in decisions], document, notes, tuple(decisions))
-
-
-def _path(folder: str | Path | Evaluation) -> Path:
-    return folder.folder if isinstance(folder, Evaluation) else read_path(folder, "a results folder")

@@ -38,6 +38,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "davylamp gate results --require 'RA >= 0.5' --against before --strict",
     ),
     "standing": ("davylamp standing results", "davylamp standing results --test-set cifar10"),
+    "evidence": ("davylamp evidence results", "davylamp evidence results --model net.py:make -o evidence.html"),
     "test-attack": (
         "davylamp test-attack my_attack.py:MyAttack",
         "davylamp test-attack foolbox:pgd --misbehaving",

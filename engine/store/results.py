@@ -184,6 +184,14 @@ class Results:
         """Sentences of the findings."""
         return sentences(self.findings)
 
+    def of_models(self, names: Collection[str]) -> "Results":
+        """Return the runs of the named models; all if there is no name."""
+        if not names:
+            return self
+        done = tuple(each for each in self.done if each.cell.subject.is_called(names))
+        failed = tuple(each for each in self.failed if each[0].subject.is_called(names))
+        return replace(self, done=done, failed=failed)
+
     def has_detector(self, subject: ModelOnData) -> bool:
         """Whether a model has the additional class "detected"."""
         return any(each.results.has_detector for each in self.done if each.cell.subject.key == subject.key)

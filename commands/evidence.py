@@ -1,0 +1,48 @@
+"""Command that maps measurements to standards, taxonomies and laws."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import InvalidInput
+from .merge import Results, open_results_arguments
+from .options import Json
+from .table_options import TableOptions
+
+
+def show_evidence(
+    *,
+    context: typer.Context,
+    folder: Results,
+    model: Annotated[str, typer.Option(help="the model, if the folder has several")] = "",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="write it as FILE.md, a section for a model card, or as FILE.html"),
+    ] = None,
+    view: TableOptions,
+    as_json: Json = False,
+) -> None:
+    """Map what was measured to ISO/IEC 24029, NIST AI 100-2, MITRE ATLAS, the AI Act and FDA's draft guidance."""
+    from ..api.evidence import evidence
+    from ..engine.store.atomic_files import write_atomic
+    from ..report.page.evidence import evidence_page
+    from ..report.text.evidence import evidence_markdown, print_evidence
+
+    view.check("json" if as_json else "")
+    if out is not None and out.suffix not in (".md", ".html"):
+        raise InvalidInput(f"expected --out as FILE.md or FILE.html, got {out}")
+    opened = open_results_arguments(context, [folder])
+    result = evidence(opened, model=model)
+    parts = (result.headline, result.rows, result.notes)
+    if out is not None:
+        page = evidence_markdown(*parts) if out.suffix == ".md" else evidence_page(*parts, source=str(folder))
+        write_atomic(out, page)
+    if as_json:
+        print(json.dumps(result.to_dict(), indent=2, allow_nan=False))  # noqa: T201 - standard output is the product
+        return
+    with view.open() as console:
+        print_evidence(result, console)
+        if out is not None:
+            console.print(f"written: {out}")

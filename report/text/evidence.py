@@ -1,0 +1,48 @@
+"""Output of the evidence on a model: terminal table and Markdown for a model card."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...engine.checks.evidence_topics import TITLES
+from .console import PlainConsole, print_notes, print_table
+from .tables import markdown_text
+
+_COLUMNS = ("document", "place", "topic", "state", "evidence", "next")
+
+
+def print_evidence(result: Any, console: PlainConsole) -> None:
+    """Print the counts, each measurement with the topics that it is evidence for, and notes.
+
+    Args:
+        result: result of `davylamp.evidence`.
+        console: output console. If verbose, each topic is printed with its evidence instead.
+    """
+    console.print(result.headline)
+    if console.verbose:
+        cells = [[row[name] or "-" for name in _COLUMNS] for row in result.rows]
+        print_table("", _COLUMNS, cells, console, keys=3, rest="blocks")
+    else:
+        heads = ("measurement", "result", "next", "evidence for")
+        cells = [
+            [
+                each["measurement"],
+                each["result"] or "not measured",
+                each["next"] or "-",
+                "; ".join(each["evidence for"]),
+            ]
+            for each in result.document["measurements"]
+        ]
+        print_table("", heads, cells, console, rest="blocks")
+    print_notes(result.notes, console)
+
+
+def evidence_markdown(headline: str, rows: Sequence[Mapping[str, str]], notes: Sequence[str]) -> str:
+    """Return a section for a model card: a table per document, and notes."""
+    parts = ["## Robustness evidence", "", markdown_text(headline), ""]
+    columns = ("place", "topic", "state", "evidence")
+    for document in dict.fromkeys(row["document"] for row in rows):
+        cells = [[row[name] or "-" for name in columns] for row in rows if row["document"] == document]
+        parts += [f"### {markdown_text(TITLES[document])}", ""]
+        parts += [f"| {' | '.join(map(markdown_text, line))} |" for line in (columns, ["---"] * len(columns), *cells)]
+        parts.append("")
+    return "\n".join([*parts, *(f"- {markdown_text(note)}" for note in notes)]) + "\n"
