@@ -1,7 +1,7 @@
 """Formats threat models, radii, counts and durations as text."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -46,6 +46,21 @@ def format_radius(norm: str, epsilon: float) -> str:
 def counted(count: int, noun: str, plural: str = "") -> str:
     """Format a number of things: "1 image", "3 images", "2 batches"."""
     return f"{count} {noun if count == 1 else plural or f'{noun}s'}"
+
+
+def merge_alike(lines: Iterable[str], most: int = 3) -> list[str]:
+    """Merge lines "A: text" and "B: text" into "A, B: text".
+
+    Args:
+        lines: lines in order. A merged line stands at the place of its first one.
+        most: number of subjects to name. The others are counted: "A, B, C and 4 more: text".
+    """
+    subjects: dict[str, dict[str, None]] = {}
+    for line in lines:
+        subject, colon, text = line.partition(": ")
+        subjects.setdefault(f"{colon}{text}" or line, {})[subject if colon else ""] = None
+    rests = {end: f" and {len(names) - most} more" if len(names) > most else "" for end, names in subjects.items()}
+    return [f"{', '.join([*names][:most])}{rests[end]}{end}" for end, names in subjects.items()]
 
 
 def duration(seconds: float) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ..adapters.coercion import read_int, read_text
+from ..adapters.display_text import merge_alike
 from ..engine.checks.check_folder import models_at_chance
 from ..engine.exchange.published_boards import (
     DATA,
@@ -70,9 +71,11 @@ def standing(
         if board is not None:
             placements.append(place_on_board(group, board, name))
     if not placements:
-        raise Unsupported(f"no result of {folder} can be placed among published ones: {'; '.join(refused)}")
+        reasons = "; ".join(merge_alike(refused))
+        raise Unsupported(f"no result of {folder} can be placed among published ones: {reasons}")
     placements.sort(key=lambda each: (each.board.title, each.rank))
-    notes = [*([f"not placed: {line}" for line in refused]), snapshot_note({each.board for each in placements})]
+    notes = [f"not placed: {line}" for line in merge_alike(refused)]
+    notes.append(snapshot_note({each.board for each in placements}))
     rows = [row for each in placements for row in _rows(each, neighbours)]
     if doubtful := [row["model"] for row in rows if row["unreliable"]]:
         notes.insert(

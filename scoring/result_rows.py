@@ -314,7 +314,7 @@ def notes_on_rows(rows: Any, choices: Choices) -> list[str]:
     """Return notes on missing responses, repeated attempts and combined results, for the rows that count."""
     missing, (subjects, _, per, *_), of_models = int(_is_undecided(rows, choices).sum()), choices, choices.of_models
     blamed = int(rows["violated"].astype(bool).sum()) - missing
-    notes = [f"{missing} of {len(rows)} responses are missing: the result is invalid"] if missing else []
+    notes = [f"{missing} of {len(rows)} responses are missing, because their results are invalid"] if missing else []
     if blamed:
         fault = "the model had no finite or stable output" if of_models else "the library returned invalid results"
         notes.append(f"{blamed} of {len(rows)} responses count against the {subjects}: {fault}")

@@ -12,27 +12,27 @@ _UNKEPT = ("broken", "weak", "not shown")  # states of a contract check, the wor
 
 
 def print_checks(checks: Sequence[Finding], title: str, notes: Iterable[str], console: PlainConsole) -> None:
-    """Print notes, indicators that fail or warn, the command for unknown ones, and counts.
+    """Print counts, notes, indicators that fail or warn, and the command for unknown ones.
 
     Args:
         checks: results of `check_folder`.
         title: heading of the counts.
-        notes: messages printed first.
+        notes: messages on the folder.
         console: output console. If verbose, unknown and passing indicators are listed individually.
     """
-    print_notes(notes, console)
     counts = Counter(check.state for check in checks)
+    failed = Counter(check.title for check in checks if check.state == "fail")
+    names = ", ".join(f"{name} ({count})" if count > 1 else name for name, count in failed.items())
+    said = [f"{counts['fail']} fail{f' ({names})' if names else ''}"]
+    said += [f"{counts[state]} {state}" for state in ("warn", "unknown", "pass")]
+    console.print(f"{title}: {', '.join(said)}")
+    print_notes(notes, console)
     shown = [check for check in checks if console.verbose or check.state in ("fail", "warn")]
     if shown:
         print_table("", _COLUMNS, _rows(shown, folded=not console.verbose), console, keys=3, rest="blocks")
     if not console.verbose:
         wanted = Counter(check.advice or check.detail for check in checks if check.state == "unknown")
         print_notes((f"{count} unknown: {advice}" for advice, count in wanted.most_common()), console)
-    failed = Counter(check.title for check in checks if check.state == "fail")
-    names = ", ".join(f"{name} ({count})" if count > 1 else name for name, count in failed.items())
-    said = [f"{counts['fail']} fail{f' ({names})' if names else ''}"]
-    said += [f"{counts[state]} {state}" for state in ("warn", "unknown", "pass")]
-    console.print(f"{title}: {', '.join(said)}")
 
 
 def _rows(checks: Sequence[Finding], *, folded: bool) -> list[list[Any]]:

@@ -70,15 +70,12 @@ def comparison_csv(comparison: Comparison) -> str:
 
 
 def print_comparison(comparison: Comparison, console: PlainConsole) -> None:
-    """Print the implementations, then the verdicts on the pairs and the range of the success rate.
+    """Print the range of the success rate and the verdicts on the pairs, then the implementations and the notes.
 
     Args:
         comparison: comparison to print.
         console: output console. If verbose, all pairs and explanations are printed.
     """
-    if comparison.defaults:
-        print_defaults(_defaults_of(comparison), console)
-    print_notes(_notes(comparison, every=console.verbose), console)
     broken = any(row.metrics.get("violations", 1) for row in comparison.rows)
     norm, rate = comparison.threat_model.norm, comparison.success_metric
     order = ["n", rate, "95 % interval", *(["violations"] if broken else [])]
@@ -88,14 +85,17 @@ def print_comparison(comparison: Comparison, console: PlainConsole) -> None:
     chosen = format_cell(dict(comparison.parameters)) or "each library's own parameters"
     title = f"{comparison.attack} on {comparison.model}, {comparison.data}"
     about = f"{title}; {format_threat_model(comparison.threat_model)}; {chosen}; seed {comparison.seed}"
+    for line in (*_range_text(comparison), *verdict_groups(comparison)):
+        console.print(line)
     print_table(about, heads, cells, console, order=order, narrow=True)
+    if comparison.defaults:
+        print_defaults(_defaults_of(comparison), console)
     if comparison.pairs and console.verbose:
         heads = ("a", "b", "verdict", "n", "a - b", "interval", "p success", "p distance", "largest pixel difference")
         cells = [_pair_cells(pair) for pair in comparison.pairs]
         print_table(_verdicts_text(comparison.pairs), heads, cells, console, keys=2, rest="stack")
     lines = verdict_notes(comparison) if console.verbose else _power_lines(comparison)
-    for line in (*lines, *verdict_groups(comparison), *_range_text(comparison)):
-        console.print(line)
+    print_notes((*lines, *_notes(comparison, every=console.verbose)), console)
 
 
 def _range_text(comparison: Comparison) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from ...adapters.display_text import counted
+from ...adapters.display_text import counted, merge_alike
 from ...errors import UnknownName
 from .fit_to_terminal import (
     Grid,
@@ -250,8 +250,9 @@ def heading(column: str) -> str:
 
 
 def print_notes(notes: Iterable[str], console: Console) -> None:
-    """Print notes as a list."""
-    for line in notes:
+    """Print notes as a list. Notes with the same text on several subjects become one, unless the console is verbose."""
+    verbose = isinstance(console, PlainConsole) and console.verbose
+    for line in dict.fromkeys(notes) if verbose else merge_alike(notes):
         console.print(f"- {line}")
 
 

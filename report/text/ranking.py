@@ -30,7 +30,7 @@ class RankingOutput:
 
     Args:
         title: ranked subjects and method.
-        ranking: result of `davylamp.rank`. Its notes are printed first.
+        ranking: result of `davylamp.rank`.
         items: table with one row per image, the hardest first.
         differential: table with one row per image, the largest differential item functioning first.
         sensitivity: effect of omitting each subject or metric on the order.
@@ -57,7 +57,7 @@ class RankingOutput:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Notes to read first."""
+        """Notes on the ranking."""
         return self.ranking.notes
 
     @property
@@ -85,14 +85,14 @@ class RankingOutput:
         return replace(self, ranking=ranking)
 
     def print(self, items: int, console: PlainConsole) -> None:
-        """Print the requested details, then the ranking, and last a sentence on the first-ranked subject.
+        """Print a sentence on the first-ranked subject, the ranking, the requested details and the notes.
+
+        If the fit has not converged, that is the first line.
 
         Args:
             items: number of the hardest and of the easiest images to print.
             console: output console. If verbose, fit diagnostics and separating items are also printed.
         """
-        print_notes((*self.lines, *self.sentences, *(self.separating if console.verbose else ())), console)
-        self._print_details(items, console)
         ranking, frame = self.ranking, self.frame
         is_mean = ranking.method == "mean"  # one column, because the score is the mean
         columns = ("rank", "subject", ranking.score_name, "95 %", "ranks", "P(first)", "group")
@@ -115,10 +115,16 @@ class RankingOutput:
             columns = (*columns, "")
             rows = [(*row, bar) for row, bar in zip(rows, _bars(frame), strict=True)]
         order = ("rank", "subject", ranking.score_name, "95 %", "ranks", "group", "P(first)")
+        problem = ranking.diagnostics.problem if ranking.diagnostics else None
+        print_notes([problem] if problem else [], console)  # before the answer, which then does not hold
+        console.print(_first(ranking, rows))
         print_table(self.title, columns, rows, console, keys=2, order=order)
         self._print_categories(console)
-        for line in (*_closing(ranking, every=console.verbose), _first(ranking, rows)):
+        for line in _closing(ranking, every=console.verbose):
             console.print(line)
+        self._print_details(items, console)
+        notes = (*self.lines, *self.sentences, *(self.separating if console.verbose else ()))
+        print_notes([note for note in notes if note != problem], console)
 
     def _print_categories(self, console: PlainConsole) -> None:
         ranking = self.ranking
@@ -246,7 +252,7 @@ class PlacementOutput:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Notes to read first."""
+        """Notes on the placements."""
         return tuple(dict.fromkeys((*self.notes, *(note for each in self.placements for note in each.notes))))
 
     @property
@@ -261,14 +267,13 @@ class PlacementOutput:
         return replace(self, placements=placements, notes=tuple(map(rewrite, self.notes)))
 
     def print(self, _: int, console: PlainConsole) -> None:
-        """Print the notes of each new subject, and a table with its rank among the baseline's subjects."""
-        print_notes(self.notes, console)
+        """Print the rank of each new subject, a table with its rank among the baseline's subjects, and the notes."""
         for placed in self.placements:
             _print_placement(self.title, placed, console)
+        print_notes(self.lines, console)
 
 
 def _print_placement(title: str, placed: Any, console: PlainConsole) -> None:
-    print_notes(placed.notes, console)
     name = placed.ranking.score_name
     columns = ("rank", "subject", name, "95 %", "ranks", "P(new above)", "mean", "ranks by bootstrap")
     rows = [
@@ -284,12 +289,12 @@ def _print_placement(title: str, placed: Any, console: PlainConsole) -> None:
         )
         for row in placed.to_frame().to_dict("records")
     ]
-    print_table(f"{placed.newcomer} of {title}: {placed.ranking.method}", columns, rows, console, keys=2)
     low, high = placed.rank_interval
     ranks = f"rank {low}" if low == high else f"ranks {low} to {high}"
     line = f"{placed.newcomer}: {ranks} of {len(rows)} (95 %); means are over its results"
-    for each in (*(_choice_lines(placed) if placed.choice is not None else ()), line):
+    for each in (line, *(_choice_lines(placed) if placed.choice is not None else ())):
         console.print(each)
+    print_table(f"{placed.newcomer} of {title}: {placed.ranking.method}", columns, rows, console, keys=2)
 
 
 def _choice_lines(placed: Any) -> list[str]:

@@ -1,4 +1,4 @@
-"""On a screen of 80 columns the default output of a command fits, and ends with the answer: the numbers of its JSON."""
+"""At 80 columns, the default output of a command fits a page and starts with the answer: the numbers of its JSON."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from davylamp.report.text.comparison import verdict_groups
 
 from ..golden.corpus import copy_inputs, unpack
 
-LONGEST, WIDTH, LAST = 40, 80, 10
+LONGEST, WIDTH, FIRST = 40, 80, 10
 ASK = "--model models.py:cnn --data npz:images.npz --epsilon 0.15"
 FOLDERS = ("plain", "invalid", "defence", "random", "targeted", "transfer", "measures")
 READING = ("table", "table --by models", "table --by pairs", "rank --method mean", "check", "status", "curves")
@@ -46,10 +46,10 @@ def screen(place, capsys, monkeypatch):
 
 
 def check(lines):
-    """The last ten lines as one text, of an output that fits."""
+    """The first ten lines as one text, of an output that fits."""
     assert 0 < len(lines) <= LONGEST, "\n".join(lines)
     assert max(map(len, lines)) <= WIDTH, max(lines, key=len)
-    return " ".join(" ".join(lines[-LAST:]).split())
+    return " ".join(" ".join(lines[:FIRST]).split())
 
 
 def test_a_comparison(screen):
@@ -97,7 +97,8 @@ def test_the_numbers_of_a_table_and_of_a_ranking(screen):
     rows = json.loads("\n".join(screen("table defence --by models --json")))["rows"]
     for metric in ("CA", "RA"):
         assert {float(f"{row['metrics'][metric]['value']:.3g}") for row in rows} <= numbers(" ".join(lines))
-    assert float(f"{rows[-1]['metrics']['RA']['value']:.3g}") in numbers(check(lines))
+    assert float(f"{rows[-1]['metrics']['RA']['value']:.3g}") in numbers(" ".join(lines))
+    check(lines)
     answer = check(screen("rank plain"))
     ranking = json.loads("\n".join(screen("rank plain --json")))
     first = ranking["rows"][0]
@@ -119,8 +120,9 @@ def test_a_column_that_was_asked_for_is_never_hidden(screen):
 
 def test_a_challenge_a_contract_and_the_robust_accuracy(screen):
     model = "models.py:cnn+art:bit-depth:bits=2 --data npz:images.npz --epsilon 0.1 --limit 8"
-    answer = check(screen(f"challenge {model} --quick -o C"))
-    assert "page: C/challenge.html" in answer
+    lines = screen(f"challenge {model} --quick -o C")
+    assert any("page: C/challenge.html" in line for line in lines)
+    answer = check(lines)
     assert "worst-case accuracy" in answer
     answer = check(screen("contract foolbox:fgsm"))
     promises = json.loads("\n".join(screen("contract foolbox:fgsm --json")))
@@ -133,7 +135,8 @@ def test_the_quickstart(screen, monkeypatch, with_few_draws):
     monkeypatch.setattr(quickstart, "IMAGES", 10)
     with with_few_draws():
         lines = screen("quickstart -o Q")
-    assert "Report: Q/report.html" in check(lines)
+    check(lines)
+    assert any("Report: Q/report.html" in line for line in lines)
     assert len(lines) <= 30
 
 

@@ -81,14 +81,14 @@ def test_the_table_counts_and_folds(run, folder):
     lines = out.splitlines()
     document = json.loads(run("check", "out", "--json")[1])
     assert code == 0
-    numbers = {word: int(number) for number, word in re.findall(r"(\d+) (fail|warn|unknown|pass)\b", lines[-1])}
+    numbers = {word: int(number) for number, word in re.findall(r"(\d+) (fail|warn|unknown|pass)\b", lines[0])}
     assert numbers == document["counts"]
-    assert lines[0].split()[:3] == ["state", "indicator", "subject"]
-    order = [line.split()[0] for line in lines[1:-1]]
+    assert lines[1].split()[:3] == ["state", "indicator", "subject"]
+    order = [line.split()[0] for line in lines[2:]]
     assert order == sorted(order, key=["fail", "warn", "unknown", "pass"].index)
     short = run("check", "out")[1].splitlines()
-    assert short[-1] == lines[-1]
-    assert {line.split()[0] for line in short[1:-1]} <= {"fail", "warn", "-"}
+    assert short[0] == lines[0]
+    assert {line.split()[0] for line in short[2:]} <= {"fail", "warn", "-"}
     assert all(each["title"] in " ".join(short) for each in document["checks"] if each["state"] in ("fail", "warn"))
     assert sum("Bounds and epsilon respected" in line for line in lines) == 1
     assert any("Unavailable gradients" in line and "net.py:masked" in line for line in lines)
@@ -103,7 +103,7 @@ def test_a_changed_model_is_not_probed(run, folder, tmp_path):
     (tmp_path / "net.py").write_text(FACTORY.replace("*= 20", "*= 21"))
     code, out, err = run("check", "out", "--probe", "--images", "1")
     assert code == 1  # the other model holds this one: none is as it was
-    assert "- net.py:linear: the model differs from the evaluated one" in out
+    assert re.search("- net.py:linear, .*: the model differs from the evaluated one", out)
     assert err.splitlines()[-1].startswith("davylamp: no run can be repeated: net.py:linear: ")
 
 

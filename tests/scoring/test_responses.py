@@ -135,7 +135,7 @@ def test_notes_say_what_is_missing_what_counts_twice_and_what_is_mixed():
     rows["targeted"] = [True] + [False] * 6
     responses = build_responses(rows, "models", **EVERY)
     assert responses.notes == (
-        "1 of 7 responses are missing: the result is invalid",
+        "1 of 7 responses are missing, because their results are invalid",
         "an attack counts once for each library: pgd (art, foolbox)",
         "responses to different kinds of attacks are ranked together: white-box (5) and decision-based (2); "
         "targeted (1) and untargeted",
