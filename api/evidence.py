@@ -1,7 +1,7 @@
 """Maps the measurements of a results folder to standards, taxonomies and laws, for `davylamp evidence`."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,10 +11,11 @@ from ..engine.challenge.challenge_result import read_documents
 from ..engine.checks.check_folder import check_folder
 from ..engine.checks.evidence_topics import COMMANDS, DEMANDS, LIMITS, STATES, Demand
 from ..engine.store.notes import sequence_notes
-from ..engine.store.results import Results, check_models, read_outcomes
+from ..engine.store.results import Results, read_outcomes
 from ..engine.tables.corruption_table import build_corruptions
-from ..engine.tables.table import Table, build_table
-from ..errors import InvalidInput, Unavailable, Unsupported
+from ..engine.tables.groups import Knowledge
+from ..engine.tables.table import TableRow, build_table
+from ..errors import InvalidInput, Unavailable, UnknownName, Unsupported
 from .evaluation import Evaluation, folder_of
 from .verb_result import VerbResult
 
@@ -41,9 +42,12 @@ def evidence(folder: str | Path | Evaluation, *, model: str = "") -> VerbResult:
         Unavailable: if there is no such folder, or no run in it.
     """
     place, name = folder_of(folder), read_text(model, "`model` as text")
-    outcomes = read_outcomes(place, ("CA", "RA"))
-    check_models(outcomes, [name] if name else None)
-    models = list(dict.fromkeys(each.name for each in outcomes.subjects.values() if not name or each.is_called([name])))
+    outcomes = read_outcomes(place, ("CA", "RA", "OTR"))
+    names = [each.name for each in outcomes.subjects.values() if not name or each.is_called([name])]
+    corrupted = [row.labels["model"] for row in _corrupted(outcomes)]
+    models = list(dict.fromkeys((*names, *(each for each in corrupted if name in ("", each)))))
+    if not models:
+        raise UnknownName("model", name, [*(each.name for each in outcomes.subjects.values()), *corrupted])
     if len(models) > 1:
         raise InvalidInput(f"expected `model` as one of {', '.join(models)}, got {name or 'none'}")
     outcomes = outcomes.of_models(models)
@@ -83,34 +87,31 @@ def _row(demand: Demand, found: dict[str, str]) -> dict[str, str]:
     }
 
 
-def _values(table: Table, model: str, symbol: str) -> Iterator[str]:
-    """Yield the value of a metric in each row of a model, with interval, images and threat model."""
+def _text(symbol: str, row: TableRow) -> str:
     from ..report.text.console import interval_text
 
-    for row in table.rows:
-        value = row.metrics.get(symbol)
-        if row.labels["model"] == model and value is not None and value.n:
-            at = f" at {format_threat_labels(row.labels)}" if symbol != "CA" and "norm" in row.labels else ""
-            attacks = f", {counted(row.labels['attacks'], 'attack')}" if symbol == "RA" else ""
-            yield f"{symbol} {interval_text(value.value, value.low, value.high)}{at}, n = {value.n}{attacks}"
+    value = row.metrics[symbol]
+    return f"{symbol} {interval_text(value.value, value.low, value.high)}, n = {value.n}"
 
 
-def _accuracy(outcomes: Results, model: str) -> str:
-    return next(_values(build_table(outcomes, by="models", metrics=["CA"]), model, "CA"), "")
+def _accuracy(outcomes: Results, _: str) -> str:
+    return "" if not outcomes.done else _text("CA", build_table(outcomes, by="models", metrics=["CA"]).rows[0])
 
 
-def _under_attack(kind: str) -> Callable[[Results, str], str]:
-    def read(outcomes: Results, model: str) -> str:
-        with suppress(Unavailable, Unsupported):
-            table = build_table(outcomes, by="models", metrics=["RA"], knowledge=kind)  # type: ignore[arg-type]
-            return "; ".join(_values(table, model, "RA"))
-        return ""
-
-    return read
+def _under_attack(outcomes: Results, _: str, *kinds: Knowledge) -> str:
+    """Return RA under attacks with this knowledge, within a radius: the smallest change is no robust accuracy."""
+    texts: list[str] = []
+    for kind in kinds:
+        with suppress(Unsupported):
+            for row in build_table(outcomes, by="models", metrics=["RA"], knowledge=kind).rows:
+                if row.labels["norm"] == "unrestricted" or row.labels["epsilon"] > 0:
+                    threat, attacks = format_threat_labels(row.labels), counted(row.labels["attacks"], "attack")
+                    texts.append(f"{_text('RA', row)} at {threat}, {attacks}")
+    return "; ".join(texts)
 
 
 def _transfer(outcomes: Results, model: str) -> str:
-    if made_elsewhere := _under_attack("transfer")(outcomes, model):
+    if made_elsewhere := _under_attack(outcomes, model, "transfer"):
         return made_elsewhere
     tested = {key for key, subject in outcomes.subjects.items() if subject.name == model}
     count = sum(bool(tested & {*predictions}) for predictions in (outcomes.transfers or {}).values())
@@ -118,13 +119,19 @@ def _transfer(outcomes: Results, model: str) -> str:
 
 
 def _corruptions(outcomes: Results, model: str) -> str:
+    rows = [row for row in _corrupted(outcomes) if row.labels["model"] == model]
+    return "; ".join(f"{_text('mCE', row)}, {counted(row.labels['corruptions'], 'corruption')}" for row in rows)
+
+
+def _corrupted(outcomes: Results) -> Sequence[TableRow]:
     with suppress(Unavailable):
-        return "; ".join(_values(build_corruptions(outcomes.store.folder), model, "mCE"))
-    return ""
+        return [row for row in build_corruptions(outcomes.store.folder).rows if "mCE" in row.metrics]
+    return []
 
 
 def _indicators(outcomes: Results, model: str) -> str:
-    counts = Counter(each.state for each in check_folder(outcomes, models=[model]))
+    checks = check_folder(outcomes, models=[model]) if outcomes.done else []
+    counts = Counter(each.state for each in checks)
     known = [state for state in ("fail", "warn", "pass") if counts[state]]
     return ", ".join(f"{counts[state]} {state}" for state in known)
 
@@ -140,8 +147,8 @@ def _certificate(*_: object) -> str:
 
 _MEASUREMENTS: dict[str, Callable[[Results, str], str]] = {
     "accuracy": _accuracy,
-    "white-box": _under_attack("white-box"),
-    "black-box": _under_attack("black-box"),
+    "white-box": lambda *read: _under_attack(*read, "white-box"),
+    "black-box": lambda *read: _under_attack(*read, "score", "decision"),
     "transfer": _transfer,
     "corruptions": _corruptions,
     "indicators": _indicators,

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ..errors import InvalidInput
-from .merge import Results, open_results_arguments
+from .merge import ManyResults, open_results_arguments
 from .options import Json
 from .table_options import TableOptions
 
@@ -15,7 +15,7 @@ from .table_options import TableOptions
 def show_evidence(
     *,
     context: typer.Context,
-    folder: Results,
+    folders: ManyResults,
     model: Annotated[str, typer.Option(help="the model, if the folder has several")] = "",
     out: Annotated[
         Path | None,
@@ -27,17 +27,18 @@ def show_evidence(
     """Map what was measured to ISO/IEC 24029, NIST AI 100-2, MITRE ATLAS, the AI Act and FDA's draft guidance."""
     from ..api.evidence import evidence
     from ..engine.store.atomic_files import write_atomic
-    from ..report.page.evidence import evidence_page
+    from ..report.page.evidence_page import evidence_page
     from ..report.text.evidence import evidence_markdown, print_evidence
 
     view.check("json" if as_json else "")
     if out is not None and out.suffix not in (".md", ".html"):
         raise InvalidInput(f"expected --out as FILE.md or FILE.html, got {out}")
-    opened = open_results_arguments(context, [folder])
+    opened = open_results_arguments(context, folders)
     result = evidence(opened, model=model)
     parts = (result.headline, result.rows, result.notes)
     if out is not None:
-        page = evidence_markdown(*parts) if out.suffix == ".md" else evidence_page(*parts, source=str(folder))
+        source = ", ".join(map(str, folders))
+        page = evidence_markdown(*parts) if out.suffix == ".md" else evidence_page(*parts, source=source)
         write_atomic(out, page)
     if as_json:
         print(json.dumps(result.to_dict(), indent=2, allow_nan=False))  # noqa: T201 - standard output is the product

@@ -65,6 +65,7 @@ RUNS = {
     "curves": ["FOLDER", "FOLDER --x-axis queries"],
     "check": ["FOLDER"],
     "gate": ["FOLDER --require RA>=0 --require CA>=0"],
+    "evidence": ["FOLDER --model net.py:make", "FOLDER --model net.py:make --wide"],
     "test-attack": ["foolbox:fgsm --quick", "foolbox:fgsm --misbehaving --plant nan"],
     "rank": ["FOLDER --method mean", "FOLDER --subjects implementations --method borda --wide"],
     "reproduce": [""],
