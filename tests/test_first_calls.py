@@ -49,6 +49,26 @@ def test_channels_that_come_last_are_named(digits_cnn):
         davylamp.run_attack("foolbox:pgd", model, images.permute(0, 2, 3, 1), labels, epsilon=0.1)
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("apgd", "apgd-ce or apgd-dlr or apgd-margin"), ("Deep", "deepfool"), ("fgs", "fgsm")],
+)
+def test_a_name_that_is_incomplete_means_those_that_begin_with_it(name, meant):
+    with pytest.raises(UnknownName, match=rf"did you mean {meant}\b"):
+        davylamp.find_attack(name)
+
+
+def test_what_a_call_of_one_model_can_rank_is_named_as_a_call(digits_cnn, tmp_path):
+    model, images, labels = digits_cnn
+    attacks, how = ["foolbox:pgd", "foolbox:fgsm"], {"norm": "linf", "epsilon": 0.1}
+    done = davylamp.evaluate(model, images, labels, attacks=attacks, out=tmp_path / "r", steps=2, **how)
+    with pytest.raises(InvalidInput, match="one model") as error:
+        done.rank()
+    assert "`rank(subjects='attacks')`" in str(error.value)
+    assert "--" not in str(error.value)
+    assert len(done.rank(subjects="attacks").subjects) == 2
+
+
 def test_what_a_library_does_not_have_is_named_with_what_there_is(digits_cnn):
     model, images, labels = digits_cnn
     with pytest.raises(UnknownName, match="pyautoattack:autoattack"):
