@@ -94,7 +94,8 @@ def print_comparison(comparison: Comparison, console: PlainConsole) -> None:
         cells = [_pair_cells(pair) for pair in comparison.pairs]
         print_table(_verdicts_text(comparison.pairs), heads, cells, console, keys=2, rest="stack")
     lines = verdict_notes(comparison) if console.verbose else _power_lines(comparison)
-    for line in (*lines, *verdict_groups(comparison), *_range_text(comparison)):
+    rest = "" if console.verbose else "(-v)"
+    for line in (*lines, *verdict_groups(comparison, rest), *_range_text(comparison)):
         console.print(line)
 
 
