@@ -1,5 +1,6 @@
 """Calls as a newcomer makes them: what davylamp takes as it is, and what the one line says where it cannot."""
 
+import pandas as pd
 import pytest
 import torch
 
@@ -56,6 +57,35 @@ def test_channels_that_come_last_are_named(digits_cnn):
 def test_a_name_that_is_incomplete_means_those_that_begin_with_it(name, meant):
     with pytest.raises(UnknownName, match=rf"did you mean {meant}\b"):
         davylamp.find_attack(name)
+
+
+@pytest.mark.parametrize(
+    ("change", "advice"),
+    [
+        (lambda images: images[:, 0], r"inputs\[:, None\]"),
+        (lambda images: images[0], r"inputs\[None\]"),
+        (lambda images: images * 16, "largest possible value"),
+        (lambda images: images * 255, "8-bit images by 255"),
+    ],
+)
+def test_images_of_another_form_are_told_what_to_do(digits_cnn, change, advice):
+    model, images, labels = digits_cnn
+    with pytest.raises(InvalidInput, match=advice):
+        davylamp.robust_accuracy(model, change(images), labels, epsilon=0.1)
+
+
+def test_the_text_of_a_check_has_failures_and_what_unknown_indicators_need(digits_cnn, tmp_path):
+    model, images, labels = digits_cnn
+    how = {"norm": "linf", "epsilon": 0.1, "steps": 2, "out": tmp_path / "r"}
+    davylamp.evaluate(model, images, labels, attacks=["foolbox:pgd", "foolbox:fgsm"], **how)
+    checked = davylamp.check(tmp_path / "r")
+    table = checked.to_frame()
+    assert set(table["state"]) >= {"unknown", "pass"}
+    shown = pd.DataFrame(checked.short)
+    assert len(shown[shown["state"] != "unknown"]) == int(table["state"].isin(["fail", "warn"]).sum())
+    unknown = shown[shown["state"] == "unknown"]
+    assert unknown["name"].str.split().str[0].astype(int).sum() == int((table["state"] == "unknown").sum())
+    assert repr(checked).count("not run yet") == 0
 
 
 def test_what_a_call_of_one_model_can_rank_is_named_as_a_call(digits_cnn, tmp_path):
