@@ -10,8 +10,8 @@ from typing import Any
 from ...adapters.display_text import counted
 from .eta import TimeLeft, duration
 
-_EVERY = 60.0  # seconds between two lines of a file
-_IN_NOTEBOOK = 1.0  # seconds between two updates of the line in a notebook
+_EVERY = 60.0, 60.0  # seconds before the first line of a file, and between two
+_IN_NOTEBOOK = 5.0, 1.0  # the same for the line in a notebook
 _OFTEN = 0.1  # seconds between updates of the bar
 _EARLY = 2.0  # seconds of warm-up, whose speed is not representative
 _BAR = 16  # columns of the bar
@@ -163,13 +163,13 @@ class Advance:
 
 
 class ProgressLines:
-    """Prints progress as lines, at most one in a period, and only if images were finished.
+    """Prints progress as lines, at most one in a period, if images were finished.
 
     Args:
         pace: measured speed.
         write: called with each line.
         clock: monotonic clock in seconds.
-        every: the period in seconds.
+        every: seconds before the first line, and between two lines.
     """
 
     def __init__(
@@ -177,19 +177,19 @@ class ProgressLines:
         pace: TimeLeft,
         write: Callable[[str], object],
         clock: Callable[[], float] = time.monotonic,
-        every: float = _EVERY,
+        every: tuple[float, float] = _EVERY,
     ):
-        self._pace, self._write, self._clock, self._every = pace, write, clock, every
-        self._start = self._last = clock()
-        self._said = 0.0
+        self._pace, self._write, self._clock, self._every = pace, write, clock, every[1]
+        self._start = clock()
+        self._next, self._said = self._start + every[0], 0.0
 
     def look(self, name: str) -> None:
         """Write a progress line if the period has passed since the last one."""
         pace, now = self._pace, self._clock()
         so_far = pace.done + pace.partly
-        if not name or now - self._last < self._every or so_far <= self._said:
+        if not name or now < self._next or so_far <= self._said:
             return
-        self._last, self._said = now, so_far
+        self._next, self._said = now + self._every, so_far
         seconds = pace.seconds_left
         left = "" if seconds is None else f", about {duration(seconds)} left"
         self._write(f"{pace.done} of {pace.total} images in {duration(now - self._start)}{left}; {name}")

@@ -246,11 +246,24 @@ def test_every_plan_is_shown(monkeypatch):
         davylamp.robust_accuracy("demo:digits-cnn", data="demo:digits", limit=2, epsilon=0.1)
 
 
+def test_a_short_call_shows_no_line_in_a_notebook():
+    lines, clock = [], Clock()
+    pace = TimeLeft(10, {}, clock)
+    advance = Advance(pace, ProgressLines(pace, lines.append, clock, module._IN_NOTEBOOK).look)
+    shown = []
+    for _ in range(10):
+        clock.now += 0.8
+        advance("pgd", 1)
+        shown.append((round(clock.now, 1), len(lines)))
+    assert [now for now, count in shown if count] == [5.6, 6.4, 7.2, 8.0]
+    assert [count for _, count in shown] == [0, 0, 0, 0, 0, 0, 1, 1, 2, 2]
+
+
 def test_a_notebook_gets_a_line_that_disappears():
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     begin = """
     from davylamp.report.text import progress
-    progress._IN_NOTEBOOK = 0.0
+    progress._IN_NOTEBOOK = 0.0, 0.0
     context = progress.show_progress(4, heading="2 runs")
     advance = context.__enter__()
     advance("foolbox:pgd", 3)
