@@ -10,7 +10,6 @@ from torch import nn
 
 from ..adapters.coercion import read_int, read_mapping, read_path, read_seed, read_text
 from ..adapters.data.datasets import Data
-from ..adapters.display_text import counted
 from ..adapters.paths import expand_path
 from ..deprecation import takes_old_names
 from ..engine.checks.check_folder import STATES, check_folder, describe_folder
@@ -162,14 +161,11 @@ def check(
     worst = sorted(findings, key=lambda each: STATES.index(each.state))
     rows = [{name: getattr(each, name) for name in ("state", "name", "subject", "detail", "advice")} for each in worst]
     wanted = Counter(each.advice or each.detail for each in findings if each.state == "unknown")
-    short = [row for row in rows if row["state"] in ("fail", "warn")]
-    short += [
-        dict(zip(rows[0], ("unknown", counted(count, "indicator"), "", "", advice), strict=True))
-        for advice, count in wanted.most_common()
-    ]
+    problems = [row for row in rows if row["state"] in ("fail", "warn")]
     traffic = [] if probed is None else [probed.traffic.line]
     said = (*outcomes.unsteady, *notes, *filter(None, traffic))
-    return VerbResult(headline, rows, document, said, (findings, probed), short)
+    lines = [f"{count} unknown: {advice}" for advice, count in wanted.most_common()]
+    return VerbResult(headline, rows, document, said, (findings, probed), (problems, (*said, *lines)))
 
 
 @takes_old_names(Config)
