@@ -58,7 +58,12 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that the arguments name, and its arguments; list the commands of a first word alone."""
-        words = args if ctx.resilient_parsing else current_command(args, self.commands)
+        if ctx.resilient_parsing:  # a completion
+            pair = " ".join(args[:2])
+            name, rest = (pair, args[2:]) if pair in self.commands else (args[0], args[1:])
+            first = len(args) == 1 and any(each.startswith(f"{name} ") for each in self.commands)
+            return name, None if first else self.commands.get(name), rest  # a second word is completed by this group
+        words = current_command(args, self.commands)
         group = [name for name in self.commands if words[0] not in self.commands and name.split()[0] == words[0]]
         if group and (len(words) == 1 or words[1] in ("-h", "--help")):
             for name in group:
@@ -67,6 +72,21 @@ class Commands(TyperGroup):
         if group:
             ctx.fail(f"no such command: {' '.join(words[:2])}; there are {', '.join(group)}")
         return super().resolve_command(ctx, words)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Return the next word of each command that begins with the words so far."""
+        before = "".join(f"{word} " for word in (*ctx._protected_args, *ctx.args))
+        items: dict[str, Any] = {}
+        found = super().shell_complete(ctx, before + incomplete)
+        if (command := self.commands.get(before.strip())) is not None:  # a first word that is a command as well
+            with command.make_context(before.strip(), [], parent=ctx, resilient_parsing=True) as inside:
+                arguments = [each for each in command.params if each.param_type_name == "argument"]
+                found += [item for each in arguments[:1] for item in each.shell_complete(inside, incomplete)]
+                found += command.shell_complete(inside, incomplete)
+        for item in found:
+            item.value = item.value.removeprefix(before).partition(" ")[0]
+            items.setdefault(item.value, item)
+        return [*items.values()]
 
 
 app = typer.Typer(
@@ -164,8 +184,8 @@ def main() -> None:
     """Run the command line. Any error becomes one line and an exit code.
 
     The exit code is 1 if davylamp raised an error, nothing could be computed or a requirement is not met; 2 for wrong
-    usage, or for warnings with --strict; 3 if there are too few images to decide a requirement; 70 for a bug; and 130
-    after an interrupt. `DAVYLAMP_DEBUG=1` shows the traceback.
+    usage, for an error of `gate`, or for warnings with --strict; 3 if there are too few images to decide a requirement;
+    70 for a bug; and 130 after an interrupt. `DAVYLAMP_DEBUG=1` shows the traceback.
     """
     # Before torch is loaded: threads that wait spinning make a busy machine ten times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

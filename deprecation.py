@@ -56,7 +56,12 @@ _PRINT: ContextVar[Callable[[str], object] | None] = ContextVar("print_deprecati
 
 def warn_renamed(owner: str, old: str, new: str) -> None:
     """Warn that `owner.old` is now called `owner.new`."""
-    _warn(f"{owner}.{old} is deprecated: use {owner}.{new}")
+    warn_replaced(f"{owner}.{old}", f"{owner}.{new}")
+
+
+def warn_replaced(old: str, new: str) -> None:
+    """Warn that an old name is used."""
+    _warn(f"{old} is deprecated: use {new}")
 
 
 def current_name(owner: str, name: str, renamed: Mapping[str, str]) -> str:
@@ -90,7 +95,7 @@ def current_settings(values: Mapping[str, Any], known: Collection[str]) -> dict[
     for name, value in values.items():
         new = current_setting(name, known)
         if new != name:
-            _warn(f"{name} is deprecated: use {new}")
+            warn_replaced(name, new)
         if new in current or (new != name and new in values):
             from .errors import InvalidInput  # davylamp.metrics needs no other part
 
@@ -104,7 +109,7 @@ def current_command(arguments: Sequence[str], commands: Collection[str]) -> list
     words = list(arguments)
     if words and words[0] not in commands and words[0] in COMMANDS:
         new = COMMANDS[words[0]]
-        _warn(f"{words[0]} is deprecated: use {' '.join(new)}")
+        warn_replaced(words[0], " ".join(new))
         words[:1] = new
     name = " ".join(words[:2])
     return [name, *words[2:]] if len(words) > 1 and name in commands else words
@@ -122,7 +127,7 @@ def current_arguments(arguments: Sequence[str], options: Collection[str]) -> lis
         name = OPTIONS.get(old, "")
         new = known.get(name if old not in known and name in known else current_setting(old, known), option)
         if new != option:
-            _warn(f"{option} is deprecated: use {new}")
+            warn_replaced(option, new)
             if any(each.partition("=")[0] == new for each in arguments):
                 from .errors import InvalidInput
 
@@ -186,7 +191,7 @@ def _current_value(value: Any, setting: str, form: str) -> Any:
     new = VALUES.get(setting, {}).get(value) if isinstance(value, str) else None
     if new is None:
         return value
-    _warn(f"{form.format(value)} is deprecated: use {form.format(new)}")
+    warn_replaced(form.format(value), form.format(new))
     return new
 
 

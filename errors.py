@@ -1,4 +1,4 @@
-"""Errors raised by davylamp. The command line turns each into one line and exit code 1."""
+"""Errors raised by davylamp. The command line turns each into one line and an exit code."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -12,9 +12,11 @@ class DavylampError(Exception):
 
     Attributes:
         path: configuration key at the start of the message, such as "attacks[0].norm". "" if there is none.
+        exit_code: exit code of the command line.
     """
 
     path = ""
+    exit_code = 1
 
 
 class InvalidInput(DavylampError, ValueError):
@@ -41,9 +43,17 @@ class UnknownName(DavylampError, LookupError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str], *, meant: str = "", hint: str = ""):
         known = sorted(known)
-        close = [meant] if meant else get_close_matches(name, known) or get_close_matches(name.strip().lower(), known)
+        close = [meant] if meant else close_names(name, known)
         ending = f"did you mean {' or '.join(close)}?" if close else hint or f"known: {_listed(known)}"
         super().__init__(f"unknown {kind} {name!r}; {ending}")
+
+
+def close_names(name: str, known: Iterable[str]) -> list[str]:
+    """Return up to three known names that a wrong name may mean: those that begin with it, then similar ones."""
+    names, plain = list(known), name.strip().lower()
+    longer = [each for each in names if len(plain) > 1 and each.lower().startswith(plain)]
+    similar = get_close_matches(name, names) or get_close_matches(plain, names)
+    return list(dict.fromkeys((*longer, *similar)))[:3]
 
 
 def _listed(names: list[str]) -> str:

@@ -4,13 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from ..deprecation import warn_replaced
+
 if TYPE_CHECKING:
     from .threat_model import ThreatModel
 
 Kind = Literal["fixed-budget", "minimum-norm"]
 Knowledge = Literal["white-box", "score-based", "decision-based"]
 Access = Literal["white-box", "score-based", "decision-based", "transfer"]  # "transfer": to a surrogate alone
-Status = Literal["works", "repaired", "broken"]
+Status = Literal["works", "patched", "broken"]
 
 
 class NoStart(Exception):
@@ -154,15 +156,23 @@ class Implementation:
 
     @property
     def status(self) -> Status:
-        """Whether the implementation works as shipped, is patched or fixed ("repaired"), or cannot run ("broken")."""
+        """Whether the implementation works as shipped, is patched or a fixed variant, or cannot run ("broken")."""
         if self.broken:
             return "broken"
-        return "repaired" if self.repairs or self.variant else "works"
+        return "patched" if self.repairs or self.variant else "works"
 
 
 def name_from_record(name: str) -> str:
     """Return a name of implementations with the current name of the fixed variants: "@fixed" for "@repaired"."""
     return name.replace("@repaired", "@fixed")
+
+
+def current_implementation(name: str) -> str:
+    """Return the current name of implementations that a user named, and warn of an old name."""
+    current = name_from_record(name)
+    if current != name:
+        warn_replaced(name, current)
+    return current
 
 
 def name_in_record(name: str) -> str:

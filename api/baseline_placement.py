@@ -31,9 +31,9 @@ from ..scoring import Placement, build_responses, choose_model, fit_irt, place_r
 from ..scoring.adaptive_selection import BATCH, ImageSelector, SelectionResult, Step, choose_images
 from ..scoring.placement import align_results
 from ..scoring.responses import Responses, build_against
-from .evaluation import Evaluation, no_progress
+from .evaluation import Evaluation, show_evaluation
 from .evaluation import evaluate as evaluate_models
-from .python_inputs import classifiers_from_modules, coerce_data
+from .python_inputs import classifiers_from_modules, coerce_data, progress_of
 
 WIDTH = 1  # default of worst minus best rank of an interval that is enough
 _COMPUTED = ("batch_size", "shard_size", "device", "keep_images", "isolate", "time_limit", "memory_limit")
@@ -174,7 +174,7 @@ def place(
     seed: int = 0,
     retry_failed: bool = False,
     trust_unknown: bool = False,
-    progress: Callable[[Evaluation], AbstractContextManager[Any]] | None = None,
+    progress: Callable[[Evaluation], AbstractContextManager[Any]] | bool = True,
     tell: Callable[[str, Step], object] = lambda *_: None,
     **settings: Any,
 ) -> tuple[Placement, ...]:
@@ -221,14 +221,14 @@ def place(
     width = WIDTH if max_rank_width is None else max_rank_width
     asking = AdaptiveSettings(adaptive, width, BATCH if batch_images is None else batch_images, seed)
     baseline = read_baseline(against, adaptive=adaptive)
-    images = coerce_data(inputs, labels, names)[0]
+    images, show = coerce_data(inputs, labels, names)[0], progress_of(progress, show_evaluation)
     with ExitStack() as stack:
         lent, settings = classifiers_from_modules(models, stack, settings)
         config, store = replace(baseline.config, **settings), ResultsStore(out)
         work = choose_executor(executor, workers=workers, address=address, device=config.device)
 
         def run(plan: Plan) -> Any:
-            with (progress or no_progress)(Evaluation(Path(out), plan=plan)) as advance:
+            with show(Evaluation(Path(out), plan=plan)) as advance:
                 more = {"retry_failed": retry_failed, "trust_unknown": trust_unknown}
                 return evaluate(plan, store, executor=work, progress=advance, **more)
 

@@ -20,7 +20,7 @@ from ..engine.plan.config_file import expand_models
 from ..engine.run.corruptions import CorruptionPlan, count_images, measure_corruptions
 from ..engine.tables.corruption_table import ALEXNET, CorruptionsBy, build_corruptions
 from ..errors import DavylampError, InvalidInput, Unavailable, UnknownName
-from .python_inputs import Progress, check_loading, classifiers_from_modules, loading_of, name_of, silent
+from .python_inputs import Progress, check_loading, classifiers_from_modules, loading_of, name_of, progress_of
 
 _SEVERITIES = (1, 2, 3, 4, 5)
 
@@ -41,7 +41,7 @@ def corrupt_table(
     bootstrap: int = 1000,
     seed: int = 0,
     device: str = "cpu",
-    progress: Progress = silent,
+    progress: Progress | bool = True,
     tell: Callable[[str], object] = lambda _: None,
     **loading: Any,
 ) -> Table:
@@ -64,8 +64,9 @@ def corrupt_table(
         bootstrap: number of bootstrap replicates, over images; 0 for no intervals.
         seed: random seed of corruptions and bootstrap.
         device: device of models that are loaded by name.
-        progress: called with the number of images before they are classified. It returns a context manager, whose value
-            is called with the progress.
+        progress: True for a bar on a terminal or a line in a notebook, False for none, or a function. It is called with
+            the number of images before they are classified. It returns a context manager, whose value is called with
+            the progress.
         tell: called with each message on measurements and on models that failed.
         **loading: settings of `Config` for models loaded by name: isolate, request_rate, ...
 
@@ -86,7 +87,7 @@ def corrupt_table(
         if baseline not in ("", ALEXNET, *given, *names):
             names.append(baseline)
         plan = _plan(data, clean, corruption, severity, sequence, limit, seed)
-        _measure(given, names, plan, ResultsStore(out), device, progress, {**loading, "tell": tell})
+        _measure(given, names, plan, ResultsStore(out), device, progress_of(progress), {**loading, "tell": tell})
     return build_corruptions(out, by=by, baseline=baseline, bootstrap=bootstrap, seed=seed)
 
 

@@ -1,7 +1,7 @@
 """Runs attacks on models into a results folder, and represents that folder."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -47,6 +47,7 @@ from ..engine.store.notes import list_changed, list_model_hints, list_saturation
 from ..engine.store.sequence import SequenceRecord
 from ..engine.tables.table import By, Table
 from ..errors import DavylampError, InvalidInput
+from ..report.text.progress import describe_runs, show_plan
 from ..scoring import Ranking
 from .python_inputs import (
     classifiers_from_modules,
@@ -54,6 +55,7 @@ from .python_inputs import (
     coerce_fit_data,
     name_models,
     name_surrogates,
+    progress_of,
     split_settings,
 )
 
@@ -79,6 +81,7 @@ class Evaluation:
         hints: notes on how outputs were interpreted, and on models at chance accuracy.
         detections: results of the detectors; None without detectors.
         stopped: with `until`, where the sequence of images stopped and what it decided.
+        runs: the number of runs, and the libraries of each attack that several libraries run; "" if there is none.
     """
 
     folder: Path
@@ -92,6 +95,7 @@ class Evaluation:
     hints: tuple[str, ...] = ()
     detections: DetectionSummary | None = None
     stopped: str = ""
+    runs: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "folder", Path(self.folder))
@@ -218,7 +222,7 @@ def evaluate(
     retry_failed: bool = False,
     trust_unknown: bool = False,
     version: str = "",
-    progress: Callable[[Evaluation], AbstractContextManager[Any]] | None = None,
+    progress: Callable[[Evaluation], AbstractContextManager[Any]] | bool = True,
     **settings: Any,
 ) -> Evaluation:
     """Run attacks on models into a folder, from which an interrupted run resumes.
@@ -256,8 +260,9 @@ def evaluate(
         version: version of the judged models, which is part of their identity. Change it after changes that davylamp
             cannot detect, such as in files that code reads after its first pass. Results of a different version are
             never reused.
-        progress: called with the evaluation before it runs. It returns a context manager, whose value is called with
-            the name of a run and the number of images done.
+        progress: True for a bar on a terminal or a line in a notebook, False for none, or a function. It is called with
+            the evaluation before it runs. It returns a context manager, whose value is called with the name of a run
+            and the number of images done.
         **settings: settings of `davylamp.Config`: limit, fit_data (a name, or images and labels), fit_limit, seeds,
             libraries, transfer, keep_images, max_queries, eight_bit, measures (groups of metrics, and
             "my_metrics.py:f") ...; `preset` starts from a paper's settings.
@@ -308,9 +313,10 @@ def evaluate(
             *_plan_notes(plan, given),
         ]
         notes += list_changed(store, plan.subjects)
-        begun = Evaluation(Path(out), None, tuple(notes), plan, line, tuple(warnings))
+        runs = describe_runs([cell.attack for cell in plan.runs_in_this_part], len(plan.subjects_here))
+        begun = Evaluation(Path(out), None, tuple(notes), plan, line, tuple(warnings), runs=runs)
         how = {"executor": work, "retry_failed": retry_failed, "trust_unknown": trust_unknown}
-        begun = _run(begun, store, question, images_of, workers, progress or no_progress, how)
+        begun = _run(begun, store, question, images_of, workers, progress_of(progress, show_evaluation), how)
         plan = begun.plan or plan
         detections = _detect(trained, begun, given, images, transport)
         unsteady = tuple(list_unsteady(store, plan.subjects, plan.cells))
@@ -481,9 +487,9 @@ def _detect(
         return DetectionSummary((), (str(error),))
 
 
-def no_progress(_: Evaluation) -> AbstractContextManager[Any]:
-    """Show no progress."""
-    return nullcontext()
+def show_evaluation(evaluation: Evaluation) -> AbstractContextManager[Any]:
+    """Show the progress of an evaluation."""
+    return show_plan(evaluation.plan, evaluation.runs)
 
 
 def folder_of(results: str | Path | Evaluation) -> Path:

@@ -34,11 +34,11 @@ from .python_inputs import (
     classifiers_from_modules,
     coerce_labelled,
     loading_of,
+    progress_of,
     read_limit,
     read_names,
     read_numbers,
     read_several,
-    silent,
 )
 from .verb_result import VerbResult
 
@@ -102,7 +102,7 @@ def check(
     limit: int = 8,
     device: str = "cpu",
     version: str = "",
-    progress: Progress = silent,
+    progress: Progress | bool = True,
     **loading: Any,
 ) -> VerbResult:
     """Compute failure indicators of a results folder: masked gradients, weak or broken attacks, wrong models.
@@ -115,8 +115,8 @@ def check(
         limit: number of images of each run, for `probe`.
         device: device of models that are loaded by name, for `probe`.
         version: version with which modules were evaluated.
-        progress: called with the number of models before they run. It returns a context manager, whose value is called
-            with the progress.
+        progress: True for a bar on a terminal or a line in a notebook, False for none, or a function. It is called with
+            the number of models before they run. It returns a context manager, whose value is called with the progress.
         **loading: settings of `Config` for models loaded by name: isolate, request_rate, ...
 
     Returns:
@@ -145,7 +145,7 @@ def check(
             if isinstance(images, str):
                 raise InvalidInput(f"expected `data` as images and labels, got the name {images!r}")
             how = loading_of(loading, () if lent else names, outcomes.store.folder)
-            count = stack.enter_context(progress(len(names)))
+            count = stack.enter_context(progress_of(progress)(len(names)))
             where: dict[str, Any] = {"images": limit, "device": device, "loading": how, "progress": count}
             probed = probe_folder(outcomes, models=lent, data=images, only=only, **where)
         notes = probed.notes
@@ -160,9 +160,12 @@ def check(
     headline = f"{folder}: {', '.join(f'{counts[state]} {state}' for state in STATES)}"
     worst = sorted(findings, key=lambda each: STATES.index(each.state))
     rows = [{name: getattr(each, name) for name in ("state", "name", "subject", "detail", "advice")} for each in worst]
+    wanted = Counter(each.advice or each.detail for each in findings if each.state == "unknown")
+    problems = [row for row in rows if row["state"] in ("fail", "warn")]
     traffic = [] if probed is None else [probed.traffic.line]
     said = (*outcomes.unsteady, *notes, *filter(None, traffic))
-    return VerbResult(headline, rows, document, said, (findings, probed))
+    lines = [f"{count} unknown: {advice}" for advice, count in wanted.most_common()]
+    return VerbResult(headline, rows, document, said, (findings, probed), (problems, (*said, *lines)))
 
 
 @takes_old_names(Config)

@@ -38,6 +38,9 @@ from ..engine.plan.plan import Plan
 from ..engine.searches.saturation import check_has_radius, saturating_budget
 from ..engine.sequential.question import parse_question
 from ..errors import DavylampError, InvalidInput, UnknownName, Unsupported
+from ..report.text.challenge import attempt_text
+from ..report.text.console import print_error
+from ..report.text.progress import show_plan
 from .python_inputs import (
     Progress,
     check_loading,
@@ -45,10 +48,10 @@ from .python_inputs import (
     images_of,
     lend_model,
     loading_of,
+    progress_of,
     read_limit,
     read_number,
     read_numbers,
-    silent,
     take_source,
 )
 from .verb_result import VerbResult
@@ -74,7 +77,7 @@ def robust_accuracy(
     out: str | Path | None = None,
     version: str = "",
     until: str | None = None,
-    progress: Callable[[Plan], AbstractContextManager[Any]] | None = None,
+    progress: Callable[[Plan], AbstractContextManager[Any]] | bool = True,
     **loading: Any,
 ) -> RobustAccuracy:
     """Measure a model's accuracy under AutoAttack, with all warnings about the result.
@@ -100,7 +103,8 @@ def robust_accuracy(
         until: rule for stopping early. "RA >= 0.6" stops when it is decided whether that holds on all images,
             "width <= 0.05" when the interval is that narrow. Images are attacked in random order. The intervals hold at
             every number of images, so that stopping early does not bias them (Waudby-Smith and Ramdas 2024).
-        progress: as for `measure_robust_accuracy`.
+        progress: True for a bar on a terminal or a line in a notebook, False for none, or a function as for
+            `measure_robust_accuracy`.
         **loading: settings of `Config` for a model loaded by name: isolate, request_rate, ...
 
     Returns:
@@ -129,7 +133,7 @@ def robust_accuracy(
             out=None if out is None else expand_path(out),
             loading=loading_of(loading, [model] if isinstance(model, str) else (), out),
             until=None if until is None else parse_question(read_text(until, "`until` as text")),
-            **({} if progress is None else {"progress": progress}),
+            progress=progress_of(progress, show_plan),
         )
     return replace(measured, warnings=(*measured.warnings, *filter(None, [rounded])))
 
@@ -153,7 +157,7 @@ def challenge(
     seed: int = 0,
     device: str = "cpu",
     version: str = "",
-    progress: Callable[[AttackOutcome], object] = lambda _: None,
+    progress: Callable[[AttackOutcome], object] | bool = True,
     **loading: Any,
 ) -> ChallengeResult:
     """Attack a defence with adaptive attacks. The verdict is that it falls, masks gradients, holds or is undecided.
@@ -174,7 +178,8 @@ def challenge(
         seed: random seed.
         device: device of loaded models; a module is not moved.
         version: version of the model, as in `davylamp.evaluate`.
-        progress: called with each attack's outcome when the attack is finished.
+        progress: True for a line after each attack on a terminal or in a notebook, False for none, or a function. It is
+            called with each attack's outcome when the attack is finished.
         **loading: settings of `Config` for models loaded by name: isolate, request_rate, ...
 
     Raises:
@@ -211,9 +216,13 @@ def challenge(
             seed=seed,
             device=device,
             loading=loading_of(loading, named, out),
-            say=progress,
+            say=progress_of(progress, _print_attempt),
         )
     return replace(done, notes=(*filter(None, [rounded]), *done.notes))
+
+
+def _print_attempt(attempt: AttackOutcome) -> None:
+    print_error(attempt_text(attempt))
 
 
 def _read_effort(effort: Any) -> dict[str, int]:
@@ -243,7 +252,7 @@ def certify(
     seed: int = 0,
     device: str = "cpu",
     version: str = "",
-    progress: Progress = silent,
+    progress: Progress | bool = True,
     **loading: Any,
 ) -> VerbResult:
     """Certify a model behind randomized smoothing (Cohen et al. 2019): prediction and l2 radius of each image.
@@ -263,8 +272,9 @@ def certify(
         seed: random seed of the noise.
         device: device of a model given by its name.
         version: version of the model, as in `davylamp.evaluate`.
-        progress: called with the number of images before they are certified. It returns a context manager, whose value
-            is called with the progress.
+        progress: True for a bar on a terminal or a line in a notebook, False for none, or a function. It is called with
+            the number of images before they are certified. It returns a context manager, whose value is called with
+            the progress.
         **loading: settings of `Config` for a model loaded by name: isolate, request_rate, ...
 
     Returns:
@@ -303,7 +313,7 @@ def certify(
         fewer = _fewer(source, images, limit)
         shown = images.inputs.to(classifier.device)
         check_labels(images.labels, len(images.labels), count_classes(classifier, shown))
-        count = stack.enter_context(progress(len(images.labels)))
+        count = stack.enter_context(progress_of(progress)(len(images.labels)))
         certificates = certify_images(classifier, shown, **settings, progress=partial(count, name))
         traffic = total_usage(classifier).line
     lines = [line._asdict() for line in certified_accuracy(certificates, images.labels, radii)]
@@ -350,7 +360,7 @@ def saturation(
     seed: int = 0,
     device: str = "cpu",
     version: str = "",
-    progress: Progress = silent,
+    progress: Progress | bool = True,
     **loading: Any,
 ) -> VerbResult:
     """Find the smallest radius beyond which an attack fools no more images, by library (CANARY, section 3.2.1).
@@ -371,8 +381,9 @@ def saturation(
         seed: random seed.
         device: device of a model given by its name.
         version: version of the model, as in `davylamp.evaluate`.
-        progress: called with the total number of attacked images, over all radii. It returns a context manager, whose
-            value is called with the progress.
+        progress: True for a bar on a terminal or a line in a notebook, False for none, or a function. It is called with
+            the total number of attacked images, over all radii. It returns a context manager, whose value is called
+            with the progress.
         **loading: settings of `Config` for a model loaded by name: isolate, request_rate, ...
 
     Returns:
@@ -401,7 +412,8 @@ def saturation(
         images = images_of(classifier, source, limit)
         doubts = [*_fewer(source, images, limit), *hints_before(classifier, images.inputs, images.labels)]
         check_any_access(rows, classifier, images.inputs, norm=norm)
-        count = stack.enter_context(progress(len(rows) * (len(radii) if radii else 9) * len(images.labels)))
+        total = len(rows) * (len(radii) if radii else 9) * len(images.labels)
+        count = stack.enter_context(progress_of(progress)(total))
         for row in rows:
             how = {"budgets": radii, "threshold": threshold, "seed": seed, "progress": partial(count, row.name)}
             how |= {**_matched(row), **given}

@@ -25,6 +25,7 @@ from ..adapters.parameters import FOREIGN, PARAMETERS, parse_number
 from ..engine import Config
 from ..engine.sources import LoadOptions
 from ..errors import InvalidInput, UnknownName
+from ..report.text.progress import is_watched, show_runs
 
 # Loading and isolation of models loaded by name: fields of `Config` that these functions also accept.
 LOADING = (
@@ -34,9 +35,21 @@ LOADING = (
 Progress = Callable[..., AbstractContextManager[Callable[[str, int], object]]]  # of images, to a context that counts
 
 
+def progress_of(progress: Any, show: Callable[..., Any] = show_runs) -> Any:
+    """Return the function that shows progress: the given one, or for True `show` if a person watches, or a silent one.
+
+    Raises:
+        WrongType: if `progress` is neither a function nor True, False or None.
+    """
+    if callable(progress):
+        return progress
+    if progress is not None and not isinstance(progress, bool):
+        raise type_error("`progress` as True, False or a function", progress)
+    return show if progress and is_watched() else _show_nothing
+
+
 @contextmanager
-def silent(*_: object) -> Iterator[Callable[[str, int], object]]:
-    """Show no progress."""
+def _show_nothing(*_: object) -> Iterator[Callable[[str, int], object]]:
     yield lambda *_: None
 
 

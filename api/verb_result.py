@@ -19,6 +19,7 @@ class VerbResult(Displayed):
         document: the whole result as JSON types, as printed with `--json`.
         notes: notes for the reader.
         made: the underlying objects: certificates, indicator results, detections, a trained detector.
+        short: rows and notes of the text, if it does not show all rows.
     """
 
     headline: str
@@ -26,6 +27,7 @@ class VerbResult(Displayed):
     document: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     made: Any = None
+    short: tuple[Sequence[Mapping[str, Any]], tuple[str, ...]] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the whole result as JSON types."""
@@ -36,7 +38,8 @@ class VerbResult(Displayed):
         return pd.DataFrame([*self.rows])
 
     def _shown(self) -> tuple[str, pd.DataFrame, Sequence[str]]:
-        return self.headline, self.to_frame(), self.notes
+        rows, notes = (self.rows, self.notes) if self.short is None else self.short
+        return self.headline, pd.DataFrame([*rows]), notes
 
 
 class Notes:

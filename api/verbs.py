@@ -67,8 +67,8 @@ from .python_inputs import (
     coerce_images,
     images_of,
     lend_model,
+    progress_of,
     read_limit,
-    silent,
     take_source,
 )
 from .verb_result import Notes
@@ -225,7 +225,7 @@ def compare(
     device: str = "cpu",
     version: str = "",
     loading: Mapping[str, Any] | None = None,
-    progress: Progress = silent,
+    progress: Progress | bool = True,
     **parameters: Any,
 ) -> Comparison:
     """Run an attack through every library that has it, on the same images, and compare each pair of implementations.
@@ -253,8 +253,9 @@ def compare(
         version: of the model, as in `davylamp.evaluate`.
         loading: settings of `Config` for a model loaded by name: isolate, request_rate, ...; with "tell", that
             function is called with each note as soon as it is known.
-        progress: called with the number of attacked images and the expected work of each implementation; its
-            context's value is called with progress.
+        progress: True for a bar on a terminal or a line in a notebook, False for none, or a function. It is called with
+            the number of attacked images and the expected work of each implementation; its context's value is called
+            with progress.
         **parameters: canonical ones, for every implementation; if not given, the attack's matched one, or with
             `defaults` each library's.
 
@@ -304,7 +305,7 @@ def compare(
             seed=seed,
             judge_samples=judge_samples,
             eot=eot,
-            progress=stack.enter_context(progress(len(rows) * count, work)),
+            progress=stack.enter_context(progress_of(progress)(len(rows) * count, work)),
         )
         notes.add(*comparison.notes, join_chosen([text]) if (text := chosen_text(chosen)) else "", rounded)
         result = next((row.result for row in comparison.rows if row.result is not None), None)

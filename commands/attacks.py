@@ -7,6 +7,7 @@ import typer
 
 from ..engine.plan.config import AttackChoice
 from ..errors import UnknownName
+from ..report.text.progress import show_runs
 from .config_options import FromConfig, Given
 from .input_options import InputOptions
 from .loading import LOADING, loading_keywords
@@ -25,7 +26,6 @@ from .options import (
     say_defaults,
     split_list,
 )
-from .progress import show_progress
 from .table_options import TableOptions
 
 
@@ -138,7 +138,7 @@ def compare_libraries(
     view.check(form)
     loading, also = loading_keywords(how), split_list("--also", also) or []
     parameters = read_parameters(vars(words), threat.pop("parameters", []), [attack, *also])
-    where = {"data": data, "seed": seed, "device": device, "loading": loading, "progress": show_progress}
+    where = {"data": data, "seed": seed, "device": device, "loading": loading, "progress": show_runs}
     given = {**on, **threat, **among, **batch, **parameters}
     done = compare(attack, seen.of(model), also=also, defaults=defaults, **where, **given)
     say_defaults(context, ("model", "data", "seed", "device"))

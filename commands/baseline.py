@@ -9,10 +9,10 @@ import typer
 
 from ..engine.plan.config import Config
 from ..errors import InvalidInput
+from ..report.text.progress import show_progress
 from .config_options import Given, in_options
 from .input_options import InputOptions
 from .loading import APART, loading_settings, prestart_processes
-from .progress import show_progress
 
 _PANEL = "New models among evaluated ones"
 

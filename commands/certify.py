@@ -5,11 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
+from ..report.text.progress import show_progress
 from .config_options import Given
 from .input_options import InputOptions
 from .loading import LOADING, loading_keywords, tell
 from .options import Data, Json, Latex, LatexWords, latex_style, one_format, split_list
-from .progress import show_progress
 from .table_options import TableOptions
 
 

@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 
 from ..errors import Unavailable
+from ..report.text.progress import show_progress
 from .config_options import Given
 from .loading import LOADING, loading_keywords
 from .options import Json, split_models
-from .progress import show_progress
 from .table_options import TableOptions
 
 

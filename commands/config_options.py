@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, is_dataclass
-from difflib import get_close_matches
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -25,7 +24,7 @@ from typer.models import ArgumentInfo, OptionInfo
 from ..deprecation import current_arguments
 from ..engine.plan.config import AttackChoice, Config
 from ..engine.plan.schema import Option, option_of_field
-from ..errors import DavylampError, UnknownName
+from ..errors import DavylampError, UnknownName, close_names
 from .completion import completer_of
 from .options import split_list, split_names
 
@@ -45,6 +44,7 @@ _OF_FILES = ("models", "surrogate", "measures")  # may contain file names, which
 _NUMBER = re.compile(r"[+-]?[0-9]{1,30}")
 _METAVARS = {int: "N", float: "X", Path: "PATH"}
 _TYPED: ContextVar[Mapping[str, str]] = ContextVar("typed")  # options of the current command, by keyword
+_CALL = re.compile(r"`([a-z_]+)\(([a-z_]+)='([\w-]*)'\)`")  # a call in backticks, with one keyword
 # A keyword in backticks in a message, alone or with a value or a quoted value, but no other text, such as a path.
 _KEYWORD = re.compile(r"`(\w+)(?:=([^`]*))?`|(?<![\w/.:-])(\w+)=('[\w-]*')")
 
@@ -95,7 +95,7 @@ def suggest_choice(message: str) -> str:
     match = re.fullmatch(r"'(.*)' is not one of (.*)\.", text)
     if match is None:
         return text
-    close = get_close_matches(match[1], re.findall(r"'([^']*)'", match[2]))
+    close = close_names(match[1], re.findall(r"'([^']*)'", match[2]))
     return f"{text[:-1]}; did you mean {' or '.join(close)}?" if close else text
 
 
@@ -189,7 +189,10 @@ def named_by_option(typed: Mapping[str, str]) -> Iterator[None]:
 
 
 def in_options(message: str) -> str:
-    """Replace API keywords in a message by the command's options, such as "`budget`" by "--epsilon"."""
+    """Replace API keywords in a message by the command's options, such as "`budget`" by "--epsilon".
+
+    A call that takes a results folder becomes a command: "`table(by='models')`".
+    """
 
     def option(match: re.Match[str]) -> str:
         name, value = match[1] or match[3], (match[2] or match[4] or "").strip("'")
@@ -200,7 +203,10 @@ def in_options(message: str) -> str:
             return match[0]
         return f"{typed} {value}".rstrip()
 
-    return _KEYWORD.sub(option, message)
+    def command(match: re.Match[str]) -> str:
+        return f"`davylamp {_dashed(match[1])} FOLDER --{_dashed(match[2])} {match[3]}`"
+
+    return _KEYWORD.sub(option, _CALL.sub(command, message))
 
 
 def _option_typed(name: str) -> str | None:

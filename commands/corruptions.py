@@ -6,12 +6,12 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from ..report.text.progress import show_progress
 from .config_options import Given
 from .errors import print_interrupted
 from .input_options import InputOptions
 from .loading import LOADING, loading_keywords
 from .options import Json, one_format, read_whole, split_list, split_models
-from .progress import show_progress
 from .results import Bootstrap, Csv
 from .table_options import TableOptions
 

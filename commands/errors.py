@@ -4,12 +4,12 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 from ..errors import DavylampError, InvalidInput
 
-FAILED, BUG, INTERRUPTED = 1, 70, 130  # exit codes; 70 is EX_SOFTWARE of sysexits.h
+FAILED, USAGE, BUG, INTERRUPTED = 1, 2, 70, 130  # exit codes; 70 is EX_SOFTWARE of sysexits.h
 _FULL = {errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EDQUOT, errno.EBADF}
 
 
@@ -40,7 +40,18 @@ def refuse_empty(arguments: Sequence[str]) -> None:
         if equals and not value.strip():
             before = arguments[place - 1] if place and arguments[place - 1].startswith("-") else ""
             name = option or before or f"argument {place + 1}"
-            raise InvalidInput(f"expected a value for {name}, got an empty text; check for an unset shell variable")
+            with exits_with(USAGE):
+                raise InvalidInput(f"expected a value for {name}, got an empty text; check for an unset shell variable")
+
+
+@contextmanager
+def exits_with(code: int) -> Iterator[None]:
+    """Set the exit code of davylamp's errors that are raised inside the block."""
+    try:
+        yield
+    except DavylampError as error:
+        error.exit_code = code
+        raise
 
 
 def print_note(line: str) -> None:
@@ -77,7 +88,7 @@ def explain(error: BaseException) -> int:
 
     if isinstance(error, DavylampError):
         print_error(f"davylamp: {error}")
-        return FAILED
+        return error.exit_code
     if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
         print_error(f"davylamp: could not write the output ({error.strerror})")
         return FAILED

@@ -12,6 +12,7 @@ import typer
 
 from ..engine.plan.config import AttackChoice
 from ..errors import InvalidInput
+from ..report.text.progress import show_plan
 from .baseline import BaselineOptions, place_newcomers
 from .config_options import FromConfig, Given, in_options
 from .detectors import print_detections
@@ -21,7 +22,6 @@ from .evaluation_summary import print_summary
 from .input_options import InputOptions
 from .loading import default_isolate, set_attack_isolation
 from .options import OUTPUT, Json, all_failed, read_parameters
-from .progress import show_progress
 
 if TYPE_CHECKING:
     from ..api.evaluation import Evaluation
@@ -166,13 +166,11 @@ def _print_config(given: Given) -> None:
 
 def _begin(evaluation: "Evaluation") -> AbstractContextManager[Any]:
     """Print the default values and notes before the run, then show progress."""
-    from ..engine.query_estimates import expected_work
     from ..report.text.console import print_error
 
     for line in filter(None, (evaluation.chosen, *(f"- {in_options(note)}" for note in evaluation.notes))):
         print_error(line)
-    plan: Any = evaluation.plan
-    return show_progress(plan.images, expected_work(plan))
+    return show_plan(evaluation.plan, evaluation.runs)
 
 
 def _print_json(done: "Evaluation") -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from .errors import USAGE, exits_with
 from .merge import Results, open_named
 from .options import OUTPUT, Json, one_format, split_models
 from .table_options import TableOptions
@@ -42,7 +43,10 @@ def gate_results(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Decide by 95 % intervals whether requirements hold; exit code 0: all hold, 1: one fails, 3: too few images."""
+    """Decide by 95 % intervals whether requirements hold.
+
+    Exit codes: 0 if all hold, 1 if one fails, 3 if there are too few images, 2 after a mistake in the call.
+    """
     from .. import __version__
     from ..api.gating import gate
     from ..engine.store.atomic_files import write_atomic
@@ -50,8 +54,9 @@ def gate_results(
 
     form = one_format({"markdown": as_markdown, "json": as_json})
     view.check(form)
-    opened, before, titles = open_named(context, [folder], None if against is None else str(against))
-    result = gate(opened, require, against=before, margin=margin, model=split_models(model), strict=strict)
+    with exits_with(USAGE):
+        opened, before, titles = open_named(context, [folder], None if against is None else str(against))
+        result = gate(opened, require, against=before, margin=margin, model=split_models(model), strict=strict)
     document = {**result.to_dict(), "folder": str(folder)}
     document["notes"] = notes = [*map(titles, result.notes)]
     headline = titles(result.headline)

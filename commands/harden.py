@@ -75,7 +75,7 @@ def harden_model(
 def _begin(out: Path, prepared: Any, total: int) -> AbstractContextManager[Any]:
     """Print the default values, and whether an interrupted training resumes."""
     from ..report.text.console import print_error
-    from .progress import show_progress
+    from ..report.text.progress import show_progress
 
     if prepared.chosen:
         print_error(f"chosen: {prepared.chosen}")

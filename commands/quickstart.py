@@ -83,7 +83,7 @@ def _begin(evaluation: Any) -> Any:
     """
     from ..engine import ResultsStore
     from ..errors import InvalidInput
-    from .progress import show_progress
+    from ..report.text.progress import show_progress
 
     kept = set(ResultsStore(evaluation.folder).keys("cells"))
     if kept - {cell.key for cell in evaluation.plan.cells}:

@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
+from ..report.text.progress import show_plan
 from .config_options import Given
 from .errors import print_interrupted
 from .estimate import EstimateOnly, print_estimate
 from .input_options import InputOptions
 from .loading import LOADING, loading_keywords
 from .options import Data, Json
-from .progress import show_progress
 
 
 def measure_model(
@@ -44,7 +44,6 @@ def measure_model(
 ) -> None:
     """Measure robust accuracy with AutoAttack: one number with its interval, and warnings."""
     from ..api.measuring import robust_accuracy
-    from ..engine.query_estimates import expected_work
     from ..report.text.console import make_console
 
     given: dict[str, Any] = {"data": data, "norm": norm, "epsilon": epsilon, "limit": limit, "batch_size": batch_size}
@@ -53,9 +52,7 @@ def measure_model(
         print_estimate(robust_accuracy, seen.of(model), as_json=as_json, until=until, **given)
         return
     try:
-        done = robust_accuracy(
-            seen.of(model), **given, until=until, progress=lambda plan: show_progress(plan.images, expected_work(plan))
-        )
+        done = robust_accuracy(seen.of(model), **given, until=until, progress=show_plan)
     except KeyboardInterrupt:
         print_interrupted(out or "", "use -o FOLDER to resume later")
         raise

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..report.text.progress import show_progress
 from .config_options import Given
 from .input_options import InputOptions
 from .loading import LOADING, loading_keywords, tell
@@ -21,7 +22,6 @@ from .options import (
     say_defaults,
     split_list,
 )
-from .progress import show_progress
 from .table_options import TableOptions
 
 

@@ -18,7 +18,7 @@ def undefended_models(models: Sequence[str]) -> dict[str, str]:
     if len(models) < 2:
         raise InvalidInput(
             f"expected a model and its defences, got only {models[0]}; "
-            "add --defence, or list the defended models after the undefended one"
+            "add `defences`, or list the defended models after the undefended one"
         )
     return named_originals(models) or dict.fromkeys(models[1:], models[0])
 

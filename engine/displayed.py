@@ -20,7 +20,8 @@ class Displayed:
 
     def __repr__(self) -> str:
         headline, frame, notes = self._shown()
-        text = frame.head(_ROWS).to_string(index=False, float_format="{:.3g}".format, na_rep="-")
+        first = frame.head(_ROWS)
+        text = first.astype(object).where(first.notna(), "-").to_string(index=False, float_format="{:.3g}".format)
         rows = text.splitlines() if len(frame) else []
         more = [f"... {len(frame) - _ROWS} more"] if len(frame) > _ROWS else []
         return "\n".join([headline, *rows, *more, *(f"- {note}" for note in notes)])

@@ -172,7 +172,8 @@ def near_symbols(name: str) -> list[str]:
     symbols = {symbol.casefold(): symbol for symbol in METRICS}
     called = {text.casefold(): symbol for symbol, each in METRICS.items() for text in aliases_of(each)}
     wanted = name.strip().casefold()
-    near = [symbols[text] for text in get_close_matches(wanted, symbols)]
+    longer = [text for text in symbols if len(wanted) > 1 and text.startswith(wanted)]
+    near = [symbols[text] for text in dict.fromkeys((*longer, *get_close_matches(wanted, symbols)))][:3]
     return near or list(dict.fromkeys(called[text] for text in get_close_matches(wanted, called)))
 
 

@@ -236,14 +236,15 @@ def _in_rows(responses: Responses, places: Sequence[int] | np.ndarray) -> Respon
 
 
 def check_rankable(responses: Responses) -> None:
-    """Raise ValueError if there are fewer than two subjects. The message names the command that shows their numbers."""
+    """Raise ValueError if there are fewer than two subjects. The message names the call that shows their numbers."""
     if len(responses.subjects) > 1:
         return
     kind = responses.kind.removesuffix("s")
     by = "models" if is_of_models(responses.kind) else "attacks"
+    others = ", and `rank(subjects='attacks')` ranks the attacks" if responses.kind == "models" else ""
     raise ValueError(
-        f"one {kind}: nothing to rank it against; `davylamp table FOLDER --by {by}` shows the numbers of "
-        f"{', '.join(responses.subjects)}, a ranking needs results of a second {kind}"
+        f"one {kind}: nothing to rank it against; `table(by='{by}')` shows the numbers of "
+        f"{', '.join(responses.subjects)}, a ranking needs results of a second {kind}{others}"
     )
 
 

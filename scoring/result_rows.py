@@ -144,7 +144,7 @@ def _add_defences(rows: Any, original: str | None) -> tuple[Any, list[str]]:
         if alone := [name for name in names if "+" in name]:
             raise ValueError(f"the undefended model of {abbreviate_list(alone)} is missing; evaluate it as well")
         raise ValueError(
-            "there are no defended models NAME+DEFENCE (`davylamp evaluate --defence`); "
+            "there are no defended models NAME+DEFENCE: evaluate models with defences, or "
             "give `original=NAME` if all other models are defended versions of NAME"
         )
     rest = [name for name, (base, defence) in pairs.items() if defence == UNDEFENDED and base not in originals]

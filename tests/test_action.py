@@ -116,7 +116,8 @@ def test_the_workflow_passes(place):
 
 
 def test_a_failure_and_too_few_images_end_the_job(place):
-    assert act(place, require="RA >= 0.99\n", undecided="pass")[0] == 1
+    code, outputs, _ = act(place, require="RA >= 0.99\n", undecided="pass")
+    assert (code, outputs["verdict"]) == (1, "fail")
     code, outputs, summary = act(place, require="RA >= 0.8")
     assert (code, outputs["verdict"]) == (3, "too few images")
     assert "more image" in summary
@@ -125,7 +126,7 @@ def test_a_failure_and_too_few_images_end_the_job(place):
 
 def test_an_input_is_no_shell_code(place):
     code, outputs, _ = act(place, require="RA >= 0.5; touch broken", results="results$(touch broken)")
-    assert (code, outputs["verdict"]) == (1, "fail")
+    assert (code, outputs["verdict"]) == (2, "error")
     assert not (place / "broken").exists()
 
 

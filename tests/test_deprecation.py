@@ -138,8 +138,17 @@ def test_runs_of_fixed_variants_keep_their_keys():
         assert [*several.parameters] == [member.attack for member in several.members]
         assert [AttackRun.from_spec(each.spec) for each in (one, several)] == [one, several]
         assert describe_attack(one)["variant"] == "repaired"
-        assert davylamp.AttackChoice(f"art:uap@{variant}").attack == "art:uap@fixed"
-    assert davylamp.find_implementation("art:uap@repaired") is davylamp.find_implementation("art:uap@fixed")
+
+
+def test_an_old_name_of_a_fixed_variant_still_works(run):
+    fixed, line = davylamp.find_implementation("art:uap@fixed"), "art:uap@repaired is deprecated: use art:uap@fixed"
+    with pytest.warns(DeprecationWarning, match=line):
+        assert davylamp.find_implementation("art:uap@repaired") is fixed
+    with pytest.warns(DeprecationWarning, match=line):
+        assert davylamp.AttackChoice("art:uap@repaired").attack == "art:uap@fixed"
+    shown = run("attacks", "art:uap@fixed", "--json")[:2]
+    assert run("attacks", "art:uap@repaired", "--json") == (*shown, f"- {line}\n")
+    assert fixed.status == "patched"
 
 
 def test_an_old_value_is_the_new_one(run, tmp_path):

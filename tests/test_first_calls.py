@@ -49,6 +49,57 @@ def test_channels_that_come_last_are_named(digits_cnn):
         davylamp.run_attack("foolbox:pgd", model, images.permute(0, 2, 3, 1), labels, epsilon=0.1)
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("apgd", "apgd-ce or apgd-dlr or apgd-margin"), ("Deep", "deepfool"), ("fgs", "fgsm")],
+)
+def test_a_name_that_is_incomplete_means_those_that_begin_with_it(name, meant):
+    with pytest.raises(UnknownName, match=rf"did you mean {meant}\b"):
+        davylamp.find_attack(name)
+
+
+@pytest.mark.parametrize(
+    ("change", "advice"),
+    [
+        (lambda images: images[:, 0], r"inputs\[:, None\]"),
+        (lambda images: images[0], r"inputs\[None\]"),
+        (lambda images: images * 16, "largest possible value"),
+        (lambda images: images * 255, "8-bit images by 255"),
+    ],
+)
+def test_images_of_another_form_are_told_what_to_do(digits_cnn, change, advice):
+    model, images, labels = digits_cnn
+    with pytest.raises(InvalidInput, match=advice):
+        davylamp.robust_accuracy(model, change(images), labels, epsilon=0.1)
+
+
+def test_the_text_of_a_check_has_failures_and_what_unknown_indicators_need(digits_cnn, tmp_path):
+    model, images, labels = digits_cnn
+    how = {"norm": "linf", "epsilon": 0.1, "steps": 2, "out": tmp_path / "r"}
+    davylamp.evaluate(model, images, labels, attacks=["foolbox:pgd", "foolbox:fgsm"], **how)
+    checked = davylamp.check(tmp_path / "r")
+    table = checked.to_frame()
+    assert set(table["state"]) >= {"unknown", "pass"}
+    assert checked.short is not None
+    rows, lines = checked.short
+    assert {row["state"] for row in rows} <= {"fail", "warn"}
+    assert len(rows) == int(table["state"].isin(["fail", "warn"]).sum())
+    unknown = [line for line in lines if " unknown: " in line]
+    assert sum(int(line.split()[0]) for line in unknown) == int((table["state"] == "unknown").sum())
+    assert all(f"- {line}" in repr(checked).splitlines() for line in unknown)
+
+
+def test_what_a_call_of_one_model_can_rank_is_named_as_a_call(digits_cnn, tmp_path):
+    model, images, labels = digits_cnn
+    attacks, how = ["foolbox:pgd", "foolbox:fgsm"], {"norm": "linf", "epsilon": 0.1}
+    done = davylamp.evaluate(model, images, labels, attacks=attacks, out=tmp_path / "r", steps=2, **how)
+    with pytest.raises(InvalidInput, match="one model") as error:
+        done.rank()
+    assert "`rank(subjects='attacks')`" in str(error.value)
+    assert "--" not in str(error.value)
+    assert len(done.rank(subjects="attacks").subjects) == 2
+
+
 def test_what_a_library_does_not_have_is_named_with_what_there_is(digits_cnn):
     model, images, labels = digits_cnn
     with pytest.raises(UnknownName, match="pyautoattack:autoattack"):

@@ -102,7 +102,7 @@ def test_the_counts_are_those_of_the_catalogue():
     shipped = [row for row in IMPLEMENTATIONS.values() if not row.variant]
     status, text = Counter(row.status for row in shipped), " ".join(README.split())
     assert f"{len(IMPLEMENTATIONS)} implementations of {len({row.attack for row in shipped})} attacks" in text
-    assert f"{status['repaired']} implementations are patched from outside, and none fails to run" in text
+    assert f"{status['patched']} implementations are patched from outside, and none fails to run" in text
     assert not status["broken"]
     assert f"For {len(IMPLEMENTATIONS) - len(shipped)} implementations there is a fixed variant" in text
 

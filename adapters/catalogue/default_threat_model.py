@@ -50,7 +50,8 @@ def choose_threat_model(
         norm = _norm_that_follows(rows[0], have, epsilon)
     if norm is None and not rows[0].says_norm:
         name = rows[0].name
-        raise InvalidInput(f'{name} declares no norm, so one is needed: --norm linf, or `norm = "linf"` on the attack')
+        wanted = "`norm='linf'`, or `norm = \"linf\"` on the attack"
+        raise InvalidInput(f"{name} declares no norm, so one is needed: {wanted}")
     chosen: Norm = norm if norm in NORMS else _usual_norm(rows[0], have)  # type: ignore[assignment]
     if epsilon is not None and chosen == "unrestricted":
         raise InvalidInput(f"expected no epsilon for {attack} under an unrestricted threat model, got {epsilon}")

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from ...errors import InvalidInput, MissingLibrary, UnknownName, Unsupported
-from ..attack import Attack, Implementation, RunSetting, name_from_record
+from ..attack import Attack, Implementation, RunSetting, current_implementation
 from ..libraries.library import Library, absolute_path
 from ..libraries.user import LIBRARY as USER
 from ..libraries.user.as_implementation import as_implementation, declared_defaults, implementation_from_file
@@ -58,7 +58,7 @@ def find_implementation(name: str) -> Implementation:
         ModelFailed: if a user's file raises an error.
         InvalidInput: if a user's file has no such attack, or is named without a function.
     """
-    current = name_from_record(name)
+    current = current_implementation(name)
     if current in IMPLEMENTATIONS:
         return IMPLEMENTATIONS[current]
     library, colon, attack = name.partition(":")

@@ -18,7 +18,9 @@ def check_images(inputs: Any) -> None:
     if inputs.ndim == 4 and not len(inputs):
         raise InvalidInput("expected at least one image of shape (N, C, H, W), got 0")
     if inputs.ndim != 4 or 0 in inputs.shape:
-        raise InvalidInput(f"expected images of shape (N, C, H, W), got {tuple(inputs.shape)}")
+        missing = "batch: inputs[None]" if inputs.shape[:1] in ((1,), (3,)) else "channel: inputs[:, None]"
+        advice = f"; add the {missing}" if inputs.ndim == 3 else ""
+        raise InvalidInput(f"expected images of shape (N, C, H, W), got {tuple(inputs.shape)}{advice}")
     if not inputs.is_floating_point():
         advice = "; divide 8-bit images by 255" if inputs.dtype == torch.uint8 else ""
         raise InvalidInput(f"expected floating point images in [0, 1], got {inputs.dtype}{advice}")
@@ -27,7 +29,8 @@ def check_images(inputs: Any) -> None:
     if not (math.isfinite(low) and math.isfinite(high)):
         raise InvalidInput("expected images in [0, 1], got NaN or infinity")
     if low < 0 or high > 1:
-        advice = "divide 8-bit images by 255" if low >= 0 else "undo the normalisation (the model applies mean, std)"
+        largest = "divide 8-bit images by 255" if high > 128 else "divide them by their largest possible value"
+        advice = largest if low >= 0 else "undo the normalisation (the model applies mean, std)"
         raise InvalidInput(f"expected images in [0, 1], got values from {low:.4g} to {high:.4g}; {advice}")
 
 

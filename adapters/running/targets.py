@@ -56,7 +56,7 @@ def check_targeted_required(classifier: Classifier, threat_model: ThreatModel) -
     if classifier.detects and not threat_model.targeted:
         raise Unsupported(
             f"{classifier.name} includes a detector, so attacks on it must be targeted (otherwise a detected "
-            "image would count as fooled); give --target second-likely, or random"
+            "image would count as fooled); give `target='second-likely'`, or random"
         )
 
 

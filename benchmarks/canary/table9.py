@@ -54,7 +54,7 @@ def published_baseline(name: str, knowledge: str | None) -> tuple[np.ndarray, li
     if name not in PUBLISHED:
         raise UnknownName("published baseline", name, PUBLISHED)
     if knowledge not in (None, "white-box", "black-box"):
-        raise InvalidInput(f"expected --knowledge white-box or black-box with published:{name}, got {knowledge}")
+        raise InvalidInput(f"expected `knowledge` white-box or black-box with published:{name}, got {knowledge}")
     if PUBLISHED[name] == "models":
         return metrics_under("black" if knowledge == "black-box" else "white")
     rows = [

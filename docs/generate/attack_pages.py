@@ -13,7 +13,7 @@ from davylamp.adapters.catalogue.lookup import describe_implementation
 OURS = "by davylamp, for every library"
 STATUS = {
     "works": "runs as it is",
-    "repaired": "patched",
+    "patched": "patched",
     "broken": "cannot run",
 }
 SHARED = 3  # libraries that an attack needs to have a row of its own in the table of libraries
@@ -36,7 +36,7 @@ def render_index(rows: Mapping[str, list[Implementation]]) -> str:
         # Attacks
 
         {len(IMPLEMENTATIONS)} implementations of {len(rows)} attacks: {status["works"]} run as they are,
-        {status["repaired"]} are patched from outside so that they run, {status["broken"]} cannot run, and {fixed} are
+        {status["patched"]} are patched from outside so that they run, {status["broken"]} cannot run, and {fixed} are
         fixed variants (`@fixed`), in which a [known issue](../known-issues.md) of the algorithm is corrected. An
         implementation is one library's version of an attack: `foolbox:pgd`.
 

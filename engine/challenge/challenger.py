@@ -156,7 +156,7 @@ class ChallengeRunner:
             gives = "labels only" if model.outputs == "labels" else "no gradients"
             raise Unsupported(
                 f"adaptive attacks need a model with gradients, but {self.defendant.name} returns "
-                f"{gives}: evaluate it with decision-based attacks, or with --surrogate"
+                f"{gives}: evaluate it with decision-based attacks, or with `surrogate`"
             )
 
     def _check_classes(self) -> None:

@@ -40,6 +40,8 @@ from ..checks.verdicts import AttackResultSummary, PairComparison, contender_of_
 from ..run.local_executor import Count
 from .searches import SearchImplementation, attack_inside, is_search, parameters_of_search, run_search, search_rows
 
+_LARGEST = 3  # differences that a short answer lists
+
 
 @dataclass(frozen=True)
 class ImplementationResult:
@@ -94,7 +96,7 @@ class Comparison:
     def __repr__(self) -> str:
         rates = [f"{row.implementation.name}: {_rate_text(row, self.success_metric)}" for row in self.rows]
         head = "; ".join((f"Comparison: {self.attack}, {format_threat_model(self.threat_model)}", *self.notes))
-        return "\n".join([head, *rates, *verdict_groups(self)])
+        return "\n".join([head, *rates, *verdict_groups(self, "in `pairs`")])
 
     def _repr_html_(self) -> str:
         summary = "; ".join((f"{self.attack}, {format_threat_model(self.threat_model)}", *self.notes))
@@ -120,23 +122,31 @@ class Comparison:
         return pd.DataFrame(lines)
 
 
-def verdict_groups(comparison: Comparison) -> list[str]:
+def verdict_groups(comparison: Comparison, rest: str = "") -> list[str]:
     """Return a line per verdict: "identical: art, foolbox, torchattacks", "weaker: art than foolbox".
 
     Implementations are listed together if the verdict holds for every two of them. "a / b, c" means that it holds for a
-    and b, and for a and c, but not for b and c.
+    and b, and for a and c, but not for b and c. One of several identical implementations stands for them. The largest
+    differences come first.
+
+    Args:
+        comparison: the comparison.
+        rest: where all pairs are listed. If given, only the three largest differences are, and this follows them.
     """
     implementations = [row.implementation for row in comparison.rows]
     libraries = [each.library for each in implementations]
     alone = len(set(libraries)) == len(libraries) and len({each.attack for each in implementations}) == 1
     short = {each.name: each.library if alone else each.name for each in implementations}
     worse: dict[tuple[str, str], list[str]] = {}
+    effects: dict[tuple[str, str], tuple[float, float]] = {}
     alike: dict[str, list[tuple[str, str]]] = {}
     for pair in comparison.pairs_that_ran:
         a, b, judgement = short.get(pair.a, pair.a), short.get(pair.b, pair.b), pair.judgement
         if pair.verdict == "weaker":
             worst, other = (a, b) if pair.weaker == pair.a else (b, a)
-            worse.setdefault((worst, f" ({judgement.costs})" if judgement.costs else ""), []).append(other)
+            clause = worst, f" ({judgement.costs})" if judgement.costs else ""
+            worse.setdefault(clause, []).append(other)
+            effects[clause] = max(effects.get(clause, (0.0, 0.0)), judgement.effect)
         elif pair.verdict == "broken":
             for name in pair.weaker.split(" and "):
                 worse.setdefault((short.get(name, name), ""), [])
@@ -144,9 +154,29 @@ def verdict_groups(comparison: Comparison) -> list[str]:
             alike.setdefault(judgement.text, []).append((a, b))
     broken = [name for (name, _), others in worse.items() if not others]
     lines = [f"broken: {', '.join(broken)}"] * bool(broken)
-    said = [f"{name} than {', '.join(others)}{costs}" for (name, costs), others in worse.items() if others]
+    largest_first = sorted(effects, key=lambda clause: effects[clause], reverse=True)
+    said = [f"{name} than {', '.join(worse[name, costs])}{costs}" for name, costs in largest_first]
+    if rest and len(said) > _LARGEST:
+        said[_LARGEST:] = [f"and {len(said) - _LARGEST} more {rest}"]
     lines += [f"weaker: {'; '.join(said)}"] * bool(said)
+    same = alike.get("identical", [])
+    alike = {text: edges if edges is same else _with_one_of_identical(edges, same) for text, edges in alike.items()}
     return lines + [f"{text}: {'; '.join(_cover(edges))}" for text, edges in sorted(alike.items())]
+
+
+def _with_one_of_identical(edges: Sequence[tuple[str, str]], same: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Let the first of several identical implementations stand for them, where all of them are in such pairs."""
+    order = list(dict.fromkeys(name for edge in (*same, *edges) for name in edge))
+    classes = {name: {name} for name in order}
+    for a, b in same:
+        joined = classes[a] | classes[b]
+        classes |= dict.fromkeys(joined, joined)
+    pairs, kept = {frozenset(edge) for edge in edges}, dict[frozenset[str], tuple[str, str]]()
+    for a, b in edges:
+        whole = all({x, y} in pairs for x in classes[a] for y in classes[b])
+        first, second = (min(classes[name], key=order.index) if whole else name for name in (a, b))
+        kept.setdefault(frozenset((first, second)), (first, second))
+    return list(kept.values())
 
 
 def _cover(edges: Sequence[tuple[str, str]]) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, MinLen
 
-from ...adapters.attack import name_from_record
+from ...adapters.attack import current_implementation
 from ...adapters.defaults import (
     DRAWS,
     MOST_DRAWS,
@@ -91,7 +91,7 @@ class AttackChoice:
             row = resolve_implementation(self.attack)
             _store(self, {"attack": row.name, "row": row})
         if isinstance(self.attack, str):
-            _store(self, {"attack": name_from_record(self.attack)})
+            _store(self, {"attack": current_implementation(self.attack)})
         if isinstance(self.epsilon, str):
             _store(self, {"epsilon": prefixed("epsilon", parse_number, self.epsilon, "a radius")})
         if isinstance(self.target, int) and not isinstance(self.target, bool):

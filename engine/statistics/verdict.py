@@ -142,6 +142,12 @@ class PairVerdict:
         return self.difference.low > 0 or self.difference.high < 0
 
     @property
+    def effect(self) -> tuple[float, float]:
+        """Absolute difference of the success rates, and of the logarithms of the distances; 0 if unknown."""
+        rate, ratio = self.difference.value, self.ratio.value
+        return 0.0 if math.isnan(rate) else abs(rate), abs(math.log(ratio)) if 0 < ratio < math.inf else 0.0
+
+    @property
     def costs(self) -> str:
         """Caveats of a verdict on success: unequal queries, and successes lost after rounding to 8 bits; "" if none."""
         if self.verdict not in ("weaker", "equivalent"):

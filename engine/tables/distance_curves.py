@@ -118,8 +118,8 @@ def build_distance_curves(
     if not curves:
         where = outcomes.store.folder
         raise Unsupported(
-            f"no record in {where} has a curve of distance against passes: evaluate minimum-norm attacks with --metric "
-            "curve (on the CPU), or best(A,B)"
+            f"no record in {where} has a curve of distance against passes: evaluate minimum-norm attacks with "
+            "`measures=curve` (on the CPU), or best(A,B)"
         )
     most = max(int(curve.passes[-1]) for curve in curves)
     sentence = "omitted: {without} attacks without such a curve"

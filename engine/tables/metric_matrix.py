@@ -269,7 +269,7 @@ def _defended(names: Sequence[str], original: str | None) -> dict[tuple[str, str
     defended = {(name.removeprefix(f"{base}+"), base): name for name, base in bases.items()}
     if not defended:
         raise InvalidInput(
-            "the folder has no defended models named NAME+DEFENCE (`davylamp evaluate --defence`); "
+            "the folder has no defended models named NAME+DEFENCE: evaluate models with defences, or "
             "give `original=NAME` if all other models are defences of NAME"
         )
     return defended

@@ -17,7 +17,7 @@ from ..user_metrics import find_metric
 
 By = Literal["attacks", "models", "pairs", "classes"]
 _LACKING = {  # reasons why no run has a metric
-    "transfer": "no example was tested on a different model (evaluate with --transfer full)",
+    "transfer": "no example was tested on a different model (evaluate with `transfer='full'`)",
     "minimum norm": "there is no minimum-norm attack (evaluate one, or best(ATTACK))",
 }
 
@@ -61,7 +61,7 @@ def choose_symbols(symbols: Sequence[str] | None, by: By) -> tuple[str, ...]:
         if record.group.startswith("defence"):
             raise Unsupported(f"{symbol} compares two models; add --defence ORIGINAL DEFENDED")
         if record.only and by not in record.only:
-            tables = " or ".join(f"--by {each}" for each in record.only)
+            tables = " or ".join(f"`by={each!r}`" for each in record.only)
             raise Unsupported(f"{symbol} is not available in a table by {by}; use {tables}")
     return tuple(map(shown_symbol, chosen))
 
@@ -124,13 +124,13 @@ def _why_absent(symbol: str, outcomes: Results) -> str:
     record = facts_of(symbol)
     reasons = {outcome.unmeasured[symbol] for outcome in outcomes.done if symbol in outcome.unmeasured}
     if is_file_name(symbol):
-        reasons = {f"it needs {', '.join(find_metric(symbol).needs)}: evaluate with --metric {symbol}"}
+        reasons = {f"it needs {', '.join(find_metric(symbol).needs)}: evaluate with `measures={symbol}`"}
     reasons = reasons or {_LACKING[need] for need in record.needs if need in _LACKING}
     if reasons:
         return "; ".join(sorted(reasons))
     if base_symbol(symbol) in GROUP_OF or is_parametrised(symbol):
-        profile = " --neuron-profile DATA" if "coverage" in record.needs else ""
-        return f"evaluate with --metric {GROUP_OF.get(base_symbol(symbol), symbol)}{profile}"
+        profile = ", `neuron_profile=DATA`" if "coverage" in record.needs else ""
+        return f"evaluate with `measures={GROUP_OF.get(base_symbol(symbol), symbol)}`{profile}"
     if "target" in record.needs and not any(outcome.cell.threat_model.targeted for outcome in outcomes.done):
         failed = any(cell.threat_model.targeted for cell, _ in outcomes.failed)
         return "there is no targeted attack" if not failed else "every targeted attack failed"

@@ -101,7 +101,7 @@ def build_transfer(
     tested = outcomes.transfers or {}
     if not any(outcome.cell.key in tested for outcome in outcomes.done):
         where = outcomes.store.folder
-        raise Unsupported(f"no example in {where} was tested on a different model: evaluate with --transfer full")
+        raise Unsupported(f"no example in {where} was tested on a different model: evaluate with `transfer='full'`")
     shared: dict[tuple[str, str], list[ModelOnData]] = {}
     for subject in outcomes.subjects.values():
         shared.setdefault((subject.data, subject.data_digest), []).append(subject)

@@ -179,7 +179,7 @@ def _transfer(make: type, width: float, folder: Folder, _: Mapping[str, Any]) ->
     outcomes: Results = as_results(folder, ("OTR",))
     tables = build_transfer(outcomes).tables
     if not tables:
-        raise Unsupported("no transfer results; run `davylamp evaluate` with --transfer full")
+        raise Unsupported("no transfer results; evaluate with `transfer='full'`")
     return draw_transfer(make, width, tables[0])
 
 

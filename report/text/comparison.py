@@ -85,7 +85,8 @@ def print_comparison(comparison: Comparison, console: PlainConsole) -> None:
     chosen = format_cell(dict(comparison.parameters)) or "each library's own parameters"
     title = f"{comparison.attack} on {comparison.model}, {comparison.data}"
     about = f"{title}; {format_threat_model(comparison.threat_model)}; {chosen}; seed {comparison.seed}"
-    for line in (*_range_text(comparison), *verdict_groups(comparison)):
+    rest = "" if console.verbose else "(-v)"
+    for line in (*_range_text(comparison), *verdict_groups(comparison, rest)):
         console.print(line)
     print_table(about, heads, cells, console, order=order, narrow=True)
     if comparison.defaults:

@@ -1,6 +1,7 @@
 """At 80 columns, the default output of a command fits a page and starts with the answer: the numbers of its JSON."""
 
 import json
+import math
 import re
 import sys
 
@@ -8,6 +9,8 @@ import pytest
 
 from davylamp import cli
 from davylamp.commands import quickstart
+from davylamp.engine.statistics.verdict import PairVerdict
+from davylamp.intervals import Interval
 from davylamp.report.text.comparison import verdict_groups
 
 from ..golden.corpus import copy_inputs, unpack
@@ -143,10 +146,10 @@ def test_the_quickstart(screen, monkeypatch, with_few_draws):
 class Pair:
     """As much of a pair as is grouped."""
 
-    def __init__(self, a, b, verdict, weaker="", costs=""):
+    def __init__(self, a, b, verdict, weaker="", costs="", effect=(0.0, 0.0)):
         text = f"{verdict}: {weaker}" if weaker else verdict
         self.a, self.b, self.verdict, self.weaker = a, b, verdict, weaker
-        self.judgement = type("Judgement", (), {"text": text, "costs": costs})
+        self.judgement = type("Judgement", (), {"text": text, "costs": costs, "effect": effect})
 
 
 class Row:
@@ -181,3 +184,30 @@ def test_groups_hold_every_pair_and_no_other(pairs, lines):
     made = [Pair(f"{a}:pgd", f"{b}:pgd", verdict, full("".join(more[:1])), *more[1:]) for a, b, verdict, *more in pairs]
     comparison = type("C", (), {"rows": [Row(each) for each in "abc"], "pairs": made, "pairs_that_ran": made})
     assert verdict_groups(comparison) == lines
+
+
+def test_one_of_identical_implementations_stands_for_them_where_all_have_the_verdict():
+    pairs = [Pair("a", "b", "identical"), Pair("a", "c", "close"), Pair("b", "c", "close"), Pair("a", "d", "close")]
+    comparison = type("Comparison", (), {"rows": [], "pairs_that_ran": [*pairs, Pair("b", "d", "far")]})
+    assert verdict_groups(comparison) == ["close: a / c, d", "far: b, d", "identical: a, b"]
+
+
+def test_the_largest_differences_come_first_and_a_short_answer_counts_the_others():
+    def pair(a, b, rate, distance=math.nan):
+        difference, ratio = Interval(rate, 0, 0), Interval(distance, 0, 0)
+        effect = PairVerdict("weaker", difference=difference, ratio=ratio).effect
+        return Pair(a, b, "weaker", b, f"{b}'s costs with {a}", effect)
+
+    made = [
+        pair("a", "b", 0.1),
+        pair("a", "c", -0.4),
+        pair("a", "d", 0.0, 0.5),
+        pair("b", "c", 0.2),
+        pair("b", "d", 0.0),
+    ]
+    comparison = type("C", (), {"rows": [Row(each) for each in "abcd"], "pairs": made, "pairs_that_ran": made})
+    (whole,) = verdict_groups(comparison)
+    names = [clause.partition(" (")[0] for clause in whole.removeprefix("weaker: ").split("; ")]
+    assert names == ["c than a", "c than b", "b than a", "d than a", "d than b"]
+    (short,) = verdict_groups(comparison, "(-v)")
+    assert short == "; ".join([*whole.split("; ")[:3], "and 2 more (-v)"])

@@ -87,6 +87,7 @@ def test_a_path_in_a_message_stays_as_it_was_typed(run, tmp_path, monkeypatch, c
 def test_keywords_in_backticks_and_quoted_values_are_translated():
     with named_by_option({"out": "--out", "original": "--original", "subjects": "--subjects"}):
         assert in_options("give `original=NAME`, subjects='models'") == "give --original NAME, --subjects models"
+        assert in_options("see `table(by='models')`") == "see `davylamp table FOLDER --by models`"
         for text in ("got out=ABC", "no folder runs/out='x'", "original=NAME"):
             assert in_options(text) == text
 

@@ -182,11 +182,11 @@ def test_progress_ends_where_all_is_done_also_with_failed_cells_and_transfers(ru
             assert passes > 0
 
     @contextmanager
-    def show(total, work):
+    def show(total, *_):
         reports.append(Report(total))
         yield reports[-1]
 
-    monkeypatch.setattr("davylamp.commands.evaluate.show_progress", show)
+    monkeypatch.setattr("davylamp.report.text.progress.show_progress", show)
     attacks = ("--attacks", "foolbox:fgsm", "--attacks", "crash.py:crash", "--norm", "linf")
     models = ("--models", "net.py:pair", "--models", "net.py:one", *COMMON[4:])
     for _ in range(2):

@@ -62,7 +62,7 @@ def test_an_empty_text_is_refused_and_named(arguments, option, run, tmp_path):
     with pytest.raises(InvalidInput, match=f"expected a value for {option}, got an empty text"):
         refuse_empty(arguments)
     code, out, err = run(*arguments)
-    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert (code, out, err.count("\n")) == (2, "", 1)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -108,6 +108,11 @@ def completed(*words):
         (["davylamp", "table", "r", "--metric", "QNC_"], ["QNC_F", "QNC_B"]),
         (["davylamp", "gate", "r", "--require", "QNC_"], ["QNC_F", "QNC_B"]),
         (["davylamp", "gate", "r", "--jun"], ["--junit"]),
+        (["davylamp", "serv"], ["serve", "serve-model", "server"]),
+        (["davylamp", "server", "r"], ["restore"]),
+        (["davylamp", "corruptions", "r"], ["run"]),
+        (["davylamp", "corruptions", "run", "--basel"], ["--baseline"]),
+        (["davylamp", "no-such", "x"], []),
     ],
 )
 def test_a_shell_is_told_what_could_come_next_without_torch(words, expected):

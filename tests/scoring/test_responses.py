@@ -235,7 +235,7 @@ def test_a_kind_of_attack_is_chosen_or_refused():
 
 def test_one_subject_gets_a_sentence():
     responses = build_responses(results().query("model == 'one'"), "models")
-    with pytest.raises(ValueError, match=r"^one model: nothing to rank it against; .*--by models.* numbers of one, "):
+    with pytest.raises(ValueError, match=r"^one model: nothing to rank it against; .*by='models'.* numbers of one, "):
         check_rankable(responses)
 
 

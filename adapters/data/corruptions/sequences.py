@@ -78,7 +78,7 @@ def frames_of(image: Tensor, sequence: str, *, seed: int = 0) -> Tensor:
     row = find_sequence(sequence, size)
     if image.ndim != 3 or image.shape[0] != 3 or size == "tiny-imagenet":
         raise InvalidInput(
-            "expected images of 3 channels, and of up to 32 or more than 64 pixels a side, for sequences (--sequence, "
+            "expected images of 3 channels, and of up to 32 or more than 64 pixels a side, for sequences (`sequence`, "
             f"mFR), got {tuple(image.shape)}: the steps are those of CIFAR-10-P or ImageNet-P, and Tiny ImageNet-P's "
             "are not here; corruptions alone fit these images"
         )

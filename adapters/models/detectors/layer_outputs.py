@@ -89,7 +89,7 @@ def check_layers_here(classifier: Classifier, reader: str) -> None:
     """
     if runs_in_process(classifier):
         raise Unsupported(
-            f"{reader} needs the layers of {classifier.name}, which runs in a separate process; add --isolate no"
+            f"{reader} needs the layers of {classifier.name}, which runs in a separate process; add `isolate='no'`"
         )
 
 

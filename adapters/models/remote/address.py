@@ -115,7 +115,7 @@ def read_address(name: str) -> Address:
     if parts.username is not None or parts.password is not None:
         raise InvalidInput(
             f"a model name with a user or password (host {host}) would be stored in results; put a token into an "
-            "environment variable and name it with --token VARIABLE"
+            "environment variable and name it: `token=VARIABLE`"
         )
     if not host or parts.fragment or not name.isprintable() or " " in name:
         raise InvalidInput(f"expected a remote model as {_EXAMPLE}, got {name!r}")

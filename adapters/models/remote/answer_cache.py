@@ -120,7 +120,7 @@ class AnswerCache:
         except (sqlite3.Error, OSError, ValueError) as error:
             raise Unavailable(
                 f"cannot use the answer cache {self.path} ({error}). Move the file away (its answers will be requested "
-                "and billed again), or add --no-cache."
+                "and billed again), or add `no_cache`."
             ) from error
 
     def __getstate__(self) -> dict[str, Any]:

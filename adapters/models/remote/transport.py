@@ -89,7 +89,7 @@ def check_token(token: str, models: Iterable[str]) -> None:
     hosts = sorted({host_of(name) for name in models if is_address(name)})
     if token and len(hosts) > 1:
         raise InvalidInput(
-            f"--token needs a single host, got {', '.join(hosts)}; omit it and export one variable for each: "
+            f"`token` needs a single host, got {', '.join(hosts)}; omit it and export one variable for each: "
             + ", ".join(_variable(host) for host in hosts)
         )
 

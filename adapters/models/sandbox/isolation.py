@@ -45,7 +45,7 @@ class Isolation:
         if wanted and not hasattr(socket, "send_fds"):  # file descriptors cannot be passed on
             if self.isolate == "auto":
                 return False
-            raise Unsupported(f"--isolate {self.isolate} needs Linux or macOS")
+            raise Unsupported(f"`isolate={self.isolate!r}` needs Linux or macOS")
         return wanted
 
 

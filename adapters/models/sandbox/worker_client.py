@@ -160,7 +160,7 @@ class ForkServer:
         command = [sys.executable, "-c", _PROGRAM, json.dumps(sys.path), f"{__package__}.forkserver"]
         sandbox, limit = find_sandbox(), None
         if self.strict and not sandbox.program:
-            raise Unsupported(f"--isolate strict needs a sandbox: {sandbox.explained}")
+            raise Unsupported(f"`isolate='strict'` needs a sandbox: {sandbox.explained}")
         if sandbox.program:
             how = {"strict": self.strict, "visible": self.visible, "guest": bool(self.guest)}
             command = sandboxed(sandbox.program, command, **how)

@@ -2,9 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from difflib import get_close_matches
 
-from ....errors import UnknownName
 from ..classifier import Classifier
 from .state_dict import Architecture
 
@@ -42,9 +40,3 @@ class Provider:
     def list_names(self) -> list[str]:
         """Return the full names with which a pattern with `*` is compared."""
         return [f"{self.prefix}:{name}" for name in self.names()]
-
-
-def unknown_among(kind: str, name: str, known: Iterable[str], hint: str) -> UnknownName:
-    """Build an UnknownName error. If no known name is similar, the message contains `hint` instead of all names."""
-    known = list(known)
-    return UnknownName(kind, name, known if get_close_matches(name, known, n=1, cutoff=0.5) else [hint])

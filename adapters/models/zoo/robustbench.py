@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ....errors import InvalidInput, MissingLibrary, Unavailable, Unsupported
+from ....errors import InvalidInput, MissingLibrary, Unavailable, UnknownName, Unsupported
 from ...user_code_guard import one_line
 from ..classifier import Classifier
-from .provider import Provider, unknown_among
+from .provider import Provider
 from .weights import check_reachable, fetch_weights, loading
 
 COMMAND = "pip install --no-deps robustbench==1.1.1 geotorch torchdiffeq gdown beautifulsoup4 soupsieve pyautoattack"
@@ -89,7 +89,7 @@ def find_listed(rest: str, zoo: list[ZooEntry]) -> ZooEntry:
     matches = [each for each in zoo if wanted in (each.name.lower(), each.full_name.lower())]
     if not matches:
         known = [each.full_name if "/" in rest else each.name for each in zoo]
-        raise unknown_among("RobustBench model", rest, known, "see its leaderboards, robustbench.github.io")
+        raise UnknownName("RobustBench model", rest, known, hint="see its leaderboards, robustbench.github.io")
     if len(matches) > 1:
         listed = ", ".join(f"robustbench:{each.full_name}" for each in matches)
         raise InvalidInput(f"expected one RobustBench model as robustbench:{rest}, got {len(matches)}: {listed}")

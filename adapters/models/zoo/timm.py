@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from ....errors import MissingLibrary, Unsupported
+from ....errors import MissingLibrary, UnknownName, Unsupported
 from ..classifier import Classifier
-from .provider import Provider, unknown_among
+from .provider import Provider
 from .state_dict import Architecture
 from .weights import check_hash, check_reachable, checkpoint_folder, fetch_weights, loading
 
@@ -72,7 +72,7 @@ def _config_of(timm: ModuleType, name: str) -> Any:
     """Return the pretrained configuration of a timm model. Raises Unsupported unless it classifies square images."""
     pretrained = timm.list_pretrained()
     if name not in pretrained and name not in timm.list_models():
-        raise unknown_among("timm model", name, [*pretrained, *timm.list_models()], "see timm.list_pretrained()")
+        raise UnknownName("timm model", name, [*pretrained, *timm.list_models()], hint="see timm.list_pretrained()")
     config = timm.get_pretrained_cfg(name)
     if config is None or not config.has_weights:
         raise Unsupported(f"timm:{name} has no pretrained weights")

@@ -8,7 +8,7 @@ import torch
 
 from ....errors import UnknownName, Unsupported
 from ..classifier import Classifier
-from .provider import Provider, unknown_among
+from .provider import Provider
 from .state_dict import Architecture
 from .weights import fetch_weights, loading
 
@@ -39,7 +39,7 @@ def weights_of(rest: str) -> Any:
     architecture, _, tag = rest.partition(":")
     known = models.list_models(module=models)
     if architecture not in known:
-        raise unknown_among("torchvision model", architecture, known, "see torchvision.models.list_models()")
+        raise UnknownName("torchvision model", architecture, known, hint="see torchvision.models.list_models()")
     choices = models.get_model_weights(architecture).__members__
     if (tag or "DEFAULT") not in choices:
         raise UnknownName(f"weights of torchvision:{architecture}", tag, choices)

@@ -151,7 +151,7 @@ def test_what_can_be_known_is_read_off():
     row = as_implementation(fgsm)
     assert not row.says_norm
     assert len(row.assumed) == 2
-    with pytest.raises(InvalidInput, match=r"user:fgsm declares no norm.*--norm linf"):
+    with pytest.raises(InvalidInput, match=r"user:fgsm declares no norm.*`norm='linf'`"):
         choose_threat_model("fgsm", [row], 768)
 
 

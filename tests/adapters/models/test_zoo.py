@@ -241,7 +241,7 @@ def test_wrong_weights_file_is_one_line(checkpoints, any_hash, content):
         ("torchvision:resnet50:IMAGENET1K_V3", UnknownName, "did you mean IMAGENET1K_V2 or IMAGENET1K_V1"),
         ("torchvision:vgg16:IMAGENET1K_FEATURES", Unsupported, "no classification head"),
         ("timm:resnet18d.zz", UnknownName, "unknown timm model 'resnet18d.zz'; did you mean resnet18d"),
-        ("timm:qqqqqq", UnknownName, "unknown timm model 'qqqqqq'; known: see timm.list_pretrained"),
+        ("timm:qqqqqq", UnknownName, "unknown timm model 'qqqqqq'; see timm.list_pretrained"),
         ("timm:coatnet_0_224", Unsupported, "no pretrained weights"),
         ("timm:vit_small_patch14_dinov2.lvd142m", Unsupported, "no classification head"),
         ("nowhere/model.py:make", Unavailable, "no such file: nowhere"),

@@ -95,7 +95,7 @@ def test_a_bundle_is_read_as_a_folder_and_beside_one(bundle, small_folder, tmp_p
 @pytest.mark.parametrize(
     ("command", "code"),
     [
-        (("gate", "--require", "RA >= 0.5 @ l1 3"), 1),
+        (("gate", "--require", "RA >= 0.5 @ l1 3"), 2),
         (("gate", "--require", "RA_union >= 0.5"), 1),
         (("gate", "--require", "CA >= 0.1"), 0),
         (("standing",), 1),

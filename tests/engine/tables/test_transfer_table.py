@@ -140,7 +140,7 @@ def test_a_violation_transfers_nothing(writer):
 def test_without_transfers_there_is_no_table(world):
     writer, write, *_ = world
     write(tested=lambda *_: False)
-    with pytest.raises(Unsupported, match="--transfer full"):
+    with pytest.raises(Unsupported, match="`transfer='full'`"):
         build_transfer(writer.store.folder)
 
 

@@ -1,16 +1,22 @@
 """What is told of how far a command is, and how long the rest will take."""
 
 import io
+import os
+import pty
 import re
+import subprocess
+import sys
 
 import pytest
 from rich.console import Console
 
+import davylamp
 from davylamp.adapters import find_implementation
-from davylamp.commands import progress as module
-from davylamp.commands.eta import TimeLeft, duration
-from davylamp.commands.progress import Advance, ProgressLines, show_progress
 from davylamp.engine.query_estimates import expected_passes
+from davylamp.errors import WrongType
+from davylamp.report.text import progress as module
+from davylamp.report.text.eta import TimeLeft, duration
+from davylamp.report.text.progress import Advance, ProgressLines, describe_runs, show_progress
 
 
 class Clock:
@@ -180,3 +186,102 @@ def test_expected_queries_of_hopskipjump_grow_with_its_steps():
     assert expected_passes(find_implementation("foolbox:hopskipjump"), few, "l2") == pytest.approx(
         10 + 14.14 + 15 + 15, abs=0.1
     )
+
+
+def test_runs_are_announced_only_if_an_attack_is_run_by_several_libraries():
+    several = ["art:pgd", "foolbox:pgd", "foolbox:fgsm", "best(art:pgd)", "best(foolbox:pgd)", "worst-case(a:b,c:b)"]
+    text = describe_runs(several, models=2)
+    assert text == "6 runs on 2 models: pgd by art, foolbox; best(pgd) by art, foolbox"
+    assert describe_runs(["foolbox:pgd", "foolbox:fgsm", "art:cw"]) == ""
+
+
+CALLS = """
+import sys, davylamp
+model, data = davylamp.load_model("demo:digits-cnn"), davylamp.load_data("demo:digits", limit=4)
+how = {"epsilon": 0.1, **eval(sys.argv[1])}
+davylamp.compare("pgd", model, data.inputs, data.labels, libraries=["foolbox", "torchattacks"], steps=2, **how)
+davylamp.evaluate(model, data.inputs, data.labels, attacks="foolbox:fgsm", norm="linf", out=sys.argv[2], **how)
+"""
+
+
+def _stderr(folder, keywords, *, terminal):
+    """What two calls of a script write to standard error, which is a terminal of 80 columns or a pipe."""
+    reading, writing = pty.openpty() if terminal else os.pipe()
+    command = [sys.executable, "-c", CALLS, repr(keywords), str(folder)]
+    environment = {**os.environ, "COLUMNS": "80", "FORCE_COLOR": "1"}
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=writing, env=environment)
+    os.close(writing)
+    text = b""
+    while True:
+        try:
+            part = os.read(reading, 4096)
+        except OSError:  # the other end of a terminal is closed
+            break
+        if not part:
+            break
+        text += part
+    os.close(reading)
+    assert process.wait() == 0
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.decode())
+
+
+def test_a_script_shows_progress_to_a_person_only(tmp_path):
+    text = _stderr(tmp_path / "seen", {}, terminal=True)
+    assert "2 runs: pgd by foolbox, torchattacks" in text
+    assert [shown for shown in ("8/8", "torchattacks:pgd", "foolbox:fgsm") if shown not in text] == []
+    assert _stderr(tmp_path / "off", {"progress": False}, terminal=True) == ""
+    assert _stderr(tmp_path / "piped", {}, terminal=False) == ""
+
+
+def test_every_plan_is_shown(monkeypatch):
+    class Shown(Exception):
+        pass
+
+    def show(plan):
+        raise Shown(plan.images)
+
+    monkeypatch.setattr("davylamp.api.python_inputs.is_watched", lambda: True)
+    monkeypatch.setattr("davylamp.api.measuring.show_plan", show)
+    with pytest.raises(Shown, match=r"^4$"):  # clean predictions and the worst case
+        davylamp.robust_accuracy("demo:digits-cnn", data="demo:digits", limit=2, epsilon=0.1)
+
+
+def test_a_short_call_shows_no_line_in_a_notebook():
+    lines, clock = [], Clock()
+    pace = TimeLeft(10, {}, clock)
+    advance = Advance(pace, ProgressLines(pace, lines.append, clock, module._IN_NOTEBOOK).look)
+    shown = []
+    for _ in range(10):
+        clock.now += 0.8
+        advance("pgd", 1)
+        shown.append((round(clock.now, 1), len(lines)))
+    assert [now for now, count in shown if count] == [5.6, 6.4, 7.2, 8.0]
+    assert [count for _, count in shown] == [0, 0, 0, 0, 0, 0, 1, 1, 2, 2]
+
+
+def test_a_notebook_gets_a_line_that_disappears():
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    begin = """
+    from davylamp.report.text import progress
+    progress._IN_NOTEBOOK = 0.0, 0.0
+    context = progress.show_progress(4, heading="2 runs")
+    advance = context.__enter__()
+    advance("foolbox:pgd", 3)
+    progress.is_watched()"""
+    cells = [nbformat.v4.new_code_cell(text) for text in (begin, "_ = context.__exit__(None, None, None)")]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    client = nbclient.NotebookClient(notebook)
+    with client.setup_kernel():
+        client.execute_cell(cells[0], 0)
+        line, watched = cells[0].outputs
+        text = line["data"]["text/plain"]
+        assert re.fullmatch(r"2 runs\n3 of 4 images in \d+ s, about \d+ s left; foolbox:pgd", text)
+        assert watched["data"]["text/plain"] == "True"
+        client.execute_cell(cells[1], 1)
+    assert cells[0].outputs[0]["data"]["text/plain"] == ""
+    assert cells[1].outputs == []
+
+
+def test_progress_of_a_wrong_type_is_refused():
+    with pytest.raises(WrongType):
+        davylamp.compare("foolbox:pgd", "demo:digits-cnn", data="demo:digits", limit=1, epsilon=0.1, progress=2)

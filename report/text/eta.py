@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 
-from ..adapters.display_text import duration
+from ...adapters.display_text import duration
 
 __all__ = ["TimeLeft", "duration"]
 
@@ -178,6 +178,6 @@ class TimeLeft:
 
 
 def _part(name: str, images: int, passes: float) -> _Part:
-    from ..engine.searches.kinds import kind_in
+    from ...engine.searches.kinds import kind_in
 
     return (_PartInTurn if kind_in(name) == "worst-case" else _Part)(images, passes)
