@@ -1,4 +1,4 @@
-"""A diffusion purifier trained on digits: exact gradients through its loop break it, and attacks without gradients do not."""
+"""A diffusion purifier trained on digits: exact gradients through its loop break it, attacks without them do not."""
 
 import pytest
 import torch
