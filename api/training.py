@@ -35,6 +35,7 @@ from ..engine.training.harden import harden as harden_classifier
 from ..engine.training.methods import find_method
 from ..engine.training.prepare import Prepared, base_name, prepare_training
 from ..errors import InvalidInput, Unsupported
+from ..report.text.progress import show_progress
 from .python_inputs import (
     LOADING,
     check_loading,
@@ -43,6 +44,7 @@ from .python_inputs import (
     images_of,
     lend_model,
     loading_of,
+    progress_of,
     read_limit,
 )
 from .verb_result import VerbResult
@@ -64,7 +66,7 @@ def harden(
     out: str | Path | None = None,
     mixed_precision: bool = False,
     fresh: bool = False,
-    begin: Callable[[Prepared, int], AbstractContextManager[Any]] | None = None,
+    progress: Callable[[Prepared, int], AbstractContextManager[Any]] | bool = True,
     **parameters: Any,
 ) -> TrainingResult:
     """Train a copy of a model to be robust, and measure its robustness on held-out images.
@@ -84,8 +86,9 @@ def harden(
             written next to it.
         mixed_precision: whether to use bfloat16 where torch's autocast supports it.
         fresh: whether to reinitialise the weights instead of continuing from the model's.
-        begin: called before the training with the prepared training and the number of images that it will process. It
-            returns a context manager, whose value is called with the progress.
+        progress: True for a bar on a terminal or a line in a notebook, False for none, or a function. It is called
+            before the training with the prepared training and the number of images that it will process. It returns a
+            context manager, whose value is called with the progress.
         **parameters: epochs, batch_size, learning_rate, optimiser, schedule, weight_decay, and the parameters of the
             method.
 
@@ -106,8 +109,12 @@ def harden(
         more = {"seed": seed, "mixed_precision": mixed_precision, "fresh": fresh}
         prepared = prepare_training(classifier, images, apart, asked, held_out=held_out, limit=limit, **more)
         total = len(prepared.training.labels) * prepared.settings["epochs"] * find_method(method).stages
-        count = None if begin is None else stack.enter_context(begin(prepared, total))
+        count = stack.enter_context(progress_of(progress, _show_training)(prepared, total))
         return harden_classifier(classifier, *prepared[:3], base=base, out=out, progress=count)
+
+
+def _show_training(_: Prepared, total: int) -> AbstractContextManager[Any]:
+    return show_progress(total)
 
 
 @takes_old_names(Config)

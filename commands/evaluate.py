@@ -250,10 +250,10 @@ def _print_summary(summary: Any, plan: Any, out: Path) -> None:
     for line in format_usage(expand_path(out)):
         console.print(f"- {line}", highlight=False, markup=False)
     for name, reason in plan.failed.items():
-        console.print(f"- omitted: {name}: {reason}", highlight=False, markup=False)
+        console.print(f"- omitted: {name}: {in_options(reason)}", highlight=False, markup=False)
     names = {cell.key: f"{cell.title} on {cell.subject.model}" for cell in plan.cells}
     for key, reason in summary.failed.items():
-        console.print(f"- failed: {names[key]}: {reason}", highlight=False, markup=False)
+        console.print(f"- failed: {names[key]}: {in_options(reason)}", highlight=False, markup=False)
     for line in summary.damaged:
         console.print(f"- recomputed: {line}", highlight=False, markup=False)
     for name, reason in summary.unmeasured.items():

@@ -62,7 +62,7 @@ def harden_model(
     where: dict[str, Any] = {"validation": validation, "held_out": held_out, "limit": limit, "device": device}
     how: dict[str, Any] = {"norm": norm, "epsilon": epsilon, "seed": seed, "mixed_precision": amp, "fresh": fresh}
     try:
-        made = harden(seen.of(model), data, method, out=out, begin=partial(_begin, out), **where, **how, **given)
+        made = harden(seen.of(model), data, method, out=out, progress=partial(_begin, out), **where, **how, **given)
     except KeyboardInterrupt:
         print_error(f"davylamp: interrupted; the checkpoint is {out}.partial; run the same command again to resume")
         raise

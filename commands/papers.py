@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from ..errors import InvalidInput
+from .config_options import in_options
 from .evaluate import Folder
 from .options import Json, one_format, split_models
 
@@ -67,7 +68,7 @@ def draw_figures(
     for path in written:
         make_console().print(str(path), highlight=False, markup=False, soft_wrap=True)
     for kind, why in missing.items():
-        print_error(f"- no {kind} figure: {why}")
+        print_error(f"- no {kind} figure: {in_options(str(why))}")
 
 
 def cite_sources(

@@ -587,7 +587,7 @@ def test_that_there_is_no_sandbox_is_said_in_one_short_line(monkeypatch, tmp_pat
 )
 def test_a_strict_room_without_a_sandbox_is_refused_and_says_how_to_get_one(monkeypatch, nothing):
     monkeypatch.setattr(worker_client, "find_sandbox", lambda: nothing)
-    with pytest.raises(Unsupported, match=r"--isolate strict needs a sandbox: .*install") as refused:
+    with pytest.raises(Unsupported, match=r"`isolate='strict'` needs a sandbox: .*install") as refused:
         open_worker(ForkServer(True, ()))
     assert "\n" not in str(refused.value)
     open_worker(plain := ForkServer(False, ())).close()  # runs as a plain process

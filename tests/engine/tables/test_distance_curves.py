@@ -67,6 +67,6 @@ def test_the_command_and_the_report_show_them(folder, run):
 def test_a_folder_without_curves_says_how_to_get_them(digits, images, tmp_path):
     config = Config(attacks=ATTACKS[2:], data="digits", measures=("effect",))
     evaluate(make_plan(config, models={"cnn": digits.classifier}, data=images), ResultsStore(tmp_path))
-    with pytest.raises(Unsupported, match="--metric curve"):
+    with pytest.raises(Unsupported, match="`measures=curve`"):
         build_distance_curves(tmp_path)
     assert "curve-passes-0" not in build_report(tmp_path)

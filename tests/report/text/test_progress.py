@@ -237,13 +237,16 @@ def test_every_plan_is_shown(monkeypatch):
     class Shown(Exception):
         pass
 
-    def show(plan):
-        raise Shown(plan.images)
+    def show(planned):
+        raise Shown(planned if isinstance(planned, int) else planned.images)
 
     monkeypatch.setattr("davylamp.api.python_inputs.is_watched", lambda: True)
     monkeypatch.setattr("davylamp.api.measuring.show_plan", show)
     with pytest.raises(Shown, match=r"^4$"):  # clean predictions and the worst case
         davylamp.robust_accuracy("demo:digits-cnn", data="demo:digits", limit=2, epsilon=0.1)
+    monkeypatch.setattr("davylamp.api.training.show_progress", show)
+    with pytest.raises(Shown, match=r"^54$"):  # 18 images, three times
+        davylamp.harden("demo:digits-cnn", "demo:digits", limit=20, epochs=3, epsilon=0.1)
 
 
 def test_a_short_call_shows_no_line_in_a_notebook():

@@ -88,7 +88,7 @@ def test_a_token_goes_to_its_host_alone(monkeypatch):
     monkeypatch.setenv("MINE", "Basic abc")
     assert token_header(address, Transport(token="MINE")) == {"Authorization": "Basic abc"}
     assert token_header(address, Transport(token="X-Api-Key=MINE")) == {"X-Api-Key": "Basic abc"}
-    with pytest.raises(InvalidInput, match="--token needs a single host, got a, b"):
+    with pytest.raises(InvalidInput, match="`token` needs a single host, got a, b"):
         check_token("MINE", ["http://a/v2/models/x", "http://b/v2/models/x+jpeg", "demo:x"])
     check_token("MINE", ["http://a/v2/models/x", "http://a:9/v2/models/x"])
 
