@@ -6,8 +6,8 @@
     davylamp.compare("pgd", model, inputs, labels, epsilon=8 / 255)
 
 The verbs (`robust_accuracy`, `run_attack`, `fit_attack`, `compare`, `saturation`, `evaluate`, `estimate`, `challenge`,
-`certify`, `place`, `search_radius`, `search_portfolio`, `corrupt_table`; `harden`, `fit`, `detect`; `load`,
-`table`, `curves`, `check`, `gate`, `rank`, `standing`, `report`, `export`, `import_results`, `reproduce`, `cite`,
+`certify`, `place`, `search_radius`, `search_portfolio`, `corrupt_table`; `harden`, `fit`, `detect`; `load`, `table`,
+`curves`, `check`, `gate`, `rank`, `standing`, `report`, `export`, `import_results`, `verify`, `reproduce`, `cite`,
 `figure`) and nouns are loaded when used: importing loads nothing. The parts are `davylamp.adapters` (attacks and
 models), `davylamp.metrics` (measures, importable alone), `davylamp.engine` (comparisons and evaluations) and
 `davylamp.scoring` (rankings).
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from .api.rankings import rank
     from .api.training import fit, harden
     from .api.verbs import compare, corrupt, fit_attack, load_data, load_model, run_attack
+    from .api.verifying import verify
     from .engine import AttackChoice, Comparison, Config, ResultsStore, Table, load, search_portfolio, search_radius
     from .errors import DavylampError
     from .memory import keep_freed_memory
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     ".api.verbs": ("compare", "corrupt", "fit_attack", "load_data", "load_model", "run_attack"),
+    ".api.verifying": ("verify",),
     ".api.measuring": ("certify", "challenge", "reproduce", "robust_accuracy", "saturation"),
     ".api.corrupting": ("corrupt_table",),
     ".api.training": ("fit", "harden"),
@@ -117,6 +119,7 @@ __all__ = [  # noqa: RUF022 - verbs first
     "search_radius",
     "standing",
     "table",
+    "verify",
     "Attack",
     "AttackChoice",
     "AttackResult",

@@ -117,6 +117,7 @@ COMMANDS = {
     "merge": merge.merge_results,
     "import": import_export.import_results,
     "export": import_export.export_results,
+    "verify": import_export.verify_verdict,
     "detectors": detectors.list_detectors,
     "fit": detectors.fit_beside,
     "detect": detectors.detect_examples,
