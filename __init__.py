@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         find_implementation,
     )
     from .adapters.data.maite import from_maite, to_maite
+    from .adapters.models.multi_label import from_multi_label
     from .api.baseline_placement import place
     from .api.corrupting import corrupt_table
     from .api.estimating import estimate
@@ -71,6 +72,7 @@ _HOMES = {
         *("as_implementation", "defend", "find_attack", "find_implementation"),
     ),
     ".adapters.data.maite": ("from_maite", "to_maite"),
+    ".adapters.models.multi_label": ("from_multi_label",),
     ".engine": (
         *("AttackChoice", "Comparison", "Config", "ResultsStore", "Table"),
         *("load", "search_portfolio", "search_radius"),
@@ -140,6 +142,7 @@ __all__ = [  # noqa: RUF022 - verbs first
     "find_attack",
     "find_implementation",
     "from_maite",
+    "from_multi_label",
     "to_maite",
 ]
 

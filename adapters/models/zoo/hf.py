@@ -15,6 +15,7 @@ from ....errors import InvalidInput, MissingLibrary, Unavailable, Unsupported
 from ...paths import expand_path
 from ...user_code_guard import one_line
 from ..classifier import Classifier
+from ..images import SEVERAL_LABELS
 from .hf_processor import read_processor
 from .provider import Provider
 from .weights import check_reachable, loading
@@ -137,6 +138,8 @@ def _check_architecture(config: dict[str, Any], transformers: ModuleType, name: 
         raise Unsupported(f"{name} needs its own code (trust_remote_code), which davylamp never runs")
     if not kinds or not kinds[0].endswith("ForImageClassification"):
         raise Unsupported(f"expected an image classifier as {name}, got {', '.join(kinds) or 'no architecture'}")
+    if config.get("problem_type") == "multi_label_classification":
+        raise Unsupported(f"{name} is a multi-label model: {SEVERAL_LABELS}")
 
 
 def _processor_of(folder: Path) -> dict[str, Any] | None:
