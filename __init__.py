@@ -6,8 +6,8 @@
     davylamp.compare("pgd", model, inputs, labels, epsilon=8 / 255)
 
 The verbs (`robust_accuracy`, `run_attack`, `fit_attack`, `compare`, `saturation`, `evaluate`, `estimate`, `challenge`,
-`certify`, `place`, `search_radius`, `search_portfolio`, `corrupt_table`; `harden`, `fit`, `detect`; `load`,
-`table`, `curves`, `check`, `gate`, `rank`, `standing`, `evidence`, `report`, `export`, `import_results`, `reproduce`,
+`certify`, `place`, `search_radius`, `search_portfolio`, `corrupt_table`; `harden`, `fit`, `detect`; `load`, `table`,
+`curves`, `check`, `gate`, `rank`, `standing`, `evidence`, `report`, `export`, `import_results`, `verify`, `reproduce`,
 `cite`, `figure`) and nouns are loaded when used: importing loads nothing. The parts are `davylamp.adapters` (attacks
 and models), `davylamp.metrics` (measures, importable alone), `davylamp.engine` (comparisons and evaluations) and
 `davylamp.scoring` (rankings).
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         find_implementation,
     )
     from .adapters.data.maite import from_maite, to_maite
+    from .adapters.models.multi_label import from_multi_label
     from .api.baseline_placement import place
     from .api.corrupting import corrupt_table
     from .api.estimating import estimate
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from .api.rankings import rank
     from .api.training import fit, harden
     from .api.verbs import compare, corrupt, fit_attack, load_data, load_model, run_attack
+    from .api.verifying import verify
     from .engine import AttackChoice, Comparison, Config, ResultsStore, Table, load, search_portfolio, search_radius
     from .errors import DavylampError
     from .memory import keep_freed_memory
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     ".api.verbs": ("compare", "corrupt", "fit_attack", "load_data", "load_model", "run_attack"),
+    ".api.verifying": ("verify",),
     ".api.measuring": ("certify", "challenge", "reproduce", "robust_accuracy", "saturation"),
     ".api.corrupting": ("corrupt_table",),
     ".api.training": ("fit", "harden"),
@@ -71,6 +74,7 @@ _HOMES = {
         *("as_implementation", "defend", "find_attack", "find_implementation"),
     ),
     ".adapters.data.maite": ("from_maite", "to_maite"),
+    ".adapters.models.multi_label": ("from_multi_label",),
     ".engine": (
         *("AttackChoice", "Comparison", "Config", "ResultsStore", "Table"),
         *("load", "search_portfolio", "search_radius"),
@@ -120,6 +124,7 @@ __all__ = [  # noqa: RUF022 - verbs first
     "search_radius",
     "standing",
     "table",
+    "verify",
     "Attack",
     "AttackChoice",
     "AttackResult",
@@ -140,6 +145,7 @@ __all__ = [  # noqa: RUF022 - verbs first
     "find_attack",
     "find_implementation",
     "from_maite",
+    "from_multi_label",
     "to_maite",
 ]
 

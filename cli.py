@@ -155,6 +155,7 @@ PANELS = {
         "merge": merge.merge_results,
         "import": import_export.import_results,
         "export": import_export.export_results,
+        "verify": import_export.verify_verdict,
     },
     "Servers": {
         "serve-model": serve_model.serve_model,

@@ -45,7 +45,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "curve": ("curves",),
     "train": ("fit",),
     "work": ("server", "worker"),
-    **{name: ("server", name) for name in ("backup", "fetch", "restore", "submit", "tasks", "users", "verify")},
+    **{name: ("server", name) for name in ("backup", "fetch", "restore", "submit", "tasks", "users")},
 }
 # Setting -> old value -> new value.
 VALUES: Mapping[str, Mapping[str, str]] = {"examples": {"own": "defended"}}

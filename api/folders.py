@@ -23,7 +23,10 @@ from ..engine.probes.probe_folder import probe_folder
 from ..engine.sharing.bundle import write_bundle
 from ..engine.sharing.describe import SharingTerms
 from ..engine.sharing.merge import describe_counts
+from ..engine.sharing.signed_archive import read_private_key
 from ..engine.sharing.unpack import unpack_bundle
+from ..engine.sharing.verdict_check import claim_row, describe_claim
+from ..engine.sharing.verdict_file import WrittenVerdict, write_verdict
 from ..engine.store.results import as_results, read_outcomes
 from ..engine.tables.budget_curves import Against, Curves, build_curves
 from ..engine.tables.distance_curves import DistanceCurves, build_distance_curves
@@ -226,17 +229,20 @@ def export(
     folder: str | Path,
     out: str | Path,
     *,
-    form: Literal["bundle", "attackbench"] = "bundle",
+    form: Literal["bundle", "attackbench", "verdict"] = "bundle",
     licence: str = "",
     creator: str = "",
     name: str = "",
     description: str = "",
     images: bool = True,
     data: Any = None,
+    model: str | None = None,
+    key: str | Path | None = None,
 ) -> VerbResult:
-    """Pack a results folder into one shareable ZIP file, or write it in AttackBench's format.
+    """Pack a results folder into one shareable ZIP file, write a verdict, or write it in AttackBench's format.
 
-    The ZIP file, a bundle, contains the records, flat tables, a data card, a licence and checksums.
+    The ZIP file, a bundle, contains the records, flat tables, a data card, a licence and checksums. A verdict is one
+    ZIP file with the examples that fooled one model, which `verify` judges again.
 
     Args:
         folder: results folder made by `evaluate`.
@@ -247,15 +253,19 @@ def export(
         name: for a bundle, the title of the data set; "" for a title made from the names of models and data.
         description: for a bundle, a sentence; "" for a summary.
         images: for a bundle, whether to include stored adversarial images.
-        data: for "attackbench", images and labels or a name, in place of the evaluated images.
+        data: for "attackbench" and "verdict", images and labels or a name, in place of the evaluated images.
+        model: for "verdict", the name of the model, if the folder has several.
+        key: for "verdict", a file with an Ed25519 private key (PEM) that signs it; None to leave it unsigned.
 
     Returns:
-        One row per kind of record, or per file; `made` is the written object.
+        One row per kind of record, per claim, or per file; `made` is the written object.
 
     Raises:
-        DavylampError: as for `write_bundle` and `export_attackbench`.
+        DavylampError: as for `write_bundle`, `write_verdict` and `export_attackbench`.
     """
     terms = SharingTerms(licence, creator, name, description)
+    if form != "verdict" and (model is not None or key is not None):
+        raise InvalidInput("`model` and `key` need form='verdict'")
     if form == "bundle":
         if data is not None:
             raise InvalidInput("`data` needs form='attackbench': a bundle has no images of the data set")
@@ -265,18 +275,33 @@ def export(
         headline = f"{bundled.path}: {size:.1f} MB, {describe_counts(bundled.records)}; `davylamp import` reads it"
         document = {"file": str(bundled.path), "records": bundled.records, "notes": [*bundled.notes, *unstated]}
         return VerbResult(headline, _records(bundled.records), document, (*bundled.notes, *unstated), bundled)
-    if form != "attackbench":
-        raise UnknownName("format", form, ("bundle", "attackbench"))
+    if form not in ("attackbench", "verdict"):
+        raise UnknownName("format", form, ("bundle", "attackbench", "verdict"))
     if wrong := [f"`{field}`" for field, value in vars(terms).items() if value]:
-        raise InvalidInput(f"form='attackbench' cannot be combined with {', '.join(wrong)}")
+        raise InvalidInput(f"form='{form}' cannot be combined with {', '.join(wrong)}")
     if not images:
-        raise InvalidInput("form='attackbench' cannot be combined with `images`: its files have none")
+        raise InvalidInput(f"form='{form}' cannot be combined with `images`, which is for bundles")
+    if form == "verdict":
+        secret = None if key is None else read_private_key(key)
+        return _written(
+            write_verdict(folder, out, model=model, data=data if data is None else coerce_labelled(data), key=secret)
+        )
     if expand_path(out).resolve() == expand_path(folder).resolve():
         raise InvalidInput(f"the output folder must differ from the results folder, got {out}")
     exported = export_attackbench(folder, out, data=data if data is None else coerce_labelled(data))
     files = [{"file": str(file)} for file in exported.files]
     headline = f"{len(files)} file{'' if len(files) == 1 else 's'} for AttackBench"
     return VerbResult(headline, files, {"files": [*map(str, exported.files)]}, tuple(exported.notes), exported)
+
+
+def _written(verdict: WrittenVerdict) -> VerbResult:
+    subject, rows = verdict.manifest.subject, [claim_row(claim) for claim in verdict.manifest.claims]
+    size = f"{verdict.path.stat().st_size / 1e6:.1f} MB"
+    signed = f"signed by {verdict.signed_by}" if verdict.signed_by else "not signed"
+    claims = "; ".join(describe_claim(claim, claim.fooled, subject.images) for claim in verdict.manifest.claims)
+    headline = f"{verdict.path}: {size}, {signed}: {claims}; `davylamp verify` judges it again"
+    document = {"file": str(verdict.path), "model": subject.model, "signed_by": verdict.signed_by, "claims": rows}
+    return VerbResult(headline, rows, {**document, "notes": verdict.notes}, tuple(verdict.notes), verdict)
 
 
 def import_results(

@@ -19,6 +19,7 @@ MODELS = (
     "torchvision:",
     "timm:",
     "hf:",
+    "clip:",
     "onnx:",
     "robustbench:",
 )

@@ -48,7 +48,12 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "harden": ("davylamp harden net.py:make --data npz:images.npz --with trades --epochs 5",),
     "merge": ("davylamp merge results others -o merged",),
     "import": ("davylamp import attackbench runs.json -o results",),
-    "export": ("davylamp export attackbench results -o for-attackbench",),
+    "export": (
+        "davylamp export results results.zip --licence CC-BY-4.0",
+        "davylamp export results verdict.zip --verdict --key author.pem",
+        "davylamp export attackbench results -o for-attackbench",
+    ),
+    "verify": ("davylamp verify verdict.zip --model torchvision:resnet18",),
     "detectors": ("davylamp detectors", "davylamp detectors feature-squeezing"),
     "fit": (
         "davylamp fit feature-squeezing --model net.py:make --data npz:images.npz",

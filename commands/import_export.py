@@ -8,12 +8,14 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InvalidInput, UnknownName
-from .config_options import in_options
+from .config_options import Given, in_options
+from .input_options import InputOptions
+from .loading import LOADING, loading_keywords
 from .merge import open_results_arguments
 from .options import Json
 
 DataAgain = Annotated[
-    str | None, typer.Option(help="AttackBench: data with the images of the folder (default: those of its evaluation)")
+    str | None, typer.Option(help="AttackBench, --verdict: data with the images of the folder (default: as evaluated)")
 ]
 
 
@@ -57,7 +59,10 @@ def import_results(
 def export_results(
     context: typer.Context,
     what: Annotated[str, typer.Argument(help="a results folder, or a format: attackbench")],
-    where: Annotated[Path, typer.Argument(help="BUNDLE.zip to write; with a format, the results folder")],
+    where: Annotated[
+        Path | None,
+        typer.Argument(help="BUNDLE.zip to write (--verdict: default RESULTS.verdict.zip); with a format, the folder"),
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="folder for the files of a format")] = None,
     licence: Annotated[str, typer.Option(help="licence of the results, an SPDX identifier: CC-BY-4.0")] = "",
     creator: Annotated[str, typer.Option(help="author of the results")] = "",
@@ -65,28 +70,75 @@ def export_results(
     description: Annotated[str, typer.Option(help="description in a sentence (default: a summary)")] = "",
     images: Annotated[bool, typer.Option(help="bundle: include the stored adversarial images")] = True,
     data: DataAgain = None,
+    verdict: Annotated[
+        bool, typer.Option("--verdict", help="write the examples that fooled one model, for `davylamp verify`")
+    ] = False,
+    model: Annotated[str | None, typer.Option(help="--verdict: the model, if the folder has several")] = None,
+    key: Annotated[
+        Path | None, typer.Option(help="--verdict: file with the Ed25519 private key that signs it (PEM)")
+    ] = None,
 ) -> None:
-    """Pack a folder into one ZIP file with tables, card, licence and checksums, or write another program's format."""
+    """Pack a folder into one ZIP file, write a verdict that anybody can check, or write another program's format."""
     from ..api.folders import export
     from ..report.text.console import make_console
 
     terms: dict[str, Any] = {"licence": licence, "creator": creator, "name": name, "description": description}
-    if what == "attackbench":
+    signing = {"model": model, "key": key}
+    if verdict:
+        if out is not None:
+            raise InvalidInput("-o cannot be used with --verdict: davylamp export FOLDER FILE.zip --verdict")
+        target = where or Path(f"{Path(what).resolve().name.removesuffix('.zip')}.verdict.zip")
+        folder = open_results_arguments(context, [Path(what)])
+        done = export(folder, target, form="verdict", images=images, data=data, **signing, **terms)
+    elif where is None:
+        raise InvalidInput("expected davylamp export FOLDER BUNDLE.zip, got no file to write")
+    elif what == "attackbench":
         if out is None:
             raise InvalidInput(f"{what} needs -o: davylamp export {what} FOLDER -o FILES")
-        done = export(open_results_arguments(context, [where]), out, form=what, images=images, data=data, **terms)
+        folder = open_results_arguments(context, [where])
+        done = export(folder, out, form=what, images=images, data=data, **signing, **terms)
     else:
         if out is not None and not Path(what).exists():
             raise UnknownName("format", what, ("attackbench",))
         if out is not None or data is not None:
             raise InvalidInput("-o and --data cannot be used with davylamp export FOLDER BUNDLE.zip")
-        done = export(open_results_arguments(context, [Path(what)]), where, images=images, **terms)
+        done = export(open_results_arguments(context, [Path(what)]), where, images=images, **signing, **terms)
     console = make_console()
     for file in done.document.get("files", ()):
         console.print(file, highlight=False, markup=False)
     _print_notes(done, Path(what))
     dash = "- " if what == "attackbench" else ""
     console.print(f"{dash}{done.headline}", highlight=False, markup=False, soft_wrap=True)
+
+
+def verify_verdict(
+    *,
+    file: Annotated[Path, typer.Argument(help="a file of `davylamp export --verdict`")],
+    model: Annotated[
+        str | None, typer.Option(help="the model, as you load it; without it, the name in the file is printed")
+    ] = None,
+    seen: InputOptions,
+    data: Annotated[
+        str | None, typer.Option(help="check the originals and labels against this data (default: as in the file)")
+    ] = None,
+    key: Annotated[str, typer.Option(help="public key of the author, 64 hexadecimal digits")] = "",
+    device: Annotated[str, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = "cpu",
+    how: Annotated[Given, LOADING],
+    as_json: Json = False,
+) -> None:
+    """Judge a verdict's examples on your model again: how many fool it. Exit code 1 if fewer than the file claims."""
+    from ..api.verifying import verify
+    from ..report.text.console import make_console
+
+    named = None if model is None else seen.of(model)
+    done = verify(file, named, data=data, key=key, device=device, **loading_keywords(how))
+    if as_json:
+        print(json.dumps(done.to_dict(), indent=2))  # noqa: T201 - the product
+    else:
+        make_console().print(done.headline, soft_wrap=True)
+        _print_notes(done, file)
+    if not done.document["holds"]:
+        raise typer.Exit(1)
 
 
 def _print_notes(done: Any, folder: Path) -> None:

@@ -12,10 +12,11 @@ from torch import Tensor
 from ..adapters import Classifier
 from ..adapters.data.datasets import Data, label_mapping_key, load_data, load_data_for, select_by_name
 from ..adapters.models.ensemble import mean_logit_ensemble
+from ..adapters.models.identity.digest import digest_data
 from ..adapters.models.remote.transport import Transport
 from ..adapters.models.sandbox.isolation import NOT_ISOLATED, Isolation
 from ..adapters.models.zoo.load import load_model
-from ..errors import InvalidInput, Unavailable
+from ..errors import DavylampError, InvalidInput, Unavailable
 from .attack_run import ModelOnData
 
 
@@ -138,14 +139,15 @@ class FitSource:
         if inputs.shape[1:] != scored.inputs.shape[1:]:
             shapes = f"{tuple(scored.inputs.shape[1:])}, got {tuple(inputs.shape[1:])} in {self.name}"
             raise InvalidInput(f"expected fit images with the shape of the evaluation images, {shapes}")
-        seen = {_pixels(image) for image in scored.inputs}
-        left = [place for place, image in enumerate(inputs) if _pixels(image) not in seen][: self.limit]
+        seen = {hash_pixels(image) for image in scored.inputs}
+        left = [place for place, image in enumerate(inputs) if hash_pixels(image) not in seen][: self.limit]
         if not left:
             raise InvalidInput(f"expected fit images other than the evaluation images, got only these in {self.name}")
         return Data(inputs[left], labels[left], [names[place] for place in left])
 
 
-def _pixels(image: Tensor) -> bytes:
+def hash_pixels(image: Tensor) -> bytes:
+    """Return the SHA-256 of the pixels of an image, shape (C, H, W)."""
     return sha256(image.contiguous().cpu().numpy().tobytes()).digest()
 
 
@@ -212,3 +214,33 @@ class LoadedCache:
         if self._drawn is None or self._drawn[0] != of_all:
             self._drawn = (of_all, replace(source, limit=None).load(classifier))
         return self._drawn[1].take(range(len(self._drawn[1].labels))[: source.limit])
+
+
+def load_subject_images(subject: ModelOnData, data: Data | str | None, bench: LoadedCache) -> Data:
+    """Load the images of a model on data, and verify that they are the evaluated ones.
+
+    Args:
+        subject: model on data of a results folder.
+        data: images, or a different name for them. None for the folder's name. If the image size depends on the model,
+            the model is loaded as well.
+        bench: cache of loaded objects.
+
+    Raises:
+        Unavailable: If they cannot be loaded, or differ from the evaluated ones.
+    """
+    reasons: list[str] = []
+    source = DataSource.of_subject(subject, data)
+    loaders = [lambda: source.load(None)]
+    if source.data is None:
+        loaders.append(lambda: bench.data(source, bench.model(ModelSource(subject.model, None), "cpu")))
+    for load in loaders:
+        try:
+            images = load()
+        except DavylampError as error:
+            reasons.append(str(error))
+            continue
+        if digest_data(images.inputs, images.labels) == subject.data_digest:
+            return images
+        reasons.append("the images differ from the evaluated ones")
+    what = f"could not load the images of {subject.model} ({subject.data}) again"
+    raise Unavailable(f"{what}: {reasons[-1]}; name them with `data=NAME`")

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ...errors import InvalidInput, Unavailable
-from ..models.images import check_images
+from ..models.images import SEVERAL_LABELS, check_images
 from ..user_code_guard import one_line
 
 _INPUT_KEYS = ("inputs", "x", "images")
@@ -54,7 +54,8 @@ def check_arrays(images: np.ndarray, labels: np.ndarray, path: Path | str, limit
     """
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or labels.shape != images.shape[:1]:
         wanted = f"integer labels of shape ({len(images)},)" if images.ndim else "an array of images"
-        raise InvalidInput(f"expected {wanted} in {path}, got {labels.dtype} of shape {labels.shape}")
+        advice = f"; {SEVERAL_LABELS}" if labels.ndim == 2 else ""
+        raise InvalidInput(f"expected {wanted} in {path}, got {labels.dtype} of shape {labels.shape}{advice}")
     if len(labels) and labels.min() < 0:
         raise InvalidInput(f"expected labels >= 0 in {path}, got {labels.min()}")
     if len(labels) and labels.max() >= _MOST_CLASSES:

@@ -10,6 +10,8 @@ from torch import Tensor
 from ...errors import InvalidInput, WrongType
 from ..coercion import type_error
 
+SEVERAL_LABELS = "for several labels of one image use davylamp.from_multi_label, which states what counts as fooled"
+
 
 def check_images(inputs: Any) -> None:
     """Raise InvalidInput unless `inputs` are images in [0, 1] of shape (N, C, H, W)."""
@@ -51,7 +53,8 @@ def check_form_of_labels(labels: Any, count: int) -> None:
     if not isinstance(labels, Tensor):
         raise WrongType(f"expected labels as a torch.Tensor, got {type(labels).__name__}")
     if labels.shape != (count,):
-        raise InvalidInput(f"expected labels of shape ({count},), got {tuple(labels.shape)}")
+        advice = f"; {SEVERAL_LABELS}" if labels.ndim == 2 and len(labels) == count else ""
+        raise InvalidInput(f"expected labels of shape ({count},), got {tuple(labels.shape)}{advice}")
     if labels.is_floating_point() or labels.dtype == torch.bool:
         raise InvalidInput(f"expected integer labels, got {labels.dtype}")
 

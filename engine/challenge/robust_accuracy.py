@@ -169,7 +169,9 @@ def standard_ensemble(norm: str, epsilon: float, classes: int, *, is_random: boo
         rest = [second, ("fab", {"steps": STEPS}), ("square", {"steps": QUERIES})]
     else:
         rest = [("apgd-t", aimed), ("fab-t", aimed), ("square", {"steps": QUERIES})]
-    title = "margin ensemble" if few else f"AutoAttack {'rand' if is_random else 'standard'}"
+    title = f"AutoAttack {'rand' if is_random else 'standard'}"
+    if few:
+        title = f"margin ensemble (APGD-CE, APGD on the plain margin{'' if is_random else ', FAB, Square'})"
     names: list[tuple[str, Mapping[str, Any]]] = [("apgd-ce", {"steps": STEPS}), *rest]
     return Ensemble(title, tuple(choose_row(name, check_norm(norm), epsilon, given) for name, given in names))
 

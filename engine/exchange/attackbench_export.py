@@ -13,11 +13,11 @@ from ...adapters.result import SURROGATE_PASSES
 from ...errors import Unavailable, Unsupported
 from ..attack_run import AttackRun
 from ..checks.verdicts import paired_outcomes
-from ..sources import LoadedCache
+from ..sources import LoadedCache, load_subject_images
 from ..store.atomic_files import write_atomic
 from ..store.results import CleanResult, RunResult, read_outcomes
 from .attackbench_file import NORMS, PROTOCOL, SEMANTICS
-from .image_hashes import hash_images, load_subject_images
+from .image_hashes import hash_images
 
 _OUTSIDE = "out-of-bounds"  # invalid reason for pixels outside [0, 1]
 

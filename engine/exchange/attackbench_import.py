@@ -12,10 +12,10 @@ from ...adapters.data.datasets import Data
 from ...adapters.paths import expand_path
 from ...errors import DavylampError, InvalidInput, Unavailable
 from ..attack_run import ModelOnData
-from ..sources import LoadedCache
+from ..sources import LoadedCache, load_subject_images
 from ..store.results import CleanResult, Results, check_models, read_outcomes
 from .attackbench_file import AttackBenchRun, read_folder
-from .image_hashes import hash_images, load_subject_images, places_of
+from .image_hashes import hash_images, places_of
 
 SOURCE = "AttackBench"
 _OTHERWISE = 0.01  # rate of images whose prediction may differ between machines

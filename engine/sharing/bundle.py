@@ -92,9 +92,9 @@ def _write(draft: Path, texts: Mapping[str, bytes], sources: Mapping[str, Path])
     sums = []
     with zipfile.ZipFile(draft, "w", zipfile.ZIP_STORED, allowZip64=True) as bundle:
         for name, content in _contents(texts, sources):
-            bundle.writestr(_entry(name), content)
+            bundle.writestr(reproducible_entry(name), content)
             sums.append(f"{hashlib.sha256(content).hexdigest()}  {name}\n")
-        bundle.writestr(_entry(CHECKSUMS), "".join(sums))
+        bundle.writestr(reproducible_entry(CHECKSUMS), "".join(sums))
 
 
 def _contents(texts: Mapping[str, bytes], sources: Mapping[str, Path]) -> Iterator[tuple[str, bytes]]:
@@ -103,7 +103,8 @@ def _contents(texts: Mapping[str, bytes], sources: Mapping[str, Path]) -> Iterat
         yield name, texts[name] if name in texts else read_regular_file(sources[name])
 
 
-def _entry(name: str) -> zipfile.ZipInfo:
+def reproducible_entry(name: str) -> zipfile.ZipInfo:
+    """Return the ZIP entry of a file with a fixed date and fixed permissions, so that equal files have equal bytes."""
     entry = zipfile.ZipInfo(name, _DAY)
     entry.create_system, entry.external_attr = 3, 0o100644 << 16
     return entry

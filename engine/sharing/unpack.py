@@ -176,7 +176,7 @@ def _check_arrays(path: Path, title: str, left: int) -> int:
                 if entry.compress_type not in _METHODS:
                     raise InvalidInput(f"refused: {title} has a compression method other than ZIP's own")
                 with arrays.open(entry) as file:
-                    _check_header(file, entry, title)
+                    check_array_header(file, entry, title)
     except _BROKEN as error:
         if isinstance(error, InvalidInput):
             raise
@@ -184,7 +184,8 @@ def _check_arrays(path: Path, title: str, left: int) -> int:
     return total
 
 
-def _check_header(file: Any, entry: zipfile.ZipInfo, title: str) -> None:
+def check_array_header(file: Any, entry: zipfile.ZipInfo, title: str) -> None:
+    """Raise InvalidInput if an array file has pickled objects, or states a larger size than it has."""
     major, _ = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if major == 1 else np.lib.format.read_array_header_2_0
     shape, _, dtype = read(file)

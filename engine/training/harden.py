@@ -157,7 +157,8 @@ def _as_classifier(student: TrainableModel, original: Classifier, name: str) -> 
     words = ("resize", "crop", "interpolation")
     sizes: dict[str, Any] = {word: getattr(original, word) for word in words}
     mean, std = (None if each is None else each.flatten().tolist() for each in (original.mean, original.std))
-    made = Classifier(student.model, num_classes=original.stated_classes, mean=mean, std=std, name=name, **sizes)
+    how: dict[str, Any] = {"num_classes": original.stated_classes, "outputs": original.answers.stated}
+    made = Classifier(student.model, mean=mean, std=std, name=name, **how, **sizes)
     made.surroundings = original.surroundings
     return made.freeze()
 

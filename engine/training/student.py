@@ -13,7 +13,7 @@ from ...errors import InvalidInput, ModelFailed, Unsupported
 
 
 class TrainableModel(nn.Module):
-    """A trainable copy of a classifier's module, which takes images in [0, 1] and returns logits.
+    """A trainable copy of a classifier's module, which takes images in [0, 1] and returns the classifier's logits.
 
     A classifier is always in evaluation mode; this copy supports both modes. The trained parameters are those that
     require gradients. If there are none, as after loading by name, all floating-point parameters are trained.
@@ -22,7 +22,7 @@ class TrainableModel(nn.Module):
         classifier: original, unchanged.
 
     Raises:
-        Unsupported: If it has a defence in front, or no trainable parameters.
+        Unsupported: If it has a defence in front, no gradients, or no trainable parameters.
         ModelFailed: If its module cannot be copied.
     """
 
@@ -33,12 +33,16 @@ class TrainableModel(nn.Module):
         super().__init__()
         if any(isinstance(layer, Classifier) for layer in classifier.model.modules()):
             raise Unsupported(f"expected a model without defences to train, got {classifier.name}")
+        if classifier.outputs == "labels":
+            raise Unsupported(
+                f"expected a model with gradients to train, got {classifier.name}: it returns labels only"
+            )
         try:
             self.model = deepcopy(classifier.model)
         except Exception as error:
             raise ModelFailed(f"the model {classifier.name} cannot be copied ({one_line(error)})") from error
         self.title, self.surroundings = f"the model {classifier.name}", classifier.surroundings
-        self.classes = classifier.num_classes or classifier.answers.classes
+        self.classes, self.answers = classifier.num_classes or classifier.answers.classes, classifier.answers
         self.register_buffer("mean", classifier.mean, persistent=False)
         self.register_buffer("std", classifier.std, persistent=False)
         learning = [p for p in self.model.parameters() if p.is_floating_point()]
@@ -54,7 +58,9 @@ class TrainableModel(nn.Module):
             inputs = (inputs - self.mean) / self.std
         with self.surroundings, guard_user_code(self.title):
             output = self.model(inputs)
-        return extract_logits(output, self.title, len(inputs), self.classes)[0].float()
+        one = self.answers.of_one
+        scores = extract_logits(output, self.title, len(inputs), self.classes, first=one)[0]
+        return self.answers.read(scores, len(inputs), self.classes, self.title).float()
 
     @property
     def learning(self) -> list[nn.Parameter]:

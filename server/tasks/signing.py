@@ -3,7 +3,6 @@
 import json
 import time
 import zipfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -11,29 +10,25 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ... import __version__
+from ...engine.sharing.signed_archive import SIGNATURE, canonical_json, check_files, check_signature, sign
 from ...engine.store.store import DamagedRecordError, ResultsStore
-from ...errors import InvalidInput, MissingLibrary, Unavailable
+from ...errors import InvalidInput, Unavailable
 from ..database.records import CellRow, ComponentRow, TaskComponentRow, TaskRow, UserRow
 from ..folder import ServerFolder
 from .ingest import file_digest, result_files
 
-MANIFEST, SIGNATURE = "manifest.json", "signature.json"
+MANIFEST = "manifest.json"
 _LARGEST_MANIFEST = 256 << 20
 
 
 def sign_task(session: Session, folder: ServerFolder, task: TaskRow) -> str:
     """Write `manifest.json` and `signature.json` of a task, and return the signature (128 hexadecimal digits)."""
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    text = _canonical(_manifest(session, folder, task))
-    key = Ed25519PrivateKey.from_private_bytes(folder.read_key("signing.key"))
-    signature = key.sign(text).hex()
-    public = key.public_key().public_bytes_raw().hex()
+    text = canonical_json(_manifest(session, folder, task))
+    stated = sign(text, folder.read_key("signing.key"))
     place = folder.task(task.id)
     (place / MANIFEST).write_bytes(text)
-    stated = {"algorithm": "ed25519", "public_key": public, "signature": signature}
     (place / SIGNATURE).write_text(json.dumps(stated) + "\n", encoding="utf-8")
-    return signature
+    return stated["signature"]
 
 
 def public_key(folder: ServerFolder) -> str:
@@ -81,51 +76,15 @@ def verify_export(path: Path, key: str = "") -> dict[str, Any]:
             if archive.getinfo(MANIFEST).file_size > _LARGEST_MANIFEST:
                 raise InvalidInput(f"expected a manifest of at most {_LARGEST_MANIFEST} bytes, got more")
             text, stated = archive.read(MANIFEST), json.loads(archive.read(SIGNATURE))
-            _check_signature(text, stated, key)
+            check_signature(text, stated, key)
             manifest = json.loads(text)
-            _check_files(archive, manifest["files"])
+            check_files(archive, manifest["files"], (MANIFEST, SIGNATURE))
             manifest["signed_by"] = stated["public_key"]
     except (OSError, zipfile.BadZipFile) as error:
         raise Unavailable(f"could not read {path} ({error})") from error
     except (KeyError, TypeError, AttributeError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(f"expected an exported task in {path}, got a different file ({error})") from error
     return manifest
-
-
-def _check_signature(text: bytes, stated: Mapping[str, Any], key: str) -> None:
-    try:
-        from cryptography.exceptions import InvalidSignature
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-    except ImportError as error:
-        raise MissingLibrary("cryptography", "server") from error
-
-    if key and stated["public_key"] != key.strip().lower():
-        raise InvalidInput(
-            f"expected the export to be signed by {key[:16]}..., got {str(stated['public_key'])[:16]}..."
-        )
-    try:
-        public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(stated["public_key"]))
-        public.verify(bytes.fromhex(stated["signature"]), text)
-    except (InvalidSignature, ValueError) as error:
-        raise InvalidInput("the manifest was changed after it was signed") from error
-
-
-def _check_files(archive: zipfile.ZipFile, files: Mapping[str, str]) -> None:
-    import hashlib
-
-    there, signed = archive.namelist(), {MANIFEST, SIGNATURE, *files}
-    if len(there) != len(set(there)):  # unpacking could choose a different duplicate
-        raise InvalidInput("expected every file once, got a file twice")
-    if set(there) != signed:
-        differing = sorted(set(there) ^ signed)[0]
-        raise InvalidInput(f"the files differ from those in the manifest: {differing[:100]!r}")
-    for name, digest in files.items():
-        hashed = hashlib.sha256()
-        with archive.open(name) as file:
-            while chunk := file.read(1 << 20):
-                hashed.update(chunk)
-        if hashed.hexdigest() != digest:
-            raise InvalidInput(f"{name} was changed after it was signed")
 
 
 def _manifest(session: Session, folder: ServerFolder, task: TaskRow) -> dict[str, Any]:
@@ -165,7 +124,3 @@ def _about(store: ResultsStore, key: str) -> dict[str, Any]:
     except (DamagedRecordError, FileNotFoundError):
         return {}
     return {"seed": meta["spec"].get("seed"), "versions": meta.get("versions", {})}
-
-
-def _canonical(document: Mapping[str, Any]) -> bytes:
-    return json.dumps(document, sort_keys=True, separators=(",", ":"), default=str).encode()

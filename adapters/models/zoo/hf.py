@@ -3,7 +3,8 @@
 import json
 import sys
 import warnings
-from contextlib import redirect_stdout
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,24 +16,60 @@ from ....errors import InvalidInput, MissingLibrary, Unavailable, Unsupported
 from ...paths import expand_path
 from ...user_code_guard import one_line
 from ..classifier import Classifier
+from ..images import SEVERAL_LABELS
 from .hf_processor import read_processor
 from .provider import Provider
 from .weights import check_reachable, loading
 
-_CONFIG, _PROCESSOR, _WEIGHTS = "config.json", "preprocessor_config.json", "model.safetensors"
+CONFIG, _PROCESSOR, _WEIGHTS = "config.json", "preprocessor_config.json", "model.safetensors"
 _OLD_WEIGHTS = "pytorch_model.bin"
 _PLAIN_NAME = "LABEL_"  # default names of unnamed classes
 
 
 def _load(name: str, rest: str) -> Classifier:
-    folder = expand_path(rest)
-    is_local = folder.is_dir() or rest.startswith((".", "/", "~"))
-    if is_local and not (folder / _CONFIG).is_file():
-        raise Unavailable(f"expected a folder by save_pretrained, with {_CONFIG} and {_WEIGHTS}, at {folder}")
-    transformers = _library()
-    folder = folder if is_local else _fetched(name, *_split(rest))
-    config = _read_json(folder / _CONFIG)
+    folder = find_folder(name, rest)
+    transformers = load_library()
+    config = read_json(folder / CONFIG)
     _check_architecture(config, transformers, name)
+    model: Any = load_pretrained(name, folder, config, transformers.AutoModelForImageClassification)
+    settings, notes = read_processor(processor_of(folder), _side_of(config))
+    names = [text for _, text in sorted(model.config.id2label.items())]
+    classifier = Classifier(model, num_classes=len(names), name=name, **settings)
+    if not all(each.startswith(_PLAIN_NAME) for each in names):
+        classifier.class_names = tuple(map(str, names))
+    classifier.loading_notes = tuple(f"{name}: {note}" for note in notes)
+    return classifier
+
+
+def find_folder(name: str, rest: str, more: Sequence[str] = ()) -> Path:
+    """Return the folder of a model's files: a local one, or that in the hub's cache, after downloading missing files.
+
+    Args:
+        name: name of the model, for messages.
+        rest: "ORG/NAME", "ORG/NAME@REVISION" or "./FOLDER".
+        more: further files that are downloaded if the repository has them and none of them is in the cache.
+
+    Raises:
+        InvalidInput: if the name has a different form.
+        Unavailable: if there is no such folder or repository.
+    """
+    folder = expand_path(rest)
+    if not (folder.is_dir() or rest.startswith((".", "/", "~"))):
+        load_library()  # before anything is downloaded
+        return _fetched(name, *_split(rest, name), more)
+    if not (folder / CONFIG).is_file():
+        raise Unavailable(f"expected a folder by save_pretrained, with {CONFIG} and {_WEIGHTS}, at {folder}")
+    return folder
+
+
+def load_pretrained(name: str, folder: Path, config: Mapping[str, Any], loader: Any) -> nn.Module:
+    """Load a model in float32 from a folder with one of transformers' auto classes, without running code in it.
+
+    Raises:
+        InvalidInput: if the weights are incomplete.
+        Unavailable: if they cannot be read.
+    """
+    transformers = load_library()
     from safetensors import SafetensorError
 
     weights = next((folder / file for file in (_WEIGHTS, _OLD_WEIGHTS) if (folder / file).exists()), folder / _WEIGHTS)
@@ -44,7 +81,7 @@ def _load(name: str, rest: str) -> Classifier:
         _quiet(transformers),
     ):
         warnings.simplefilter("ignore")
-        model, info = transformers.AutoModelForImageClassification.from_pretrained(
+        model, info = loader.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False, output_loading_info=True, dtype=torch.float32
         )
     lacking = sorted({*info["missing_keys"], *(each[0] for each in info.get("mismatched_keys", ()))})
@@ -52,13 +89,7 @@ def _load(name: str, rest: str) -> Classifier:
         shown = ", ".join(lacking[:3]) + ", ..." * (len(lacking) > 3)
         raise InvalidInput(f"the weights of {config['architectures'][0]} in {weights} are incomplete: {shown}")
     _forget_origin(model)
-    settings, notes = read_processor(_processor_of(folder), _side_of(config))
-    names = [text for _, text in sorted(model.config.id2label.items())]
-    classifier = Classifier(model, num_classes=len(names), name=name, **settings)
-    if not all(each.startswith(_PLAIN_NAME) for each in names):
-        classifier.class_names = tuple(map(str, names))
-    classifier.loading_notes = tuple(f"{name}: {note}" for note in notes)
-    return classifier
+    return model
 
 
 def _forget_origin(model: nn.Module) -> None:
@@ -71,7 +102,8 @@ def _forget_origin(model: nn.Module) -> None:
             vars(layer)["config"]._name_or_path = ""
 
 
-def _library() -> ModuleType:
+def load_library() -> ModuleType:
+    """Import transformers. Raises MissingLibrary if it or safetensors is not installed."""
     try:
         import safetensors  # noqa: F401 - format of most weights
         import transformers
@@ -80,25 +112,38 @@ def _library() -> ModuleType:
     return transformers
 
 
-def _split(rest: str) -> tuple[str, str]:
+def _split(rest: str, name: str) -> tuple[str, str]:
+    """Split "ORG/NAME@REVISION" into repository and revision, by default "main"."""
+    source = name.partition(":")[0]
     repository, _, revision = rest.partition("@")
     if repository.count("/") != 1 or not all(repository.split("/")):
-        raise InvalidInput(f"expected hf:ORG/NAME, hf:ORG/NAME@REVISION or hf:./FOLDER, got hf:{rest}")
+        raise InvalidInput(
+            f"expected {source}:ORG/NAME, {source}:ORG/NAME@REVISION or {source}:./FOLDER, got {source}:{rest}"
+        )
     return repository, revision or "main"
 
 
-def _fetched(name: str, repository: str, revision: str) -> Path:
+def _fetched(name: str, repository: str, revision: str, more: Sequence[str]) -> Path:
     """Return the folder of a model's files in the hub's cache, after downloading missing files."""
+    folder = _fetched_model(name, repository, revision)
+    if more and not any((folder / file).is_file() for file in more):
+        for file in more:
+            with suppress(Unavailable):
+                _fetch(name, repository, revision, file)
+    return folder
+
+
+def _fetched_model(name: str, repository: str, revision: str) -> Path:
     from huggingface_hub import try_to_load_from_cache
 
     known = {
         file: try_to_load_from_cache(repository, file, revision=revision)
-        for file in (_CONFIG, _PROCESSOR, _WEIGHTS, _OLD_WEIGHTS)
+        for file in (CONFIG, _PROCESSOR, _WEIGHTS, _OLD_WEIGHTS)
     }
     there = {file: Path(path) for file, path in known.items() if isinstance(path, str)}
-    if _CONFIG in there and (_WEIGHTS in there or _OLD_WEIGHTS in there):
-        return there[_CONFIG].parent
-    config = _fetch(name, repository, revision, _CONFIG)
+    if CONFIG in there and (_WEIGHTS in there or _OLD_WEIGHTS in there):
+        return there[CONFIG].parent
+    config = _fetch(name, repository, revision, CONFIG)
     for file, is_needed in ((_PROCESSOR, False), (_WEIGHTS, False), (_OLD_WEIGHTS, True)):
         try:
             _fetch(name, repository, revision, file)
@@ -123,7 +168,7 @@ def _fetch(name: str, repository: str, revision: str, file: str) -> Path:
             return Path(hf_hub_download(repository, file, revision=revision))
     except Exception as error:  # the hub's errors are of many classes
         advice = (
-            f"fetch {_CONFIG}, {_PROCESSOR} and {_WEIGHTS} on a different machine, and name their "
+            f"fetch {CONFIG}, {_PROCESSOR} and {_WEIGHTS} on a different machine, and name their "
             "folder here: hf:./FOLDER"
         )
         reason = one_line(error.__cause__ or error)
@@ -137,13 +182,16 @@ def _check_architecture(config: dict[str, Any], transformers: ModuleType, name: 
         raise Unsupported(f"{name} needs its own code (trust_remote_code), which davylamp never runs")
     if not kinds or not kinds[0].endswith("ForImageClassification"):
         raise Unsupported(f"expected an image classifier as {name}, got {', '.join(kinds) or 'no architecture'}")
+    if config.get("problem_type") == "multi_label_classification":
+        raise Unsupported(f"{name} is a multi-label model: {SEVERAL_LABELS}")
 
 
-def _processor_of(folder: Path) -> dict[str, Any] | None:
+def processor_of(folder: Path) -> dict[str, Any] | None:
+    """Return the image processor's settings in a folder; None if there are none."""
     if (folder / _PROCESSOR).is_file():
-        return _read_json(folder / _PROCESSOR)
+        return read_json(folder / _PROCESSOR)
     both = folder / "processor_config.json"
-    return _read_json(both).get("image_processor") if both.is_file() else None
+    return read_json(both).get("image_processor") if both.is_file() else None
 
 
 def _side_of(config: dict[str, Any]) -> int | None:
@@ -151,7 +199,8 @@ def _side_of(config: dict[str, Any]) -> int | None:
     return side if isinstance(side, int) else None
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object. Raises Unavailable or InvalidInput."""
     try:
         read = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

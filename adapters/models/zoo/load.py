@@ -19,7 +19,7 @@ from ..remote.remote_model import PATTERNS, load_remote
 from ..remote.transport import Transport
 from ..sandbox.isolated import load_isolated
 from ..sandbox.isolation import Isolation
-from . import demo, hf, onnx, robustbench, timm, torchvision
+from . import clip, demo, hf, onnx, robustbench, timm, torchvision
 from .declared_outputs import PREFIX, VERSION, declare_outputs, is_outputs_part, read_outputs, read_version, version_in
 from .input_settings import apply_input_settings, is_input_part, parse_input_settings, write_input
 from .provider import Provider
@@ -38,7 +38,7 @@ __all__ = [
     "model_name_patterns",
 ]
 
-_SOURCES = (demo, torchvision, timm, hf, robustbench, onnx)
+_SOURCES = (demo, torchvision, timm, hf, clip, robustbench, onnx)
 PROVIDERS: Mapping[str, Provider] = {each.PROVIDER.prefix: each.PROVIDER for each in _SOURCES}
 _OF_FILES = (
     *("path/to/file.py:factory", "model+path/to/file.py:defend", "model+defence:key=value", "model+input:crop=224"),
@@ -90,6 +90,7 @@ def load_model(
 
     - "demo:...": a built-in model;
     - "torchvision:...", with its default or named weights, "timm:...", "hf:..." or "robustbench:...";
+    - "clip:ORG/NAME?prompts=classes.txt": a zero-shot model with a prompt for each class;
     - "http://HOST:PORT/v2/models/NAME": a remote model;
     - "onnx:FILE": an ONNX file;
     - "path/to/file.py:factory": a function without arguments that returns a `torch.nn.Module` (for images in [0, 1])

@@ -51,7 +51,10 @@ def short(monkeypatch):
     monkeypatch.setattr(robust_accuracy, "QUERIES", robust_accuracy.QUERIES // 10)
 
 
-@pytest.mark.parametrize(("classes", "title"), [(5, "AutoAttack standard"), (2, "margin ensemble")])
+MARGIN = "margin ensemble (APGD-CE, APGD on the plain margin, FAB, Square)"
+
+
+@pytest.mark.parametrize(("classes", "title"), [(5, "AutoAttack standard"), (2, MARGIN)])
 def test_what_is_left_of_a_linear_model_follows_from_its_weights(classes, title):
     model = Linear(classes)
     labels = model(INPUTS).argmax(1)

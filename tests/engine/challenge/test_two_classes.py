@@ -22,13 +22,13 @@ EFFORT = {"steps": 20, "candidates": 2, "queries": 12, "eot": 2, "judge_samples"
 class Linear(nn.Module):
     """The two logits -z/2 and z/2 of z = w.x + b times a factor, or z alone."""
 
-    def __init__(self, factor, *, one=False):
+    def __init__(self, factor, *, one=False, end=None):
         super().__init__()
-        self.factor, self.one = factor, one
+        self.factor, self.one, self.end = factor, one, end or nn.Identity()
 
     def forward(self, images):
         z = self.factor * (images.flatten(1) @ WEIGHT + BIAS)
-        return z[:, None] if self.one else torch.stack([-z / 2, z / 2], 1)
+        return self.end(z[:, None]) if self.one else torch.stack([-z / 2, z / 2], 1)
 
 
 @pytest.mark.parametrize("factor", [1, 1000])
@@ -57,3 +57,11 @@ def test_one_logit_in_a_column_is_two_classes(tmp_path):
         attacks="foolbox:fgsm", out=tmp_path, **words,
     )  # fmt: skip
     assert evaluation.to_frame()["robust"].mean() == pytest.approx(LEFT)
+
+
+@pytest.mark.parametrize(("outputs", "end"), [("logit", nn.Identity()), ("probability", nn.Sigmoid())])
+def test_the_robust_accuracy_of_one_number_follows_from_the_weights(outputs, end):
+    model = Classifier(Linear(1, one=True, end=end), outputs=outputs)
+    done = davylamp.robust_accuracy(model, INPUTS, LABELS, epsilon=RADIUS)
+    assert done.robust.value == pytest.approx(LEFT)
+    assert done.ensemble == "margin ensemble (APGD-CE, APGD on the plain margin, FAB, Square)"

@@ -49,6 +49,18 @@ def test_pgd_reaches_the_worst_image_of_the_ball(case, norm, method, given):
     assert float(first_loss(case, method, norm, **given)) == pytest.approx(float(worst), rel=2e-3)
 
 
+@pytest.mark.parametrize(("outputs", "end"), [("logit", nn.Identity()), ("probability", nn.Sigmoid())])
+def test_one_number_of_two_classes_is_trained_on_as_two_logits(case, outputs, end):
+    """The loss at the worst image is softplus of minus the margin, whether the model returns z, sigmoid(z) or both."""
+    layer = nn.Linear(4, 1)
+    with torch.no_grad():
+        layer.weight.copy_(-DIRECTION[None])  # of class 1
+        layer.bias.fill_(0.7)
+    student = TrainableModel(Classifier(nn.Sequential(nn.Flatten(), layer, end), outputs=outputs))
+    worst = functional.softplus(-(case[3] - REACH["linf"])).mean()
+    assert float(first_loss((student, *case[1:]), "pgd", steps=20)) == pytest.approx(float(worst), rel=2e-3)
+
+
 def test_one_step_of_fast_training_ends_on_the_sphere_of_a_linear_model(case):
     """A step of 1.25 epsilon from a random point of the ball: between the worst and a quarter of the way there."""
     loss = float(first_loss(case, "fbf"))

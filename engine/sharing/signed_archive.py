@@ -1,0 +1,96 @@
+"""Signed ZIP files: a JSON document with the SHA-256 of every other file, and an Ed25519 signature of the document."""
+
+import hashlib
+import json
+import zipfile
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from ...errors import InvalidInput, MissingLibrary, Unavailable
+from ..store.atomic_files import expand_path, read_regular_file
+
+SIGNATURE = "signature.json"
+_KEY_BYTES = 32
+_LARGEST_KEY = 1 << 14  # bytes of a key file
+
+
+def canonical_json(document: Mapping[str, Any]) -> bytes:
+    """Return a document as JSON whose bytes do not depend on the order of keys, for signing."""
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), default=str).encode()
+
+
+def read_private_key(path: str | Path) -> bytes:
+    """Read an Ed25519 private key: a PEM file of `openssl genpkey -algorithm ed25519`, or its 32 bytes.
+
+    Raises:
+        InvalidInput: if the file is not such a key.
+        Unavailable: if it cannot be read.
+        MissingLibrary: if cryptography is not installed.
+    """
+    _ed25519()
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        content = read_regular_file(expand_path(path), _LARGEST_KEY)
+    except OSError as error:
+        raise Unavailable(f"could not read the key {path} ({error.strerror or error})") from error
+    except ValueError as error:
+        raise InvalidInput(f"expected a private key in {path}: {error}") from error
+    if len(content) == _KEY_BYTES:
+        return content
+    try:
+        key = load_pem_private_key(content, None)
+    except (ValueError, TypeError) as error:
+        raise InvalidInput(f"expected a private key as a PEM file without a password, got {path}") from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise InvalidInput(f"expected an Ed25519 key (openssl genpkey -algorithm ed25519), got another one in {path}")
+    return key.private_bytes_raw()
+
+
+def sign(text: bytes, key: bytes) -> dict[str, str]:
+    """Return the content of `signature.json`: algorithm, public key and signature, as hexadecimal digits."""
+    private = _ed25519().Ed25519PrivateKey.from_private_bytes(key)
+    public = private.public_key().public_bytes_raw().hex()
+    return {"algorithm": "ed25519", "public_key": public, "signature": private.sign(text).hex()}
+
+
+def check_signature(text: bytes, stated: Mapping[str, Any], key: str) -> None:
+    """Raise InvalidInput unless the document was signed with the stated key, and by `key` if that is not ""."""
+    ed25519 = _ed25519()
+    from cryptography.exceptions import InvalidSignature
+
+    if key and stated["public_key"] != key.strip().lower():
+        raise InvalidInput(
+            f"expected the export to be signed by {key[:16]}..., got {str(stated['public_key'])[:16]}..."
+        )
+    try:
+        public = ed25519.Ed25519PublicKey.from_public_bytes(bytes.fromhex(stated["public_key"]))
+        public.verify(bytes.fromhex(stated["signature"]), text)
+    except (InvalidSignature, ValueError) as error:
+        raise InvalidInput("the manifest was changed after it was signed") from error
+
+
+def check_files(archive: zipfile.ZipFile, files: Mapping[str, str], more: Collection[str]) -> None:
+    """Raise InvalidInput unless the archive has exactly `files`, with these SHA-256 hashes, and the files `more`."""
+    there = archive.namelist()
+    if len(there) != len(set(there)):  # unpacking could choose a different duplicate
+        raise InvalidInput("expected every file once, got a file twice")
+    if differing := sorted(set(there) ^ {*files, *more}):
+        raise InvalidInput(f"the files differ from those in the manifest: {differing[0][:100]!r}")
+    for name, digest in files.items():
+        hashed = hashlib.sha256()
+        with archive.open(name) as file:
+            while chunk := file.read(1 << 20):
+                hashed.update(chunk)
+        if hashed.hexdigest() != digest:
+            raise InvalidInput(f"{name} was changed after the file was made")
+
+
+def _ed25519() -> Any:
+    try:
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+    except ImportError as error:
+        raise MissingLibrary("cryptography", "") from error
+    return ed25519

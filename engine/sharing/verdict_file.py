@@ -1,0 +1,386 @@
+"""Verdict files: the adversarial examples of one model, with what they claim, for anybody to judge again."""
+
+import io
+import json
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ... import __version__
+from ...adapters import ThreatModel
+from ...adapters.data.datasets import Data
+from ...adapters.display_text import format_threat_model
+from ...adapters.running.judge import perturbation_norm, quantise
+from ...errors import DavylampError, InvalidInput, Unavailable, UnknownName
+from ..attack_run import ModelOnData
+from ..sources import LoadedCache, load_subject_images
+from ..store.atomic_files import check_output_path, expand_path, replace_file
+from ..store.columns import compact_images, read_examples, restore_images
+from ..store.results import Results, RunResult, as_results
+from .bundle import reproducible_entry
+from .signed_archive import SIGNATURE, canonical_json, check_files, check_signature, sign
+from .unpack import check_array_header
+
+MANIFEST = "verdict.json"
+_LARGEST_TEXT = 64 << 20  # bytes of the manifest
+_CLASSES = 1 << 20  # labels are smaller: a model may need memory for each class
+_UNTARGETED, _TARGETED = "not classified as its label", "classified as its target"
+_OTHERS = {
+    "manifest.json": "a task of a server: davylamp server verify",
+    "bundle.json": "a bundle of results: davylamp import",
+}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim that a model is fooled on some images within a threat model.
+
+    Args:
+        threat_model: norm, radius (None if the attacks minimised the distance), and whether a target is reached.
+        eight_bit: whether the examples are 8-bit images, and distances are measured from the rounded originals.
+        judge_samples: for a random model, number of samples of which at least half are fooled; otherwise 0.
+        criterion: condition on the model's prediction for an example, in words.
+        fooled: number of fooled images.
+        largest_distance: largest distance of an example, in the norm of the threat model (l2 if unrestricted).
+        attacks: attacks that found the examples.
+    """
+
+    threat_model: ThreatModel
+    eight_bit: bool
+    judge_samples: int
+    criterion: str
+    fooled: int
+    largest_distance: float
+    attacks: tuple[str, ...]
+
+    @property
+    def radius(self) -> float:
+        """Radius within which the images are fooled: that of the threat model, or else the largest distance."""
+        return self.largest_distance if self.threat_model.epsilon is None else self.threat_model.epsilon
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Content of `verdict.json`.
+
+    Args:
+        verdict: version of the format.
+        made_by: program that wrote the file.
+        subject: the model and the images that were evaluated, with their digests. `subject.model` loads the model.
+        claims: the claims.
+        versions: versions of the packages that were used.
+        files: SHA-256 of every other file, by name.
+    """
+
+    verdict: Literal[1]
+    made_by: str
+    subject: ModelOnData
+    claims: tuple[Claim, ...]
+    versions: dict[str, str]
+    files: dict[str, str]
+
+
+class ClaimedExamples(NamedTuple):
+    """Examples of a claim: their rows among the originals, (k,), images (k, C, H, W), and targets, (k,) or None."""
+
+    rows: Tensor
+    adv_inputs: Tensor
+    targets: Tensor | None
+
+
+class Verdict(NamedTuple):
+    """A verdict file that was read.
+
+    Args:
+        manifest: the claims.
+        index: positions of the originals in the data, (m,), increasing.
+        originals: the original images with their labels, m images.
+        examples: examples of each claim.
+        signed_by: public key, 64 hexadecimal digits; "" if the file is not signed.
+    """
+
+    manifest: Manifest
+    index: Tensor
+    originals: Data
+    examples: tuple[ClaimedExamples, ...]
+    signed_by: str
+
+
+class WrittenVerdict(NamedTuple):
+    """A written verdict: its file, manifest, public key ("" if not signed), and notes on omitted runs."""
+
+    path: Path
+    manifest: Manifest
+    signed_by: str
+    notes: list[str]
+
+
+def write_verdict(
+    folder: str | Path | Results,
+    path: str | Path,
+    *,
+    model: str | None = None,
+    data: Data | str | None = None,
+    key: bytes | None = None,
+) -> WrittenVerdict:
+    """Write the examples that fooled a model, losslessly, with the claims that they prove.
+
+    Runs with the same threat model are one claim, with the nearest example of each image. The same folder, model, key
+    and versions give the same bytes.
+
+    Args:
+        folder: results folder with stored examples (`keep_images`).
+        path: ZIP file.
+        model: name of the model, if the folder has several.
+        data: the evaluated images, or a different name for them.
+        key: Ed25519 private key, 32 bytes; None to leave the file unsigned.
+
+    Raises:
+        InvalidInput: if the path does not end in ".zip", or the folder has several models.
+        UnknownName: if the folder has no such model.
+        Unavailable: if there are no examples, the images cannot be loaded, or the file cannot be written.
+    """
+    place = check_output_path(path, advice="choose a different file")
+    if place.suffix.lower() != ".zip":
+        raise InvalidInput(f"expected a file name NAME.zip, got {path}")
+    outcomes = as_results(folder)
+    subject = _subject(outcomes, model)
+    runs, notes = _read_runs(outcomes, subject)
+    images = load_subject_images(subject, data, LoadedCache())
+    found = {group: _nearest(members, images.inputs) for group, members in runs.items()}
+    for group in [group for group, (least, _, _) in found.items() if not least.isfinite().any()]:
+        notes.append(f"no image is fooled under {format_threat_model(runs[group][0][0].cell.threat_model)}")
+        del found[group]
+    if not found:
+        raise Unavailable(f"nothing to show of {subject.name}: {notes[-1]}")
+    index = torch.stack([least.isfinite() for least, _, _ in found.values()]).any(0).nonzero()[:, 0]
+    arrays = {
+        "index": index.numpy(),
+        "labels": images.labels[index].long().numpy(),
+        "originals": compact_images(images.inputs[index]),
+    }
+    claims = []
+    for number, (group, (least, examples, targets)) in enumerate(found.items()):
+        cell, fooled = runs[group][0][0].cell, least.isfinite()
+        arrays |= {
+            f"claim-{number}-rows": torch.searchsorted(index, fooled.nonzero()[:, 0]).numpy(),
+            f"claim-{number}-examples": compact_images(examples[fooled]),
+        }
+        if targets is not None:
+            arrays[f"claim-{number}-targets"] = targets[fooled].numpy()
+        claims.append(
+            Claim(
+                cell.threat_model,
+                cell.pixels,
+                cell.draws,
+                _TARGETED if targets is not None else _UNTARGETED,
+                int(fooled.sum()),
+                float(least[fooled].max()),
+                tuple(dict.fromkeys(outcome.cell.title for outcome, _ in runs[group])),
+            )
+        )
+    files = {f"{name}.npy": _npy(array) for name, array in arrays.items()}
+    versions = {
+        name: version for group in found for each, _ in runs[group] for name, version in each.meta["versions"].items()
+    }
+    hashes = {name: sha256(content).hexdigest() for name, content in files.items()}
+    manifest = Manifest(1, f"davylamp {__version__}", subject, tuple(claims), versions, hashes)
+    text = canonical_json(asdict(manifest))
+    stated = None if key is None else sign(text, key)
+    more = {} if stated is None else {SIGNATURE: canonical_json(stated)}
+    try:
+        replace_file(place.resolve(), lambda draft: _write(draft, {MANIFEST: text, **more, **files}))
+    except OSError as error:
+        raise Unavailable(f"could not write {place} ({error.strerror or error}); choose a different file") from error
+    return WrittenVerdict(place, manifest, "" if stated is None else stated["public_key"], notes)
+
+
+def read_verdict(path: str | Path, key: str = "") -> Verdict:
+    """Read a verdict file, which may come from anybody. Nothing is unpickled.
+
+    Args:
+        path: file of `write_verdict`.
+        key: public key of the person who must have signed it; "" accepts any key, or none.
+
+    Raises:
+        InvalidInput: if the file is not a verdict, is incomplete, was changed, or was not signed with `key`.
+        Unavailable: if it cannot be read.
+    """
+    source = expand_path(path)
+    if not source.is_file():
+        raise Unavailable(f"expected a verdict (made by `davylamp export --verdict`), got {source}")
+    try:
+        with zipfile.ZipFile(source) as archive:
+            return _read(archive, source, key)
+    except InvalidInput as error:
+        raise InvalidInput(f"refused: {source}: {error}") from error
+    except OSError as error:
+        if isinstance(error, DavylampError):
+            raise
+        raise Unavailable(f"could not read {source} ({error.strerror or error})") from error
+    except (zipfile.BadZipFile, ValueError, KeyError, TypeError, EOFError, NotImplementedError, RuntimeError) as error:
+        reason = f"{type(error).__name__}: {str(error)[:100]}"
+        raise InvalidInput(f"refused: {source}: expected a verdict, got a damaged file ({reason})") from error
+
+
+def _subject(outcomes: Results, model: str | None) -> ModelOnData:
+    """Return the only model of a folder, or the named one."""
+    subjects = list({each.cell.subject.key: each.cell.subject for each in outcomes.done}.values())
+    chosen = subjects if model is None else [each for each in subjects if each.is_called([model])]
+    names = [each.name for each in subjects]
+    if model is not None and not chosen:
+        raise UnknownName("model", model, names)
+    if len(chosen) != 1:
+        got = ", ".join(f"{each.name} on {each.images} images of {each.data}" for each in chosen)
+        raise InvalidInput(f"expected one model on one set of images; name it with `model`, got {got or 'no result'}")
+    return chosen[0]
+
+
+def _read_runs(
+    outcomes: Results, subject: ModelOnData
+) -> tuple[dict[tuple[Any, ...], list[tuple[RunResult, Tensor]]], list[str]]:
+    """Return the finished runs on a model with their examples, by threat model, and a note for each omitted run."""
+    runs: dict[tuple[Any, ...], list[tuple[RunResult, Tensor]]] = {}
+    notes = []
+    for outcome in outcomes.done:
+        cell = outcome.cell
+        if cell.subject.key != subject.key:
+            continue
+        try:
+            examples = read_examples(outcomes.store, cell)
+        except (DavylampError, OSError):
+            notes.append(f"omitted: {cell.title}: its examples were not stored (--keep-images)")
+            continue
+        rules = cell.threat_model
+        group = rules.norm, rules.epsilon, rules.targeted, cell.pixels, cell.draws
+        runs.setdefault(group, []).append((outcome, examples))
+    if not runs:
+        why = notes[0] if notes else "no finished run"
+        raise Unavailable(f"no stored examples of {subject.name}: {why}; evaluate with `keep_images`")
+    return runs, notes
+
+
+def _nearest(runs: Sequence[tuple[RunResult, Tensor]], inputs: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return for each image the least distance of an example (inf: none), the example, and its target (or None)."""
+    rules = runs[0][0].cell.threat_model
+    start = quantise(inputs) if runs[0][0].cell.pixels else inputs
+    least, best = torch.full((len(inputs),), torch.inf, dtype=torch.double), inputs.clone()
+    targets = torch.full((len(inputs),), -1)
+    for outcome, examples in runs:
+        results = outcome.results
+        fooled = results.attacked & outcome.columns["success"].astype(bool) & ~results.invalid
+        distance = perturbation_norm(examples.double() - start.double(), rules.norm)
+        nearer = torch.from_numpy(fooled) & (distance < least)
+        least[nearer], best[nearer] = distance[nearer], examples[nearer]
+        if rules.targeted:
+            targets[nearer] = torch.from_numpy(np.asarray(outcome.columns["target"]).astype(np.int64))[nearer]
+    return least, best, targets if rules.targeted else None
+
+
+def _npy(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
+    return file.getvalue()
+
+
+def _write(draft: Path, files: Mapping[str, bytes]) -> None:
+    with zipfile.ZipFile(draft, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+        for name, content in files.items():
+            archive.writestr(reproducible_entry(name), content)
+
+
+def _read(archive: zipfile.ZipFile, source: Path, key: str) -> Verdict:
+    manifest, signed_by = _read_manifest(archive, source, key)
+    index, labels = (torch.from_numpy(_read_array(archive, name, 1)) for name in ("index", "labels"))
+    originals = restore_images(_read_array(archive, "originals", 4))
+    _check_rows("index", index, manifest.subject.images)
+    if len(labels) != len(index) or len(originals) != len(index):
+        raise InvalidInput(f"expected {len(index)} originals with labels, got {len(originals)} and {len(labels)}")
+    if not 0 <= int(labels.min()) <= int(labels.max()) < _CLASSES:
+        raise InvalidInput(f"expected labels from 0 to {_CLASSES - 1}, got others")
+    if not bool(((originals >= 0) & (originals <= 1)).all()):  # also for NaN
+        raise InvalidInput("expected originals in [0, 1], got other pixels")
+    found = []
+    for number, claim in enumerate(manifest.claims):
+        rows = torch.from_numpy(_read_array(archive, f"claim-{number}-rows", 1))
+        examples = restore_images(_read_array(archive, f"claim-{number}-examples", 4))
+        aimed = claim.threat_model.targeted
+        targets = torch.from_numpy(_read_array(archive, f"claim-{number}-targets", 1)) if aimed else None
+        _check_rows(f"claim-{number}-rows", rows, len(index))
+        sizes = {len(rows), len(examples), claim.fooled, *([] if targets is None else [len(targets)])}
+        if len(sizes) > 1 or examples.shape[1:] != originals.shape[1:]:
+            raise InvalidInput(f"expected {claim.fooled} examples of claim {number}, got {tuple(examples.shape)}")
+        found.append(ClaimedExamples(rows, examples, targets))
+    names = [str(place) for place in index.tolist()]
+    return Verdict(manifest, index, Data(originals, labels, names), tuple(found), signed_by)
+
+
+def _read_manifest(archive: zipfile.ZipFile, source: Path, key: str) -> tuple[Manifest, str]:
+    """Return the manifest and the public key ("" if not signed), after checking signature, names, sizes and hashes."""
+    entries = {entry.filename: entry for entry in archive.infolist()}
+    if MANIFEST not in entries:
+        other = next((text for name, text in _OTHERS.items() if name in entries), "a different file")
+        raise InvalidInput(f"expected a verdict (made by `davylamp export --verdict`), got {other}")
+    _check_sizes(archive.infolist(), source.stat().st_size)
+    if entries[MANIFEST].file_size > _LARGEST_TEXT:
+        raise InvalidInput(f"{MANIFEST} is larger than {_LARGEST_TEXT} bytes")
+    text, signed_by = archive.read(MANIFEST), ""
+    if SIGNATURE in entries:
+        stated = json.loads(archive.read(SIGNATURE))
+        check_signature(text, stated, key)
+        signed_by = stated["public_key"]
+    elif key:
+        raise InvalidInput(f"expected it to be signed by {key[:16]}..., got no signature")
+    manifest = _parse(text)
+    check_files(archive, manifest.files, [MANIFEST, *([SIGNATURE] if signed_by else [])])
+    return manifest, signed_by
+
+
+def _read_array(archive: zipfile.ZipFile, name: str, dimensions: int) -> np.ndarray:
+    """Read images (4 dimensions) or whole numbers (1 dimension), without unpickling."""
+    with archive.open(f"{name}.npy") as file:
+        check_array_header(file, archive.getinfo(f"{name}.npy"), f"{name}.npy")
+        file.seek(0)
+        array = np.lib.format.read_array(file, allow_pickle=False)
+    kinds = (np.uint8, np.float32) if dimensions == 4 else (np.int64,)
+    if array.ndim != dimensions or array.dtype not in kinds:
+        wanted = "images" if dimensions == 4 else "whole numbers"
+        raise InvalidInput(f"expected {wanted} in {name}.npy, got {array.dtype} of shape {array.shape}")
+    return array
+
+
+def _check_sizes(entries: Iterable[zipfile.ZipInfo], size: int) -> None:
+    """Refuse files that are compressed, encrypted or overlap, which could unpack to more than the archive's size."""
+    entries = [*entries]
+    for entry in entries:
+        if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1 or entry.compress_size != entry.file_size:
+            raise InvalidInput(f"expected files that are stored unchanged, got {entry.filename[:100]!r}")
+    if sum(entry.file_size for entry in entries) > size:
+        raise InvalidInput("the files in it overlap")
+
+
+def _parse(text: bytes) -> Manifest:
+    """Validate a manifest."""
+    from pydantic import TypeAdapter, ValidationError
+
+    if (stated := json.loads(text).get("verdict")) != 1:
+        raise InvalidInput(f"expected a verdict of format 1, got {str(stated)[:40]!r}; a newer davylamp may read it")
+    try:
+        return TypeAdapter(Manifest).validate_json(text, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise InvalidInput(f"{MANIFEST}: {where}: {first['msg'].lower()}") from error
+
+
+def _check_rows(name: str, rows: Tensor, count: int) -> None:
+    """Raise InvalidInput unless there are rows, in range(count), that increase, so that no image counts twice."""
+    if not len(rows) or int(rows[0]) < 0 or int(rows[-1]) >= count or bool((rows.diff() <= 0).any()):
+        raise InvalidInput(f"expected increasing positions below {count} in {name}.npy")
