@@ -10,7 +10,8 @@ from ...adapters import canonical_attack
 from ...adapters.display_text import format_radius, format_threat_labels
 from ...adapters.threat_model import same_radius
 from ...intervals import LEVEL, difference_bounds, proportion_interval
-from ..checks.standings import RobustnessEstimate, robust_accuracy_estimate
+from ..checks.standings import RobustnessEstimate, robust_accuracy_estimate, worst_case_bounds
+from ..statistics.anytime import rate_interval
 from ..store.imported import PublishedRow
 from ..tables.groups import TableGroup
 
@@ -155,7 +156,7 @@ def place_on_board(group: TableGroup, board: PublishedBoard, model: str) -> Boar
     """Rank a model among the entries of a leaderboard, by accuracy under AutoAttack.
 
     The model and an entry are separated if the interval of their difference excludes 0 (Zou and Donner 2008, from the
-    binomial intervals of both). The level is corrected for the number of entries (Bonferroni), so that the interval of
+    intervals of both). The level is corrected for the number of entries (Bonferroni), so that the interval of
     the rank covers the true rank with a probability of at least 95 %. If both were evaluated on the same images, the
     interval is wider than needed, never narrower.
 
@@ -165,8 +166,7 @@ def place_on_board(group: TableGroup, board: PublishedBoard, model: str) -> Boar
         model: name of the model.
     """
     estimate, level = robust_accuracy_estimate(group), 1 - (1 - LEVEL) / len(board.entries)
-    low = proportion_interval(estimate.least * estimate.images, estimate.images, level)[0]
-    high = proportion_interval(estimate.most * estimate.images, estimate.images, level)[1]
+    low, high = rate_interval(*worst_case_bounds(group), group.parts[0][0].cell.subject.population, level)
     return place_estimate(estimate, (estimate.least, low), (estimate.most, high), board, model)
 
 
