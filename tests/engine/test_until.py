@@ -1,6 +1,7 @@
 """`evaluate --until`: linear models whose robustness to FGSM in linf is a closed form, on images in random order."""
 
 import json
+import shutil
 from itertools import pairwise
 
 import numpy as np
@@ -11,12 +12,18 @@ from scipy.stats import binomtest
 import davylamp
 from davylamp.api import evaluation
 from davylamp.engine import ResultsStore
-from davylamp.engine.checks.standings import rank_models
+from davylamp.engine.checks.standings import rank_models, robust_accuracy_estimate
+from davylamp.engine.exchange.published_boards import place_estimate, place_on_board, read_boards
 from davylamp.engine.sequential.evaluate_until import next_block
 from davylamp.engine.sequential.question import Answers, parse_question
+from davylamp.engine.sharing.bundle import write_bundle
+from davylamp.engine.sharing.merge import merge_folders
+from davylamp.engine.sharing.unpack import unpack_bundle
 from davylamp.engine.statistics.anytime import AnytimeMean
 from davylamp.engine.store.results import read_outcomes
 from davylamp.engine.store.sequence import read_sequence
+from davylamp.engine.tables.budget_curves import build_curves
+from davylamp.engine.tables.groups import group_cells
 from davylamp.errors import DavylampError, InvalidInput
 from davylamp.intervals import proportion_interval
 
@@ -103,6 +110,77 @@ def test_every_view_has_the_interval_of_the_sequence(decided):
     assert clean.rows[0].metrics["CA"][:3] == pytest.approx(tuple(mean.interval))
     assert {"sequence", "drawn-images"} <= {each.name for each in clean.findings}
     assert "RA >= 0.75" in done.stopped
+    (curve,) = build_curves(folder).curves
+    assert (curve.low[1], curve.high[1]) == (low, high)
+    assert (curve.low[0], curve.high[0]) == clean.rows[0].metrics["CA"][1:3]
+    (group,) = group_cells(read_outcomes(folder), "models")
+    (board, *_) = read_boards()
+    wide = AnytimeMean(IMAGES, 1 - 0.05 / len(board.entries))
+    wide.add(robust("plain")[order(0)[:n]].astype(float))
+    ends = (
+        place_on_board(group, board, "plain"),
+        place_estimate(
+            robust_accuracy_estimate(group), (value, wide.interval.low), (value, wide.interval.high), board, "plain"
+        ),
+    )
+    assert ends[0] == ends[1]
+
+
+def test_what_has_no_interval_for_drawn_images_shows_none(decided, tmp_path):
+    folder, _ = decided
+    table = davylamp.table(folder, "classes")
+    assert [np.isnan(each.low) for row in table.rows for each in row.metrics.values()] == [True] * 4
+    assert "no-class-intervals" in {each.name for each in table.findings}
+    assert "simultaneous-intervals" not in {each.name for each in table.findings}
+    run(tmp_path, "RA >= 0.5", "plain", attacks="foolbox:ddn", norm="l2", epsilon=1.0, steps=3)
+    (curve,) = build_curves(tmp_path).curves
+    assert (curve.kind, np.isnan(curve.low).all()) == ("distances", True)
+
+
+def test_a_gate_asks_for_no_more_images_than_there_are(decided):
+    folder, _ = decided
+    seen = read_sequence(ResultsStore(folder)).images
+    value = rows_of(folder)["plain"].value
+    (decision,) = davylamp.gate(folder, f"RA >= {value - 1e-3:.4f}").made
+    assert (decision.verdict, decision.more) == ("too few images", IMAGES - seen)
+
+
+def test_a_baseline_in_a_different_random_order_is_refused(decided, tmp_path):
+    folder, _ = decided
+    run(tmp_path, "RA >= 0.1", "plain", seeds=(1,))
+    with pytest.raises(InvalidInput, match="random order"):
+        davylamp.gate(folder, "CA >= 0.1", against=tmp_path)
+    shorter = tmp_path / "same"
+    run(shorter, "RA >= 0.1", "plain")
+    assert read_sequence(ResultsStore(shorter)).images < read_sequence(ResultsStore(folder)).images
+    made = davylamp.gate(folder, "RA >= 0.1", against=shorter).made
+    (images,) = (each.images for each in made if "baseline" in each.requirement)
+    assert images == read_sequence(ResultsStore(shorter)).images
+
+
+def test_a_folder_without_its_record_goes_on_from_its_images(decided, tmp_path):
+    """As after a merge of folders that answer different questions, or a sequence in a different order."""
+    shutil.copytree(decided[0], tmp_path / "one")
+    run(tmp_path / "two", "RA >= 0.7", "plain", seeds=(1,))
+    summary = merge_folders([tmp_path / "one", tmp_path / "two"], tmp_path / "both")
+    assert any("sequence.json" in each for each in summary.notes)
+    assert read_sequence(ResultsStore(tmp_path / "both")) is None
+    for seed, until, alone in ((0, "RA_worst >= 0.75", "one"), (1, "RA >= 0.7", "two"), (0, "RA >= 0.75", "one")):
+        again = run(tmp_path / "both", until, "plain", seeds=(seed,))
+        assert again.summary.done == 0
+        assert (
+            read_sequence(ResultsStore(tmp_path / "both")).images
+            == read_sequence(ResultsStore(tmp_path / alone)).images
+        )
+
+
+def test_merges_and_bundles_keep_the_record(decided, tmp_path):
+    folder, record = decided[0], read_sequence(ResultsStore(decided[0]))
+    shutil.copytree(folder, tmp_path / "copy")
+    merge_folders([folder, tmp_path / "copy"], tmp_path / "both")
+    write_bundle(folder, tmp_path / "b.zip")
+    unpack_bundle(tmp_path / "b.zip", tmp_path / "back")
+    assert read_sequence(ResultsStore(tmp_path / "both")) == record == read_sequence(ResultsStore(tmp_path / "back"))
 
 
 def test_a_baseline_is_compared_by_the_interval_of_the_sequence(decided, tmp_path):
@@ -169,11 +247,12 @@ def test_pairs_are_decided_by_their_differences(tmp_path):
 
 
 def test_the_order_of_all_models_is_that_of_all_images(tmp_path):
-    done = run(tmp_path, "ranked", shard_size=48)
+    done = run(tmp_path, "ranked @ linf 0.02", shard_size=48)
     truth = {name: robust(name).mean() for name in MODELS}
     names = sorted(truth, key=lambda name: -truth[name])
     assert all(truth[one] > truth[other] for one, other in pairwise(names))
     assert " > ".join(names) in done.stopped
+    assert any("random order" in each for each in davylamp.rank(tmp_path, scoring="mean").notes)
     assert read_sequence(ResultsStore(tmp_path)).is_decided
 
 
@@ -207,6 +286,8 @@ def test_blocks_have_a_shard_for_every_worker_and_grow():
         ("plain > none", {}, "none"),
         ("RA >= 0.5 @ l2 1", {}, "l2 1"),
         ("width <= 2", {}, "width"),
+        ("width < 0.1", {}, "width <= "),
+        ("ranked @ l2 1", {}, "l2 1"),
         ("RA >= 0.5", {"part": "1/2"}, "part"),
         ("RA >= 0.5", {"attacks": "at-saturation(torchattacks:fgsm)", "epsilon": None}, "all images at once"),
     ],

@@ -84,6 +84,19 @@ def test_no_rounding_decides_what_the_last_image_decides(population):
     assert mean.interval.low == mean.interval.high == 1 / population
 
 
+def test_rounding_never_excludes_the_mean():
+    """The last images are of one kind and add nothing: at this level, only means that are impossible are excluded."""
+    generator, population = np.random.default_rng(0), 200
+    for count in range(population + 1):
+        last = float(count > population / 2)
+        first = [1.0] * (count - 5 * int(last)) + [0.0] * (population - count - 5 * int(1 - last))
+        mean = AnytimeMean(population, 1 - 1e-12)
+        mean.add(generator.permutation(first))
+        for _ in range(5):
+            mean.add([last])
+            assert mean.interval.low <= count / population <= mean.interval.high
+
+
 def test_known_sums_bound_the_rest():
     """After 90 of 100 images that are all right, at least 90 % are; the bounds never leave [0, 1]."""
     assert interval_of([1.0] * 90, 100).low >= 0.9
