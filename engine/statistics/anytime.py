@@ -11,7 +11,6 @@ from ...intervals import LEVEL, Interval, proportion_interval
 GRID = np.arange(2001) / 2000  # candidate means, exactly as decimal text is parsed
 _MOST = 0.9  # part of the wealth that one image may cost
 _AT_ONCE = 256  # values in one array operation
-_ROUNDING = 1e-6  # a smaller sum of the remaining values is 0
 
 
 class _LowerBound:
@@ -64,8 +63,7 @@ class _LowerBound:
         """Return the mean of the values not seen yet, for each number of values seen and each candidate mean of all."""
         if self.population is None:
             return np.broadcast_to(self.grid, (len(sums), len(self.grid)))
-        left = self.population * self.grid - sums
-        return np.where(np.abs(left) < _ROUNDING, 0.0, left) / (self.population - counts)
+        return (self.population * self.grid - sums) / (self.population - counts)
 
     @property
     def value(self) -> float:

@@ -253,6 +253,12 @@ def test_the_order_of_all_models_is_that_of_all_images(tmp_path):
     assert all(truth[one] > truth[other] for one, other in pairwise(names))
     assert " > ".join(names) in done.stopped
     assert any("random order" in each for each in davylamp.rank(tmp_path, scoring="mean").notes)
+    count, level = read_sequence(ResultsStore(tmp_path)).images, 1 - 0.05 / 3  # Bonferroni, for three pairs
+    for answer in Answers(parse_question("ranked")).update(read_outcomes(tmp_path)):
+        first, second = (robust(name)[order(0)[:count]].astype(float) for name in answer.models)
+        mean = AnytimeMean(IMAGES, level)
+        mean.add((first - second + 1) / 2)
+        assert answer.interval[1:] == pytest.approx((2 * mean.interval.low - 1, 2 * mean.interval.high - 1))
     assert read_sequence(ResultsStore(tmp_path)).is_decided
 
 
