@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -91,6 +92,8 @@ def test_it_stops_once_the_requirement_is_decided(decided):
     assert rows_of(folder)["plain"][:3] == pytest.approx(tuple(mean.interval))
     frame = done.to_frame()
     assert list(frame["image"].astype(int)) == list(order(0)[:count])
+    (outcome,) = read_outcomes(folder).done
+    assert 0 < outcome.meta["seconds"] <= done.summary.seconds  # shards of earlier blocks count once
     assert len(list((folder / "cells").iterdir())) == len(list((folder / "clean").iterdir())) == 1
 
 
@@ -244,6 +247,32 @@ def test_pairs_are_decided_by_their_differences(tmp_path):
     assert answer.interval[1:] == pytest.approx((2 * mean.interval.low - 1, 2 * mean.interval.high - 1))
     assert answer.interval.value == pytest.approx((only[0] - only[1]) / count)
     assert answer.interval.low > 0
+
+
+def test_invalid_results_widen_every_answer_and_targeted_attacks_have_none(writer):
+    """Models that are robust on 70 % and 50 % of 120 images, of which 10 % have an invalid result, drawn from 200."""
+    generator, labels, ends = np.random.default_rng(0), torch.zeros(120, dtype=torch.long), {}
+    right, wrong = torch.eye(2)[labels] * 4, torch.eye(2)[1 - labels] * 4
+    for name, share in (("a", 0.7), ("b", 0.5)):
+        fooled, invalid = generator.random(120) > share, generator.random(120) < 0.1
+        subject = writer.clean(name, right, labels)
+        examples = torch.where(torch.as_tensor(fooled)[:, None], wrong, right)
+        writer.cell(subject, "foolbox:pgd", right, examples, labels, violated=torch.as_tensor(invalid))
+        writer.cell(subject, "foolbox:pgd", right, wrong, labels, target="random")
+        ends[name] = (~fooled & ~invalid).astype(float), (~fooled | invalid).astype(float)
+    outcomes = read_outcomes(writer.store.folder)
+    subjects = (replace(each.cell.subject, drawn=(200, 0)) for each in outcomes.done)
+    drawn = (replace(each, cell=replace(each.cell, subject=s)) for each, s in zip(outcomes.done, subjects, strict=True))
+    outcomes = replace(outcomes, done=tuple(drawn))
+    answers = {answer.models[0]: answer.interval for answer in Answers(parse_question("RA >= 0.5")).update(outcomes)}
+    (pair,) = Answers(parse_question("a > b")).update(outcomes)
+    means = {name: AnytimeMean(200) for name in ("a", "b", "pair")}
+    for name in "ab":
+        means[name].add(*ends[name])
+        assert answers[name][1:] == pytest.approx(means[name].interval[1:])
+    means["pair"].add((ends["a"][0] - ends["b"][1] + 1) / 2, (ends["a"][1] - ends["b"][0] + 1) / 2)
+    low, high = means["pair"].interval[1:]
+    assert pair.interval == pytest.approx((ends["a"][0].mean() - ends["b"][0].mean(), 2 * low - 1, 2 * high - 1))
 
 
 def test_the_order_of_all_models_is_that_of_all_images(tmp_path):
