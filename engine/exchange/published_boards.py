@@ -10,8 +10,7 @@ from ...adapters import canonical_attack
 from ...adapters.display_text import format_radius, format_threat_labels
 from ...adapters.threat_model import same_radius
 from ...intervals import LEVEL, difference_bounds, proportion_interval
-from ..checks.standings import RobustnessEstimate, robust_accuracy_estimate, worst_case_bounds
-from ..statistics.anytime import rate_interval
+from ..checks.standings import RobustnessEstimate, robust_accuracy_estimate
 from ..store.imported import PublishedRow
 from ..tables.groups import TableGroup
 
@@ -165,9 +164,8 @@ def place_on_board(group: TableGroup, board: PublishedBoard, model: str) -> Boar
         board: the leaderboard.
         model: name of the model.
     """
-    estimate, level = robust_accuracy_estimate(group), 1 - (1 - LEVEL) / len(board.entries)
-    low, high = rate_interval(*worst_case_bounds(group), group.parts[0][0].cell.subject.population, level)
-    return place_estimate(estimate, (estimate.least, low), (estimate.most, high), board, model)
+    estimate, wide = (robust_accuracy_estimate(group, 1 - (1 - LEVEL) / each) for each in (1, len(board.entries)))
+    return place_estimate(estimate, (estimate.least, wide.low), (estimate.most, wide.high), board, model)
 
 
 def place_estimate(

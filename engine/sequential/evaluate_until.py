@@ -57,18 +57,19 @@ def evaluate_until(
         DavylampError: as `run`.
     """
     population = count_images(plan)
+    drawn = population, seed
     question.check(plan.cells)
     unit = max(cell.shard_size for cell in plan.cells)
     record = read_sequence(store)
-    if record is None or (record.population, record.seed) != (population, seed):
-        there = _images_there(store, (population, seed)) or next_block(0, unit, workers, population)
-        record = SequenceRecord(question.text, population, seed, there)
+    if record is None or (record.population, record.seed) != drawn:
+        there = _images_there(store, drawn) or next_block(0, unit, workers, population)
+        record = SequenceRecord(question.text, *drawn, there)
     record = replace(record, until=question.text, answers=(), is_decided=False)
     answers, seconds = Answers(question), 0.0
     while True:
-        here = draw_images(plan, images, seed, record.images)
+        here = draw_images(plan, images, drawn, record.images)
         write_sequence(store, record)
-        earlier = draw_images(plan, images, seed, record.before) if record.before else None
+        earlier = draw_images(plan, images, drawn, record.before) if record.before else None
         if earlier is not None:
             reuse_shards(store, earlier.cells, here.cells)
         summary = run(here, record)

@@ -161,12 +161,8 @@ class Answers:
     def _pairs(self, rivals: Sequence[TableGroup]) -> list[tuple[TableGroup, TableGroup]]:
         if not self.question.pair:
             return [*combinations(rivals, 2)]
-        named = {group.labels["model"]: group for group in rivals}
-        return (
-            [(named[self.question.pair[0]], named[self.question.pair[1]])]
-            if named.keys() >= {*self.question.pair}
-            else []
-        )
+        first, second = ([each for each in rivals if each.labels["model"] == name] for name in self.question.pair)
+        return [*zip(first, second, strict=False)]  # no pair if a model was not attacked under this threat model
 
     def _of_model(self, group: TableGroup) -> SequentialAnswer:
         name, threat = group.labels["model"], threat_of(group)

@@ -129,5 +129,5 @@ def _point(name: str, clean: CleanResult, met: Sequence[Sequence[_Robust]]) -> P
     repeats = [robust for each in met for robust in each]
     least, most = (np.minimum.reduce([robust[end] for robust in repeats]) for end in (0, 1))
     right, population = clean.columns["CA"].astype(float), clean.subject.population
-    shares = (estimate_share([[one]], [[other]], population=population) for one, other in ((right,) * 2, (least, most)))
-    return Point(name, *shares, int((most > least).sum()))
+    accuracy = estimate_share([[right]], population=population)
+    return Point(name, accuracy, estimate_share([[least]], [[most]], population=population), int((most > least).sum()))

@@ -170,7 +170,7 @@ def replay(outcomes: Results, until: str, runs: int, *, shard: int = 16) -> Repl
     """
     question, population = parse_question(until), outcomes.done[0].cell.subject.images
     columns = [{name: np.asarray(each.columns[name]) for name in each.columns} for each in outcomes.done]
-    passes = sum(each["forwards"] + each["backwards"] for each in columns)
+    passes = np.sum([each["forwards"] + each["backwards"] for each in columns], axis=0)
 
     def first(order: np.ndarray, seed: int) -> Results:
         drawn = {"images": len(order), "drawn": (population, seed)}
