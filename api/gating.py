@@ -25,7 +25,7 @@ from ..engine.statistics.paired_tests import min_images_for_equivalence
 from ..engine.statistics.verdict import MARGIN, SIGNIFICANT
 from ..engine.store.notes import sequence_notes
 from ..engine.store.results import Results, check_models, read_outcomes
-from ..engine.tables.estimates import undecided_rate
+from ..engine.tables.estimates import population_of, undecided_rate
 from ..engine.tables.groups import TableGroup, find_union, group_cells, is_bounded
 from ..engine.tables.symbols import is_union
 from ..engine.tables.table import build_table, is_worst
@@ -196,7 +196,8 @@ def _decide(requirement: Requirement, row: _GateRow, outcomes: Results) -> Decis
         detail = f"{counted(count, 'result')} {'is' if count == 1 else 'are'} invalid. `davylamp check` names the cause"
         return replace(base, verdict="invalid results", detail=detail)
     nearest = min(ends, key=lambda end: abs(end - requirement.number))
-    return _with_more_images(base, abs(nearest - requirement.number), _half_width(requirement, ends, low, high))
+    half_width = _half_width(requirement, ends, low, high)
+    return _with_more_images(base, abs(nearest - requirement.number), half_width, population_of(row.group.parts))
 
 
 def _half_width(requirement: Requirement, ends: tuple[float, float], low: float, high: float) -> float:
@@ -204,8 +205,8 @@ def _half_width(requirement: Requirement, ends: tuple[float, float], low: float,
     return ends[0] - low if requirement.number <= ends[0] else high - ends[1]
 
 
-def _with_more_images(base: Decision, distance: float, half_width: float) -> Decision:
-    """Return the decision "too few images", with the number of further images needed."""
+def _with_more_images(base: Decision, distance: float, half_width: float, population: int | None) -> Decision:
+    """Return the decision "too few images", with the number of further images needed, at most those not drawn yet."""
     images, more = base.images, None
     if math.isnan(half_width) and images >= FEWEST:  # equal values, or a metric that has none
         return replace(base, verdict="too few images", detail="it has no interval, and a requirement needs one")
@@ -213,6 +214,8 @@ def _with_more_images(base: Decision, distance: float, half_width: float) -> Dec
         more = FEWEST - images
     elif half_width > 0:
         more = images_to_separate(distance / half_width * _DEVIATIONS, images, _DEVIATIONS)[1]
+    if population is not None and images < population:
+        more = min(more or population, population - images)
     return _too_few(base, more)
 
 
@@ -276,7 +279,7 @@ def _decide_change(
         return _too_few(base, max(min_images_for_equivalence(margin, 1 - SIGNIFICANT) - images, 1))
     value, low, high = pair.difference
     half_width = value - low if value >= -margin else high - value
-    return _with_more_images(base, abs(value + margin), half_width)
+    return _with_more_images(base, abs(value + margin), half_width, population_of(row.group.parts))
 
 
 def _baseline_row(row: _GateRow, baseline: Results, *, is_clean: bool) -> TableGroup:

@@ -14,6 +14,8 @@ from ..deprecation import takes_old_names
 from ..engine import ResultsStore
 from ..engine.store.data_frames import check_made_alike, choose_examples, load_outcomes
 from ..engine.store.imported import published_note
+from ..engine.store.notes import sequence_notes
+from ..engine.store.results import as_results
 from ..engine.tables.metric_matrix import build_layers
 from ..errors import InvalidInput, UnknownName, as_invalid_input
 from ..report.text.ranking import PlacementOutput, RankingOutput, pair_sentences, separating_sentences
@@ -106,9 +108,10 @@ class RankedResults:
             if self.examples is not None:
                 raise InvalidInput("`examples` needs a results folder: a frame does not say how its examples were made")
             return choose_results(source, self.norm, self.knowledge), ()
-        results = load_outcomes(source)
-        failed = len(results.attrs["failed"])
+        outcomes = as_results(source)
+        results, failed = load_outcomes(outcomes), len(outcomes.failed)
         notes = (f"{failed} runs failed: their responses are missing",) if failed else ()
+        notes += tuple(map(str, sequence_notes(outcomes)))
         results = choose_results(results, self.norm, self.knowledge)
         if self.subjects != "defences":
             return results, notes

@@ -93,14 +93,26 @@ class DataSource:
         name, given = (data, None) if isinstance(data, str) else (subject.data, data)
         return cls(name, None if subject.chosen else subject.images, given, subject.chosen, subject.drawn)
 
+    @property
+    def whole(self) -> "DataSource":
+        """The source of all images from which these are drawn."""
+        return replace(self, limit=self.drawn[0], drawn=())
+
+    def draw(self, whole: Data) -> Data:
+        """Return the drawn images, given all.
+
+        Raises:
+            Unavailable: if the number of all images has changed.
+        """
+        population, seed = self.drawn
+        if len(whole.labels) != population:
+            raise Unavailable(f"expected {population} images of {self.name}, got {len(whole.labels)}")
+        return whole.take(random_order(population, seed)[: self.limit])
+
     def load(self, classifier: Classifier | None) -> Data:
         """Return the images, prepared for a classifier; None for those of `load_data`."""
         if self.drawn:
-            population, seed = self.drawn
-            whole = replace(self, limit=population, drawn=()).load(classifier)
-            if len(whole.labels) != population:
-                raise Unavailable(f"expected {population} images of {self.name}, got {len(whole.labels)}")
-            return whole.take(random_order(population, seed)[: self.limit])
+            return self.draw(self.whole.load(classifier))
         if classifier is None and self.data is None:
             return select_by_name(load_data(self.name, limit=self.limit), self.chosen)
         if self.data is not None:
@@ -207,13 +219,13 @@ class LoadedCache:
         return self._data[1]
 
     def _load_data(self, source: DataSource, key: tuple[Any, ...], classifier: Classifier) -> Data:
-        """Load images; those in random order once for every limit."""
+        """Load images; all from which some are drawn, only once."""
         if not source.drawn:
             return source.load(classifier)
         of_all = (key[0], *key[2:])
         if self._drawn is None or self._drawn[0] != of_all:
-            self._drawn = (of_all, replace(source, limit=None).load(classifier))
-        return self._drawn[1].take(range(len(self._drawn[1].labels))[: source.limit])
+            self._drawn = (of_all, source.whole.load(classifier))
+        return source.draw(self._drawn[1])
 
 
 def load_subject_images(subject: ModelOnData, data: Data | str | None, bench: LoadedCache) -> Data:

@@ -16,7 +16,7 @@ from ..finding import plain
 from ..metric_names import facts_of, resolve_symbols, unknown_metric
 from ..statistics.anytime import AnytimeMean
 from ..statistics.verdict import PairVerdict, compare_rates
-from ..store.results import Results
+from ..store.results import Results, images_text
 from ..tables.groups import TableGroup
 from ..tables.symbols import is_union
 from .standings import attempt_key, is_robust, restrict_parts
@@ -212,11 +212,14 @@ def _shared_images(subjects: list[Any], clean: list[Any], values: list[np.ndarra
     named = [list(zip(each.columns["image"], each.columns["label"], strict=True)) for each in clean]
     places = {image: place for place, image in enumerate(named[1])}
     shared = [(place, places[image]) for place, image in enumerate(named[0]) if image in places]
-    if subjects[1].drawn and not subjects[0].drawn:
-        shared.sort(key=lambda pair: pair[1])  # in the random order
-    if subjects[0].data != subjects[1].data or not shared:
+    sides = [side for side in (0, 1) if subjects[side].drawn]
+    drawn = min(sides, key=lambda side: subjects[side].images, default=None)  # those in the random order that counts
+    if drawn is not None:
+        shared.sort(key=lambda pair: pair[drawn])
+    is_whole = drawn is None or len(shared) == subjects[drawn].images
+    if subjects[0].data != subjects[1].data or not shared or not is_whole:
         raise InvalidInput(
-            f"expected a baseline on the same images, got {subjects[1].data} ({subjects[1].images}) for "
-            f"{subjects[0].data} ({subjects[0].images})"
+            f"expected a baseline on the same images, got {images_text(subjects[1])} for {images_text(subjects[0])}"
+            + ("" if is_whole else ": images in random order need a baseline with all of them, or their first ones")
         )
     return [values[side][[pair[side] for pair in shared]] for side in (0, 1)]

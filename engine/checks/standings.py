@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...adapters.display_text import format_threat_model
-from ...intervals import Proportion, clustered_interval, median_interval
+from ...intervals import LEVEL, Proportion, clustered_interval, median_interval
 from ..attack_run import AttackRun
 from ..finding import plain
 from ..statistics.anytime import rate_interval
@@ -371,12 +371,12 @@ def _model(group: TableGroup, norm: str, outcomes: Results) -> StandingRow:
     )
 
 
-def robust_accuracy_estimate(group: TableGroup) -> RobustnessEstimate:
+def robust_accuracy_estimate(group: TableGroup, level: float = LEVEL) -> RobustnessEstimate:
     """Estimate the rate of images robust to every attack; for a randomised model, the mean over its samples."""
     low, high = worst_case_bounds(group)
     images, decided = len(low), len(low) - float((high - low).sum())  # the decided part of an undecided rate counts
     value = float(low.sum()) / decided if decided > 0 else math.nan
-    ends = rate_interval(low, high, group.parts[0][0].cell.subject.population)
+    ends = rate_interval(low, high, group.parts[0][0].cell.subject.population, level)
     undecided, unfooled = int((high > low).sum()), int((low == 1).sum())
     return RobustnessEstimate(value, *ends, float(low.mean()), float(high.mean()), images, undecided, unfooled)
 

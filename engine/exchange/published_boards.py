@@ -155,7 +155,7 @@ def place_on_board(group: TableGroup, board: PublishedBoard, model: str) -> Boar
     """Rank a model among the entries of a leaderboard, by accuracy under AutoAttack.
 
     The model and an entry are separated if the interval of their difference excludes 0 (Zou and Donner 2008, from the
-    binomial intervals of both). The level is corrected for the number of entries (Bonferroni), so that the interval of
+    intervals of both). The level is corrected for the number of entries (Bonferroni), so that the interval of
     the rank covers the true rank with a probability of at least 95 %. If both were evaluated on the same images, the
     interval is wider than needed, never narrower.
 
@@ -164,10 +164,8 @@ def place_on_board(group: TableGroup, board: PublishedBoard, model: str) -> Boar
         board: the leaderboard.
         model: name of the model.
     """
-    estimate, level = robust_accuracy_estimate(group), 1 - (1 - LEVEL) / len(board.entries)
-    low = proportion_interval(estimate.least * estimate.images, estimate.images, level)[0]
-    high = proportion_interval(estimate.most * estimate.images, estimate.images, level)[1]
-    return place_estimate(estimate, (estimate.least, low), (estimate.most, high), board, model)
+    estimate, wide = (robust_accuracy_estimate(group, 1 - (1 - LEVEL) / each) for each in (1, len(board.entries)))
+    return place_estimate(estimate, (estimate.least, wide.low), (estimate.most, wide.high), board, model)
 
 
 def place_estimate(

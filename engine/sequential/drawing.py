@@ -36,19 +36,17 @@ def count_images(plan: Plan) -> int:
     return next(iter(counts.values()))
 
 
-def draw_images(plan: Plan, images: Mapping[str, Data], seed: int, count: int) -> Plan:
+def draw_images(plan: Plan, images: Mapping[str, Data], drawn: tuple[int, int], count: int) -> Plan:
     """Return a plan on the first images in random order.
 
     Args:
         plan: plan on all images.
         images: all images of each model, by key of the model on data.
-        seed: seed of the order.
+        drawn: number of all images, and seed of their order.
         count: number of images to use.
     """
-    population = count_images(plan)
-    order = torch.tensor(random_order(population, seed)[:count])
+    order = torch.tensor(random_order(*drawn)[:count])
     digests = {id(data): digest_data(data.inputs[order], data.labels[order]) for data in images.values()}
-    drawn = (population, seed)
     subjects = {
         subject.key: replace(subject, images=count, drawn=drawn, data_digest=digests[id(images[subject.key])])
         for subject, _ in plan.subjects

@@ -13,7 +13,7 @@ from ..store.results import Results, read_outcomes
 from ..store.sequence import SequenceRecord, read_sequence, write_sequence
 from ..store.store import ResultsStore
 from .drawing import count_images, draw_images, remove_results, reuse_shards
-from .question import Answers, Question, SequentialAnswer, describe_order
+from .question import Answers, Question, SequentialAnswer, describe_order, is_decided
 
 _GROWTH = 0.1  # smallest block, as a part of the images so far: each block repeats the clean predictions
 Run = Callable[[Plan, SequenceRecord], EvaluationSummary]
@@ -57,17 +57,19 @@ def evaluate_until(
         DavylampError: as `run`.
     """
     population = count_images(plan)
+    drawn = population, seed
     question.check(plan.cells)
     unit = max(cell.shard_size for cell in plan.cells)
     record = read_sequence(store)
-    if record is None or (record.population, record.seed) != (population, seed):
-        record = SequenceRecord(question.text, population, seed, next_block(0, unit, workers, population))
-    record = replace(record, until=question.text, is_decided=False)
+    if record is None or (record.population, record.seed) != drawn:
+        there = _images_there(store, drawn) or next_block(0, unit, workers, population)
+        record = SequenceRecord(question.text, *drawn, there)
+    record = replace(record, until=question.text, answers=(), is_decided=False)
     answers, seconds = Answers(question), 0.0
     while True:
-        here = draw_images(plan, images, seed, record.images)
+        here = draw_images(plan, images, drawn, record.images)
         write_sequence(store, record)
-        earlier = draw_images(plan, images, seed, record.before) if record.before else None
+        earlier = draw_images(plan, images, drawn, record.before) if record.before else None
         if earlier is not None:
             reuse_shards(store, earlier.cells, here.cells)
         summary = run(here, record)
@@ -77,7 +79,7 @@ def evaluate_until(
         if summary.failed:
             break
         answered = answers.update(results_of_plan(store, here))
-        decided = bool(answered) and all(answer.verdict for answer in answered)
+        decided = is_decided(answered)
         record = replace(record, before=0, answers=_texts(question, answered), is_decided=decided)
         write_sequence(store, record)
         if decided or record.images == population:
@@ -85,6 +87,15 @@ def evaluate_until(
         following = next_block(record.images, unit, workers, population)
         record = replace(record, before=record.images, images=following)
     return Stopped(here, summary._replace(seconds=seconds), record)
+
+
+def _images_there(store: ResultsStore, drawn: tuple[int, int]) -> int:
+    """Return the number of images of the finished runs on these images in this order, for a folder without a record."""
+    try:
+        done = read_outcomes(store.folder, []).done
+    except Unavailable:
+        return 0
+    return max((each.cell.subject.images for each in done if each.cell.subject.drawn == drawn), default=0)
 
 
 def next_block(images: int, shard_size: int, workers: int, population: int) -> int:

@@ -19,7 +19,7 @@ from ..statistics.anytime import AnytimeMean
 from ..store.results import Results
 from ..tables.groups import TableGroup, group_cells
 
-GRAMMAR = '"RA >= 0.6", "width <= 0.05", "A > B" for two models, each with or without "@ linf 8/255", or "ranked"'
+GRAMMAR = '"RA >= 0.6", "width <= 0.05", "A > B" for two models, or "ranked", each with or without "@ linf 8/255"'
 _AT = re.compile(r"(.*?)\s*(?:@\s*(\w+)(?:\s+(\S+))?)?\s*")
 _WIDTH = re.compile(r"width\s*<=\s*(\S+)")
 _NUMBER = re.compile(r"[^=].*[<>]=?\s*[-+.\d][-+.\d/e%]*")
@@ -107,13 +107,11 @@ def parse_question(text: str) -> Question:
         InvalidInput: if the text has a different form.
         UnknownName: if there is no such metric.
     """
-    if text.strip() == "ranked":
-        return Question(text)
     match = _AT.fullmatch(text)
     assert match is not None  # every text fits
     body, norm, radius = match.groups()
     wrong = f"expected {GRAMMAR}, got `until={text}`"
-    if _NUMBER.fullmatch(body) and not _WIDTH.fullmatch(body):
+    if _NUMBER.fullmatch(body) and not body.startswith("width"):
         requirement = parse_requirement(text)
         if requirement.symbol != "RA":
             raise InvalidInput(f"{wrong}: only RA is decided early")
@@ -122,6 +120,8 @@ def parse_question(text: str) -> Question:
         threat_model = None if norm is None else ThreatModel(norm, radius)  # type: ignore[arg-type]
     except InvalidInput as error:
         raise InvalidInput(f"{error} (in `until={text}`)") from error
+    if body == "ranked":
+        return Question(text, threat_model=threat_model)
     if width := _WIDTH.fullmatch(body):
         most = parse_number(width[1], f"the number in `until={text}`")
         if not 0 < most < 1:
@@ -161,12 +161,8 @@ class Answers:
     def _pairs(self, rivals: Sequence[TableGroup]) -> list[tuple[TableGroup, TableGroup]]:
         if not self.question.pair:
             return [*combinations(rivals, 2)]
-        named = {group.labels["model"]: group for group in rivals}
-        return (
-            [(named[self.question.pair[0]], named[self.question.pair[1]])]
-            if named.keys() >= {*self.question.pair}
-            else []
-        )
+        first, second = ([each for each in rivals if each.labels["model"] == name] for name in self.question.pair)
+        return [*zip(first, second, strict=False)]  # no pair if a model was not attacked under this threat model
 
     def _of_model(self, group: TableGroup) -> SequentialAnswer:
         name, threat = group.labels["model"], threat_of(group)
@@ -204,6 +200,11 @@ class Answers:
         mean = self._means.setdefault(about, AnytimeMean(group.parts[0][0].cell.subject.population, level))
         mean.add(low[mean.images :], high[mean.images :])
         return mean.interval
+
+
+def is_decided(answers: Sequence[SequentialAnswer]) -> bool:
+    """Whether there are answers, and every one has a verdict."""
+    return bool(answers) and all(answer.verdict for answer in answers)
 
 
 def describe_order(answers: Sequence[SequentialAnswer]) -> str:

@@ -9,6 +9,8 @@ from ...errors import Unavailable
 from ..attack_run import AttackRun, ModelOnData
 from ..store.checksummed import ConflictingRecordsError, Record, differing_columns
 from ..store.record_validation import record_error
+from ..store.sequence import FILE as SEQUENCE
+from ..store.sequence import read_sequence
 from ..store.store import KINDS, Kind, ResultsStore, read_files, select_record
 from .image_files import list_images, same_images, why_unreadable
 
@@ -103,6 +105,11 @@ def gather(folders: Sequence[str | Path], prefer: str | Path | None = None) -> M
                     chosen[kind][key] = counts
                     gathered.files[f"{kind}/{counts.path.name}"] = counts.path
     _gather_images(stores, chosen, gathered)
+    sequences = {record: store.folder / SEQUENCE for store in stores if (record := read_sequence(store)) is not None}
+    if len(sequences) > 1:
+        gathered.notes.append(f"omitted: {SEQUENCE}: the folders differ in the question (--until) or its answers")
+    elif sequences:
+        gathered.files[SEQUENCE] = next(iter(sequences.values()))
     gathered.notes += _notes_on_folders(stores)
     return gathered
 
@@ -230,7 +237,7 @@ def _gather_images(
 
 def _notes_on_folders(stores: Sequence[ResultsStore]) -> Iterator[str]:
     """Yield notes on running evaluations, and on files that do not belong to a results folder."""
-    known = {*KINDS, "images", "locks", "davylamp.json"}
+    known = {*KINDS, "images", "locks", "davylamp.json", SEQUENCE}
     for store in stores:
         if store.claimed():
             yield f"an evaluation is running in {store.folder}; its later results are not included"

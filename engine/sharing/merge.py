@@ -152,7 +152,9 @@ def count_records(gathered: MergePlan) -> dict[str, int]:
     """Count the files of each kind."""
     counts: dict[str, int] = {}
     for name in gathered.files:
-        kind = name.partition("/")[0]
+        kind, is_record, _ = name.partition("/")
+        if not is_record:
+            continue
         counts[kind] = counts.get(kind, 0) + 1
     return counts
 

@@ -30,7 +30,7 @@ _CHUNK = 1 << 20
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,150}"
 _ALLOWED = re.compile(
-    rf"davylamp\.json|bundle\.json|croissant\.json|README\.md|LICENSE\.txt|{CHECKSUMS}|data/[a-z_]{{1,40}}\.parquet"
+    rf"davylamp\.json|sequence\.json|bundle\.json|croissant\.json|README\.md|LICENSE\.txt|{CHECKSUMS}|data/[a-z_]{{1,40}}\.parquet"
     rf"|(?:{'|'.join(KINDS)})/{_NAME}\.parquet|images/{_NAME}\.npz"
 )
 _NEEDED = ("davylamp.json", "bundle.json", CHECKSUMS)

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from ...intervals import LEVEL, Interval, proportion_interval
 
-GRID = np.linspace(0.0, 1.0, 2001)  # candidate means
+GRID = np.arange(2001) / 2000  # candidate means, exactly as decimal text is parsed
 _MOST = 0.9  # part of the wealth that one image may cost
 _AT_ONCE = 256  # values in one array operation
 
@@ -27,7 +27,7 @@ class _LowerBound:
         population: number of all values, of which those seen are drawn at random without replacement, or None for
             independent draws.
         alpha: probability that the bound is ever above the mean.
-        grid: candidate means, ascending from 0 to 1.
+        grid: candidate means, ascending from 0 to 1, with their complements.
     """
 
     def __init__(self, population: int | None, alpha: float, grid: np.ndarray):
@@ -69,20 +69,19 @@ class _LowerBound:
     def value(self) -> float:
         """The bound: the largest candidate below which all are excluded, or larger if the values imply it."""
         known = 0.0 if self.population is None else self.sum / self.population
-        return known if self.count == self.population else float(max(self._excluded_below, known))
+        return known if self.count == self.population else max(float(self.grid[self._excluded]), known)
 
     @property
     def complement(self) -> float:
         """1 - `value`, computed without rounding errors such as 1 - 0.9 < 0.1."""
         known = 1.0 if self.population is None else (self.population - self.sum) / self.population
-        return known if self.count == self.population else float(min(1 - self._excluded_below, known))
+        return known if self.count == self.population else min(float(self.grid[-1 - self._excluded]), known)
 
     @property
-    def _excluded_below(self) -> float:
-        """The largest candidate below which all are excluded by their wealth."""
+    def _excluded(self) -> int:
+        """Place of the largest candidate up to which all are excluded by their wealth; 0 if none is."""
         excluded = np.logaddexp(*self.log_wealth) - math.log(2) >= -math.log(self.alpha)
-        first = int(np.argmin(excluded)) if not excluded.all() else len(self.grid)
-        return float(self.grid[first - 1]) if first else 0.0
+        return max(int(np.argmin([*excluded, False])) - 1, 0)
 
 
 class AnytimeMean:
@@ -95,8 +94,8 @@ class AnytimeMean:
         population: number of all images, of which those seen are drawn at random without replacement; the interval is
             then of the mean over these images. None for independent draws: of the mean of their distribution.
         level: probability that the interval is right at all numbers of images together, inside (0, 1).
-        grid: candidate means, ascending from 0 to 1; the bounds are rounded outwards to them. If only decisions at
-            some means are needed, a simulation is faster with only these and their complements.
+        grid: candidate means and their complements, ascending from 0 to 1; the bounds are rounded outwards to them. If
+            only decisions at some means are needed, a simulation is faster with only these.
     """
 
     def __init__(self, population: int | None = None, level: float = LEVEL, grid: np.ndarray = GRID):
@@ -136,7 +135,9 @@ class AnytimeMean:
         return Interval(value, self._low.value, self._high.complement)
 
 
-def rate_interval(low: np.ndarray, high: np.ndarray, population: int | None) -> tuple[float, float]:
+def rate_interval(
+    low: np.ndarray, high: np.ndarray, population: int | None, level: float = LEVEL
+) -> tuple[float, float]:
     """Return the interval of the mean of values per image, which may be known only as a range.
 
     Args:
@@ -145,18 +146,17 @@ def rate_interval(low: np.ndarray, high: np.ndarray, population: int | None) -> 
         population: number of all images, of which these were drawn at random, possibly with a number that depends on
             the results: the interval then holds at every number (`AnytimeMean`). None for a number fixed in advance:
             Clopper and Pearson's.
+        level: confidence level, in (0, 1).
     """
     if population is None:
         n = len(low)
-        return proportion_interval(float(low.sum()), n)[0], proportion_interval(float(high.sum()), n)[1]
-    return _drawn_interval(
-        np.ascontiguousarray(low, float).tobytes(), np.ascontiguousarray(high, float).tobytes(), population
-    )
+        return proportion_interval(float(low.sum()), n, level)[0], proportion_interval(float(high.sum()), n, level)[1]
+    return _drawn_interval(*(np.ascontiguousarray(each, float).tobytes() for each in (low, high)), population, level)
 
 
 @lru_cache(maxsize=256)
-def _drawn_interval(low: bytes, high: bytes, population: int) -> tuple[float, float]:
+def _drawn_interval(low: bytes, high: bytes, population: int, level: float) -> tuple[float, float]:
     """Return the interval of `AnytimeMean`, which several tables of a folder show."""
-    mean = AnytimeMean(population)
+    mean = AnytimeMean(population, level)
     mean.add(np.frombuffer(low), np.frombuffer(high))
     return mean.interval.low, mean.interval.high

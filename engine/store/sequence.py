@@ -58,7 +58,7 @@ def read_sequence(store: ResultsStore) -> SequenceRecord | None:
         is_sane = all(type(each) is int for each in numbers) and 0 <= record.before < record.images <= record.population
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
-    return record if is_sane and isinstance(record.until, str) else None
+    return record if is_sane and isinstance(record.until, str) and isinstance(record.is_decided, bool) else None
 
 
 def write_sequence(store: ResultsStore, record: SequenceRecord) -> None:

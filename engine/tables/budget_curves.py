@@ -29,9 +29,11 @@ from .estimates import (
     Counts,
     Nearest,
     comparison_key,
+    estimate_share,
     grey_scale,
     is_extrapolated,
     nearest_distances,
+    population_of,
     resamples,
 )
 from .groups import TableGroup, distinguishing_text, group_cells
@@ -437,7 +439,8 @@ def _curve_of_steps(
     grid = np.union1d(grid[grid <= run.limit], [] if math.isinf(run.limit) else [run.limit])
     weights = counts(len(run.falls[0]))
     proven = [each.results.proven for each in run.repeats]
-    curve = _step_curve(run.labels, grid, run.falls, proven, has_bands=len(weights) > 1, is_bounded=True)
+    has_bands = len(weights) > 1 and population_of([run.repeats]) is None
+    curve = _step_curve(run.labels, grid, run.falls, proven, has_bands=has_bands, is_bounded=True)
     # Summary statistics omit invalid results.
     kept = [each for each in zip(run.repeats, run.falls, proven, strict=True) if each[2].any()]
     if not kept:
@@ -502,15 +505,11 @@ def _curve_of_points(points: _Points, *, has_bands: bool) -> Curve:
     For a random model, an image counts as robust by the rate over its samples, as in tables, and as correct when clean
     by their majority.
     """
-    right = points.runs[0][1][0].columns["attacked"]
-    shares = [clustered_interval(right[:, None])]
+    right, population = points.runs[0][1][0].columns["attacked"].astype(float), population_of([points.runs[0][1]])
+    shares = [estimate_share([[right]], population=population)]
     for _, repeats in points.runs:
-        results = [outcome.results for outcome in repeats]
-        share, able = (
-            clustered_interval(np.stack([getattr(each, name) for each in results], axis=1))
-            for name in ("robust", "robust_at_most")
-        )
-        shares.append(share._replace(high=able.high))
+        least, most = ([getattr(each.results, end) for each in repeats] for end in ("robust", "robust_at_most"))
+        shares.append(estimate_share([least], [most], population=population))
     budgets = np.array([0.0, *(budget for budget, _ in points.runs)])
     return _curve(points.labels, "points", budgets, _joined(shares), len(right), has_bands=has_bands)
 
@@ -545,7 +544,7 @@ def _right_at(budgets: np.ndarray, lasting: Sequence[np.ndarray]) -> Proportion:
     return _joined([clustered_interval(np.stack(lasting, 1) > budget) for budget in budgets])
 
 
-def _joined(shares: Sequence[Proportion]) -> Proportion:
+def _joined(shares: Sequence[Proportion | Estimate]) -> Proportion:
     return Proportion(*(np.array([float(each[part]) for each in shares]) for part in range(4)))
 
 

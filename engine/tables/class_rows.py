@@ -1,6 +1,6 @@
 """Rows of a table by classes: a model's proportions of images on each true class, with simultaneous intervals."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,9 @@ def build_class_rows(
 ) -> list[Row]:
     """Return labels and estimates of each true class for a model under a threat model.
 
-    The intervals of a metric hold for all classes together at 95 % (Bonferroni). The label `lowest` names the metrics
-    that are lowest for the class.
+    The intervals of a metric hold for all classes together at 95 % (Bonferroni). For images drawn until a question was
+    decided there are none: the number of images of each class in the population is unknown. The label `lowest` names
+    the metrics that are lowest for the class.
 
     Args:
         group: row of a table by models; without finished runs it has no classes.
@@ -50,7 +51,7 @@ def build_class_rows(
         estimates[symbol] = [
             estimate_share(
                 *([[each[true == one] for each in images]] for images in (values, most)),
-                has_interval=has_intervals,
+                has_interval=has_intervals and subject.population is None,
                 level=1 - (1 - LEVEL) / len(classes),
             )
             for one in classes
@@ -68,12 +69,18 @@ def build_class_rows(
     return rows
 
 
-def simultaneous_note(groups: Sequence[TableGroup]) -> Finding:
-    """Return the note on the level of the intervals."""
-    counts = sorted({len(np.unique(group.outcomes[0].columns["label"])) for group in groups if group.parts})
+def simultaneous_notes(groups: Sequence[TableGroup]) -> Iterator[Finding]:
+    """Yield notes on the level of the intervals, and on models without them."""
+    runs = [group.outcomes[0] for group in groups if group.parts]
+    if drawn := dict.fromkeys(each.cell.subject.name for each in runs if each.cell.subject.drawn):
+        sentence = "no intervals of classes for {models}: images were drawn until a question was decided"
+        yield note("no-class-intervals", sentence, models=", ".join(drawn))
+    counts = sorted({len(np.unique(each.columns["label"])) for each in runs if not each.cell.subject.drawn})
+    if not counts:
+        return
     levels = " or ".join(f"{100 * (1 - (1 - LEVEL) / count):.6g}" for count in counts)
     sentence = (
         "the intervals of a model's {classes} classes under a threat model hold together at 95 % for each metric, also "
         "that of the lowest class (Bonferroni: each has a level of {levels} %)"
     )
-    return note("simultaneous-intervals", sentence, classes=" or ".join(map(str, counts)), levels=levels)
+    yield note("simultaneous-intervals", sentence, classes=" or ".join(map(str, counts)), levels=levels)

@@ -17,7 +17,7 @@ from ..metric_names import facts_of
 from ..statistics.bootstrap import FEWEST, Estimate, Replicates, draw_levels, interval
 from ..store.results import Results, as_results
 from ..thread_map import thread_map
-from .class_rows import build_class_rows, simultaneous_note
+from .class_rows import build_class_rows, simultaneous_notes
 from .estimates import EXTRAPOLATED, GREY_HALF, NOTHING, RunReplicates, estimate_row, is_extrapolated
 from .groups import (
     Knowledge,
@@ -190,11 +190,11 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
         *(uneven_rows(groups, mixed=all_threat_models) if of_models else []),
         *(worst_case_bias_note(judged) if of_models and any(map(is_worst, symbols)) else []),
         *(_about_union(union, symbols) if union else []),
-        *([simultaneous_note(groups)] if by == "classes" and drawn.bootstrap else []),
+        *(simultaneous_notes(groups) if by == "classes" and drawn.bootstrap else []),
         *_why_empty(outcomes, symbols),
         *_what_invalid_results_count_as(groups, symbols, intervals=drawn.bootstrap > 0),
         *(_extrapolated(outcomes) if {"D_half", GREY_HALF} & {*symbols} else []),
-        *(_why_no_interval(lines) if drawn.bootstrap else []),
+        *(_why_no_interval(lines) if by != "classes" and drawn.bootstrap else []),
     ]
     return Table(by, tuple(lines[0].labels), symbols, lines, tuple(findings))
 

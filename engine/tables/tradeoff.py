@@ -7,7 +7,7 @@ import numpy as np
 
 from ..defence_pairs import named_originals
 from ..statistics.bootstrap import Estimate
-from ..store.results import Results, RunResult
+from ..store.results import CleanResult, Results, RunResult
 from ..store.shown import robust_when_shown
 from .estimates import estimate_share
 from .groups import model_names, plain_setting_of, threat_labels
@@ -115,10 +115,7 @@ def _tradeoffs(outcomes: Results, original: str, defended: Sequence[str], made_o
         threats.setdefault(str(threat_labels(labels[setting].cell)), []).append(setting)
     return [
         TradeOff(
-            tuple(
-                _point(names[key], outcomes.clean[key].columns["CA"], [met[key][each] for each in settings])
-                for key in models
-            ),
+            tuple(_point(names[key], outcomes.clean[key], [met[key][each] for each in settings]) for key in models),
             threat_labels(labels[settings[0]].cell),
             made_on,
             tuple(labels[each].cell.title for each in settings),
@@ -127,9 +124,10 @@ def _tradeoffs(outcomes: Results, original: str, defended: Sequence[str], made_o
     ]
 
 
-def _point(name: str, right: np.ndarray, met: Sequence[Sequence[_Robust]]) -> Point:
-    """Build a point from the rate at which each clean image is correct, (n,), and the robustness to all attacks."""
+def _point(name: str, clean: CleanResult, met: Sequence[Sequence[_Robust]]) -> Point:
+    """Build a point from a model's clean predictions and its robustness to all attacks."""
     repeats = [robust for each in met for robust in each]
     least, most = (np.minimum.reduce([robust[end] for robust in repeats]) for end in (0, 1))
-    share = estimate_share([[least]], [[most]])
-    return Point(name, estimate_share([[right.astype(float)]]), share, int((most > least).sum()))
+    right, population = clean.columns["CA"].astype(float), clean.subject.population
+    accuracy = estimate_share([[right]], population=population)
+    return Point(name, accuracy, estimate_share([[least]], [[most]], population=population), int((most > least).sum()))

@@ -12,6 +12,7 @@ from ...engine.detection.detection_rates import RATES, Detection, evaluate_score
 from ...engine.detection.roc import CountedShare
 from ...engine.finding import Finding
 from ...engine.statistics.bootstrap import Estimate
+from ...engine.store.notes import sequence_notes
 from ...engine.store.other_records import list_scores
 from ...engine.store.results import Results
 from ...engine.tables.defence_table import build_defence
@@ -70,7 +71,7 @@ def write_defences(outcomes: Results, **drawing: Any) -> Section | None:
     figures = tuple(_figure(each, place) for place, each in enumerate(tradeoffs[:_DRAWN]))
     blocks: list[Any] = [Panels(figures, shown=2)] if figures else []
     if tradeoffs:
-        blocks.append(Collapsible("Clean against robust accuracy, in numbers", (_tradeoff_table(tradeoffs),)))
+        blocks.append(Collapsible("Clean against robust accuracy, in numbers", (_tradeoff_table(outcomes, tradeoffs),)))
     blocks += [Text(each.detail, "note") for each in _least_lines(outcomes, tradeoffs)]
     defended = list(dict.fromkeys(names[key] for keys in families.values() for key in keys))
     notes = {model: describe_gradients(model) for model in defended}
@@ -111,7 +112,7 @@ def _least_lines(outcomes: Results, tradeoffs: Sequence[TradeOff]) -> list[Findi
     return worst_case_bias_note([group for group in groups if not math.isnan(group.labels["epsilon"])])
 
 
-def _tradeoff_table(tradeoffs: Sequence[TradeOff]) -> PageTable:
+def _tradeoff_table(outcomes: Results, tradeoffs: Sequence[TradeOff]) -> PageTable:
     columns = (
         ("model", lambda item: item[1].model),
         ("threat model", lambda item: format_threat_labels(dict(item[0].threat))),
@@ -124,7 +125,8 @@ def _tradeoff_table(tradeoffs: Sequence[TradeOff]) -> PageTable:
         (Column("robust accuracy", _ROBUST), lambda item: item[1].robust),
     )
     points = [(each, point) for each in tradeoffs for point in each.points]
-    note = " ".join(("Intervals by Clopper and Pearson.", *_undecided_lines(tradeoffs)))
+    about = [f"{each}." for each in sequence_notes(outcomes)] or ["Intervals by Clopper and Pearson."]
+    note = " ".join([*about, *_undecided_lines(tradeoffs)])
     return list_table("tradeoffs", "Clean against robust accuracy", points, columns, note=note)
 
 

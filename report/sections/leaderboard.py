@@ -92,8 +92,8 @@ def write_metrics(attacks: Table, models: Table, pairs: Table, folder: ReportDat
     ]
     lead = (
         "All metrics available for the folder, with 95 % intervals: for proportions by Clopper and Pearson, with the "
-        "effective number of images if they repeat; for other means by bootstrap over the images. Few columns are "
-        "shown at first: choose others with Columns."
+        "effective number of images if they repeat, or with --until by betting if they are over all images; for other "
+        "means by bootstrap over the images. Few columns are shown at first: choose others with Columns."
     )
     return Section("metrics", "Metrics", lead, tuple(blocks))
 

@@ -54,7 +54,8 @@ def table_latex(table: Table, versions: Mapping[str, str] | None = None, style: 
     places = {symbol: len(names) + place for place, symbol in enumerate(table.symbols)}
     best = {(row, places[symbol]) for symbol in table.symbols for row in _best(table, symbol)}
     is_drawn = any(finding.name == "drawn-images" for finding in table.findings)
-    shares = "for rates valid at every number of images" if is_drawn else "Clopper--Pearson for shares"
+    shares = "Clopper--Pearson for shares"
+    shares = f"for shares of all images valid at every number of images; {shares} of others" if is_drawn else shares
     many = f"{len(table.symbols)} metrics may be too wide for a page; choose some with --metric A,B"
     latex = LatexTable(
         name=table.by.replace(" ", "-"),

@@ -1,6 +1,8 @@
 """`evaluate --until`: linear models whose robustness to FGSM in linf is a closed form, on images in random order."""
 
 import json
+import shutil
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -11,12 +13,18 @@ from scipy.stats import binomtest
 import davylamp
 from davylamp.api import evaluation
 from davylamp.engine import ResultsStore
-from davylamp.engine.checks.standings import rank_models
+from davylamp.engine.checks.standings import rank_models, robust_accuracy_estimate
+from davylamp.engine.exchange.published_boards import place_estimate, place_on_board, read_boards
 from davylamp.engine.sequential.evaluate_until import next_block
 from davylamp.engine.sequential.question import Answers, parse_question
+from davylamp.engine.sharing.bundle import write_bundle
+from davylamp.engine.sharing.merge import merge_folders
+from davylamp.engine.sharing.unpack import unpack_bundle
 from davylamp.engine.statistics.anytime import AnytimeMean
 from davylamp.engine.store.results import read_outcomes
 from davylamp.engine.store.sequence import read_sequence
+from davylamp.engine.tables.budget_curves import build_curves
+from davylamp.engine.tables.groups import group_cells
 from davylamp.errors import DavylampError, InvalidInput
 from davylamp.intervals import proportion_interval
 
@@ -84,6 +92,8 @@ def test_it_stops_once_the_requirement_is_decided(decided):
     assert rows_of(folder)["plain"][:3] == pytest.approx(tuple(mean.interval))
     frame = done.to_frame()
     assert list(frame["image"].astype(int)) == list(order(0)[:count])
+    (outcome,) = read_outcomes(folder).done
+    assert 0 < outcome.meta["seconds"] <= done.summary.seconds  # shards of earlier blocks count once
     assert len(list((folder / "cells").iterdir())) == len(list((folder / "clean").iterdir())) == 1
 
 
@@ -103,6 +113,77 @@ def test_every_view_has_the_interval_of_the_sequence(decided):
     assert clean.rows[0].metrics["CA"][:3] == pytest.approx(tuple(mean.interval))
     assert {"sequence", "drawn-images"} <= {each.name for each in clean.findings}
     assert "RA >= 0.75" in done.stopped
+    (curve,) = build_curves(folder).curves
+    assert (curve.low[1], curve.high[1]) == (low, high)
+    assert (curve.low[0], curve.high[0]) == clean.rows[0].metrics["CA"][1:3]
+    (group,) = group_cells(read_outcomes(folder), "models")
+    (board, *_) = read_boards()
+    wide = AnytimeMean(IMAGES, 1 - 0.05 / len(board.entries))
+    wide.add(robust("plain")[order(0)[:n]].astype(float))
+    ends = (
+        place_on_board(group, board, "plain"),
+        place_estimate(
+            robust_accuracy_estimate(group), (value, wide.interval.low), (value, wide.interval.high), board, "plain"
+        ),
+    )
+    assert ends[0] == ends[1]
+
+
+def test_what_has_no_interval_for_drawn_images_shows_none(decided, tmp_path):
+    folder, _ = decided
+    table = davylamp.table(folder, "classes")
+    assert [np.isnan(each.low) for row in table.rows for each in row.metrics.values()] == [True] * 4
+    assert "no-class-intervals" in {each.name for each in table.findings}
+    assert "simultaneous-intervals" not in {each.name for each in table.findings}
+    run(tmp_path, "RA >= 0.5", "plain", attacks="foolbox:ddn", norm="l2", epsilon=1.0, steps=3)
+    (curve,) = build_curves(tmp_path).curves
+    assert (curve.kind, np.isnan(curve.low).all()) == ("distances", True)
+
+
+def test_a_gate_asks_for_no_more_images_than_there_are(decided):
+    folder, _ = decided
+    seen = read_sequence(ResultsStore(folder)).images
+    value = rows_of(folder)["plain"].value
+    (decision,) = davylamp.gate(folder, f"RA >= {value - 1e-3:.4f}").made
+    assert (decision.verdict, decision.more) == ("too few images", IMAGES - seen)
+
+
+def test_a_baseline_in_a_different_random_order_is_refused(decided, tmp_path):
+    folder, _ = decided
+    run(tmp_path, "RA >= 0.1", "plain", seeds=(1,))
+    with pytest.raises(InvalidInput, match="random order"):
+        davylamp.gate(folder, "CA >= 0.1", against=tmp_path)
+    shorter = tmp_path / "same"
+    run(shorter, "RA >= 0.1", "plain")
+    assert read_sequence(ResultsStore(shorter)).images < read_sequence(ResultsStore(folder)).images
+    made = davylamp.gate(folder, "RA >= 0.1", against=shorter).made
+    (images,) = (each.images for each in made if "baseline" in each.requirement)
+    assert images == read_sequence(ResultsStore(shorter)).images
+
+
+def test_a_folder_without_its_record_goes_on_from_its_images(decided, tmp_path):
+    """As after a merge of folders that answer different questions, or a sequence in a different order."""
+    shutil.copytree(decided[0], tmp_path / "one")
+    run(tmp_path / "two", "RA >= 0.7", "plain", seeds=(1,))
+    summary = merge_folders([tmp_path / "one", tmp_path / "two"], tmp_path / "both")
+    assert any("sequence.json" in each for each in summary.notes)
+    assert read_sequence(ResultsStore(tmp_path / "both")) is None
+    for seed, until, alone in ((0, "RA_worst >= 0.75", "one"), (1, "RA >= 0.7", "two"), (0, "RA >= 0.75", "one")):
+        again = run(tmp_path / "both", until, "plain", seeds=(seed,))
+        assert again.summary.done == 0
+        assert (
+            read_sequence(ResultsStore(tmp_path / "both")).images
+            == read_sequence(ResultsStore(tmp_path / alone)).images
+        )
+
+
+def test_merges_and_bundles_keep_the_record(decided, tmp_path):
+    folder, record = decided[0], read_sequence(ResultsStore(decided[0]))
+    shutil.copytree(folder, tmp_path / "copy")
+    merge_folders([folder, tmp_path / "copy"], tmp_path / "both")
+    write_bundle(folder, tmp_path / "b.zip")
+    unpack_bundle(tmp_path / "b.zip", tmp_path / "back")
+    assert read_sequence(ResultsStore(tmp_path / "both")) == record == read_sequence(ResultsStore(tmp_path / "back"))
 
 
 def test_a_baseline_is_compared_by_the_interval_of_the_sequence(decided, tmp_path):
@@ -168,12 +249,45 @@ def test_pairs_are_decided_by_their_differences(tmp_path):
     assert answer.interval.low > 0
 
 
+def test_invalid_results_widen_every_answer_and_targeted_attacks_have_none(writer):
+    """Models that are robust on 70 % and 50 % of 120 images, of which 10 % have an invalid result, drawn from 200."""
+    generator, labels, ends = np.random.default_rng(0), torch.zeros(120, dtype=torch.long), {}
+    right, wrong = torch.eye(2)[labels] * 4, torch.eye(2)[1 - labels] * 4
+    for name, share in (("a", 0.7), ("b", 0.5)):
+        fooled, invalid = generator.random(120) > share, generator.random(120) < 0.1
+        subject = writer.clean(name, right, labels)
+        examples = torch.where(torch.as_tensor(fooled)[:, None], wrong, right)
+        writer.cell(subject, "foolbox:pgd", right, examples, labels, violated=torch.as_tensor(invalid))
+        writer.cell(subject, "foolbox:pgd", right, wrong, labels, target="random")
+        ends[name] = (~fooled & ~invalid).astype(float), (~fooled | invalid).astype(float)
+    outcomes = read_outcomes(writer.store.folder)
+    subjects = (replace(each.cell.subject, drawn=(200, 0)) for each in outcomes.done)
+    drawn = (replace(each, cell=replace(each.cell, subject=s)) for each, s in zip(outcomes.done, subjects, strict=True))
+    outcomes = replace(outcomes, done=tuple(drawn))
+    answers = {answer.models[0]: answer.interval for answer in Answers(parse_question("RA >= 0.5")).update(outcomes)}
+    (pair,) = Answers(parse_question("a > b")).update(outcomes)
+    means = {name: AnytimeMean(200) for name in ("a", "b", "pair")}
+    for name in "ab":
+        means[name].add(*ends[name])
+        assert answers[name][1:] == pytest.approx(means[name].interval[1:])
+    means["pair"].add((ends["a"][0] - ends["b"][1] + 1) / 2, (ends["a"][1] - ends["b"][0] + 1) / 2)
+    low, high = means["pair"].interval[1:]
+    assert pair.interval == pytest.approx((ends["a"][0].mean() - ends["b"][0].mean(), 2 * low - 1, 2 * high - 1))
+
+
 def test_the_order_of_all_models_is_that_of_all_images(tmp_path):
-    done = run(tmp_path, "ranked", shard_size=48)
+    done = run(tmp_path, "ranked @ linf 0.02", shard_size=48)
     truth = {name: robust(name).mean() for name in MODELS}
     names = sorted(truth, key=lambda name: -truth[name])
     assert all(truth[one] > truth[other] for one, other in pairwise(names))
     assert " > ".join(names) in done.stopped
+    assert any("random order" in each for each in davylamp.rank(tmp_path, scoring="mean").notes)
+    count, level = read_sequence(ResultsStore(tmp_path)).images, 1 - 0.05 / 3  # Bonferroni, for three pairs
+    for answer in Answers(parse_question("ranked")).update(read_outcomes(tmp_path)):
+        first, second = (robust(name)[order(0)[:count]].astype(float) for name in answer.models)
+        mean = AnytimeMean(IMAGES, level)
+        mean.add((first - second + 1) / 2)
+        assert answer.interval[1:] == pytest.approx((2 * mean.interval.low - 1, 2 * mean.interval.high - 1))
     assert read_sequence(ResultsStore(tmp_path)).is_decided
 
 
@@ -207,6 +321,8 @@ def test_blocks_have_a_shard_for_every_worker_and_grow():
         ("plain > none", {}, "none"),
         ("RA >= 0.5 @ l2 1", {}, "l2 1"),
         ("width <= 2", {}, "width"),
+        ("width < 0.1", {}, "width <= "),
+        ("ranked @ l2 1", {}, "l2 1"),
         ("RA >= 0.5", {"part": "1/2"}, "part"),
         ("RA >= 0.5", {"attacks": "at-saturation(torchattacks:fgsm)", "epsilon": None}, "all images at once"),
     ],

@@ -7,8 +7,8 @@ results: 2 % of the images have an unknown outcome, and the truth is a range. Co
 worst of five attacks that agree on 90 % of the images. A decision is wrong if the truth lies on the other side; at most
 5 % may be. A fixed number of images decides nothing early: it needs all 10 000.
 
-The second table (--digits) repeats this with the stored outcomes of digits models, which are attacked here: does a
-random order give the decision of all images, and how many passes does it save?
+The second table (--digits) replays the stopping of the product on stored results of digits models, which are attacked
+here once: does a random order give the decision of all images, and how many passes does it save?
 
 Run: python -m davylamp.tools.calibration.stopping [--digits] [--quick] [--write]
 """
@@ -16,6 +16,7 @@ Run: python -m davylamp.tools.calibration.stopping [--digits] [--quick] [--write
 import argparse
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -24,11 +25,14 @@ import numpy as np
 
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
 from davylamp.engine.sequential.evaluate_until import next_block
+from davylamp.engine.sequential.question import Answers, is_decided, parse_question
+from davylamp.engine.sources import random_order
 from davylamp.engine.statistics.anytime import GRID, AnytimeMean
-from davylamp.engine.store.results import read_outcomes
+from davylamp.engine.store.results import Results, read_outcomes
 from davylamp.intervals import proportion_interval
 
 IMAGES, SHARD, RUNS, THRESHOLD = 10_000, 64, 200, 0.6
+GAPS_DIGITS = (-0.1, -0.05, -0.02, 0.02, 0.05, 0.1)
 GAPS = (-0.1, -0.03, -0.01, 0.01, 0.03, 0.1)
 ATTACKS, AGREE = 5, 0.9
 MODELS = ("demo:digits-cnn", "demo:digits-cnn-robust")
@@ -67,10 +71,10 @@ def decide(
     """
     generator, images = np.random.default_rng(seed), len(low)
     near = [round(each * (len(GRID) - 1)) for each in (threshold, 1 - threshold)]
-    grid = GRID[sorted({0, *near, near[1] + 1, len(GRID) - 1})] if is_quick else GRID  # what decides
+    grid = GRID[sorted({0, len(GRID) - 1, *(each + step for each in near for step in (-1, 0, 1))})]  # what decides
     wrong, undecided, used = 0, 0, []
     for _ in range(runs):
-        order, mean = generator.permutation(images), AnytimeMean(images, grid=grid)
+        order, mean = generator.permutation(images), AnytimeMean(images, grid=grid if is_quick else GRID)
         while mean.images < images:
             block = order[mean.images : next_block(mean.images, shard, 1, images)]
             mean.add(low[block], high[block])
@@ -130,8 +134,8 @@ def simulate(runs: int, gaps: Sequence[float] = GAPS, images: int = IMAGES) -> I
             yield [name, f"{gap:+.2f}", *share, f"{half:.0f}", f"{few:.0f} to {many:.0f}", f"{1 - half / images:.0%}"]
 
 
-def attack_digits(folder: Path, limit: int | None) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Attack the digits models, and return the least and largest robustness of each image by model and radius."""
+def attack_digits(folder: Path, limit: int | None) -> Results:
+    """Attack the digits models, and return the results."""
     attacks = tuple(
         AttackChoice(name, "linf", radius, parameters={"steps": 20})
         for radius in RADII
@@ -140,35 +144,85 @@ def attack_digits(folder: Path, limit: int | None) -> dict[str, tuple[np.ndarray
     config = Config(models=MODELS, attacks=attacks, data="demo:digits", limit=limit, measures=("cost",))
     summary = evaluate(make_plan(config), ResultsStore(folder))
     assert not summary.failed, summary.failed
-    outcomes: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-    for each in read_outcomes(folder).done:
-        name = f"{each.cell.subject.model}, linf {255 * (each.cell.threat_model.epsilon or 0):.0f}/255"
-        low, high = each.results.robust.astype(float), each.results.robust_at_most.astype(float)
-        before = outcomes.get(name, (low, high))
-        outcomes[name] = np.minimum(before[0], low), np.minimum(before[1], high)
-    return outcomes
+    return read_outcomes(folder)
+
+
+class Replay(NamedTuple):
+    """Random orders: those with the decision of all images, wrong ones, images used and share of passes, (runs,)."""
+
+    same: int
+    wrong: int
+    images: np.ndarray
+    passes: np.ndarray
+
+
+def replay(outcomes: Results, until: str, runs: int, *, shard: int = 16) -> Replay:
+    """Let `evaluate --until` stop in random orders of the images of a finished evaluation.
+
+    Every block is answered by `Answers`, as in the evaluation itself. An order is wrong if its decision differs from
+    that of all images or, for a width, if an interval lacks the robust accuracy on all images.
+
+    Args:
+        outcomes: results on the same images, whose runs the question is about.
+        until: the question.
+        runs: number of orders, with the seeds 0, 1, ...
+        shard: images in the first block.
+    """
+    question, population = parse_question(until), outcomes.done[0].cell.subject.images
+    columns = [{name: np.asarray(each.columns[name]) for name in each.columns} for each in outcomes.done]
+    passes = np.sum([each["forwards"] + each["backwards"] for each in columns], axis=0)
+
+    def first(order: np.ndarray, seed: int) -> Results:
+        drawn = {"images": len(order), "drawn": (population, seed)}
+        done = (
+            replace(
+                each,
+                cell=replace(each.cell, subject=replace(each.cell.subject, **drawn)),
+                columns={name: column[order] for name, column in whole.items()},
+            )
+            for each, whole in zip(outcomes.done, columns, strict=True)
+        )
+        return replace(outcomes, done=tuple(done))
+
+    truth = Answers(question).update(first(np.arange(population), 0))
+    same = wrong = 0
+    images, spent = np.zeros(runs), np.zeros(runs)
+    for seed in range(runs):
+        order, answers, count, found = np.array(random_order(population, seed)), Answers(question), 0, truth
+        while count < population and not (count and is_decided(found)):
+            count = next_block(count, shard, 1, population)
+            found = answers.update(first(order[:count], seed))
+        pairs = list(zip(found, truth, strict=True))
+        is_of_width = question.width is not None
+        covers = all(one.interval.low <= all_.interval.value <= one.interval.high for one, all_ in pairs)
+        differs = not covers if is_of_width else any(one.verdict not in ("", all_.verdict) for one, all_ in pairs)
+        same, wrong = same + (is_decided(found) and not differs), wrong + differs
+        images[seed], spent[seed] = count, passes[order[:count]].sum() / passes.sum()
+    return Replay(same, wrong, images, spent)
 
 
 def measure_digits(runs: int, limit: int | None) -> Iterator[list[object]]:
     """Yield a row for each question on the digits models: equal decisions in random orders, and passes saved."""
     with tempfile.TemporaryDirectory() as folder:
         outcomes = attack_digits(Path(folder), limit)
-    for radius in RADII:
-        (first, second) = (outcomes[f"{model}, linf {255 * radius:.0f}/255"] for model in MODELS)
-        for model, (low, high) in zip(MODELS, (first, second), strict=True):
-            for gap in (-0.1, -0.03, 0.03, 0.1):
-                threshold = round(float(low.mean()) + gap, 2)
-                if 0 < threshold < 1:
-                    yield _row(f"RA >= {threshold:.2f}, {model}, {255 * radius:.0f}/255", low, high, threshold, runs)
-        low, high = (second[0] - first[1] + 1) / 2, (second[1] - first[0] + 1) / 2
-        yield _row(f"{MODELS[1]} > {MODELS[0]}, {255 * radius:.0f}/255", low, high, 0.5, runs)
+        for radius in RADII:
+            at = f"linf {255 * radius:.0f}/255"
+            here = tuple(each for each in outcomes.done if each.cell.threat_model.epsilon == radius)
+            for model in MODELS:
+                alone = replace(outcomes, done=tuple(each for each in here if each.cell.subject.model == model))
+                truth = float(np.minimum.reduce([each.results.robust for each in alone.done]).mean())
+                texts = [f"RA >= {truth + gap:.2f}" for gap in GAPS_DIGITS if 0 < round(truth + gap, 2) < 1]
+                for text in (*texts, "width <= 0.1"):
+                    yield _row(f"{text}, {model}, {at}", f"{truth:.3f}", replay(alone, text, runs))
+            both = replace(outcomes, done=here)
+            yield _row(f"A > B, {at}", "", replay(both, f"{MODELS[1]} > {MODELS[0]}", runs))
 
 
-def _row(name: str, low: np.ndarray, high: np.ndarray, threshold: float, runs: int) -> list[object]:
-    done = decide(low, high, threshold, runs, shard=16)
-    right, images = runs - done.wrong - done.open, len(low)
-    used = f"{np.median(done.images):.0f} of {images}"
-    return [name, f"{low.mean():.3f}", f"{right} of {runs}", done.wrong, used, f"{1 - done.images.mean() / images:.0%}"]
+def _row(name: str, truth: str, done: Replay) -> list[object]:
+    runs = len(done.images)
+    few, half, many = np.quantile(done.images, [0.1, 0.5, 0.9])
+    used = f"{half:.0f}", f"{few:.0f} to {many:.0f}"
+    return [name, truth, f"{done.same} of {runs}", done.wrong, *used, f"{1 - done.passes.mean():.0%}"]
 
 
 def _table(heads: Sequence[str], rows: Iterable[list[object]]) -> Iterator[str]:
@@ -188,7 +242,7 @@ def main() -> None:
     options = parser.parse_args()
     runs, images, limit = (5, 1000, 64) if options.quick else (RUNS, IMAGES, None)
     simulated = ("question", "truth less the bound", "wrong", "95 % interval", "open", "images (median)", "10 to 90 %")
-    digits = ("question", "all images", "same decision", "wrong", "images (median)", "images saved (mean)")
+    digits = ("question", "RA of all", "same decision", "wrong", "images (median)", "10 to 90 %", "passes saved (mean)")
     lines = [
         "# Stopping early",
         "",
@@ -201,9 +255,11 @@ def main() -> None:
     ]
     if options.digits:
         lines += [
-            f"Digits models under PGD and APGD with 20 steps, worst case: {runs} random orders of the stored outcomes",
-            "a row, against the decision by all images. Passes are saved in proportion to images. The value of",
-            "A > B is (1 + difference) / 2.",
+            f"Digits models under PGD and APGD with 20 steps on {limit or 397} images, worst case: stored results",
+            f"of one full evaluation in {runs} random orders a row, stopped by the code of `evaluate --until` (blocks",
+            "from 16 images). Wrong: a decision other than that of all images, or an interval of a width without their",
+            "value.",
+            f"A is {MODELS[1]}, B {MODELS[0]}.",
             "",
             *_table(digits, measure_digits(runs, limit)),
             "",

@@ -7,7 +7,7 @@ import pytest
 from scipy.special import betaln
 from scipy.stats import hypergeom
 
-from davylamp.engine.statistics.anytime import AnytimeMean, rate_interval
+from davylamp.engine.statistics.anytime import GRID, AnytimeMean, rate_interval
 from davylamp.intervals import proportion_interval
 from davylamp.tools.calibration.stopping import correlated_attacks, decide, one_model, two_models
 
@@ -82,6 +82,17 @@ def test_no_rounding_decides_what_the_last_image_decides(population):
     assert mean.interval.low < 1 / population <= mean.interval.high
     mean.add([1.0])
     assert mean.interval.low == mean.interval.high == 1 / population
+
+
+def test_bounds_are_rounded_outwards_to_candidates_that_are_decimal_numbers():
+    values = np.random.default_rng(4).permutation([1.0] * 45 + [0.0] * 15)
+    for population in (None, 100):
+        coarse, fine = AnytimeMean(population, grid=np.array([0, 0.25, 0.5, 0.75, 1])), AnytimeMean(population)
+        for mean in (coarse, fine):
+            mean.add(values)
+        assert coarse.interval.low <= fine.interval.low < coarse.interval.low + 0.25
+        assert coarse.interval.high - 0.25 < fine.interval.high <= coarse.interval.high
+    assert list(GRID) == [float(f"{place / 20:.2f}e-2") for place in range(2001)]
 
 
 def test_known_sums_bound_the_rest():
