@@ -322,7 +322,7 @@ def _equip(task: Task, ledger: RunIndex) -> Task:
     cell = task.cell
     if cell.fitted_on is not None:
         task = replace(task, fitted=_learned(cell, ledger))
-    record = ledger.read("clean", task.subject.key)
+    record = ledger.read_clean(task.subject.key)
     if record is None or record.failed or not _made_alike(record, cell):
         return task
     span = cell.shard_slice(task.shard)

@@ -41,6 +41,7 @@ class RunIndex:
         self.damaged: list[str] = []
         self.unmeasured: dict[str, str] = {}  # users' metrics that failed, with the reason
         self._retried: set[str] = set()
+        self._clean: tuple[str, Record | None] = ("", None)  # key, and the record that was read last
         self.traffic = ServerUsage()  # of new tasks of this evaluation
 
     def has(self, task: Task) -> bool:
@@ -93,6 +94,12 @@ class RunIndex:
             self.store.remove(kind, key)
             return None
         return record if self._is_ours(record) else None
+
+    def read_clean(self, subject: str) -> Record | None:
+        """Return the record of a subject's clean images, or None. The last one is cached for the run's next shards."""
+        if self._clean[0] != subject or self._clean[1] is None:
+            self._clean = subject, self.read("clean", subject)
+        return self._clean[1]
 
     def save(self, outcome: TaskResult) -> None:
         """Save the result of a task. If it cannot be written, only this run fails.

@@ -227,7 +227,10 @@ def join_shards(store: ResultsStore, cell: AttackRun, read: ReadPiece) -> bool:
     Raises:
         Unavailable: if the store cannot be written.
     """
-    pieces = [read(f"{cell.key}-{shard}") for shard in range(cell.shards)]
+    keys = [f"{cell.key}-{shard}" for shard in range(cell.shards)]
+    if not {*keys} <= {*store.keys("parts")}:  # called after every shard, so the earlier ones are not read each time
+        return False
+    pieces = [read(key) for key in keys]
     present = [piece for piece in pieces if piece is not None]
     if len(present) < cell.shards:
         return False

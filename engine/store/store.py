@@ -118,7 +118,7 @@ class ResultsStore:
 
     def keys(self, kind: Kind) -> list[str]:
         """Return the keys of all files of a kind, sorted."""
-        return sorted(self._by_key(kind))
+        return sorted({name.partition(".")[0] for name in self._names(kind)})
 
     def write(self, kind: Kind, key: str, table: pa.Table, meta: Mapping[str, Any]) -> None:
         """Write a record. It replaces earlier files of the key.
@@ -263,22 +263,24 @@ class ResultsStore:
         except OSError as error:
             raise Unavailable(f"could not write {path} ({error}); free space and run it again to resume") from error
 
-    def _by_key(self, kind: Kind) -> dict[str, list[Path]]:
-        files: dict[str, list[Path]] = {}
+    def _names(self, kind: Kind) -> list[str]:
         try:
             names = sorted(os.listdir(self.folder / kind))  # noqa: PTH208 - names alone, of thousands of files
         except (FileNotFoundError, NotADirectoryError):
-            return {}
+            return []
         except OSError as error:
             raise Unavailable(f"could not read {self.folder / kind} ({error})") from error
-        for name in names:
-            if name.endswith(".parquet") and name[0] != ".":
-                files.setdefault(name.partition(".")[0], []).append(self.folder / kind / name)
+        return [name for name in names if name.endswith(".parquet") and name[0] != "."]
+
+    def _by_key(self, kind: Kind) -> dict[str, list[Path]]:
+        files: dict[str, list[Path]] = {}
+        for name in self._names(kind):
+            files.setdefault(name.partition(".")[0], []).append(self.folder / kind / name)
         return files
 
     def files(self, kind: Kind, key: str) -> list[Path]:
         """Return every file of a key: several if folders were merged by copying."""
-        return self._by_key(kind).get(key, [])
+        return [self.folder / kind / name for name in self._names(kind) if name.partition(".")[0] == key]
 
 
 def read_files(

@@ -10,13 +10,12 @@ another machine of a job array must have the same size.
         [--largest 128] [--json FILE]
 """
 
-import statistics
-import time
 from collections.abc import Iterator
 
 import torch
 
 from davylamp.adapters import Classifier
+from davylamp.adapters.models.layout import seconds_of_batch
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.memory import keep_freed_memory
 from davylamp.tools.speed.figures import SpeedFigure, benchmark_parser, finish
@@ -24,24 +23,6 @@ from davylamp.tools.speed.figures import SpeedFigure, benchmark_parser, finish
 GAIN = 1.05  # what a larger batch has to be faster by
 PATIENCE = 2  # sizes in a row that are not
 SIDE = 224  # pixels of a model that does not say how large its images are
-ROUNDS = 3
-
-
-def seconds_of_batch(classifier: Classifier, inputs: torch.Tensor, rounds: int = ROUNDS) -> float:
-    """Return the median time of a forward and backward pass of a batch, after one warm-up pass.
-
-    Raises:
-        RuntimeError: If memory is exhausted.
-    """
-    times = []
-    for _ in range(rounds + 1):
-        images = inputs.clone().requires_grad_()
-        start = time.perf_counter()
-        torch.autograd.grad(classifier(images).logsumexp(1).sum(), images)
-        if images.is_cuda:
-            torch.cuda.synchronize(images.device)
-        times.append(time.perf_counter() - start)
-    return statistics.median(times[1:])
 
 
 def measure_batches(classifier: Classifier, side: int, largest: int) -> Iterator[tuple[int, float]]:
