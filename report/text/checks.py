@@ -12,12 +12,12 @@ _UNKEPT = ("broken", "weak", "not shown")  # states of a contract check, the wor
 
 
 def print_checks(checks: Sequence[Finding], title: str, notes: Iterable[str], console: PlainConsole) -> None:
-    """Print counts, notes, indicators that fail or warn, and the command for unknown ones.
+    """Print notes, counts, indicators that fail or warn, and the command for unknown ones.
 
     Args:
         checks: results of `check_folder`.
         title: heading of the counts.
-        notes: messages on the folder.
+        notes: warnings on the folder, such as a model that is random and does not say so.
         console: output console. If verbose, unknown and passing indicators are listed individually.
     """
     counts = Counter(check.state for check in checks)
@@ -25,8 +25,8 @@ def print_checks(checks: Sequence[Finding], title: str, notes: Iterable[str], co
     names = ", ".join(f"{name} ({count})" if count > 1 else name for name, count in failed.items())
     said = [f"{counts['fail']} fail{f' ({names})' if names else ''}"]
     said += [f"{counts[state]} {state}" for state in ("warn", "unknown", "pass")]
-    console.print(f"{title}: {', '.join(said)}")
     print_notes(notes, console)
+    console.print(f"{title}: {', '.join(said)}")
     shown = [check for check in checks if console.verbose or check.state in ("fail", "warn")]
     if shown:
         print_table("", _COLUMNS, _rows(shown, folded=not console.verbose), console, keys=3, rest="blocks")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...adapters.display_text import format_radius, format_threat_labels
+from ...engine.finding import Finding, sentences
 from ...engine.statistics.bootstrap import Estimate
 from ...engine.tables.budget_curves import IMPORTED, Curve, Curves
 from ...engine.tables.distance_curves import COLUMNS, DistanceCurve, DistanceCurves
@@ -82,6 +83,7 @@ def print_results(table: Table, console: PlainConsole | None = None, *, asked: b
         asked: whether the user chose the metrics. If so, all are shown.
     """
     console = console or make_console()
+    others = _print_warnings(table.findings, console)
     broken = any(is_given(row.labels.get(name)) for row in table.rows for name in ("failed", "violations"))
     needed = ("failed", "violations") if broken else ()
     counted = () if asked and not console.verbose else _COUNTED
@@ -104,12 +106,19 @@ def print_results(table: Table, console: PlainConsole | None = None, *, asked: b
     rest: Rest = "stack" if asked else "drop"
     columns = [*labels, *symbols]
     printed = print_table(title, columns, rows, console, keys=keys, order=order, rest=rest, common=labels)
-    print_notes((*table.notes, *_legend(printed, counts)), console)
+    print_notes((*others, *_legend(printed, counts)), console)
+
+
+def _print_warnings(findings: Sequence[Finding], console: PlainConsole) -> tuple[str, ...]:
+    """Print the warnings, and return the other notes, which come last."""
+    print_notes(sentences(each for each in findings if each.state == "warn"), console)
+    return sentences(each for each in findings if each.state != "warn")
 
 
 def print_corruptions(tables: Sequence[Table], console: PlainConsole | None = None) -> None:
     """Print robustness to corruptions: one table by corruption, and one by model."""
     console = console or make_console()
+    others = _print_warnings([each for table in tables for each in table.findings], console)
     for table in reversed(tables):
         columns, rows = _flat(table)
         what = "Means over the corruptions" if table.by == "corruption models" else "Each corruption"
@@ -117,13 +126,13 @@ def print_corruptions(tables: Sequence[Table], console: PlainConsole | None = No
         symbols = sorted(table.symbols, key=lambda symbol: "@" in symbol)
         keys = sum(name in ("model", "data", "corruption") for name in columns)
         print_table(f"{what}; {heading}", columns, rows, console, keys=keys, order=symbols, common=columns)
-    notes = (note for table in tables for note in table.notes)
-    print_notes((*notes, *_legend(tables[0].symbols if tables else ())), console)
+    print_notes((*others, *_legend(tables[0].symbols if tables else ())), console)
 
 
 def print_transfer(transfer: Transfer, console: PlainConsole | None = None) -> None:
     """Print a transfer matrix for each attack with CANARY's row and column means, and the threat to each model."""
     console = console or make_console()
+    others = _print_warnings(transfer.findings, console)
     for table in transfer.tables:
         titles = [f"{labels['implementation']}, {format_threat_labels(labels)}" for labels in table.attacks]
         settings = [f", {each['setting']}" if is_given(each["setting"]) else "" for each in table.attacks]
@@ -143,7 +152,7 @@ def print_transfer(transfer: Transfer, console: PlainConsole | None = None) -> N
                 "Transfer of each attack (-v: for each pair of models)", ["attack", "mean (OTR)"], rows, console
             )
         _print_threat(table, console)
-    print_notes(transfer.notes, console)
+    print_notes(others, console)
 
 
 def print_curves(curves: Curves, console: PlainConsole | None = None, *, asked: bool = False) -> None:
@@ -155,6 +164,7 @@ def print_curves(curves: Curves, console: PlainConsole | None = None, *, asked: 
         asked: whether the user chose the budgets. If so, all are shown.
     """
     console = console or make_console()
+    others = _print_warnings(curves.findings, console)
     queries, printed = curves.against == "queries", []
     for norm in curves.shown:
         mine = [curve for curve in curves.curves if curve.labels["norm"] == norm]
@@ -173,7 +183,7 @@ def print_curves(curves: Curves, console: PlainConsole | None = None, *, asked: 
         order = [*names[2:], *columns[len(names) :]]
         rest: Rest = "stack" if asked else "drop"
         printed += print_table(title, columns, rows, console, keys=2, order=order, rest=rest, common=names)
-    print_notes((*curves.notes, *_legend([name for name in ("D_half", "OPT") if name in printed])), console)
+    print_notes((*others, *_legend([name for name in ("D_half", "OPT") if name in printed])), console)
 
 
 def curves_json(curves: Curves) -> str:
@@ -205,6 +215,7 @@ def curves_json(curves: Curves) -> str:
 def print_distances(curves: DistanceCurves, console: PlainConsole | None = None) -> None:
     """Print the median distance after round numbers of passes, in a table for each norm."""
     console = console or make_console()
+    others = _print_warnings(curves.findings, console)
     for norm in dict.fromkeys(curve.labels["norm"] for curve in curves.curves):
         mine = [curve for curve in curves.curves if curve.labels["norm"] == norm]
         names = ["model", "implementation", *(n for n in ("targeted", "setting") if any(c.labels[n] for c in mine))]
@@ -220,7 +231,7 @@ def print_distances(curves: DistanceCurves, console: PlainConsole | None = None)
         columns = [*names, "images", *map(str, curves.shown), "fooled"]
         title, order = f"Median {norm} distance by number of passes [95 % interval]", ["fooled", *columns[::-1]]
         print_table(title, columns, rows, console, keys=2, order=order)
-    print_notes(curves.notes, console)
+    print_notes(others, console)
 
 
 def distances_json(curves: DistanceCurves) -> str:

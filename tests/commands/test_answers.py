@@ -125,8 +125,8 @@ def test_a_challenge_a_contract_and_the_robust_accuracy(screen):
     model = "models.py:cnn+art:bit-depth:bits=2 --data npz:images.npz --epsilon 0.1 --limit 8"
     lines = screen(f"challenge {model} --quick -o C")
     assert any("page: C/challenge.html" in line for line in lines)
-    answer = check(lines)
-    assert "worst-case accuracy" in answer
+    check(lines)
+    assert any("worst-case accuracy" in line for line in lines)
     answer = check(screen("contract foolbox:fgsm"))
     promises = json.loads("\n".join(screen("contract foolbox:fgsm --json")))
     assert f"0 broken, {sum(each['state'] == 'kept' for each in promises)} kept" in answer

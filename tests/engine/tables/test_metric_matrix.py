@@ -168,7 +168,7 @@ def test_defences_against_their_originals(fill):
 
 def test_a_folder_without_defences_says_how_to_name_them(fill):
     folder = fill({"foolbox:pgd": {"a": 8, "b": 12, "c": 4}})
-    with pytest.raises(InvalidInput, match=r"NAME\+DEFENCE .*original=NAME"):
+    with pytest.raises(InvalidInput, match=r"NAME\+DEFENCE.*original=NAME"):
         build_defence_matrix(folder, ["MRV"])
     frame, _ = build_defence_matrix(folder, ["MRV"], original="a")
     assert frame["MRV"].to_dict() == pytest.approx({"b": 4 / N, "c": -4 / N})

@@ -112,7 +112,7 @@ def test_the_reason_for_an_absent_metric_is_the_right_one(writer, by):
     subject = writer.clean("a", RIGHT, LABELS)
     writer.cell(subject, "foolbox:pgd", RIGHT, WRONG, LABELS, target="1", measures=("confusion",))
     for symbol in ("NS", "NU"):
-        with pytest.raises(Unsupported, match="evaluate with --metric neurons"):
+        with pytest.raises(Unsupported, match="evaluate with `measures=neurons`"):
             build_table(writer.store.folder, by=by, metrics=[symbol])
     with pytest.raises(Unsupported, match="without the measures 'effect'"):
         build_table(writer.store.folder, by=by, metrics=["TAS"])
