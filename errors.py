@@ -51,7 +51,8 @@ class UnknownName(DavylampError, LookupError):
 def close_names(name: str, known: Iterable[str]) -> list[str]:
     """Return up to three known names that a wrong name may mean: those that begin with it, then similar ones."""
     names, plain = list(known), name.strip().lower()
-    longer = sorted((each for each in names if len(plain) > 1 and each.lower().startswith(plain)), key=len)
+    longer = [each for each in names if len(plain) > 1 and each.lower().startswith(plain)]
+    longer.sort(key=lambda each: not each.startswith(name.strip()))  # first those with the same capitals
     similar = get_close_matches(name, names) or get_close_matches(plain, names)
     return list(dict.fromkeys((*longer, *similar)))[:3]
 

@@ -14,6 +14,7 @@ from davylamp import metrics
 from davylamp.adapters import Classifier
 from davylamp.adapters.data.datasets import Data
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
+from davylamp.engine.finding import note
 from davylamp.engine.statistics.bootstrap import Estimate
 from davylamp.engine.tables.budget_curves import build_curves
 from davylamp.engine.tables.table import Table, TableRow
@@ -283,7 +284,7 @@ def awkward():
     labels = {"model": '[a]|b_1 & 50% \\x, "q"\n#$', "setting": ""}
     undefined = Estimate(*[float("nan")] * 3, 0)
     rows = (TableRow(labels, {"MR": Estimate(0.5, 0.25, float("inf"), 8), "FR@5": undefined}),)
-    return Table("pairs", ("model", "setting"), ("MR", "FR@5"), rows, ("failed: x [bold]",))
+    return Table("pairs", ("model", "setting"), ("MR", "FR@5"), rows, (note("failed", "failed: x [bold]"),))
 
 
 def test_csv_survives_any_text(awkward):
