@@ -71,7 +71,7 @@ def export_results(
     images: Annotated[bool, typer.Option(help="bundle: include the stored adversarial images")] = True,
     data: DataAgain = None,
     verdict: Annotated[
-        bool, typer.Option("--verdict", help="write the examples that fooled one model, for `davylamp verify`")
+        bool, typer.Option("--verdict", help="write the examples that fooled a model (of evaluate --keep-images)")
     ] = False,
     model: Annotated[str | None, typer.Option(help="--verdict: the model, if the folder has several")] = None,
     key: Annotated[
