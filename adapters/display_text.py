@@ -68,3 +68,12 @@ def duration(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def format_bytes(count: float) -> str:
+    """Format a size with three significant digits: "45.1 KiB", "1.2 GiB"."""
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.3g} {unit}"
+        count /= 1024
+    return f"{count:,.0f} TiB"

@@ -159,6 +159,7 @@ class Evaluation:
             + ", ".join(
                 f"{symbol} {each.value:.3f} [{each.low:.3f}, {each.high:.3f}]" for symbol, each in row.metrics.items()
             )
+            + f", {row.labels['violations']} invalid results" * bool(row.labels["violations"])
             for row in rows[:_SHOWN]
         ]
 

@@ -10,6 +10,7 @@ from torch import nn
 
 from ..adapters.coercion import read_int, read_mapping, read_path, read_seed, read_text
 from ..adapters.data.datasets import Data
+from ..adapters.display_text import format_bytes
 from ..adapters.paths import expand_path
 from ..deprecation import takes_old_names
 from ..engine.checks.check_folder import STATES, check_folder, describe_folder
@@ -26,7 +27,7 @@ from ..engine.sharing.merge import describe_counts
 from ..engine.sharing.signed_archive import read_private_key
 from ..engine.sharing.unpack import unpack_bundle
 from ..engine.sharing.verdict_check import claim_row, describe_claim
-from ..engine.sharing.verdict_file import WrittenVerdict, write_verdict
+from ..engine.sharing.verdict_writer import WrittenVerdict, write_verdict_file
 from ..engine.store.results import as_results, read_outcomes
 from ..engine.tables.budget_curves import Against, Curves, build_curves
 from ..engine.tables.distance_curves import DistanceCurves, build_distance_curves
@@ -261,7 +262,7 @@ def export(
         One row per kind of record, per claim, or per file; `made` is the written object.
 
     Raises:
-        DavylampError: as for `write_bundle`, `write_verdict` and `export_attackbench`.
+        DavylampError: as for `write_bundle`, `write_verdict_file` and `export_attackbench`.
     """
     terms = SharingTerms(licence, creator, name, description)
     if form != "verdict" and (model is not None or key is not None):
@@ -271,8 +272,8 @@ def export(
             raise InvalidInput("`data` needs form='attackbench': a bundle has no images of the data set")
         bundled = write_bundle(folder, out, terms=terms, images=images)
         unstated = () if licence else ("no licence is given, and the bundle says so; give one: `licence=CC-BY-4.0`",)
-        size = bundled.path.stat().st_size / 1e6
-        headline = f"{bundled.path}: {size:.1f} MB, {describe_counts(bundled.records)}; `davylamp import` reads it"
+        size = format_bytes(bundled.path.stat().st_size)
+        headline = f"{bundled.path}: {size}, {describe_counts(bundled.records)}; `davylamp import` reads it"
         document = {"file": str(bundled.path), "records": bundled.records, "notes": [*bundled.notes, *unstated]}
         return VerbResult(headline, _records(bundled.records), document, (*bundled.notes, *unstated), bundled)
     if form not in ("attackbench", "verdict"):
@@ -284,7 +285,9 @@ def export(
     if form == "verdict":
         secret = None if key is None else read_private_key(key)
         return _written(
-            write_verdict(folder, out, model=model, data=data if data is None else coerce_labelled(data), key=secret)
+            write_verdict_file(
+                folder, out, model=model, data=data if data is None else coerce_labelled(data), key=secret
+            )
         )
     if expand_path(out).resolve() == expand_path(folder).resolve():
         raise InvalidInput(f"the output folder must differ from the results folder, got {out}")
@@ -296,7 +299,7 @@ def export(
 
 def _written(verdict: WrittenVerdict) -> VerbResult:
     subject, rows = verdict.manifest.subject, [claim_row(claim) for claim in verdict.manifest.claims]
-    size = f"{verdict.path.stat().st_size / 1e6:.1f} MB"
+    size = format_bytes(verdict.path.stat().st_size)
     signed = f"signed by {verdict.signed_by}" if verdict.signed_by else "not signed"
     claims = "; ".join(describe_claim(claim, claim.fooled, subject.images) for claim in verdict.manifest.claims)
     headline = f"{verdict.path}: {size}, {signed}: {claims}; `davylamp verify` judges it again"

@@ -55,6 +55,7 @@ def result_lines(plan: Any, store: Any) -> list[str]:
     from ..engine.store.results import read_outcomes
     from ..engine.tables.groups import group_cells, worst_case_bias_note
     from ..engine.tables.table import build_table
+    from ..report.text.checks import count_states
 
     alone = len(store.keys("cells")) == len(plan.cells)  # then the folder contains only these models
     about = () if alone else {cell.subject.model for cell in plan.cells}
@@ -77,9 +78,7 @@ def result_lines(plan: Any, store: Any) -> list[str]:
     groups = [each for each in group_cells(outcomes, "models") if each.labels["model"] in names]
     lines += [f"- {line}" for line in worst_case_bias_note([each for each in groups if _has_radius(each.labels)])]
     checks = check_folder(outcomes, models=sorted(names))
-    failing = Counter(check.title for check in checks if check.state == "fail")
-    said = ", ".join(f"{title} ({count})" if count > 1 else title for title, count in failing.items())
-    return [*lines, *_gave_up(outcomes, names), f"failure indicators: {said or 'none failed'}"]
+    return [*lines, *_gave_up(outcomes, names), f"failure indicators: {count_states(checks)}"]
 
 
 def _gave_up(outcomes: Any, names: set[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +10,7 @@ import typer
 
 from ..errors import InvalidInput, UnknownName
 from .config_options import Given, in_options
+from .errors import USAGE, exits_with
 from .input_options import InputOptions
 from .loading import LOADING, loading_keywords
 from .merge import open_results_arguments
@@ -51,7 +53,7 @@ def import_results(
         print_table(done.headline, columns, [[*row.values()] for row in done.rows])
     _print_notes(done, out)
     if what not in FORMATS:
-        make_console().print(done.headline, highlight=False, markup=False, soft_wrap=True)
+        make_console().print(done.headline)
     for line in done.document.get("refused", ()):
         print_error(f"- refused: {line}")
 
@@ -108,7 +110,7 @@ def export_results(
         console.print(file, highlight=False, markup=False)
     _print_notes(done, Path(what))
     dash = "- " if what == "attackbench" else ""
-    console.print(f"{dash}{done.headline}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"{dash}{done.headline}")
 
 
 def verify_verdict(
@@ -131,11 +133,12 @@ def verify_verdict(
     from ..report.text.console import make_console
 
     named = None if model is None else seen.of(model)
-    done = verify(file, named, data=data, key=key, device=device, **loading_keywords(how))
+    with exits_with(USAGE) if model is None else nullcontext():
+        done = verify(file, named, data=data, key=key, device=device, **loading_keywords(how))
     if as_json:
         print(json.dumps(done.to_dict(), indent=2))  # noqa: T201 - the product
     else:
-        make_console().print(done.headline, soft_wrap=True)
+        make_console().print(done.headline)
         _print_notes(done, file)
     if not done.document["holds"]:
         raise typer.Exit(1)
@@ -147,4 +150,4 @@ def _print_notes(done: Any, folder: Path) -> None:
     for line in done.notes:
         if not line.startswith("refused: "):  # printed on standard error
             text = in_options(line).replace("FOLDER", shlex.quote(str(folder)))
-            make_console().print(f"- {text}", highlight=False, markup=False, soft_wrap=True)
+            make_console().print(f"- {text}")

@@ -15,7 +15,11 @@ def _all_findings() -> Mapping[str, KnownIssue]:
     return {**COMMON, **{key: finding for each in LIBRARIES.values() for key, finding in each.findings.items()}}
 
 
-FINDINGS: Mapping[str, str] = LazyMapping(lambda: {key: finding.text for key, finding in _all_findings().items()})
+def _text(issue: KnownIssue) -> str:
+    return f"{issue.text} ({', '.join(issue.norms)} only)" if issue.norms else issue.text
+
+
+FINDINGS: Mapping[str, str] = LazyMapping(lambda: {key: _text(issue) for key, issue in _all_findings().items()})
 
 
 def known_issues_of(row: Implementation, norm: str) -> tuple[str, ...]:

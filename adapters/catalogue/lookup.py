@@ -28,9 +28,6 @@ REFUSED_LIBRARIES: Mapping[str, str] = LazyMapping(lambda: catalogue().refused)
 # What Foolbox and adversarial-library call a step size in radii.
 _RELATIVE_STEPS = ("rel_stepsize", "relative_step_size")
 
-# A library's step size if none is passed and none is declared.
-_STEPS_LEFT_OPEN = {"torchattack": "1 epsilon / steps"}
-
 # Passed to every attack by `run_attack` itself, whatever the library.
 UNIVERSAL = ("max_queries", "batch_size", "precision")
 
@@ -304,8 +301,8 @@ def accepted_parameters(row: Implementation) -> list[str]:
 def library_defaults(row: Implementation, norm: str) -> dict[str, Any]:
     """Return the library's default values by canonical name, read from the installed class. Raises MissingLibrary.
 
-    Parameters that the class requires or sets internally are omitted. A default step size that depends on the radius is
-    a string, such as "0.03333 epsilon".
+    A parameter that the class requires has the value that its driver passes, and is omitted if there is none. So are
+    those that it sets internally. A step size that depends on the radius is a string, such as "0.03333 epsilon".
     """
     if row.given is not None:
         return declared_defaults(row)
@@ -313,11 +310,13 @@ def library_defaults(row: Implementation, norm: str) -> dict[str, Any]:
     signature = inspect.signature(attack.__init__ if isinstance(attack, type) else attack).parameters
     words = {name: word for name, word in row.params.items() if name not in SUPPLIED and word in signature}
     defaults = {name: signature[word].default for name, word in words.items()}
+    left_open = find_library(row.library).open_defaults
     relative = next((word for word in _RELATIVE_STEPS if word in signature), "")
     if defaults.get("step_size", "") is None and relative:  # unless it gets an absolute one
         defaults["step_size"] = f"{signature[relative].default:.4g} epsilon"
-    elif defaults.get("step_size", "") is None and row.library in _STEPS_LEFT_OPEN:
-        defaults["step_size"] = _STEPS_LEFT_OPEN[row.library]
+    elif defaults.get("step_size", "") is None:
+        defaults["step_size"] = left_open.get("step_size")
+    defaults |= {name: left_open[name] for name in left_open if defaults.get(name) is inspect.Parameter.empty}
     return {name: value for name, value in defaults.items() if value is not inspect.Parameter.empty and value != ""}
 
 

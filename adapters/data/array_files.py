@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ...errors import InvalidInput, Unavailable
+from ..display_text import format_bytes
 from ..models.images import SEVERAL_LABELS, check_images
 from ..user_code_guard import one_line
 
@@ -94,12 +95,13 @@ def _check_header(stream: Any, size: int, key: str, path: Path) -> None:
         raise InvalidInput(f"expected an array of numbers as {key} in {path}, got Python objects")
     claimed, held = math.prod(shape) * dtype.itemsize, size - stream.tell()
     if claimed != held or any(side < 0 for side in shape):
-        got = f"a header for {_bytes(claimed)} ({dtype}, {shape}) with {_bytes(held)} of data"
+        got = f"a header for {format_bytes(claimed)} ({dtype}, {shape}) with {format_bytes(held)} of data"
         raise InvalidInput(f"expected a complete array {key} in {path}, got {got}")
     memory = _memory()
     if claimed > memory:
-        got = f"{_bytes(claimed)} ({dtype}, {shape})"
-        raise InvalidInput(f"expected an array that fits into {_bytes(memory)} of memory as {key} in {path}, got {got}")
+        got = f"{format_bytes(claimed)} ({dtype}, {shape})"
+        most = f"an array that fits into {format_bytes(memory)} of memory"
+        raise InvalidInput(f"expected {most} as {key} in {path}, got {got}")
 
 
 def _memory() -> int:
@@ -107,14 +109,6 @@ def _memory() -> int:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
         return 1 << 48
-
-
-def _bytes(count: int) -> str:
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.3g} {unit}"
-        count /= 1024  # pyright: ignore[reportAssignmentType]
-    return f"{count:,.0f} TiB"
 
 
 def _to_inputs(images: np.ndarray, path: Path | str) -> Tensor:

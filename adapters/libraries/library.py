@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...errors import InvalidInput
 from ..attack import Attack, Implementation
@@ -40,6 +40,8 @@ class Library:
         command: install command, if neither of these installs the library.
         introduces: canonical attacks that the implementations need and davylamp's catalogue does not have.
         findings: known issues by id, in addition to the common ones. The implementations refer to them by id.
+        open_defaults: values of parameters that a class requires, or leaves open, by canonical name: those that the
+            library itself or the driver uses. A step size may be a text such as "1 epsilon / steps".
         preload: modules that are imported once, before worker processes start.
         refuses: "module:function", called as `refuses(row, setting)` before anything is computed. It returns why the
             library cannot run in that setting, as a text that follows the implementation's name, or "" if it can. If
@@ -61,6 +63,7 @@ class Library:
     command: str = ""
     introduces: tuple[Attack, ...] = ()
     findings: Mapping[str, KnownIssue] = field(default_factory=dict)
+    open_defaults: Mapping[str, Any] = field(default_factory=dict)
     preload: tuple[str, ...] = ()
     refuses: str = ""
     provider: str = ""

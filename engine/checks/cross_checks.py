@@ -67,9 +67,11 @@ def _beaten(outcome: RunResult, rivals: list[tuple[str, np.ndarray]]) -> Judged 
     numbers = {"lost": int(lost.sum()), "won": int(won.sum()), "attacked": int(attacked.sum()), "p": p}
     numbers |= {"names": ", ".join(dict.fromkeys(winners or [label for label, _ in rivals]))}
     numbers |= {"better": "at a smaller distance, or only," if cell.threat_model.epsilon is None else "only"}
-    sentence = "{lost} of {attacked} images are fooled {better} by {names}, {won} only by this attack (p = {p:.2g})"
-    state = state_of(p < SIGNIFICANT and lost.sum() > won.sum(), lost.any())
-    return judged(state, sentence, outcome.columns["image"][lost], **numbers)
+    sentence = "{lost} of {attacked} images are fooled {better} by {names}, {won} only by this attack"
+    beaten = lost.sum() > won.sum()  # both miss some images by chance
+    sentence += " (p = {p:.2g})" * int(beaten)  # of the difference, so not of a rival that is weaker
+    state = state_of(beaten and p < SIGNIFICANT, beaten)
+    return judged(state, sentence, outcome.columns["image"][lost] if beaten else (), **numbers)
 
 
 def _reach(outcome: RunResult, cell: AttackRun) -> np.ndarray:

@@ -25,7 +25,7 @@ from ...adapters.catalogue.known_issues import known_issues_of
 from ...adapters.catalogue.lookup import accepts_parameter, check_parameter_names, resolve_implementation
 from ...adapters.catalogue.step_size import resolve_step_size
 from ...adapters.data.duplicates import duplicate_warning
-from ...adapters.display_text import format_threat_model
+from ...adapters.display_text import counted, format_threat_model
 from ...adapters.result import UNSTEADY
 from ...adapters.running.judge import quantise
 from ...adapters.running.requirements import check_any_access
@@ -39,8 +39,6 @@ from ...metrics import euclidean_distortion, maximum_distortion
 from ..checks.verdicts import AttackResultSummary, PairComparison, contender_of_result, judge_comparison
 from ..run.local_executor import Count
 from .searches import SearchImplementation, attack_inside, is_search, parameters_of_search, run_search, search_rows
-
-_LARGEST = 3  # differences that a short answer lists
 
 
 @dataclass(frozen=True)
@@ -131,7 +129,8 @@ def verdict_groups(comparison: Comparison, rest: str = "") -> list[str]:
 
     Args:
         comparison: the comparison.
-        rest: where all pairs are listed. If given, only the three largest differences are, and this follows them.
+        rest: where all pairs are listed. If given, each weaker implementation is named once, with the number of those
+            than which it is weaker, and this follows.
     """
     implementations = [row.implementation for row in comparison.rows]
     libraries = [each.library for each in implementations]
@@ -156,12 +155,21 @@ def verdict_groups(comparison: Comparison, rest: str = "") -> list[str]:
     lines = [f"broken: {', '.join(broken)}"] * bool(broken)
     largest_first = sorted(effects, key=lambda clause: effects[clause], reverse=True)
     said = [f"{name} than {', '.join(worse[name, costs])}{costs}" for name, costs in largest_first]
-    if rest and len(said) > _LARGEST:
-        said[_LARGEST:] = [f"and {len(said) - _LARGEST} more {rest}"]
+    if rest and len(said) > len({name for name, _ in effects}):
+        said = [_short_clause(name, worse, largest_first) for name in dict.fromkeys(name for name, _ in largest_first)]
+        said[-1] += f" {rest}"
     lines += [f"weaker: {'; '.join(said)}"] * bool(said)
     same = alike.get("identical", [])
     alike = {text: edges if edges is same else _with_one_of_identical(edges, same) for text, edges in alike.items()}
     return lines + [f"{text}: {'; '.join(_cover(edges))}" for text, edges in sorted(alike.items())]
+
+
+def _short_clause(name: str, worse: dict[tuple[str, str], list[str]], largest_first: Sequence[tuple[str, str]]) -> str:
+    """Return "a than b", or "a than b (0.1 times the queries of the other) and 3 others". a and b differ most."""
+    clauses = [clause for clause in largest_first if clause[0] == name]
+    others = [other for clause in clauses for other in worse[clause]]
+    more = f" and {counted(len(others) - 1, 'other')}" if len(others) > 1 else ""
+    return f"{name} than {others[0]}{clauses[0][1]}{more}"
 
 
 def _with_one_of_identical(edges: Sequence[tuple[str, str]], same: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -44,8 +44,8 @@ from .task import Task, TaskResult
 _REMEMBERED = 1024  # number of shards whose clean metrics are cached
 _FILE = ".py:"  # part of the name of models and data from a user's file
 _NOT_PLANNED = (
-    "{} has changed since the evaluation was planned: its file was edited, or its result is random (seed it); "
-    "run the command again"
+    "{} is not the one that the evaluation was planned for: either it is made with random numbers (set a seed in its "
+    "function), or its file was edited meanwhile (run the command again)"
 )
 
 

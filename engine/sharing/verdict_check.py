@@ -127,7 +127,7 @@ def _are_in(verdict: Verdict, images: Data) -> Tensor:
     """Whether each original is the image of the data at its position, with its label, (m,) bool."""
     wanted, index = verdict.manifest.subject.images, verdict.index
     if len(images.labels) != wanted:
-        raise InvalidInput(f"expected {wanted} images, of which the verdict shows some, got {len(images.labels)}")
+        raise InvalidInput(f"the verdict is about {wanted} images, and the data has {len(images.labels)}")
     if images.inputs.shape[1:] != verdict.originals.inputs.shape[1:]:
         return torch.zeros_like(index, dtype=torch.bool)
     same = (images.inputs[index].cpu() == verdict.originals.inputs).flatten(1).all(1)

@@ -1,37 +1,28 @@
 """Verdict files: the adversarial examples of one model, with what they claim, for anybody to judge again."""
 
-import io
 import json
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from hashlib import sha256
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ... import __version__
 from ...adapters import ThreatModel
 from ...adapters.data.datasets import Data
-from ...adapters.display_text import format_threat_model
-from ...adapters.running.judge import perturbation_norm, quantise
-from ...errors import DavylampError, InvalidInput, Unavailable, UnknownName
+from ...errors import DavylampError, InvalidInput, Unavailable
 from ..attack_run import ModelOnData
-from ..sources import LoadedCache, load_subject_images
-from ..store.atomic_files import check_output_path, expand_path, replace_file
-from ..store.columns import compact_images, read_examples, restore_images
-from ..store.results import Results, RunResult, as_results
-from .bundle import reproducible_entry
-from .signed_archive import SIGNATURE, canonical_json, check_files, check_signature, sign
+from ..store.atomic_files import expand_path
+from ..store.columns import restore_images
+from .signed_archive import SIGNATURE, check_files, check_signature
 from .unpack import check_array_header
 
 MANIFEST = "verdict.json"
 _LARGEST_TEXT = 64 << 20  # bytes of the manifest
 _CLASSES = 1 << 20  # labels are smaller: a model may need memory for each class
-_UNTARGETED, _TARGETED = "not classified as its label", "classified as its target"
 _OTHERS = {
     "manifest.json": "a task of a server: davylamp server verify",
     "bundle.json": "a bundle of results: davylamp import",
@@ -113,100 +104,11 @@ class Verdict(NamedTuple):
     signed_by: str
 
 
-class WrittenVerdict(NamedTuple):
-    """A written verdict: its file, manifest, public key ("" if not signed), and notes on omitted runs."""
-
-    path: Path
-    manifest: Manifest
-    signed_by: str
-    notes: list[str]
-
-
-def write_verdict(
-    folder: str | Path | Results,
-    path: str | Path,
-    *,
-    model: str | None = None,
-    data: Data | str | None = None,
-    key: bytes | None = None,
-) -> WrittenVerdict:
-    """Write the examples that fooled a model, losslessly, with the claims that they prove.
-
-    Runs with the same threat model are one claim, with the nearest example of each image. The same folder, model, key
-    and versions give the same bytes.
-
-    Args:
-        folder: results folder with stored examples (`keep_images`).
-        path: ZIP file.
-        model: name of the model, if the folder has several.
-        data: the evaluated images, or a different name for them.
-        key: Ed25519 private key, 32 bytes; None to leave the file unsigned.
-
-    Raises:
-        InvalidInput: if the path does not end in ".zip", or the folder has several models.
-        UnknownName: if the folder has no such model.
-        Unavailable: if there are no examples, the images cannot be loaded, or the file cannot be written.
-    """
-    place = check_output_path(path, advice="choose a different file")
-    if place.suffix.lower() != ".zip":
-        raise InvalidInput(f"expected a file name NAME.zip, got {path}")
-    outcomes = as_results(folder)
-    subject = _subject(outcomes, model)
-    runs, notes = _read_runs(outcomes, subject)
-    images = load_subject_images(subject, data, LoadedCache())
-    found = {group: _nearest(members, images.inputs) for group, members in runs.items()}
-    for group in [group for group, (least, _, _) in found.items() if not least.isfinite().any()]:
-        notes.append(f"no image is fooled under {format_threat_model(runs[group][0][0].cell.threat_model)}")
-        del found[group]
-    if not found:
-        raise Unavailable(f"nothing to show of {subject.name}: {notes[-1]}")
-    index = torch.stack([least.isfinite() for least, _, _ in found.values()]).any(0).nonzero()[:, 0]
-    arrays = {
-        "index": index.numpy(),
-        "labels": images.labels[index].long().numpy(),
-        "originals": compact_images(images.inputs[index]),
-    }
-    claims = []
-    for number, (group, (least, examples, targets)) in enumerate(found.items()):
-        cell, fooled = runs[group][0][0].cell, least.isfinite()
-        arrays |= {
-            f"claim-{number}-rows": torch.searchsorted(index, fooled.nonzero()[:, 0]).numpy(),
-            f"claim-{number}-examples": compact_images(examples[fooled]),
-        }
-        if targets is not None:
-            arrays[f"claim-{number}-targets"] = targets[fooled].numpy()
-        claims.append(
-            Claim(
-                cell.threat_model,
-                cell.pixels,
-                cell.draws,
-                _TARGETED if targets is not None else _UNTARGETED,
-                int(fooled.sum()),
-                float(least[fooled].max()),
-                tuple(dict.fromkeys(outcome.cell.title for outcome, _ in runs[group])),
-            )
-        )
-    files = {f"{name}.npy": _npy(array) for name, array in arrays.items()}
-    versions = {
-        name: version for group in found for each, _ in runs[group] for name, version in each.meta["versions"].items()
-    }
-    hashes = {name: sha256(content).hexdigest() for name, content in files.items()}
-    manifest = Manifest(1, f"davylamp {__version__}", subject, tuple(claims), versions, hashes)
-    text = canonical_json(asdict(manifest))
-    stated = None if key is None else sign(text, key)
-    more = {} if stated is None else {SIGNATURE: canonical_json(stated)}
-    try:
-        replace_file(place.resolve(), lambda draft: _write(draft, {MANIFEST: text, **more, **files}))
-    except OSError as error:
-        raise Unavailable(f"could not write {place} ({error.strerror or error}); choose a different file") from error
-    return WrittenVerdict(place, manifest, "" if stated is None else stated["public_key"], notes)
-
-
 def read_verdict(path: str | Path, key: str = "") -> Verdict:
     """Read a verdict file, which may come from anybody. Nothing is unpickled.
 
     Args:
-        path: file of `write_verdict`.
+        path: file of `write_verdict_file`.
         key: public key of the person who must have signed it; "" accepts any key, or none.
 
     Raises:
@@ -228,72 +130,6 @@ def read_verdict(path: str | Path, key: str = "") -> Verdict:
     except (zipfile.BadZipFile, ValueError, KeyError, TypeError, EOFError, NotImplementedError, RuntimeError) as error:
         reason = f"{type(error).__name__}: {str(error)[:100]}"
         raise InvalidInput(f"refused: {source}: expected a verdict, got a damaged file ({reason})") from error
-
-
-def _subject(outcomes: Results, model: str | None) -> ModelOnData:
-    """Return the only model of a folder, or the named one."""
-    subjects = list({each.cell.subject.key: each.cell.subject for each in outcomes.done}.values())
-    chosen = subjects if model is None else [each for each in subjects if each.is_called([model])]
-    names = [each.name for each in subjects]
-    if model is not None and not chosen:
-        raise UnknownName("model", model, names)
-    if len(chosen) != 1:
-        got = ", ".join(f"{each.name} on {each.images} images of {each.data}" for each in chosen)
-        raise InvalidInput(f"expected one model on one set of images; name it with `model`, got {got or 'no result'}")
-    return chosen[0]
-
-
-def _read_runs(
-    outcomes: Results, subject: ModelOnData
-) -> tuple[dict[tuple[Any, ...], list[tuple[RunResult, Tensor]]], list[str]]:
-    """Return the finished runs on a model with their examples, by threat model, and a note for each omitted run."""
-    runs: dict[tuple[Any, ...], list[tuple[RunResult, Tensor]]] = {}
-    notes = []
-    for outcome in outcomes.done:
-        cell = outcome.cell
-        if cell.subject.key != subject.key:
-            continue
-        try:
-            examples = read_examples(outcomes.store, cell)
-        except (DavylampError, OSError):
-            notes.append(f"omitted: {cell.title}: its examples were not stored (--keep-images)")
-            continue
-        rules = cell.threat_model
-        group = rules.norm, rules.epsilon, rules.targeted, cell.pixels, cell.draws
-        runs.setdefault(group, []).append((outcome, examples))
-    if not runs:
-        why = notes[0] if notes else "no finished run"
-        raise Unavailable(f"no stored examples of {subject.name}: {why}; evaluate with `keep_images`")
-    return runs, notes
-
-
-def _nearest(runs: Sequence[tuple[RunResult, Tensor]], inputs: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return for each image the least distance of an example (inf: none), the example, and its target (or None)."""
-    rules = runs[0][0].cell.threat_model
-    start = quantise(inputs) if runs[0][0].cell.pixels else inputs
-    least, best = torch.full((len(inputs),), torch.inf, dtype=torch.double), inputs.clone()
-    targets = torch.full((len(inputs),), -1)
-    for outcome, examples in runs:
-        results = outcome.results
-        fooled = results.attacked & outcome.columns["success"].astype(bool) & ~results.invalid
-        distance = perturbation_norm(examples.double() - start.double(), rules.norm)
-        nearer = torch.from_numpy(fooled) & (distance < least)
-        least[nearer], best[nearer] = distance[nearer], examples[nearer]
-        if rules.targeted:
-            targets[nearer] = torch.from_numpy(np.asarray(outcome.columns["target"]).astype(np.int64))[nearer]
-    return least, best, targets if rules.targeted else None
-
-
-def _npy(array: np.ndarray) -> bytes:
-    file = io.BytesIO()
-    np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
-    return file.getvalue()
-
-
-def _write(draft: Path, files: Mapping[str, bytes]) -> None:
-    with zipfile.ZipFile(draft, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-        for name, content in files.items():
-            archive.writestr(reproducible_entry(name), content)
 
 
 def _read(archive: zipfile.ZipFile, source: Path, key: str) -> Verdict:

@@ -316,8 +316,9 @@ def _why_no_interval(rows: Sequence[TableRow]) -> Iterator[Finding]:
     }
     of_sets = sorted(symbol for symbol in bare if "coverage" in facts_of(symbol).needs)
     if len(bare) > len(of_sets):
-        sentence = "no interval: fewer than {fewest} images, or all of them with the same value"
-        yield note("no-interval", sentence, fewest=FEWEST)
+        sentence = "no interval for some values of {symbols}: fewer than {fewest} images, or all with the same value"
+        symbols = [symbol for symbol in dict.fromkeys(rows[0].metrics) if symbol in bare.difference(of_sets)]
+        yield note("no-interval", sentence, fewest=FEWEST, symbols=", ".join(symbols))
     if of_sets:
         sentence = "no interval for {symbols}: coverage is a property of the whole image set"
         yield note("no-interval-of-sets", sentence, symbols=", ".join(of_sets))

@@ -20,19 +20,23 @@ def print_checks(checks: Sequence[Finding], title: str, notes: Iterable[str], co
         notes: warnings on the folder, such as a model that is random and does not say so.
         console: output console. If verbose, unknown and passing indicators are listed individually.
     """
-    counts = Counter(check.state for check in checks)
-    failed = Counter(check.title for check in checks if check.state == "fail")
-    names = ", ".join(f"{name} ({count})" if count > 1 else name for name, count in failed.items())
-    said = [f"{counts['fail']} fail{f' ({names})' if names else ''}"]
-    said += [f"{counts[state]} {state}" for state in ("warn", "unknown", "pass")]
     print_notes(notes, console)
-    console.print(f"{title}: {', '.join(said)}")
+    console.print(f"{title}: {count_states(checks)}")
     shown = [check for check in checks if console.verbose or check.state in ("fail", "warn")]
     if shown:
         print_table("", _COLUMNS, _rows(shown, folded=not console.verbose), console, keys=3, rest="blocks")
     if not console.verbose:
         wanted = Counter(check.advice or check.detail for check in checks if check.state == "unknown")
         print_notes((f"{count} unknown: {advice}" for advice, count in wanted.most_common()), console)
+
+
+def count_states(checks: Sequence[Finding]) -> str:
+    """Count the indicators by state, and name those that fail: "1 fail (Unavailable gradients), 0 warn, ..."."""
+    counts = Counter(check.state for check in checks)
+    failed = Counter(check.title for check in checks if check.state == "fail")
+    names = ", ".join(f"{name} ({count})" if count > 1 else name for name, count in failed.items())
+    said = [f"{counts['fail']} fail{f' ({names})' if names else ''}"]
+    return ", ".join([*said, *(f"{counts[state]} {state}" for state in ("warn", "unknown", "pass"))])
 
 
 def _rows(checks: Sequence[Finding], *, folded: bool) -> list[list[Any]]:

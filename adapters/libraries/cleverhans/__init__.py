@@ -1,7 +1,7 @@
 """Library definition of CleverHans."""
 
 from ..library import Library
-from .attacks import ROWS
+from .attacks import REQUIRED, ROWS
 from .findings import FINDINGS
 
 LIBRARY = Library(
@@ -15,5 +15,6 @@ LIBRARY = Library(
     refuses=".driver:refuses",
     package=__name__,
     findings=FINDINGS,
+    open_defaults=REQUIRED,
     preload=("davylamp.adapters.libraries.cleverhans.functions",),
 )

@@ -9,6 +9,8 @@ from typing import Any
 
 from ...attack import Implementation
 
+# The step size is at most epsilon.
+REQUIRED: Mapping[str, Any] = {"steps": 10, "step_size": "2.5 epsilon / steps"}
 _BOTH: Mapping[str, Any] = {"targeted": "yes", "random": ("torch",)}
 _ITERATED = {"steps": "nb_iter", "step_size": "eps_iter"}
 _STARTED = {**_ITERATED, "random_start": "rand_init"}

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from ...attack import Implementation, RunSetting
 from ...threat_model import ThreatModel
+from .attacks import REQUIRED
 
-_STEPS = 10  # default for functions that require them
 _NORMS = {"linf": math.inf, "l2": 2, "l1": 1}
 _FINEST = 2.0**-22  # of a distance: float32 cannot separate two points of a binary search below half of it
 
@@ -68,7 +68,7 @@ def _required(words: Mapping[str, Any], taken: Mapping[str, Any]) -> dict[str, A
 
     The step size is 2.5 * epsilon / steps, but at most epsilon.
     """
-    steps = words.get("nb_iter", _STEPS)
+    steps = words.get("nb_iter", REQUIRED["steps"])
     values = {"nb_iter": steps, "eps_iter": min(2.5 / steps, 1.0) * words.get("eps", 0.0)}
     return {
         word: value

@@ -1,7 +1,7 @@
 """Library definition of SecML-Torch."""
 
 from ..library import Library
-from .attacks import ROWS
+from .attacks import REQUIRED, ROWS
 from .findings import FINDINGS
 
 LIBRARY = Library(
@@ -13,5 +13,6 @@ LIBRARY = Library(
     driver=".driver:run",
     package=__name__,
     findings=FINDINGS,
+    open_defaults=REQUIRED,
     preload=("davylamp.adapters.libraries.secml_torch.native_attacks",),
 )

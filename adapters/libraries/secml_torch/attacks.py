@@ -10,6 +10,13 @@ from typing import Any
 from ...attack import Implementation
 
 _TARGETED: Mapping[str, Any] = {"targeted": "yes"}
+# The step size follows from the radius.
+REQUIRED: Mapping[str, Any] = {
+    "steps": 10,
+    "learning_rate": 1.0,
+    "random_start": False,
+    "step_size": "2.5 epsilon / steps",
+}
 _PGD = {"steps": "num_steps", "step_size": "step_size", "random_start": "random_start"}
 _FMN = {"steps": "num_steps", "learning_rate": "max_step_size", "gamma": "gamma"}
 _DDN = {"steps": "num_steps", "initial_epsilon": "eps_init"}

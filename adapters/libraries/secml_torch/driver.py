@@ -8,9 +8,14 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from ...threat_model import ThreatModel
+from .attacks import REQUIRED
 
-# Arguments that a class requires without a default; the step size follows from the radius: 2.5 radii in total.
-_REQUIRED: Mapping[str, Any] = {"num_steps": 10, "max_step_size": 1.0, "random_start": False}
+# Arguments that a class requires without a default.
+_REQUIRED: Mapping[str, Any] = {
+    "num_steps": REQUIRED["steps"],
+    "max_step_size": REQUIRED["learning_rate"],
+    "random_start": REQUIRED["random_start"],
+}
 
 
 def run(

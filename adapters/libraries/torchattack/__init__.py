@@ -14,5 +14,6 @@ LIBRARY = Library(
     refuses=".driver:refuses",
     package=__name__,
     findings=FINDINGS,
+    open_defaults={"step_size": "1 epsilon / steps"},
     preload=("torchattack",),
 )

@@ -80,12 +80,13 @@ def _load(name: str, rest: str) -> Classifier:
     tokens = _tokens(name, folder, model, prompts)
     texts = {"classes": prompts.classes, "templates": prompts.templates, "digest": _digest(model, tokens)}
     settings, notes = read_processor(processor_of(folder), config.get("vision_config", {}).get("image_size"))
-    classifier = Classifier(ZeroShotModel(model, texts), num_classes=len(prompts.classes), name=name, **settings)
+    module = ZeroShotModel(model, texts)
+    classifier = Classifier(module, num_classes=len(prompts.classes), name=name, **settings)
     classifier.class_names = prompts.classes
     classifier.all_named = len(prompts.classes) != _IMAGENET  # whose folders have WordNet ids as names
     # The features follow from `texts`, but are rounded differently on other machines.
     digest = digest_model(classifier)
-    classifier.model.features.copy_(_features(model, tokens, len(prompts.templates)))  # type: ignore[operator]
+    module.features.copy_(_features(model, tokens, len(prompts.templates)))
     classifier.known_as[digest_model(classifier)] = digest
     shown = prompts.templates[0].format(prompts.classes[0])
     notes.append(f"zero-shot, {len(prompts.classes)} classes, {len(prompts.templates)} templates, such as {shown!r}")

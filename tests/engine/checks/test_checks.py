@@ -191,11 +191,15 @@ def test_a_weaker_attack_that_wins(folder, name, rival, more, state):
     assert ("p = 0.031" in check.detail) == (more == 6)
 
 
-def test_losing_as_many_as_it_wins_is_no_significant_defeat(folder):
+@pytest.mark.parametrize(("mine", "state"), [(12, "pass"), (10, "pass"), (9, "warn"), (2, "fail")])
+def test_an_attack_is_beaten_if_it_loses_more_images_than_it_wins(folder, mine, state):
     net = folder.model()
-    cell = folder.cell(net, "foolbox:pgd", range(10))
-    folder.cell(net, "torchattacks:fgsm", range(10, 18))
-    assert folder.one("single-step", cell).state == "warn"
+    cell = folder.cell(net, "foolbox:pgd", range(mine))
+    folder.cell(net, "torchattacks:fgsm", range(mine, COUNT))
+    check = folder.one("single-step", cell)
+    assert check.state == state
+    assert ("p = " in check.detail) == (state != "pass")  # of the defeat
+    assert len(check.images) == (COUNT - mine if state != "pass" else 0)
 
 
 def test_other_models_norms_and_aims_are_no_rivals(folder):
