@@ -111,7 +111,9 @@ def test_defaults_show_what_differs(run, npz):
     lines = [line.split() for line in out.splitlines()]
     (head,) = (place for place, line in enumerate(lines) if line[:2] == ["implementation", "steps"])
     steps = [line[1] for line in lines[head + 1 : head + 8]]
-    assert steps == ["100", "40", "10", "40", "10", "-", "-"]  # the last two have no default
+    assert steps == ["100", "40", "10", "40", "10", "10", "10"]  # the last two libraries have none
+    rows = json.loads(run("compare", "pgd", *arguments, "--json")[1])["rows"]
+    assert [row["backwards_median"] for row in rows] == [float(each) for each in steps]  # as many were counted
 
 
 @pytest.mark.parametrize(
