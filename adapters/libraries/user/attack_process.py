@@ -47,7 +47,7 @@ def isolated_implementation(name: str, path: Path, isolation: Isolation) -> Impl
         raise errors.Unavailable(f"no such file: {path} (expected a Python file with an attack)")
     with _worker(name, path, isolation) as worker:
         values = {"path": str(path), "where": name, "folder": str(Path.cwd())}
-        answer, _ = worker.ask("describe", most=0, values=values)
+        answer, _ = worker.ask("describe", values=values)
         if "error" in answer:
             raise _error_of(answer, loading=True)
         try:
@@ -83,10 +83,10 @@ def run_isolated_attack(
     dtype = next((each.dtype for each in model.parameters() if each.is_floating_point()), torch.float32)
     values |= {"dtype": str(dtype).removeprefix("torch."), "classes": int(getattr(model, "num_classes", 0))}
     values["states"] = read_states()
-    with _worker(given.where, given.path, given.isolation) as worker:
+    most = max(4 * bytes_of([inputs]) + (1 << 16), _LARGEST_QUESTION)
+    with _worker(given.where, given.path, given.isolation, most) as worker:
         answers = _Answers(model, inputs, worker, memory_limit_bytes(given.isolation, "cpu") // 2)
-        most = max(4 * bytes_of([inputs]) + (1 << 16), _LARGEST_QUESTION)
-        answer, returned = worker.ask("attack", tensors, answering=answers.answer, most=most, values=values)
+        answer, returned = worker.ask("attack", tensors, answering=answers.answer, values=values)
         if "error" in answer:
             raise _error_of(answer, loading=False)
         if len(returned) != 1:
@@ -95,16 +95,18 @@ def run_isolated_attack(
 
 
 @contextmanager
-def _worker(name: str, path: Path, isolation: Isolation) -> Iterator[Worker]:
-    """Start a process for one use of an attack. On exit, end it and its child processes."""
+def _worker(name: str, path: Path, isolation: Isolation, most: int = 1) -> Iterator[Worker]:
+    """Start a process for one use of an attack. On exit, end it and its child processes.
+
+    `most` is the size of the tensors that one of its messages may contain, in bytes.
+    """
     strict = isolation.isolate == "strict"
     server = forkserver_for(strict, visible_paths([path], strict=strict), guest=str(path.resolve()))
     text = path.read_bytes()
     used = [name for name in _SLOW if re.search(rb"\b(?:import|from)\s+" + name.encode() + rb"\b", text)]
     packages = (_MODULE, *(module for each in used for module in _SLOW[each]))
-    spec = WorkerSpec(
-        f"{_MODULE}:run_attack_worker", packages, memory_limit_bytes(isolation, "cpu"), _LARGEST_FILE, _PROCESSES
-    )
+    serve, size = f"{_MODULE}:run_attack_worker", memory_limit_bytes(isolation, "cpu")
+    spec = WorkerSpec(serve, packages, size, _LARGEST_FILE, _PROCESSES, most)
     too_long = f"took more than {isolation.seconds:g} seconds, without its model queries, and was killed (--time-limit)"
     worker = Worker(name, server, spec, seconds=isolation.seconds, too_long=too_long, died=AttackDied)
     try:

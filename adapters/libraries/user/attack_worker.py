@@ -1,6 +1,5 @@
 """Worker process of a user's attack, which runs the attack with a proxy for the model."""
 
-import socket
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from ....memory import keep_freed_memory
 from ...models.input_check import check_model_input
 from ...models.sandbox import serialisation
 from ...models.sandbox.isolated import RemoteModuleStub
+from ...models.sandbox.messages import Channel
 from ...models.sandbox.worker_base import Answer, WorkerBase
 from ...threat_model import ThreatModel
 from ...user_code_guard import name_error, one_line
@@ -22,13 +22,13 @@ from .driver import run
 from .isolated_attack import describe_row
 
 
-def run_attack_worker(wire: socket.socket) -> None:
+def run_attack_worker(channel: Channel) -> None:
     """Run the attack worker until the parent process closes the connection.
 
     Raises:
         EOFError: when the parent process closes the connection.
     """
-    AttackWorker(wire).serve()
+    AttackWorker(channel).serve()
 
 
 class AttackWorker(WorkerBase):
@@ -37,13 +37,13 @@ class AttackWorker(WorkerBase):
     It receives requests to describe or run the attack. During the attack, it sends model queries to the parent process.
 
     Args:
-        wire: socket to the parent process.
+        channel: connection to the parent process.
     """
 
     died, opened, name = "", 0, "the model"  # of the proxy's queries, like those of a `ModelProcess`
 
-    def __init__(self, wire: socket.socket):
-        super().__init__(wire)
+    def __init__(self, channel: Channel):
+        super().__init__(channel)
         self._forgotten: list[int] = []
 
     def ask(self, do: str, tensors: Sequence[Tensor] = (), **values: Any) -> Answer:

@@ -21,7 +21,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .messages import receive_with_files, send_message
+from .messages import Channel, receive_with_files, send_message
+from .shared_bytes import SharedBytes
 
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, as in Linux's prctl.h
 _CRASHED = 70
@@ -170,12 +171,14 @@ class _ForkServer:
         message, files = receive_with_files(self._control)
         if message["do"] == "open":
             _load(message["packages"])
-            wire = socket.socket(fileno=files[0])
-            process = self._fork(wire, message)
+            wire, (inward, outward) = socket.socket(fileno=files[0]), files[1:]
+            process = self._fork(message, wire, inward, outward)
+            for file in (inward, outward):  # no other worker may have them
+                os.close(file)
             self.workers[process] = _Forked(wire, message["processes"] if self._alone else 0, message["bytes"])
         send_message(self._control, {"done": True})
 
-    def _fork(self, wire: socket.socket, limits: dict[str, Any]) -> int:
+    def _fork(self, limits: dict[str, Any], wire: socket.socket, inward: int, outward: int) -> int:
         parent = os.getpid()
         process = os.fork()
         if process:
@@ -194,7 +197,7 @@ class _ForkServer:
             _die_with(parent)
             _limit(limits)
             module, _, function = limits["serve"].partition(":")
-            getattr(importlib.import_module(module), function)(wire)
+            getattr(importlib.import_module(module), function)(Channel(wire, SharedBytes(outward), SharedBytes(inward)))
             status = 0
         except (EOFError, ConnectionError):  # the parent closed the connection
             status = 0

@@ -16,10 +16,8 @@ from . import serialisation as values
 from .bubblewrap import visible_paths
 from .isolation import Isolation, packages_of, read_files
 from .model_facts import parse_model_metadata
-from .shared_bytes import bytes_of
 from .worker_client import ForkServer, Worker, WorkerSpec, error_of, forkserver_for, memory_limit_bytes
 
-_ANSWER_BYTES = 1 << 20  # in addition to the gradient
 _PROCESSES = 64  # for an untrusted model; four times as many threads
 _SERVE = f"{__package__}.model_worker:run_model_worker"
 
@@ -136,9 +134,8 @@ class ModelProcess:
         if self._worker is None:
             raise ModelDied(self.died)
         forget, self._forgotten = self._forgotten, []
-        outward = bytes_of(tensors) + _ANSWER_BYTES
         try:
-            answer, results = self._worker.ask(do, tensors, outward=outward, values=dict(given), forget=forget, **more)
+            answer, results = self._worker.ask(do, tensors, values=dict(given), forget=forget, **more)
         except ModelDied as error:
             raise self._note_end(error) from None
         if "error" in answer:

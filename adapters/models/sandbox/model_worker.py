@@ -3,7 +3,6 @@
 import importlib
 import json
 import os
-import socket
 from contextlib import suppress
 from typing import Any
 
@@ -20,6 +19,7 @@ from ..identity.digest import identify_model
 from ..state_guard import StateGuard
 from ..zoo.load import load_model
 from . import serialisation as values
+from .messages import Channel
 from .model_facts import describe_answers, describe_model
 from .worker_base import Answer, KeptGraphs, WorkerBase
 
@@ -28,11 +28,11 @@ class ModelWorker(WorkerBase):
     """Worker that runs a model in a separate process.
 
     Args:
-        wire: see `WorkerBase`.
+        channel: see `WorkerBase`.
     """
 
-    def __init__(self, wire: socket.socket):
-        super().__init__(wire)
+    def __init__(self, channel: Channel):
+        super().__init__(channel)
         self._kept = KeptGraphs()
 
     def answer(self, question: dict[str, Any], tensors: list[Tensor]) -> Answer:
@@ -117,9 +117,9 @@ class ModelWorker(WorkerBase):
         return {}, []
 
 
-def run_model_worker(wire: socket.socket) -> None:
+def run_model_worker(channel: Channel) -> None:
     """Run the model worker until the parent process closes the connection."""
-    ModelWorker(wire).serve()
+    ModelWorker(channel).serve()
 
 
 def _function(where: str) -> Any:

@@ -1,7 +1,7 @@
 """Memory shared by two processes, and the tensors in it, whose descriptions are validated before they are read.
 
-The memory has no name, so it is freed when both processes end or are killed. On Linux it is sealed, so that it cannot
-be shortened while it is read.
+The memory has no name, so it is freed when both processes end or are killed. Only what is written takes space. On Linux
+it is sealed, so that it cannot be shortened while it is read.
 """
 
 import math
@@ -28,28 +28,26 @@ class SharedBytes:
 
     Args:
         file: file descriptor, which this object owns and closes.
-        size: size of the memory in bytes.
     """
 
-    def __init__(self, file: int, size: int):
-        self.file, self.size = file, size
-        self._map = mmap.mmap(file, size)
+    def __init__(self, file: int):
+        self.file, self._map = file, mmap.mmap(file, 0)
+        self.size = len(self._map)
 
     @classmethod
     def create(cls, size: int) -> "SharedBytes":
-        """Allocate memory of at least `size` bytes, rounded up to a power of two."""
-        size = 1 << max(16, (size - 1).bit_length())
+        """Reserve `size` bytes of memory."""
         if not hasattr(os, "memfd_create"):  # not Linux
             with tempfile.TemporaryFile() as file:
                 os.ftruncate(file.fileno(), size)
-                return cls(os.dup(file.fileno()), size)
+                return cls(os.dup(file.fileno()))
         import fcntl  # not available on some systems
 
         descriptor = os.memfd_create("davylamp", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(descriptor, size)
         seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
-        return cls(descriptor, size)
+        return cls(descriptor)
 
     def close(self) -> None:
         """Release the memory."""
@@ -63,7 +61,7 @@ class SharedBytes:
         """Write tensors one after the other, and return a description of each.
 
         A description includes the strides of the tensor's clone, because the order of summation in kernels depends on
-        them.
+        them. Tensors that are too large are described but not written, so the other process refuses them.
 
         Raises:
             TypeError: if a tensor has an unsupported dtype.
@@ -74,11 +72,11 @@ class SharedBytes:
             name = str(tensor.dtype).removeprefix("torch.")
             if name not in _DTYPES:
                 raise TypeError(f"expected a tensor of {', '.join(_DTYPES)}, got {name}")
-            shape = tuple(tensor.shape)
-            described.append({"dtype": name, "shape": shape, "strides": strides, "offset": offset})
-            if tensor.numel():
-                self._view(tensor.dtype, shape, strides, offset).copy_(tensor.detach())
-            offset = _aligned(offset + tensor.numel() * tensor.element_size())
+            shape, start = tuple(tensor.shape), offset
+            offset += _aligned(tensor.numel() * tensor.element_size())
+            described.append({"dtype": name, "shape": shape, "strides": strides, "offset": start})
+            if tensor.numel() and offset <= self.size:
+                self._view(tensor.dtype, shape, strides, start).copy_(tensor.detach())
         return described
 
     def take(self, described: Any) -> list[Tensor]:
@@ -89,9 +87,15 @@ class SharedBytes:
         """
         if not isinstance(described, list) or len(described) > 1 << 14:
             raise ValueError("expected a list of tensors")
-        return [self._take(*_checked(each, self.size)) for each in described]
+        checked = [_checked(each) for each in described]
+        size = sum(_aligned(math.prod(shape) * dtype.itemsize) for dtype, shape, _, _ in checked)
+        if size > self.size:
+            raise ValueError(f"it announced {size / 2**30:.3g} GiB, expected at most {self.size / 2**30:.3g} GiB")
+        return [self._take(*each) for each in checked]
 
     def _take(self, dtype: torch.dtype, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Tensor:
+        if offset + math.prod(shape) * dtype.itemsize > self.size:
+            raise ValueError("expected a tensor inside the shared memory")
         copy = torch.empty_strided(shape, strides, dtype=torch.uint8 if dtype == torch.bool else dtype, device="cpu")
         if copy.numel():
             copy.copy_(self._view(copy.dtype, shape, strides, offset))
@@ -111,20 +115,19 @@ def _aligned(size: int) -> int:
     return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
-def _checked(described: Any, size: int) -> tuple[torch.dtype, tuple[int, ...], tuple[int, ...], int]:
-    """Validate and return dtype, shape, strides and offset of a tensor, which must be inside `size` bytes."""
+def _checked(described: Any) -> tuple[torch.dtype, tuple[int, ...], tuple[int, ...], int]:
+    """Validate the description of a tensor, and return its dtype, shape, strides and offset."""
     if not isinstance(described, dict) or described.get("dtype") not in [*_DTYPES]:
         raise ValueError("expected a tensor of a known type")
     dtype = _DTYPES[described["dtype"]]
     shape, strides, offset = described.get("shape"), described.get("strides"), described.get("offset")
     if not (_are_counts(shape) and _are_counts(strides) and len(shape) == len(strides) and _are_counts([offset])):
         raise ValueError("expected the shape of a tensor as whole numbers")
-    offset, count = int(offset or 0), math.prod(shape)
-    if count:
-        reach = sum((side - 1) * stride for side, stride in zip(shape, strides, strict=True))
-        if reach >= count or offset % dtype.itemsize or offset + count * dtype.itemsize > size:
-            raise ValueError("expected a tensor inside the shared memory")
-    return dtype, tuple(shape), tuple(strides), offset
+    count = math.prod(shape)
+    reach = sum((side - 1) * stride for side, stride in zip(shape, strides, strict=True))
+    if count and (reach >= count or offset % dtype.itemsize):
+        raise ValueError("expected a tensor inside the shared memory")
+    return dtype, tuple(shape), tuple(strides), int(offset or 0)
 
 
 def _are_counts(values: Any) -> TypeGuard[list[int]]:

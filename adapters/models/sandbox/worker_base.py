@@ -1,7 +1,6 @@
 """Base class of workers, which handle one request after another in a separate process."""
 
 import os
-import socket
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...user_code_guard import one_line, protect_process
-from .messages import WorkerChannel
+from .messages import Channel
 
 Answer = tuple[dict[str, Any], list[Tensor]]
 
@@ -21,11 +20,11 @@ class WorkerBase:
     """Base class of workers. The method `do_NAME` handles requests of that name.
 
     Args:
-        wire: socket to the parent process.
+        channel: connection to the parent process.
     """
 
-    def __init__(self, wire: socket.socket):
-        self.channel = WorkerChannel(wire)
+    def __init__(self, channel: Channel):
+        self.channel = channel
 
     def serve(self) -> None:
         """Serve requests until the parent process closes the connection.

@@ -24,15 +24,15 @@ from ....errors import AttackDied, ModelDied, ModelFailed, Unavailable, Unsuppor
 from ...user_code_guard import one_line
 from .bubblewrap import environment, find_sandbox, sandboxed
 from .isolation import Isolation
-from .messages import OurChannel, receive_message, send_message
+from .messages import Channel, receive_message, send_message
 from .process_count_limit import TaskLimit
+from .shared_bytes import SharedBytes
 
 _START_SECONDS = 120
 _END_SECONDS = 10
 _MOST_SHOWN = 1 << 16  # bytes of workers' output that are printed
 _MOST_TASKS = 64 + 16 * (os.cpu_count() or 1)  # processes and threads of a sandbox with untrusted code
 _MOST_KEPT = 3  # idle fork servers: each takes about 300 MB with its imports
-_LARGEST_ANSWER = 1 << 32
 _LONGEST_TEXT = 600
 _PROGRAM = """
 import importlib, json, sys
@@ -51,11 +51,12 @@ class WorkerSpec(NamedTuple):
     """The code that runs in a worker, and the worker's limits. A limit of 0 means no limit, or the system's default.
 
     Args:
-        serve: "module:function" in davylamp, which is called with the worker's socket.
+        serve: "module:function" in davylamp, which is called with the worker's end of its channel.
         packages: packages that are slow to import, which the fork server imports once for all its workers.
         bytes: memory limit in bytes.
         file: size of the largest file that the worker may write, in bytes.
         processes: limit on processes, if the worker has a sandbox to itself.
+        answer: size of the tensors that one of its messages may contain, in bytes.
     """
 
     serve: str
@@ -63,6 +64,7 @@ class WorkerSpec(NamedTuple):
     bytes: int = 0
     file: int = 0
     processes: int = 0
+    answer: int = 1 << 32
 
 
 class ForkServer:
@@ -90,8 +92,8 @@ class ForkServer:
             if self._control is None:
                 self._begin()
 
-    def open(self, spec: WorkerSpec) -> socket.socket:
-        """Start a worker, and return its socket. Closing the socket ends the worker and its child processes.
+    def open(self, spec: WorkerSpec) -> Channel:
+        """Start a worker, and return the channel to it. Closing it ends the worker and its child processes.
 
         Raises:
             Unavailable: if the fork server cannot be started.
@@ -103,18 +105,20 @@ class ForkServer:
                 if self._control is None:
                     self._begin()
                 ours, theirs = socket.socketpair()
+                channel = Channel(ours, SharedBytes.create(machine_bytes()), SharedBytes.create(spec.answer))
                 with theirs:
                     try:
-                        self._request({"do": "open", **spec._asdict()}, [theirs.fileno()], _START_SECONDS)
+                        files = [theirs.fileno(), *channel.files]
+                        self._request({"do": "open", **spec._asdict()}, files, _START_SECONDS)
                     except (OSError, EOFError, ValueError) as error:
-                        ours.close()
+                        channel.close()
                         self.stop()
                         if attempt == 2:
                             why = self._last_words or one_line(error) or "it ended immediately"
                             raise Unavailable(f"could not start a process for a model ({why})") from error
                     else:
                         self._wires.add(ours)
-                        return ours
+                        return channel
         raise AssertionError
 
     def settle(self) -> None:
@@ -259,7 +263,7 @@ class Worker:
         if server.guest:
             server.turn.acquire()
         try:
-            self._channel = OurChannel(server.open(spec))
+            self._channel = server.open(spec)
         except BaseException:
             if server.guest:
                 server.turn.release()
@@ -267,14 +271,7 @@ class Worker:
         self._open = True
 
     def ask(
-        self,
-        do: str,
-        tensors: Sequence[Tensor] = (),
-        *,
-        answering: Answering | None = None,
-        outward: int = 0,
-        most: int = _LARGEST_ANSWER,
-        **message: Any,
+        self, do: str, tensors: Sequence[Tensor] = (), *, answering: Answering | None = None, **message: Any
     ) -> tuple[dict[str, Any], list[Tensor]]:
         """Send a request, and return the values and tensors of the reply, on the CPU.
 
@@ -284,8 +281,6 @@ class Worker:
             do: name of the request.
             tensors: tensors sent with the request.
             answering: called to answer requests that the worker sends before its reply. None if it may send none.
-            outward: size of the tensors that the reply may contain without requesting memory first, in bytes.
-            most: largest total size of the tensors in one message, in bytes.
             **message: other contents of the request, as JSON types.
 
         Raises:
@@ -296,12 +291,14 @@ class Worker:
             start = time.monotonic()
             try:
                 with suppress(BrokenPipeError, ConnectionError):  # the reason of its end can still be read
-                    self._channel.send(answer, given, outward=outward, seconds=left)
-                results, tensors = self._receive(start + left, most)
+                    self._channel.send(answer, given, start + left)
+                results, tensors = self._channel.receive(start + left)
             except TimeoutError:
                 raise self._end(self._too_long) from None
             except (OSError, EOFError):
                 raise self._end("ended its process") from None
+            except ValueError as error:
+                raise self.refuse(one_line(error)) from None
             except TypeError:  # a tensor cannot be sent
                 raise
             except BaseException:  # Ctrl-C: otherwise the next request would receive this reply
@@ -315,7 +312,6 @@ class Worker:
             if results.get("do") not in ("forward", "backward") or answering is None:
                 raise self.refuse("expected a request")
             answer, given = answering(results, tensors)
-            outward = 0
 
     def refuse(self, reason: str) -> ModelDied | AttackDied:
         """End the worker because of an invalid message, and return the error to raise."""
@@ -335,14 +331,6 @@ class Worker:
         if self._open:
             self._open = False
             self._channel.close()
-
-    def _receive(self, deadline: float, most: int) -> tuple[dict[str, Any], list[Tensor]]:
-        try:
-            return self._channel.receive(deadline, most)
-        except (OSError, EOFError):
-            raise
-        except (ValueError, TypeError, RuntimeError) as error:
-            raise self.refuse(one_line(error)) from None
 
     def _end(self, reason: str) -> ModelDied | AttackDied:
         self.close()
@@ -386,4 +374,9 @@ def memory_limit_bytes(isolation: Isolation, device: str) -> int:
         return 0
     if isolation.gibibytes is not None:
         return int(isolation.gibibytes * 2**30)
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 4 // 5
+    return machine_bytes() * 4 // 5
+
+
+def machine_bytes() -> int:
+    """Return the memory of this machine in bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -137,7 +137,7 @@ def flood(logits):
 def lie(logits):
     from davylamp.adapters.models.sandbox.shared_bytes import SharedBytes
 
-    huge = {"dtype": "float32", "shape": [1 << 20, 1 << 10], "strides": [1, 1], "offset": 0}
+    huge = {"dtype": "float32", "shape": [1 << 10, 1 << 10], "strides": [1, 1 << 20], "offset": 0}
     SharedBytes.put = lambda self, tensors: [huge]
     return logits
 
@@ -495,7 +495,7 @@ def _lives(process: int) -> bool:
 
 def open_worker(server: ForkServer) -> socket.socket:
     """A worker with nothing in it."""
-    return server.open(WorkerSpec("davylamp.adapters.models.sandbox.model_worker:run_model_worker"))
+    return server.open(WorkerSpec("davylamp.adapters.models.sandbox.model_worker:run_model_worker")).wire
 
 
 def test_fork_servers_without_a_worker_do_not_pile_up(tmp_path):
