@@ -5,7 +5,7 @@ Outputs that differ between merged files are dropped and requested again.
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,16 @@ _TABLES = (
     " PRIMARY KEY (model, digest))",
     "CREATE TABLE IF NOT EXISTS spent (model TEXT PRIMARY KEY, paid INTEGER, cost REAL)",
 )
+_ADD = " ON CONFLICT (model) DO UPDATE SET paid = paid + excluded.paid, cost = cost + excluded.cost"
+_MERGE = f"""
+BEGIN;
+INSERT OR IGNORE INTO differing SELECT model, image FROM more.answers AS new JOIN main.answers AS old
+USING (model, image) WHERE new.answer != old.answer;
+INSERT OR IGNORE INTO main.answers SELECT * FROM more.answers;
+INSERT OR IGNORE INTO main.fingerprints SELECT * FROM more.fingerprints;
+INSERT INTO main.spent SELECT * FROM more.spent WHERE true{_ADD};
+COMMIT;
+"""
 
 
 class AnswerCache:
@@ -81,9 +91,8 @@ class AnswerCache:
 
     def add_usage(self, model: str, paid: int, cost: float) -> None:
         """Add billed images and their price to a model's total. Outputs that are not stored are included."""
-        more = "UPDATE SET paid = paid + excluded.paid, cost = cost + excluded.cost"
         with self._open() as database, database:
-            database.execute(f"INSERT INTO spent VALUES (?, ?, ?) ON CONFLICT (model) DO {more}", (model, paid, cost))
+            database.execute(f"INSERT INTO spent VALUES (?, ?, ?){_ADD}", (model, paid, cost))
 
     def usage(self) -> dict[str, tuple[int, float]]:
         """Return the images billed since the file was created, and their price, by model. Killed runs are included."""
@@ -168,49 +177,21 @@ def merge_answers(files: Sequence[Path], out: Path) -> list[str]:
     """
     for name in (out.name, f"{out.name}-wal", f"{out.name}-shm"):
         out.with_name(name).unlink(missing_ok=True)
-    answers: dict[tuple[str, bytes], bytes] = {}
-    differing: set[tuple[str, bytes]] = set()
-    spent: dict[str, tuple[int, float]] = {}
-    fingerprints: dict[tuple[str, str], tuple[bytes, int]] = {}
-    for path in files:
-        try:
-            kept, known, paid = _read(path)
-        except sqlite3.Error as error:
-            raise InvalidInput(f"{path} is not an answer cache ({error})") from error
-        differing |= {key for key, answer in kept.items() if answers.get(key, answer) != answer}
-        answers |= kept
-        fingerprints |= {key: value for key, value in known.items() if key not in fingerprints}
-        for model, (count, cost) in paid.items():
-            before = spent.get(model, (0, 0.0))
-            spent[model] = before[0] + count, before[1] + cost
-    _write(out, {key: answer for key, answer in answers.items() if key not in differing}, fingerprints, spent)
-    lines = [f"{model}: {count} images billed in {len(files)} folders" for model, (count, _) in sorted(spent.items())]
-    if differing:
-        lines.append(f"cached answers that differ between the folders, to be requested again: {len(differing)}")
-    return lines if len(files) > 1 else []
-
-
-def _read(path: Path) -> tuple[dict, dict, dict]:
-    database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-    try:
-        kept = {(model, image): answer for model, image, answer in database.execute("SELECT * FROM answers")}
-        known = {(row[0], row[1]): (row[2], row[3]) for row in database.execute("SELECT * FROM fingerprints")}
-        paid = {model: (count, cost) for model, count, cost in database.execute("SELECT * FROM spent")}
-    finally:
-        database.close()
-    return kept, known, paid
-
-
-def _write(out: Path, answers: dict, fingerprints: dict, spent: dict) -> None:
     AnswerCache(out).close()  # creates the tables
-    database = sqlite3.connect(out)
-    try:
-        with database:
-            rows = [(*key, answer) for key, answer in answers.items()]
-            database.executemany("INSERT INTO answers VALUES (?, ?, ?)", rows)
-            rows = [(*key, *value) for key, value in fingerprints.items()]
-            database.executemany("INSERT INTO fingerprints VALUES (?, ?, ?, ?)", rows)
-            database.executemany("INSERT INTO spent VALUES (?, ?, ?)", [(m, *paid) for m, paid in spent.items()])
+    with closing(sqlite3.connect(out.absolute().as_uri(), uri=True, isolation_level=None)) as database:
+        database.execute("CREATE TEMP TABLE differing (model TEXT, image BLOB, PRIMARY KEY (model, image))")
+        for path in files:
+            try:
+                database.execute("ATTACH ? AS more", (f"{path.absolute().as_uri()}?mode=ro",))
+                database.executescript(_MERGE)
+                database.execute("DETACH more")
+            except sqlite3.Error as error:
+                raise InvalidInput(f"{path} is not an answer cache ({error})") from error
+        dropped = "DELETE FROM answers WHERE (model, image) IN (SELECT model, image FROM differing)"
+        differing = database.execute(dropped).rowcount
+        spent = database.execute("SELECT model, paid FROM spent ORDER BY model").fetchall()
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    finally:
-        database.close()
+    lines = [f"{model}: {count} images billed in {len(files)} folders" for model, count in spent]
+    if differing:
+        lines.append(f"cached answers that differ between the folders, to be requested again: {differing}")
+    return lines if len(files) > 1 else []

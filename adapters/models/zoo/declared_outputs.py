@@ -3,7 +3,6 @@
 import re
 
 from ....errors import InvalidInput, WrongType
-from ..classifier import Classifier
 from ..output_format import OUTPUTS, Outputs
 
 PREFIX, VERSION = "outputs:", "version:"
@@ -47,10 +46,3 @@ def read_version(text: str) -> str:
 def version_in(name: str) -> str:
     """Return the version in a model's name, or "" without one."""
     return "+".join(read_version(part) for part in name.split("+") if part.startswith(VERSION))
-
-
-def declare_outputs(classifier: Classifier, part: str, name: str) -> Classifier:
-    """Declare the output format of a classifier that has not been queried yet, and rename it."""
-    classifier.declare_outputs(read_outputs(part))
-    classifier.name = name
-    return classifier

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from difflib import get_close_matches
 from fnmatch import fnmatch
+from typing import NamedTuple
 
 import torch
 
@@ -21,7 +22,7 @@ from ..remote.transport import Transport
 from ..sandbox.isolated import load_isolated
 from ..sandbox.isolation import Isolation
 from . import clip, demo, hf, onnx, robustbench, timm, torchvision
-from .declared_outputs import PREFIX, VERSION, declare_outputs, is_outputs_part, read_outputs, read_version, version_in
+from .declared_outputs import PREFIX, VERSION, is_outputs_part, read_outputs, read_version, version_in
 from .input_settings import apply_input_settings, is_input_part, parse_input_settings, write_input
 from .provider import Provider
 from .python_file import defend_from_file, load_from_file
@@ -138,42 +139,142 @@ def load_model(
     if isolation is not None and isolation.covers(name):
         return load_isolated(name, device, isolation, fold=fold)
     version = version_in(name)  # reports a wrong version before anything is loaded
-    classifier = _load_here(name, device, fold=fold, transport=transport)
+    classifier = _Loader(name, device, fold, transport).load()
     if version:
         classifier.say_version(version)
     return classifier
 
 
-def _load_here(name: str, device: str, *, fold: bool, transport: Transport | None) -> Classifier:
-    """Load a model in this process, including any defences and other parts of the name."""
-    original, _, last = name.rpartition("+")
-    if any(is_detector_part(part) for part in original.split("+")):
-        raise InvalidInput(f"expected a detector as the last part of a name, got {name}")
-    changed = _load_changed(name, original, last, device, fold=fold, transport=transport) if original else None
-    if changed is not None:
-        return changed
-    if is_address(name):
-        return load_remote(name, device, transport).freeze()
-    return _load_bare(name, device, fold=fold)
+class _Loader(NamedTuple):
+    """A name, and how its model is loaded in this process. The fields are the arguments of `load_model`."""
 
+    name: str
+    device: str
+    fold: bool
+    transport: Transport | None
 
-def _load_bare(name: str, device: str, *, fold: bool) -> Classifier:
-    """Load a model without further parts in this process: from a collection, a weights file, or a factory in a file."""
-    original, _, last = name.rpartition("+")
-    if is_weights_name(name):
-        return _load_trained(name, device, fold=fold)
-    source, _, rest = name.partition(":")
-    provider = PROVIDERS.get(source)
-    if provider is not None and provider.matches(rest):
-        return _quickened(provider.load(name, rest), device, fold=fold)
-    if original.partition(":")[0] in PROVIDERS or is_file_name(original):
-        raise UnknownName("defence", last.partition(":")[0], known_defences())
-    if name.endswith(".py"):
-        raise InvalidInput(f"expected a file and a function as path/to/file.py:factory, got {name!r}")
-    path, _, factory = name.rpartition(":")
-    if path.endswith(".py"):
-        return load_from_file(name, expand_path(path), factory, device)
-    raise UnknownName("model", name, model_name_patterns(), meant=_meant_source(name))
+    def load(self) -> Classifier:
+        """Load the model without its last part, and apply this part to it."""
+        name = self.name
+        original, _, last = name.rpartition("+")
+        if any(is_detector_part(part) for part in original.split("+")):
+            raise InvalidInput(f"expected a detector as the last part of a name, got {name}")
+        if is_weights_name(original) and _is_architecture(last, original):
+            return self._load_state(last, original)
+        if original and is_input_part(last):
+            return self._load_with_input(original, last)
+        if original and (is_outputs_part(last) or last.startswith(VERSION)):
+            outputs = (
+                read_outputs(last) if is_outputs_part(last) else None
+            )  # reports an error before anything is loaded
+            classifier = self._load_original(original)
+            if outputs is not None:
+                classifier.declare_outputs(outputs)
+            classifier.name = name
+            return classifier
+        if original and (is_defence(last) or is_file_name(last) or is_detector_part(last)):
+            return self._load_defended(original, last)
+        if is_address(name):
+            return load_remote(name, self.device, self.transport).freeze()
+        return self._load_bare(original, last)
+
+    def _load_original(self, original: str) -> Classifier:
+        return load_model(original, self.device, fold=self.fold, transport=self.transport)
+
+    def _load_defended(self, original: str, last: str) -> Classifier:
+        """Load a model with a defence or a detector, which keeps the notes and class names of the model."""
+        if is_defence(last):  # also one that names a file, "ensemble:net.py:make"
+            loader = self._replace(fold=self.fold and not parse_defence(last).defence.changes_weights)
+            classifier = loader._load_original(original)
+            defended = defend(classifier, last, self.name).freeze()
+        elif is_file_name(last):
+            classifier = self._load_original(original)
+            defended = defend_from_file(self.name, *split_file_name(last), classifier)
+        else:
+            classifier = self._load_original(original)
+            defended = add_detector(classifier, last, original, self.name).freeze()
+        if classifier.stated_channels is not None:
+            defended.stated_channels = classifier.stated_channels
+        if classifier.class_names:
+            defended.class_names, defended.all_named = classifier.class_names, classifier.all_named
+        if classifier.loading_notes:
+            defended.loading_notes = classifier.loading_notes
+        return defended
+
+    def _load_bare(self, original: str, last: str) -> Classifier:
+        """Load a model without further parts: from a collection, a weights file, or a factory in a file."""
+        name = self.name
+        if is_weights_name(name):
+            return self._load_trained(name)
+        source, _, rest = name.partition(":")
+        provider = PROVIDERS.get(source)
+        if provider is not None and provider.matches(rest):
+            return self._place(provider.load(name, rest), name)
+        if original.partition(":")[0] in PROVIDERS or is_file_name(original):
+            raise UnknownName("defence", last.partition(":")[0], known_defences())
+        if name.endswith(".py"):
+            raise InvalidInput(f"expected a file and a function as path/to/file.py:factory, got {name!r}")
+        path, _, factory = name.rpartition(":")
+        if path.endswith(".py"):
+            return load_from_file(name, expand_path(path), factory, self.device)
+        raise UnknownName("model", name, model_name_patterns(), meant=_meant_source(name))
+
+    def _load_trained(self, name: str) -> Classifier:
+        """Load a model with the weights of a file: "weights.pt", "MODEL+weights.pt", or "state.pth+ARCHITECTURE"."""
+        base, _, file = ("", "", name) if expand_path(name).is_file() else name.rpartition("+")
+        path = expand_path(file)
+        if path.is_file() and not is_trained(path):
+            if base:
+                return self._load_state(base, file)
+            read_state(path)  # reports the error if it is not a state dict
+            raise InvalidInput(
+                f"{file} holds weights only; add +torchvision:NAME, +timm:NAME or +FILE.py:FACTORY to it"
+            )
+        classifier = load_weights(file, base, lambda model: load_model(model, fold=False))
+        return self._place(classifier, base_model_name(name))
+
+    def _load_state(self, base: str, file: str) -> Classifier:
+        """Load an architecture, or a model, with the weights of a plain state dict: "state.pth+timm:resnet18"."""
+        path, (source, _, rest) = expand_path(file), base.partition(":")
+        if is_trained(path):
+            return self._load_trained(f"{base}+{file}")
+        provider = PROVIDERS.get(source)
+        if provider is not None and provider.matches(rest) and provider.architecture is not None:
+            classifier = load_into_architecture(self.name, path, provider.architecture(rest), base)
+        else:
+            read_state(path)  # before the model is loaded, which may take long
+            classifier = load_into_classifier(self.name, path, load_model(base, fold=False))
+        return self._place(classifier, base)
+
+    def _load_with_input(self, original: str, part: str) -> Classifier:
+        if _parts(original)[1]:
+            raise InvalidInput(f"expected {part} directly after the model, before its defences, got {self.name}")
+        if any(is_outputs_part(each) for each in original.split("+")):
+            raise InvalidInput(f"{part} must come before +outputs:... in a model name, got {self.name}")
+        settings = parse_input_settings(part)  # reports an error before anything is loaded
+        classifier = apply_input_settings(self._replace(fold=False)._load_original(original), settings, self.name)
+        return self._place(classifier, *original.split("+"))
+
+    def _place(self, classifier: Classifier, *names: str) -> Classifier:
+        """Move a classifier from the CPU to its device. If a collection has one of the names, it is also quickened.
+
+        Its batch normalisation is folded, and its memory layout chosen (`tools/speed/models.py` measures the effect).
+        Folding is checked on the CPU, because other devices may round too coarsely (TF32) for the comparison of the two
+        functions. On a CPU, channels last is faster for every architecture that was measured; on an NVIDIA GPU, this
+        depends on the architecture.
+        """
+        if not any(name.partition(":")[0] in PROVIDERS for name in names):
+            return classifier.to(self.device).freeze()
+        classifier.freeze()
+        kind, folded = torch.device(self.device).type, self.fold and classifier.crop is not None
+        if kind == "cpu":
+            classifier = classifier.to(memory_format=torch.channels_last)
+        if folded:
+            fold_batch_norms(classifier, classifier.crop or 0)
+        classifier = classifier.to(self.device)
+        if kind == "cuda" and folded:
+            choose_layout(classifier, classifier.crop or 0)
+        return classifier
 
 
 def _meant_source(name: str) -> str:
@@ -186,84 +287,11 @@ def _meant_source(name: str) -> str:
     return f"{before}{plus}{close[0]}:{rest}" if close and close[0] != source else ""
 
 
-def _load_changed(
-    name: str, original: str, last: str, device: str, *, fold: bool, transport: Transport | None
-) -> Classifier | None:
-    """Load a model whose name ends with a defence, a detector or another part. None for other names."""
-    if is_weights_name(original) and _is_architecture(last, original):
-        return _load_state(name, last, original, device, fold=fold)
-    if is_input_part(last):
-        return _load_with_input(name, original, last, device, fold=fold, transport=transport)
-    if is_defence(last):  # reports an error before anything is loaded
-        fold = fold and not parse_defence(last).defence.changes_weights
-    if is_outputs_part(last):
-        read_outputs(last)
-    is_version = last.startswith(VERSION)
-    if not (is_file_name(last) or is_defence(last) or is_detector_part(last) or is_outputs_part(last) or is_version):
-        return None
-    classifier = load_model(original, device, fold=fold, transport=transport)
-    if is_version:
-        classifier.name = name
-        return classifier
-    if is_outputs_part(last):
-        return declare_outputs(classifier, last, name)
-    if is_defence(last):  # also one that names a file, "ensemble:net.py:make"
-        changed = defend(classifier, last, name).freeze()
-    elif is_file_name(last):
-        changed = defend_from_file(name, *split_file_name(last), classifier)
-    else:
-        changed = add_detector(classifier, last, original, name).freeze()
-    return _noted(changed, classifier)
-
-
-def _load_trained(name: str, device: str, *, fold: bool) -> Classifier:
-    """Load a model with the weights of a file: "weights.pt", "MODEL+weights.pt", or "state.pth+ARCHITECTURE"."""
-    base, _, file = ("", "", name) if expand_path(name).is_file() else name.rpartition("+")
-    path = expand_path(file)
-    if path.is_file() and not is_trained(path):
-        if base:
-            return _load_state(name, base, file, device, fold=fold)
-        read_state(path)  # reports the error if it is not a state dict
-        raise InvalidInput(f"{file} holds weights only; add +torchvision:NAME, +timm:NAME or +FILE.py:FACTORY to it")
-    classifier = load_weights(file, base, lambda model: load_model(model, fold=False))
-    if base_model_name(name).partition(":")[0] in PROVIDERS:
-        return _quickened(classifier, device, fold=fold)
-    return classifier.to(device).freeze()
-
-
 def _is_architecture(part: str, weights: str) -> bool:
     """Whether the part after a weights file is its architecture, and not a defence."""
     if "+" in weights and not expand_path(weights).is_file():  # a model with weights
         return False
     return part.partition(":")[0] in PROVIDERS or (is_file_name(part) and not is_trained(expand_path(weights)))
-
-
-def _load_state(name: str, base: str, file: str, device: str, *, fold: bool) -> Classifier:
-    """Load an architecture, or a model, with the weights of a plain state dict: "state.pth+torchvision:resnet18"."""
-    path, (source, _, rest) = expand_path(file), base.partition(":")
-    if is_trained(path):
-        return _load_trained(f"{base}+{file}", device, fold=fold)
-    provider = PROVIDERS.get(source)
-    if provider is not None and provider.matches(rest) and provider.architecture is not None:
-        classifier = load_into_architecture(name, path, provider.architecture(rest), base)
-    else:
-        read_state(path)  # before the model is loaded, which may take long
-        classifier = load_into_classifier(name, path, load_model(base, fold=False))
-    return classifier.to(device).freeze() if provider is None else _quickened(classifier, device, fold=fold)
-
-
-def _load_with_input(
-    name: str, original: str, part: str, device: str, *, fold: bool, transport: Transport | None
-) -> Classifier:
-    if _parts(original)[1]:
-        raise InvalidInput(f"expected {part} directly after the model, before its defences, got {name}")
-    if any(is_outputs_part(each) for each in original.split("+")):
-        raise InvalidInput(f"{part} must come before +outputs:... in a model name, got {name}")
-    settings = parse_input_settings(part)  # reports an error before anything is loaded
-    classifier = apply_input_settings(load_model(original, fold=False, transport=transport), settings, name)
-    if any(each.partition(":")[0] in PROVIDERS for each in original.split("+")):
-        return _quickened(classifier, device, fold=fold)
-    return classifier.to(device).freeze()
 
 
 def add_input(name: str, settings: Mapping[str, str]) -> str:
@@ -278,8 +306,7 @@ def add_input(name: str, settings: Mapping[str, str]) -> str:
     """
     if not settings or any(is_input_part(part) for part in name.split("+")):
         return name
-    model, defences = _parts(name)
-    return "+".join([model, write_input(settings), *defences])
+    return _insert(name, write_input(settings))
 
 
 def add_outputs(name: str, outputs: str | None) -> str:
@@ -294,8 +321,7 @@ def add_outputs(name: str, outputs: str | None) -> str:
     """
     if outputs is None or any(is_outputs_part(part) for part in name.split("+")):
         return name
-    model, defences = _parts(name)
-    return "+".join([model, f"{PREFIX}{read_outputs(outputs)}", *defences])
+    return _insert(name, f"{PREFIX}{read_outputs(outputs)}")
 
 
 def add_version(name: str, version: str) -> str:
@@ -310,8 +336,12 @@ def add_version(name: str, version: str) -> str:
     """
     if version == "" or version_in(name):
         return name
+    return _insert(name, f"{VERSION}{read_version(version)}")
+
+
+def _insert(name: str, part: str) -> str:
     model, defences = _parts(name)
-    return "+".join([model, f"{VERSION}{read_version(version)}", *defences])
+    return "+".join([model, part, *defences])
 
 
 def _parts(name: str) -> tuple[str, list[str]]:
@@ -321,36 +351,6 @@ def _parts(name: str) -> tuple[str, list[str]]:
             break
         model = f"{model}+{rest.pop(0)}"
     return model, rest
-
-
-def _noted(defended: Classifier, classifier: Classifier) -> Classifier:
-    """Copy the notes and defaults that were recorded when the undefended model was loaded."""
-    if classifier.stated_channels is not None:
-        defended.stated_channels = classifier.stated_channels
-    if classifier.class_names:
-        defended.class_names, defended.all_named = classifier.class_names, classifier.all_named
-    if classifier.loading_notes:
-        defended.loading_notes = classifier.loading_notes
-    return defended
-
-
-def _quickened(classifier: Classifier, device: str, *, fold: bool) -> Classifier:
-    """Fold a classifier's batch normalisation on the CPU, move it to its device, and choose its memory layout.
-
-    `tools/speed/models.py` measures the effect. Folding is checked on the CPU, because other devices may round too
-    coarsely (TF32) for the comparison of the two functions. On a CPU, channels last is faster for every architecture
-    that was measured; on an NVIDIA GPU, this depends on the architecture.
-    """
-    classifier.freeze()
-    kind = torch.device(device).type
-    if kind == "cpu":
-        classifier = classifier.to(memory_format=torch.channels_last)
-    if fold and classifier.crop is not None:
-        fold_batch_norms(classifier, classifier.crop)
-    classifier = classifier.to(device)
-    if kind == "cuda" and fold and classifier.crop is not None:
-        choose_layout(classifier, classifier.crop)
-    return classifier
 
 
 def check_device(device: str) -> None:
