@@ -13,7 +13,7 @@ from ..adapters.catalogue.default_threat_model import choose_threat_model
 from ..adapters.catalogue.lookup import resolve_implementation
 from ..adapters.coercion import read_mapping, read_radius, read_seed, read_target
 from ..adapters.data.datasets import Data
-from ..adapters.models.detectors.detector_file import read_detector_name
+from ..adapters.models.detectors.detector_rows import find_detector
 from ..adapters.models.remote.server_usage import total_usage
 from ..adapters.models.temporary_classifier import as_classifier
 from ..adapters.models.zoo.load import add_version, load_model
@@ -183,7 +183,8 @@ def fit(
             more = {"limit": limit, "seeds": (seed,), "device": device, **loading}
             lent, settings = classifiers_from_modules(model, stack, more, version)
             return _train_attack(known, lent, coerce_labelled(data), settings, out, tell)
-        row, values = read_detector_name(what, given)
+        row = find_detector(what)
+        values = row.complete(given)
         check_shown(row, None if attack is None else TrainingAttack(attack, ThreatModel("linf"), {}))
         about = {"norm": norm, "epsilon": radius, "target": rule or None, "attack_parameters": of_attack or None}
         if attack is None and (alone := [f"`{name}`" for name, value in about.items() if value is not None]):

@@ -3,9 +3,8 @@
 from torch import nn
 
 from ...adapters import Classifier
-from ...adapters.models.defences.catalogue import ROWS
+from ...adapters.models.defences.catalogue import ROWS, Gradients
 from ...adapters.models.defences.names import NamedDefence, is_defence, parse_defence
-from ...adapters.models.defences.spec import Gradients
 from ...adapters.paths import is_file_name
 
 BPDA, EXACT = "straight-through", "exact"

@@ -10,12 +10,8 @@ from torch import Tensor
 from ...adapters import Classifier, ThreatModel, canonical_attack, run_attack
 from ...adapters.catalogue.lookup import resolve_implementation
 from ...adapters.data.datasets import Data
-from ...adapters.models.detectors.detector_file import (
-    TrainedDetector,
-    make_scorer,
-    pack_detector,
-    read_detector_name,
-)
+from ...adapters.models.detectors.detector_file import TrainedDetector, pack_detector
+from ...adapters.models.detectors.detector_rows import find_detector
 from ...adapters.models.detectors.layer_outputs import check_layers_here
 from ...adapters.models.detectors.scorer import DetectorSpec, ExamplePairs
 from ...adapters.models.identity.digest import digest_data, digest_model
@@ -69,11 +65,12 @@ def train_detector(
         MissingLibrary: If the detector's library is not installed.
         Unsupported: If it reads layers of a model in a separate process.
     """
-    row, values = read_detector_name(name, parameters)
+    row = find_detector(name)
+    values = row.complete(parameters)
     check_shown(row, shown)
     if row.reads_layers:
         check_layers_here(classifier, row.name)
-    scorer = make_scorer(row, classifier, values)
+    scorer = row.load()(classifier, **values)
     logits = classifier.check(data.inputs, data.labels)
     if not (logits.argmax(1).cpu() == data.labels.cpu()).any():
         raise InvalidInput(

@@ -116,8 +116,8 @@ def _look_up(kind: Kind, name: str) -> None:
     """Raise a DavylampError if davylamp has no component with that name. Models are checked only when they run."""
     from ...adapters.data.corruptions.published import find_corruption
     from ...adapters.data.datasets import dataset_name_patterns
+    from ...adapters.models.defences.catalogue import MEMBER
     from ...adapters.models.defences.names import parse_defence
-    from ...adapters.models.defences.spec import MEMBER
     from ...adapters.models.zoo.load import list_models
     from ...engine.plan.choices import rows_of
     from ...engine.plan.config_file import parse_attack_choice

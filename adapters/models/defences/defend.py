@@ -1,19 +1,15 @@
 """Puts a defence in front of a model."""
 
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ....errors import MissingLibrary, ModelFailed
+from ....errors import ModelFailed
 from ..clamp import clamp_with_edge_gradient, describe_out_of_range
 from ..classifier import Classifier
+from .catalogue import Gradients
 from .names import parse_defence
-from .spec import Gradients
-
-_EXTRAS = {"art": "art", "kornia": "kornia"}  # extras of davylamp that install the library of a defence
 
 
 def defend(classifier: Classifier, defence: str, name: str = "") -> Classifier:
@@ -36,10 +32,7 @@ def defend(classifier: Classifier, defence: str, name: str = "") -> Classifier:
         MissingLibrary: if the library that implements the defence is not installed.
     """
     row, parameters, gradients = parse_defence(defence)
-    if find_spec(row.module) is None:
-        raise MissingLibrary(row.library, _EXTRAS.get(row.library, ""), f"for {row.full_name}")
-    module, _, made = row.build.partition(":")
-    build = getattr(import_module(module, __package__), made)
+    build = row.load()
     sizes: dict[str, Any] = {word: getattr(classifier, word) for word in ("resize", "crop", "interpolation")}
     defended = (
         build(classifier, **parameters)

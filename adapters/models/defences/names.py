@@ -4,9 +4,7 @@ import re
 from typing import Any, NamedTuple
 
 from ....errors import InvalidInput, UnknownName
-from ...parameters import check_parameter, parse_parameter
-from .catalogue import DEFENCES, ROWS
-from .spec import MEMBER, WAYS, DefenceSpec, Gradients
+from .catalogue import DEFENCES, MEMBER, ROWS, WAYS, DefenceSpec, Gradients
 
 _SETTING = re.compile(r"[a-z_]+=[^,:+=]+")
 
@@ -87,24 +85,16 @@ def parse_defence(text: str) -> NamedDefence:
         if is_defence(name) and known and not settings:
             raise InvalidInput(f"expected {known}:KEY=VALUE, got {rest!r} without a value")
         raise UnknownName("defence", name, known_defences())
-    values = {word: default for word, (_, default) in row.params.items()}
-    gradients: str = row.gradients[0]
+    given: dict[str, str] = {}
     for setting in filter(None, settings.split(",")):
-        word, _, value = setting.partition("=")
         if not _SETTING.fullmatch(setting):
             raise InvalidInput(f"expected {row.full_name}:KEY=VALUE,KEY=VALUE, got {text!r}")
-        if word == "gradients":
-            gradients = value
-        elif word not in row.params:
-            raise UnknownName(f"parameter of {row.full_name}", word, [*row.params, "gradients"])
-        else:
-            values[word] = parse_parameter(word, value, {word: row.params[word][0]})
+        word, _, given[word] = setting.partition("=")
+    gradients = given.pop("gradients", row.gradients[0])
+    values = row.complete(given, "gradients")
     if gradients not in row.gradients:
         why = f"; {row.full_name} has no derivative" if gradients in WAYS else ""
         raise InvalidInput(f"expected gradients {' or '.join(row.gradients)}, got {gradients}{why}")
-    values = {word: check_parameter(word, value, {word: row.params[word][0]}) for word, value in values.items()}
-    if "window" in values and values["window"] % 2 == 0:
-        raise InvalidInput(f"expected window as an odd number, got {values['window']}")
     return NamedDefence(row, values, next(way for way in WAYS if way == gradients))
 
 

@@ -4,15 +4,12 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from ....errors import InvalidInput, MissingLibrary, Unavailable
-from ...parameters import check_parameter, parse_parameter
+from ....errors import InvalidInput, Unavailable
 from ...tensor_file import read_tensor_file
 from ..classifier import Classifier
 from .detector_rows import find_detector
@@ -72,7 +69,7 @@ class TrainedDetector:
                 f"{self.row.full_name} was trained for a different version of {self.model} than {classifier.name} (its "
                 "weights, layers, code or preprocessing differ); train it again with davylamp fit"
             )
-        scorer = make_scorer(self.row, classifier, self.parameters)
+        scorer = self.row.load()(classifier, **self.parameters)
         scorer.load_state({name: tensor.cpu() for name, tensor in self.state.items()})
         return scorer
 
@@ -83,44 +80,6 @@ def threshold_at(calibration: Tensor, rate: float) -> float:
         raise InvalidInput(f"expected a false-positive rate in [0, 1), got {rate}")
     ordered = calibration.sort(descending=True).values
     return float(ordered[min(math.floor(rate * len(ordered) + 1e-9), len(ordered) - 1)])
-
-
-def make_scorer(row: DetectorSpec, classifier: Classifier, parameters: Mapping[str, Any]) -> Scorer:
-    """Build an unfitted detector. Raises MissingLibrary if its library is not installed."""
-    if find_spec(row.module) is None:
-        raise MissingLibrary(row.module, row.extra, f"for {row.full_name}")
-    module, _, made = row.build.partition(":")
-    return getattr(import_module(module, __package__), made)(classifier, **parameters)
-
-
-def read_detector_name(name: str, given: Mapping[str, Any]) -> tuple[DetectorSpec, dict[str, Any]]:
-    """Find a detector by name, and complete its parameters with their defaults.
-
-    Raises:
-        UnknownName: if there is no such detector or parameter.
-        InvalidInput: if a value is out of range.
-    """
-    row = find_detector(name)
-    known = {word: parameter for word, (parameter, _) in row.params.items()}
-    values = {word: default for word, (_, default) in row.params.items()}
-    for word, value in given.items():
-        text = isinstance(value, str) and word in known and known[word].type is not str
-        values[word] = parse_parameter(word, value, known) if text else check_parameter(word, value, _only(known, word))
-    if values.get("window", 1) % 2 == 0:
-        raise InvalidInput(f"expected window as an odd number, got {values['window']}")
-    return row, values
-
-
-def _only(known: Mapping[str, Any], word: str) -> Mapping[str, Any]:
-    """Return the detector's parameters.
-
-    Raises UnknownName for other names, which may be those of an attack's parameters.
-    """
-    from ....errors import UnknownName
-
-    if word not in known:
-        raise UnknownName("parameter of the detector", word, known)
-    return known
 
 
 def pack_detector(trained: TrainedDetector) -> dict[str, Any]:

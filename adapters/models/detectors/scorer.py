@@ -2,51 +2,28 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from ...attack import Parameter
 from ..classifier import Classifier
+from ..component import Component
 
 
 @dataclass(frozen=True)
-class DetectorSpec:
-    """A detector of adversarial images, as listed in the catalogue.
+class DetectorSpec(Component):
+    """A detector of adversarial images. It is built from the classifier and the parameters, as a `Scorer`.
 
     Args:
-        name: usual name of the detector, such as "kernel-density".
-        library: library of the implementation, such as "art" in "art:binary-input".
-        title: title for display.
-        source: the paper.
-        build: "module:class" in this package. The class is a `Scorer`.
-        module: Python module that must be installed.
-        extra: extra of davylamp that installs the module.
-        params: parameters by name, with their default values.
         learns_examples: whether the detector is fitted on adversarial images as well as clean ones.
         differentiable: whether the score has gradients with respect to the image, so that an attack can evade it.
         reads_layers: whether the detector reads the model's layers, which is impossible for an isolated model.
-        findings: known issues.
     """
 
-    name: str
-    library: str
-    title: str
-    source: str
-    build: str
-    module: str
-    extra: str = ""
-    params: Mapping[str, tuple[Parameter, Any]] = field(default_factory=dict)
     learns_examples: bool = False
     differentiable: bool = False
     reads_layers: bool = False
-    findings: tuple[str, ...] = ()
-
-    @property
-    def full_name(self) -> str:
-        """Library and name, such as "art:binary-input"."""
-        return f"{self.library}:{self.name}"
 
 
 class ExamplePairs(NamedTuple):

@@ -16,14 +16,8 @@ from sklearn.neighbors import KernelDensity
 from torch import nn
 
 from davylamp.adapters import Classifier, ThreatModel, run_attack
-from davylamp.adapters.models.detectors.detector_file import (
-    TrainedDetector,
-    make_scorer,
-    pack_detector,
-    read_detector,
-    read_detector_name,
-)
-from davylamp.adapters.models.detectors.detector_rows import DETECTORS
+from davylamp.adapters.models.detectors.detector_file import TrainedDetector, pack_detector, read_detector
+from davylamp.adapters.models.detectors.detector_rows import DETECTORS, find_detector
 from davylamp.adapters.models.detectors.dimensionality import dimension
 from davylamp.adapters.models.detectors.joint_classifier import add_detector
 from davylamp.adapters.models.detectors.layer_outputs import collect_activations
@@ -53,8 +47,8 @@ def world(digits) -> Any:
 
 
 def fitted(world, name, **given):
-    row, parameters = read_detector_name(name, given)
-    scorer = make_scorer(row, world.classifier, parameters)
+    row = find_detector(name)
+    scorer = row.load()(world.classifier, **row.complete(given))
     with seeded(5):
         scorer.fit(world.images, world.labels, world.pairs if row.learns_examples else None)
     return scorer
@@ -177,7 +171,8 @@ def test_dimensions_tell_an_attack_from_noise(world):
 
 def trained(world, name, tmp_path, **given) -> tuple[Any, Any]:
     scorer = fitted(world, name, **given)
-    row, parameters = read_detector_name(name, given)
+    row = find_detector(name)
+    parameters = row.complete(given)
     digest = digest_model(world.classifier)
     calibration = scorer.score(world.images[30:])
     made = TrainedDetector(
@@ -311,11 +306,11 @@ def test_a_model_whose_layers_are_elsewhere_is_refused(world, name):
 
 def test_bad_input_is_one_line(world, tmp_path):
     with pytest.raises(UnknownName, match=r"unknown detector 'binary'; did you mean"):
-        read_detector_name("binary", {})
-    with pytest.raises(UnknownName, match="parameter of the detector 'steps'"):
-        read_detector_name("lid", {"steps": 3})
+        find_detector("binary")
+    with pytest.raises(UnknownName, match="parameter of davylamp:lid 'steps'"):
+        find_detector("lid").complete({"steps": 3})
     with pytest.raises(InvalidInput, match="odd number"):
-        read_detector_name("feature-squeezing", {"window": 4})
+        find_detector("feature-squeezing").complete({"window": 4})
     with pytest.raises(UnknownName, match="unknown layer '7'"):
         fitted(world, "kernel-density", layer="7")
     with pytest.raises(Unavailable, match="train a detector with davylamp fit"):
