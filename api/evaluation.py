@@ -22,8 +22,8 @@ from ..adapters.data.datasets import Data
 from ..adapters.display_text import format_threat_labels
 from ..adapters.models.defences.names import describe_gradients, describe_sampling
 from ..adapters.models.remote.answer_cache import FILE as ANSWERS
-from ..adapters.models.sandbox.attack_isolation import attack_isolation_context
 from ..adapters.models.sandbox.isolated import describe_isolated, prestart_processes
+from ..adapters.models.sandbox.isolation import attack_isolation_context
 from ..adapters.models.temporary_classifier import as_classifier
 from ..adapters.models.zoo.load import add_version, check_device
 from ..adapters.paths import expand_path

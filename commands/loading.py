@@ -25,8 +25,7 @@ def set_attack_isolation(values: Given, stated: Any = None) -> None:
         values: values of the options.
         stated: config, used for options that were not given.
     """
-    from ..adapters.models.sandbox.attack_isolation import set_attack_isolation
-    from ..adapters.models.sandbox.isolation import Isolation
+    from ..adapters.models.sandbox.isolation import Isolation, set_attack_isolation
 
     said = {"isolate": None, "time_limit": None, "memory_limit": None}
     said = {word: values.get(word) if values.get(word) is not None else getattr(stated, word, None) for word in said}

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ...errors import DavylampError, InvalidInput, Unavailable, UnknownName
 from ..models.classifier import Classifier, Interpolation
-from ..models.sandbox.attack_isolation import isolation_of_data
+from ..models.sandbox.isolation import isolation_of_data
 from ..models.sandbox.model_process import read_apart
 from ..models.zoo.demo import check_demo_classes
 from ..paths import expand_path, is_file_name

@@ -127,14 +127,11 @@ class Classifier(nn.Module):
         # torchattacks reads the device from the first parameter; the same tensor stores the dtype to cast to.
         self.anchor = nn.Parameter(torch.zeros((), dtype=reference.dtype, device=place), requires_grad=False)
         if device is not None:
-            self._move(device)
-
-    def _move(self, device: str | torch.device) -> None:
-        try:
-            self.to(device)
-        except (RuntimeError, AssertionError, ImportError, TypeError) as error:
-            wanted = "expected a device that torch can use here"
-            raise Unavailable(f"{wanted}, got {str(device)!r} ({one_line(error)})") from error
+            try:
+                self.to(device)
+            except (RuntimeError, AssertionError, ImportError, TypeError) as error:
+                wanted = "expected a device that torch can use here"
+                raise Unavailable(f"{wanted}, got {str(device)!r} ({one_line(error)})") from error
 
     @property
     def channels(self) -> int | None:
@@ -343,18 +340,15 @@ class Classifier(nn.Module):
         if self.answers.has_other_class:  # the data may have raised the count
             self.num_classes = None
         logits = self.predict_logits(inputs) if logits is None else logits.to(inputs.device)
-        self._check_outputs(logits, len(inputs))
-        self.num_classes = logits.shape[1]
-        if labels is not None:
-            check_labels(labels, len(inputs), self.num_classes)
-        return logits
-
-    def _check_outputs(self, logits: Tensor, count: int) -> None:
-        check_logits(logits, count, self.num_classes, f"the model {self.name}")
+        check_logits(logits, len(inputs), self.num_classes, f"the model {self.name}")
         check_several(logits)
         if not torch.isfinite(logits).all():
             raise InvalidInput("expected finite logits, got NaN or infinity on the clean images")
         self.answers.check(logits)
+        self.num_classes = logits.shape[1]
+        if labels is not None:
+            check_labels(labels, len(inputs), self.num_classes)
+        return logits
 
 
 def check_several(logits: Tensor) -> None:

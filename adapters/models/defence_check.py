@@ -52,16 +52,14 @@ class DefenceCheck:
         finally:
             hook.remove()
         for given, before in seen:
-            self._check_classes(before.shape[1], logits.shape[1])
-            self._note_range(inputs, given)
+            classes, kept = logits.shape[1], before.shape[1]
+            if self.keeps_classes and classes != kept:
+                raise InvalidInput(
+                    f"{self.function} returned {classes} classes; a defence must keep the model's {kept}"
+                )
+            text = "" if self.is_random or describe_out_of_range(inputs) else describe_out_of_range(given)
+            if text:
+                passes = f"{self.function} passes images to the model with values {text}"
+                self.note = f"{passes}, outside [0, 1]: scale or clip them"
         self._looked = True
         return logits
-
-    def _check_classes(self, before: int, classes: int) -> None:
-        if self.keeps_classes and classes != before:
-            raise InvalidInput(f"{self.function} returned {classes} classes; a defence must keep the model's {before}")
-
-    def _note_range(self, inputs: Tensor, given: Tensor) -> None:
-        if self.is_random or describe_out_of_range(inputs) or not (text := describe_out_of_range(given)):
-            return
-        self.note = f"{self.function} passes images to the model with values {text}, outside [0, 1]: scale or clip them"

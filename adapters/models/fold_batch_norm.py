@@ -40,7 +40,8 @@ def fold_batch_norms(classifier: Classifier, side: int) -> int:
         pairs, before = _find_pairs(classifier, probe)
         if not pairs:
             return 0
-        parents = _parents(classifier.model)
+        modules = classifier.model.modules()
+        parents = {layer: (parent, name) for parent in modules for name, layer in parent.named_children()}
         originals = [(convolution, convolution.weight, convolution.bias) for convolution, _ in pairs]
         for convolution, norm in pairs:
             _fold(convolution, norm)
@@ -119,7 +120,3 @@ def _rest(norm: Any) -> nn.Module:
     """Return the operations of a normalisation layer that remain after folding."""
     rest = nn.Sequential(norm.drop, norm.act) if type(norm).__name__ == _WITH_ACTIVATION else nn.Identity()
     return rest.eval()
-
-
-def _parents(model: nn.Module) -> dict[nn.Module, tuple[nn.Module, str]]:
-    return {layer: (parent, name) for parent in model.modules() for name, layer in parent.named_children()}

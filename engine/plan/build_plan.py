@@ -14,8 +14,7 @@ from ...adapters.models.identity.digest import ModelIdentity, digest_data
 from ...adapters.models.images import check_labels
 from ...adapters.models.remote.server_usage import ServerUsage, note_shape, pop_usage, remote_models_in
 from ...adapters.models.remote.transport import Transport, check_token
-from ...adapters.models.sandbox.attack_isolation import attack_isolation_context
-from ...adapters.models.sandbox.isolation import NOT_ISOLATED
+from ...adapters.models.sandbox.isolation import NOT_ISOLATED, attack_isolation_context
 from ...adapters.paths import name_from_here
 from ...adapters.running.readings import identify_asked
 from ...adapters.running.targets import moved_target_note

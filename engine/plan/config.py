@@ -296,7 +296,7 @@ def _isolation_of(values: Mapping[str, Any]) -> "Isolation":
 def _choices_of(values: Mapping[str, Any]) -> tuple[AttackChoice, ...]:
     if all(isinstance(choice, AttackChoice) for choice in values["attacks"]):
         return tuple(values["attacks"])
-    from ...adapters.models.sandbox.attack_isolation import attack_isolation_context
+    from ...adapters.models.sandbox.isolation import attack_isolation_context
     from .config_file import parse_attack_choice
 
     with attack_isolation_context(_isolation_of(values)):

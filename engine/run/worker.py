@@ -16,8 +16,8 @@ from ...adapters.data.streaming import describe_files, iter_batches
 from ...adapters.models.ensemble import members_of
 from ...adapters.models.identity.digest import digest_data, identify_model
 from ...adapters.models.remote.server_usage import pop_usage, remote_models_in
-from ...adapters.models.sandbox.attack_isolation import attack_isolation_context
 from ...adapters.models.sandbox.isolated import reset_processes
+from ...adapters.models.sandbox.isolation import attack_isolation_context
 from ...adapters.models.state_guard import check_unchanged
 from ...adapters.running.fit import Fitted, fit_attack
 from ...adapters.running.readings import identify_asked

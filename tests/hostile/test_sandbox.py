@@ -11,9 +11,8 @@ import pytest
 import davylamp
 from davylamp.adapters import Classifier, ThreatModel, run_attack
 from davylamp.adapters.models.sandbox import bubblewrap as sandboxes
-from davylamp.adapters.models.sandbox.attack_isolation import attack_isolation_context
 from davylamp.adapters.models.sandbox.bubblewrap import find_sandbox
-from davylamp.adapters.models.sandbox.isolation import Isolation
+from davylamp.adapters.models.sandbox.isolation import Isolation, attack_isolation_context
 from davylamp.errors import DavylampError, InvalidInput
 from davylamp.server.folder import ServerFolder, Settings
 from davylamp.server.tasks.work import TaskWorker

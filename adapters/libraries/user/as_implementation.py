@@ -11,8 +11,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from ....errors import InvalidInput
 from ...attack import Attack, Implementation, Kind, Knowledge, Parameter
 from ...models.identity.source_files import code_state
-from ...models.sandbox.attack_isolation import attack_isolation
-from ...models.sandbox.isolation import Isolation
+from ...models.sandbox.isolation import Isolation, attack_isolation
 from ...parameters import FOREIGN, PARAMETERS, SUPPLIED
 from ...paths import split_file_name
 from ...threat_model import NORMS, Norm

@@ -76,7 +76,11 @@ def parse_defence(text: str) -> NamedDefence:
         InvalidInput: if a value is invalid, or the defence does not support the gradients.
     """
     if (row := _row_with_model(text)) is not None:
-        return _parse_ensemble(row, text)
+        name = row.full_name if text.startswith(row.full_name) else row.name
+        member = text.removeprefix(name).removeprefix(":")
+        if not member:
+            raise InvalidInput(f"expected {name}:MODEL, got {text!r} without a model")
+        return NamedDefence(row, {MEMBER: member}, row.gradients[0])
     *names, settings = text.split(":") if "=" in text else [*text.split(":"), ""]
     name = ":".join(names)
     row = DEFENCES.get(name) or next((row for row in ROWS if row.name == name), None)
@@ -102,11 +106,3 @@ def _row_with_model(text: str) -> DefenceSpec | None:
     """Return the defence if its name must be followed by that of a model. None for other names."""
     heads = (text.partition(":")[0], ":".join(text.split(":")[:2]))
     return next((row for row in ROWS if row.takes_model and {row.name, row.full_name} & {*heads}), None)
-
-
-def _parse_ensemble(row: DefenceSpec, text: str) -> NamedDefence:
-    name = row.full_name if text.startswith(row.full_name) else row.name
-    member = text.removeprefix(name).removeprefix(":")
-    if not member:
-        raise InvalidInput(f"expected {name}:MODEL, got {text!r} without a model")
-    return NamedDefence(row, {MEMBER: member}, row.gradients[0])

@@ -32,7 +32,7 @@ class _BinaryNetwork(Scorer):
 
     def score(self, images: Tensor) -> Tensor:
         """Compute the adversarial output minus the clean output, with ART's `detect`."""
-        report, _ = self.detector().detect(self._given_to_art(images), batch_size=PASS_SIZE)
+        report, _ = self.detector().detect(self._look_at(images).numpy(), batch_size=PASS_SIZE)
         outputs = torch.from_numpy(np.asarray(report["predictions"], dtype=np.float64))
         return outputs[:, 1] - outputs[:, 0]
 
@@ -62,9 +62,6 @@ class _BinaryNetwork(Scorer):
 
     def _see(self, images: Tensor) -> Tensor:
         raise NotImplementedError
-
-    def _given_to_art(self, images: Tensor) -> np.ndarray:
-        return self._look_at(images).numpy()
 
     def _make(self, shape: tuple[int, ...]) -> nn.Module:
         raise NotImplementedError

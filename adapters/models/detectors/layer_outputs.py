@@ -100,14 +100,13 @@ def watching_layers(classifier: Classifier, note: Callable[[Tensor], object]) ->
     Raises:
         Unsupported: if the layers are not in this process.
     """
-    layers = layers_of(classifier)
-    handles = [layer.register_forward_hook(lambda _, __, output: note(_first(output).flatten(1))) for layer in layers]
+
+    def see(_: nn.Module, __: Any, output: Any) -> None:
+        note((output[0] if isinstance(output, tuple) else output).flatten(1))
+
+    handles = [layer.register_forward_hook(see) for layer in layers_of(classifier)]
     try:
         yield
     finally:
         for handle in handles:
             handle.remove()
-
-
-def _first(output: Any) -> Tensor:
-    return output[0] if isinstance(output, tuple) else output

@@ -162,7 +162,8 @@ class Encoder:
         if isinstance(value, nn.Module):
             stated = getattr(value, "stated_identity", None)  # stated by a model that cannot be read
             if isinstance(stated, tuple):
-                self._add_stated(stated, where)
+                self.put("stated", json.dumps(stated[0], sort_keys=True))
+                self.unknown(where, stated[1])
             else:
                 self._add_layer(value, where)
         elif isinstance(value, Tensor):
@@ -215,18 +216,6 @@ class Encoder:
             feed(self.hash, plain if plain.layout == torch.strided else plain.to_dense())
         except (RuntimeError, NotImplementedError) as error:
             self.unknown(where, f"is a tensor that cannot be read ({str(error).splitlines()[0][:80]})")
-
-    def _add_array(self, value: np.ndarray, where: str) -> None:
-        self.put("array", f"{value.dtype.str} {value.shape}")
-        if value.dtype.hasobject:
-            self.add(value.tolist(), where)
-        else:
-            self.hash.update(np.ascontiguousarray(value).tobytes())
-
-    def _add_stated(self, stated: tuple[Any, str], where: str) -> None:
-        self.put("stated", json.dumps(stated[0], sort_keys=True))
-        if stated[1]:
-            self.unknown(where, stated[1])
 
     def _add_layer(self, value: nn.Module, where: str) -> None:
         """Add a layer to the hash: its class, mode, tensors, layers, hooks, and every plain attribute."""
@@ -288,13 +277,21 @@ class Encoder:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 reduced = value.__reduce_ex__(4)
-                parts = reduced if isinstance(reduced, str) else _unrolled(reduced)
+                if not isinstance(reduced, str):  # its last parts are iterators
+                    reduced = (*reduced[:3], *(None if each is None else list(each) for each in reduced[3:5]))
         except Exception:  # any error that a library raises if it has no state to return
             name = kind.__qualname__
             article = "an" if name[:1].lower() in "aeiou" else "a"
             self.unknown(where, f"is {article} {name}, whose content cannot be read")
         else:
-            self.add(parts, where)
+            self.add(reduced, where)
+
+    def _add_array(self, value: np.ndarray, where: str) -> None:
+        self.put("array", f"{value.dtype.str} {value.shape}")
+        if value.dtype.hasobject:
+            self.add(value.tolist(), where)
+        else:
+            self.hash.update(np.ascontiguousarray(value).tobytes())
 
     def put(self, tag: str, value: object = "") -> None:
         """Add a text to the hash, with its kind and its length."""
@@ -303,9 +300,9 @@ class Encoder:
         self.hash.update(data)
 
     def unknown(self, where: str, why: str) -> None:
-        """Record a reason why the identity is unknown."""
+        """Record a reason why the identity is unknown. "" for no reason."""
         line = f"{where} {why}"
-        if line not in self.reasons:
+        if why and line not in self.reasons:
             self.reasons.append(line)
 
     def add_class(self, kind: type) -> None:
@@ -417,10 +414,6 @@ def _slots(kind: type) -> list[str]:
         names = vars(each).get("__slots__", ())
         slots += [names] if isinstance(names, str) else list(names)
     return [name for name in slots if name not in ("__dict__", "__weakref__")]
-
-
-def _unrolled(reduced: tuple[Any, ...]) -> tuple[Any, ...]:
-    return (*reduced[:3], *(None if each is None else list(each) for each in reduced[3:5]))
 
 
 def qualified_name(kind: type) -> str:

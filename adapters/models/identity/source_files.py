@@ -42,7 +42,7 @@ class SourceFiles:
         """Add the module of a class or function, and return its origin: local, installed, Python or torch."""
         origin = module_origin(name)
         if origin == "local":
-            self.add_file(_file_of(name))
+            self.add_file(Path(getattr(sys.modules.get(name), "__file__", None) or ""))
         elif origin == "installed" and (top := name.partition(".")[0]) != _OURS:
             self._packages.setdefault(top, _short_version(top))
         return origin
@@ -90,10 +90,6 @@ def digest_file(name: str) -> str:
         return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:20] if file else ""
     except OSError:
         return ""
-
-
-def _file_of(name: str) -> Path:
-    return Path(getattr(sys.modules.get(name), "__file__", None) or "")
 
 
 @cache

@@ -216,7 +216,9 @@ class RetryingClient:
             if trouble.wait is not None and trouble.wait > LONGEST_ASKED:
                 break
             if attempt + 1 < tries:
-                self._sleep(self._wait(attempt) if trouble.wait is None else trouble.wait)
+                longest = min(FIRST_WAIT * 2**attempt, LONGEST_WAIT)
+                chosen = longest * (0.5 + self._jitter.random() / 2) if trouble.wait is None else trouble.wait
+                self._sleep(chosen)
         self._is_down = True
         often = f" {tries} times" if tries > 1 else ""
         raise self._failure(f"{trouble.why}{often}; is it running, and does it serve this model?") from None
@@ -259,9 +261,6 @@ class RetryingClient:
         for secret in self._secrets:
             text = text.replace(secret, "***")
         return text
-
-    def _wait(self, attempt: int) -> float:
-        return min(FIRST_WAIT * 2**attempt, LONGEST_WAIT) * (0.5 + self._jitter.random() / 2)
 
 
 def error_of(reply: Reply) -> str:

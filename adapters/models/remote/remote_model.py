@@ -50,7 +50,8 @@ class RemoteModel(nn.Module):
         super().__init__()
         self.address, self.transport = address, transport
         self.traffic, self.taken = ServerUsage(), ServerUsage()  # in total; already reported
-        self.form = self._connect()
+        self._client = RetryingClient(address, transport, self.traffic)
+        self.form: Any = JsonForm(address) if address.form == "json" else OpenInference(address, self._client)
         self.encoding, self.notes = self.form.encoding, self.form.notes
         self.image_shape: tuple[int, int, int] | None = self.form.image_shape
         self._limit = min(transport.request_size, self.form.rows or transport.request_size)
@@ -131,10 +132,6 @@ class RemoteModel(nn.Module):
         said |= {"input": encoding.input, "output": encoding.output, "writing": encoding.writing}
         said |= {"version": self.said_version} if self.said_version else {}
         return {"address": self.address.name, "form": self.address.form, **said, "metadata": self.form.identity}
-
-    def _connect(self) -> Any:
-        self._client = RetryingClient(self.address, self.transport, self.traffic)
-        return JsonForm(self.address) if self.address.form == "json" else OpenInference(self.address, self._client)
 
     def _fingerprint(self) -> Fingerprint | None:
         """Compute the fingerprint. If it matches a stored one up to rounding, it gets the stored digest."""
@@ -218,16 +215,14 @@ class RemoteModel(nn.Module):
             wanted = f"scores of shape ({len(rows)}, {self._width or self.form.classes or 'classes'}), or labels"
             raise self._failure(wanted, str(error) if isinstance(error, ValueError) else type(error).__name__) from None
         self.encoding = self.form.encoding
-        self._count(len(rows))
-        return answer[:count]
-
-    def _count(self, images: int) -> None:
+        images, price = len(rows), len(rows) * self.transport.cost
         self.traffic.paid += images
         self.traffic.probes += images if self._is_fresh else 0
         self.traffic.requests += 1
-        self.traffic.cost += images * self.transport.cost
+        self.traffic.cost += price
         if self._answers is not None:
-            self._answers.add_usage(self.address.name, images, images * self.transport.cost)
+            self._answers.add_usage(self.address.name, images, price)
+        return answer[:count]
 
     def _failure(self, wanted: str, got: str) -> ModelFailed:
         where = f"{self.address.place}{self.address.path}"

@@ -156,7 +156,8 @@ def _arguments(*, strict: bool, visible: Sequence[Path], guest: bool = False) ->
     size = str(_GUEST_BYTES if guest else _SCRATCH_BYTES)
     scratch = ["--size", size, "--tmpfs", str(_TEMPORARY), "--setenv", "TMPDIR", str(_TEMPORARY)]
     scratch += [word for name in _WRITERS for word in ("--setenv", name, f"{_TEMPORARY}/{name.lower()}")]
-    gpus = [] if guest else [word for name in _devices() for word in ("--dev-bind-try", name, name)]
+    devices = [] if guest else [str(path) for path in Path("/dev").glob("nvidia*")]
+    gpus = [word for name in devices for word in ("--dev-bind-try", name, name)]
     special = ["--dev", "/dev", *gpus, "--proc", "/proc"]
     # These are in memory; without a limit they could fill half of it.
     limited = ["--size", size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
@@ -178,10 +179,6 @@ def _python() -> list[Path]:
     paths = [sys.prefix, sys.base_prefix, *(sysconfig.get_paths()[name] for name in names)]
     package = [*(_PACKAGE / name for name in _FOLDERS), *(_PACKAGE / f"{name}.py" for name in _MODULES)]
     return [*dict.fromkeys([Path(sys.executable).resolve().parent, *map(Path, paths), *package])]
-
-
-def _devices() -> list[str]:
-    return [str(path) for path in Path("/dev").glob("nvidia*")]
 
 
 def _packaged() -> str:

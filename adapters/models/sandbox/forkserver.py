@@ -84,36 +84,34 @@ class _ForkServer:
             OSError, EOFError, ValueError: when the connection is closed.
         """
         while True:
-            self._wait()
+            has_request, left = self._wait()
             self._reap()
             if why := self._too_much():
                 counted = [process for process, worker in self.workers.items() if worker.processes]
                 for process in counted:
                     self._report(process, None, why)
                 self.end(counted)
-            asked = bool(select.select([self._control], [], [], 0)[0])
-            self.end(self._left())  # including those closed before the request was sent
-            if asked:
+            self.end([process for process in left if process in self.workers])
+            if has_request:
                 self._answer()
 
-    def _wait(self) -> None:
-        """Wait until a request arrives, a worker ends, a socket is closed, or untrusted workers must be checked."""
+    def _wait(self) -> tuple[bool, list[int]]:
+        """Wait until a request arrives, a worker ends, a socket is closed, or untrusted workers must be checked.
+
+        Return whether a request has arrived, and the workers whose socket the parent process has closed. Those closed
+        before the request was sent are included, because the request is looked for first.
+        """
         watched = select.poll()
         watched.register(self._control, select.POLLIN)
         watched.register(self._woken, select.POLLIN)
-        for worker in self.workers.values():
-            watched.register(worker.wire, 0)  # poll reports a closed other end without being registered for it
-        watched.poll(_LOOK_MILLISECONDS if any(worker.processes for worker in self.workers.values()) else None)
-        with suppress(BlockingIOError):
-            os.read(self._woken, 1 << 12)
-
-    def _left(self) -> list[int]:
-        """Return the workers whose socket the parent process has closed."""
-        watched = select.poll()
         processes = {worker.wire.fileno(): process for process, worker in self.workers.items()}
         for file in processes:
-            watched.register(file, 0)
-        return [processes[file] for file, _ in watched.poll(0)]
+            watched.register(file, 0)  # poll reports a closed other end without being registered for it
+        limit = _LOOK_MILLISECONDS if any(worker.processes for worker in self.workers.values()) else None
+        ready = [file for file, _ in watched.poll(limit)]
+        with suppress(BlockingIOError):
+            os.read(self._woken, 1 << 12)
+        return self._control.fileno() in ready, [processes[file] for file in ready if file in processes]
 
     def _reap(self) -> None:
         for process in list(self.workers):
@@ -263,7 +261,7 @@ def _wait_for_others(seconds: float, *, dead: bool) -> None:
 
 
 def _clear(folder: Path) -> None:
-    """Remove the contents of a folder, but not those of other file systems mounted inside."""
+    """Remove the contents of a folder, but not other file systems mounted inside."""
     with suppress(OSError):
         device = folder.lstat().st_dev
         for each in [*folder.iterdir()]:

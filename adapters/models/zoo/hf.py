@@ -32,7 +32,7 @@ def _load(name: str, rest: str) -> Classifier:
     config = read_json(folder / CONFIG)
     _check_architecture(config, transformers, name)
     model: Any = load_pretrained(name, folder, config, transformers.AutoModelForImageClassification)
-    settings, notes = read_processor(processor_of(folder), _side_of(config))
+    settings, notes = read_processor(processor_of(folder), config.get("image_size"))
     names = [text for _, text in sorted(model.config.id2label.items())]
     classifier = Classifier(model, num_classes=len(names), name=name, **settings)
     if not all(each.startswith(_PLAIN_NAME) for each in names):
@@ -192,11 +192,6 @@ def processor_of(folder: Path) -> dict[str, Any] | None:
         return read_json(folder / _PROCESSOR)
     both = folder / "processor_config.json"
     return read_json(both).get("image_processor") if both.is_file() else None
-
-
-def _side_of(config: dict[str, Any]) -> int | None:
-    side = config.get("image_size")
-    return side if isinstance(side, int) else None
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ _CONVNEXT = 384  # from this side on, its processor does not crop
 _BYTE = 255
 
 
-def read_processor(processor: Mapping[str, Any] | None, side: int | None) -> tuple[dict[str, Any], list[str]]:
+def read_processor(processor: Mapping[str, Any] | None, side: Any) -> tuple[dict[str, Any], list[str]]:
     """Return the settings for a `Classifier`, and notes on how they differ from the processor.
 
     A processor may squeeze images to a square. Instead, the shorter side is resized and the image is cropped, as for
@@ -24,6 +24,7 @@ def read_processor(processor: Mapping[str, Any] | None, side: int | None) -> tup
         Unsupported: if the processor makes images that are not square.
         InvalidInput: if a value is invalid.
     """
+    side = side if isinstance(side, int) else None  # some models take images that are not square
     if processor is None:
         note = "no preprocessor_config.json, so pixels in [0, 1] are not normalised; set --mean and --std if needed"
         return {"mean": None, "std": None, "resize": side, "crop": side}, [note]

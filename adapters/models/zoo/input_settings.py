@@ -95,8 +95,8 @@ def apply_input_settings(classifier: Classifier, said: Preprocessing, name: str)
         if count == 1:
             count = classifier.channels or 3
         for word in ("mean", "std"):
-            numbers = torch.tensor(_spread(getattr(said, word), count)).view(1, -1, 1, 1)
-            setattr(classifier, word, numbers.to(classifier.anchor))  # replaces the buffer
+            numbers = torch.tensor(getattr(said, word)).expand(count).clone()
+            setattr(classifier, word, numbers.view(1, -1, 1, 1).to(classifier.anchor))  # replaces the buffer
     for word in ("resize", "crop"):
         if (side := getattr(said, word)) is not None:
             setattr(classifier, word, side or None)
@@ -190,7 +190,3 @@ def _fraction(word: str, text: str) -> float:
     if not re.fullmatch(r"[^/]+(/[^/]+)?", text) or divisor == 0:
         raise InvalidInput(f"expected --{word} as 0.5, 1/255, or one per channel separated by commas, got {text!r}")
     return _number(word, above) / divisor
-
-
-def _spread(numbers: tuple[float, ...], count: int) -> tuple[float, ...]:
-    return numbers * count if len(numbers) == 1 else numbers

@@ -75,7 +75,7 @@ def _probe(file: OnnxFile, session: Session) -> _OnnxProbe:
     for (height, width), count, batch in product(sizes, channels, dict.fromkeys((file.batch, file.batch or 1))):
         images = _random_images(count, file.height or height or 0, file.width or width or 0)
         try:
-            answers = OnnxModel(file, session, None, batch)(_as_pixels(images, file))
+            answers = OnnxModel(file, session, None, batch)(images.clamp(0, 1) if file.element == "uint8" else images)
         except Exception as error:  # its error classes have no common base class
             failure = failure or error
         else:
@@ -90,10 +90,6 @@ def _random_images(channels: int, height: int, width: int) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     shape = (_SHOWN, channels, height, width)
     return torch.cat([low + (high - low) * torch.rand(shape, generator=generator) for low, high in _SPREADS])
-
-
-def _as_pixels(images: Tensor, file: OnnxFile) -> Tensor:
-    return images.clamp(0, 1) if file.element == "uint8" else images
 
 
 def _choose(file: OnnxFile, session: Session, probed: _OnnxProbe) -> tuple[OnnxModel, str]:

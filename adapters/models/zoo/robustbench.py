@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from functools import cache
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -124,23 +124,17 @@ def _stand_ins() -> Iterator[None]:
     """Provide pyautoattack as autoattack, and pkg_resources, which setuptools 81 removed, inside the block."""
     given: dict[str, Any] = {}
     if importlib.util.find_spec("autoattack") is None:
-        given = {old: importlib.import_module(new) for old, new in _SAME.items()}
+        given = {name: importlib.import_module(f"py{name}") for name in ("autoattack", "autoattack.state")}
     if importlib.util.find_spec("pkg_resources") is None:
-        given["pkg_resources"] = SimpleNamespace(resource_filename=_path_in_package)
+        given["pkg_resources"] = SimpleNamespace(
+            resource_filename=lambda module, path: str(Path(str(sys.modules[module].__file__)).parent / path)
+        )
     sys.modules.update(given)
     try:
         yield
     finally:
         for name in given:
             sys.modules.pop(name, None)
-
-
-_SAME = {"autoattack": "pyautoattack", "autoattack.state": "pyautoattack.state"}
-
-
-def _path_in_package(module: str, path: str) -> str:
-    holder: ModuleType = sys.modules[module]
-    return str(Path(str(holder.__file__)).parent / path)
 
 
 def weights_folder() -> Path:

@@ -32,12 +32,19 @@ def _architecture(rest: str) -> Architecture:
     return Architecture(lambda classes: models.get_model(rest.partition(":")[0], num_classes=classes), settings)
 
 
+def list_models() -> list[str]:
+    """Return the names of torchvision's classifiers."""
+    from torchvision import models
+
+    return models.list_models(module=models)
+
+
 def weights_of(rest: str) -> Any:
     """Return the member of torchvision's weights enum for "NAME" or "NAME:WEIGHTS"."""
     from torchvision import models
 
     architecture, _, tag = rest.partition(":")
-    known = models.list_models(module=models)
+    known = list_models()
     if architecture not in known:
         raise UnknownName("torchvision model", architecture, known, hint="see torchvision.models.list_models()")
     choices = models.get_model_weights(architecture).__members__
@@ -62,11 +69,5 @@ def preprocessing_of(weights: Any) -> dict[str, Any]:
     }
 
 
-def _names() -> list[str]:
-    from torchvision import models
-
-    return models.list_models(module=models)
-
-
 _PATTERNS = ("torchvision:NAME", "torchvision:NAME:WEIGHTS")
-PROVIDER = Provider("torchvision", _load, _PATTERNS, _names, architecture=_architecture)
+PROVIDER = Provider("torchvision", _load, _PATTERNS, list_models, architecture=_architecture)

@@ -10,9 +10,8 @@ from PIL import Image
 from davylamp.adapters.data import datasets
 from davylamp.adapters.data.datasets import load_data, load_data_for
 from davylamp.adapters.models.classifier import Classifier
-from davylamp.adapters.models.sandbox.attack_isolation import attack_isolation_context
 from davylamp.adapters.models.sandbox.bubblewrap import find_sandbox
-from davylamp.adapters.models.sandbox.isolation import Isolation
+from davylamp.adapters.models.sandbox.isolation import Isolation, attack_isolation_context
 from davylamp.adapters.models.sandbox.model_process import read_apart
 from davylamp.adapters.models.sandbox.worker_client import Worker
 from davylamp.errors import InvalidInput, Unavailable

@@ -8,8 +8,7 @@ import torch
 
 import davylamp
 from davylamp.adapters import Classifier, ThreatModel, find_implementation, run_attack
-from davylamp.adapters.models.sandbox.attack_isolation import attack_isolation_context
-from davylamp.adapters.models.sandbox.isolation import Isolation
+from davylamp.adapters.models.sandbox.isolation import Isolation, attack_isolation_context
 from davylamp.errors import AttackDied, InvalidInput, UnknownName
 
 pytestmark = pytest.mark.usefixtures("sandbox")
