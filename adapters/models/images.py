@@ -1,4 +1,4 @@
-"""Validates images and labels."""
+"""Validates images and labels, and the tensors with which a model is called."""
 
 import math
 from typing import Any
@@ -7,9 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...errors import InvalidInput, WrongType
+from ...errors import InvalidInput, Unsupported, WrongType
 from ..coercion import type_error
 
+_functorch: Any = getattr(torch._C, "_functorch")  # noqa: B009 - the type checker does not know it; torch has no public way to detect such tensors
 SEVERAL_LABELS = "for several labels of one image use davylamp.from_multi_label, which states what counts as fooled"
 
 
@@ -77,3 +78,20 @@ def read_labels(labels: Any, count: int) -> Tensor:
         labels = torch.from_numpy(np.array(array, dtype=array.dtype.newbyteorder("=")))  # converts other byte orders
     check_form_of_labels(labels, count)
     return labels
+
+
+def check_model_input(inputs: Any) -> None:
+    """Raise TypeError unless the model input is a tensor, or Unsupported inside a transform of `torch.func`."""
+    if isinstance(inputs, np.ndarray):
+        raise TypeError(
+            "expected a tensor of images for the model, got a NumPy array; convert it with torch.from_numpy"
+        )
+    if not isinstance(inputs, Tensor):
+        raise TypeError(f"expected a tensor of images for the model, got {type(inputs).__name__}")
+    check_counted(inputs)
+
+
+def check_counted(tensor: Tensor) -> None:
+    """Raise Unsupported for a tensor inside a transform of `torch.func`, which hides the number of images."""
+    if _functorch.is_functorch_wrapped_tensor(tensor) or _functorch.is_legacy_batchedtensor(tensor):
+        raise Unsupported("calls the model in torch.func or vmap, which hide queries; use torch.autograd.grad instead")

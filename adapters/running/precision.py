@@ -11,8 +11,8 @@ import torch
 
 from ...errors import Unsupported
 from ..attack import Implementation
-from ..models.base_models import base_classifiers, is_float32_in_torch
 from ..models.classifier import Classifier
+from ..models.ensemble import base_classifiers, is_float32_in_torch
 from ..parameters import PRECISIONS
 
 _AMPERE = 8  # major compute capability of the first GPUs with TF32 and bfloat16

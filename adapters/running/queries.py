@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ..models.classifier import PASS_SIZE, Classifier
-from ..models.input_check import check_counted, check_model_input
+from ..models.images import check_counted, check_model_input
 from ..threat_model import ThreatModel
 from ..torch_state import model_autocast
 from .budget import QueryBudget, QueryBudgetExhausted

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ....errors import DavylampError, ModelFailed
 from ....memory import keep_freed_memory
-from ...models.input_check import check_model_input
+from ...models.images import check_model_input
 from ...models.sandbox import serialisation
 from ...models.sandbox.isolated import RemoteModuleStub
 from ...models.sandbox.messages import Channel

@@ -23,7 +23,7 @@ class _BinaryNetwork(Scorer):
             raise ValueError("expected adversarial images, got none")
         given = self._look_at(torch.cat([clean, pairs.adversarial]))
         truth = np.repeat([0, 1], [len(clean), len(pairs.adversarial)])
-        self.network = self._make(tuple(given.shape[1:])).to(self.classifier.device)
+        self.network = self._make(given.shape[1]).to(self.classifier.device)
         self.detector().fit(given.numpy(), truth, self.parameters["batch_size"], self.parameters["epochs"])
         self.network.eval().requires_grad_(False)
 
@@ -44,7 +44,7 @@ class _BinaryNetwork(Scorer):
         return dict(self.network.state_dict())
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        self.network = self._make(self._shape_of(state)).to(self.classifier.device)
+        self.network = self._make(state["0.weight"].shape[1]).to(self.classifier.device)
         self.network.load_state_dict(dict(state))
         self.network.eval().requires_grad_(False)
 
@@ -63,10 +63,7 @@ class _BinaryNetwork(Scorer):
     def _see(self, images: Tensor) -> Tensor:
         raise NotImplementedError
 
-    def _make(self, shape: tuple[int, ...]) -> nn.Module:
-        raise NotImplementedError
-
-    def _shape_of(self, state: Mapping[str, Tensor]) -> tuple[int, ...]:
+    def _make(self, width: int) -> nn.Module:
         raise NotImplementedError
 
 
@@ -85,9 +82,9 @@ class BinaryInput(_BinaryNetwork):
     def _see(self, images: Tensor) -> Tensor:
         return images
 
-    def _make(self, shape: tuple[int, ...]) -> nn.Module:
+    def _make(self, width: int) -> nn.Module:
         return nn.Sequential(
-            nn.Conv2d(shape[0], 16, 3, padding=1),
+            nn.Conv2d(width, 16, 3, padding=1),
             nn.ReLU(),
             nn.Conv2d(16, 32, 3, stride=2, padding=1),
             nn.ReLU(),
@@ -97,9 +94,6 @@ class BinaryInput(_BinaryNetwork):
             nn.Flatten(),
             nn.Linear(512, 2),
         )
-
-    def _shape_of(self, state: Mapping[str, Tensor]) -> tuple[int, ...]:
-        return (state["0.weight"].shape[1],)
 
 
 class BinaryActivation(_BinaryNetwork):
@@ -123,11 +117,8 @@ class BinaryActivation(_BinaryNetwork):
     def _see(self, images: Tensor) -> Tensor:
         return activations_of(self.classifier, images, self.parameters["layer"])
 
-    def _make(self, shape: tuple[int, ...]) -> nn.Module:
-        return nn.Sequential(nn.Linear(shape[0], 64), nn.ReLU(), nn.Linear(64, 2))
-
-    def _shape_of(self, state: Mapping[str, Tensor]) -> tuple[int, ...]:
-        return (state["0.weight"].shape[1],)
+    def _make(self, width: int) -> nn.Module:
+        return nn.Sequential(nn.Linear(width, 64), nn.ReLU(), nn.Linear(64, 2))
 
 
 class SubsetScanning(Scorer):

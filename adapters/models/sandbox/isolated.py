@@ -14,7 +14,7 @@ from ..classifier import Classifier
 from ..extract_logits import check_logits
 from .bubblewrap import find_sandbox
 from .isolation import Isolation
-from .model_facts import RemoteOutputFormat, check_answers
+from .model_facts import RemoteOutputFormat
 from .model_process import ModelProcess, forkserver_of
 from .serialisation import from_plain, placed, to_plain
 
@@ -56,7 +56,7 @@ class RemoteModuleStub(nn.Module):
             raise self.process.refuse("expected the number of an output")
         self.note = one_line(answer.get("note", ""))
         try:
-            self.answers.update_from(check_answers(answer.get("answers")))
+            self.answers.update_from(answer.get("answers"))
         except ValueError as error:
             raise self.process.refuse(str(error)) from None
         return tensors[0].to(inputs.device), graph
@@ -142,27 +142,18 @@ class IsolatedClassifier(Classifier):
     def __init__(self, process: ModelProcess):
         facts = process.load()
         sizes = {word: facts[word] for word in ("resize", "crop", "interpolation", "random")}
-        answers = RemoteOutputFormat(facts["answers"])
-        layers = RemoteModuleStub(process, getattr(torch, facts["dtype"]), answers)
+        layers = RemoteModuleStub(process, getattr(torch, facts["dtype"]), facts["answers"])
         super().__init__(layers, num_classes=facts["stated_classes"], name=process.name, device=process.device, **sizes)
-        self.answers = answers
-        self.num_classes, self.detects = facts["num_classes"], facts["detects"]
-        self.handed_over_training = facts["handed_over_training"]
-        self.stated_identity = facts["digest"], facts["reasons"]
-        self.loading_notes = facts["loading_notes"]
+        for word in ("answers", "num_classes", "detects", "handed_over_training", "loading_notes", "in_torch"):
+            setattr(self, word, facts[word])
         self.class_names, self.all_named = facts["class_names"], facts["all_named"]
-        self._channels = facts["channels"]
-        self.in_torch = facts["in_torch"]  # see `base_models.is_float32_in_torch`
+        self.stated_identity = facts["digest"], facts["reasons"]
+        self.stated_channels = facts["channels"]
 
     @property
     def process(self) -> ModelProcess:
         """Process of the model."""
         return self.model.process  # pyright: ignore[reportReturnType]
-
-    @property
-    def channels(self) -> int | None:
-        """Number of image channels, as reported by the process."""
-        return self._channels
 
     def _ask(self, inputs: Tensor) -> Tensor:
         count = len(inputs)

@@ -1,5 +1,6 @@
 """Metadata of a model, which a worker sends after loading it and the parent process validates."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,6 +8,7 @@ from torch import nn
 
 from ...user_code_guard import one_line
 from ..classifier import Classifier
+from ..ensemble import is_float32_in_torch
 from ..identity.digest import ModelIdentity
 from ..output_format import OUTPUTS, OutputFormat
 
@@ -18,27 +20,24 @@ _OF_CLASSIFIER: Mapping[str, tuple[type, ...]] = {
 }
 _FACTS: Mapping[str, tuple[type, ...]] = {
     **_OF_CLASSIFIER,
-    "digest": (str,),
-    "reasons": (list,),
-    "dtype": (str,),
-    "in_torch": (bool,),
-    "answers": (dict,),
+    **{"digest": (str,), "reasons": (list,), "dtype": (str,), "in_torch": (bool,), "answers": (dict,)},
 }
 _TEXTS = ("reasons", "loading_notes", "class_names")
 _DTYPES = ("float32", "float64", "float16", "bfloat16")
+_DIGEST = re.compile(r"[0-9a-f]{20}")
 
 
 def describe_model(classifier: Classifier, identity: ModelIdentity) -> dict[str, Any]:
-    """Describe a model in JSON types. The field `in_torch` is omitted, because the parent process knows it."""
+    """Describe a model in JSON types."""
     facts = {name: getattr(classifier, name) for name in _OF_CLASSIFIER}
     facts |= {"class_names": list(classifier.class_names), "loading_notes": list(classifier.loading_notes)}
-    facts |= {"digest": identity.digest, "reasons": list(identity.reasons)}
+    facts |= {"digest": identity.digest, "reasons": list(identity.reasons), "in_torch": is_float32_in_torch(classifier)}
     facts["dtype"] = str(classifier.anchor.dtype).removeprefix("torch.")
     return {**facts, "answers": describe_answers(classifier.answers)}
 
 
 def parse_model_metadata(facts: Any) -> dict[str, Any]:
-    """Validate the types and sizes of the metadata sent by a worker.
+    """Validate the types and sizes of the metadata sent by a worker. "answers" becomes a `RemoteOutputFormat`.
 
     Raises:
         ValueError: if the metadata are invalid.
@@ -47,15 +46,10 @@ def parse_model_metadata(facts: Any) -> dict[str, Any]:
     right = right and all(type(facts[name]) in kinds for name, kinds in _FACTS.items())
     right = right and all(0 < value < 1 << 24 for value in facts.values() if type(value) is int)
     right = right and facts["interpolation"] in ("bilinear", "bicubic") and facts["dtype"] in _DTYPES
-    if not (right and is_digest(facts["digest"])):
+    if not (right and _DIGEST.fullmatch(facts["digest"])):
         raise ValueError("expected the metadata of the model")
-    check_answers(facts["answers"])
-    return {**facts, **{name: tuple(one_line(line) for line in facts[name]) for name in _TEXTS}}
-
-
-def is_digest(text: str) -> bool:
-    """Whether a text has the format of a digest in a `ModelIdentity`."""
-    return len(text) == 20 and all(c in "0123456789abcdef" for c in text)
+    texts = {name: tuple(one_line(line) for line in facts[name]) for name in _TEXTS}
+    return {**facts, **texts, "answers": RemoteOutputFormat(facts["answers"])}
 
 
 def describe_answers(answers: OutputFormat) -> dict[str, Any]:
@@ -64,35 +58,33 @@ def describe_answers(answers: OutputFormat) -> dict[str, Any]:
     return {"kind": answers.kind, "outputs": answers.outputs, "stated": answers.stated, **flags}
 
 
-def check_answers(described: Any) -> dict[str, Any]:
-    """Validate the output format sent by a worker, see `describe_answers`.
-
-    Raises:
-        ValueError: if the description is invalid.
-    """
-    words, flags = ("kind", "outputs", "stated"), ("gradients", "has_other_class")
-    right = isinstance(described, dict) and described.keys() == {*words, *flags}
-    right = right and all(described[word] in (None, *OUTPUTS) for word in words)
-    if not (right and all(type(described[flag]) is bool for flag in flags)):
-        raise ValueError("expected the model's output format")
-    return described
-
-
 class RemoteOutputFormat(OutputFormat):
     """Output format of a model that runs in a worker.
 
     Args:
         described: result of `describe_answers`.
+
+    Raises:
+        ValueError: as for `update_from`.
     """
 
-    def __init__(self, described: Mapping[str, Any]):
+    def __init__(self, described: Any):
         super().__init__(nn.Identity(), None, gradients=True)
         self._spare = False
         self.update_from(described)
 
-    def update_from(self, described: Mapping[str, Any]) -> None:
-        """Update the format from the worker's current description."""
-        self.kind, self.outputs, self.stated = (described[word] for word in ("kind", "outputs", "stated"))
+    def update_from(self, described: Any) -> None:
+        """Update the format from the worker's current description.
+
+        Raises:
+            ValueError: if the description is invalid.
+        """
+        words, flags = ("kind", "outputs", "stated"), ("gradients", "has_other_class")
+        right = isinstance(described, dict) and described.keys() == {*words, *flags}
+        right = right and all(described[word] in (None, *OUTPUTS) for word in words)
+        if not (right and all(type(described[flag]) is bool for flag in flags)):
+            raise ValueError("expected the model's output format")
+        self.kind, self.outputs, self.stated = (described[word] for word in words)
         self._spare = described["has_other_class"]
         self._differentiable = self._differentiable and described["gradients"]
 

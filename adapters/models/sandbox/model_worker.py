@@ -13,7 +13,6 @@ from ....errors import DavylampError, ModelFailed
 from ....memory import keep_freed_memory
 from ...torch_state import attack_precision, model_autocast
 from ...user_code_guard import describe_error, one_line
-from ..base_models import is_float32_in_torch
 from ..classifier import Classifier
 from ..identity.digest import identify_model
 from ..state_guard import StateGuard
@@ -69,8 +68,7 @@ class ModelWorker(WorkerBase):
         keep_freed_memory()
         self.classifier: Classifier = load_model(name, device, fold=fold)
         self._guard = StateGuard(self.classifier)
-        facts = describe_model(self.classifier, identify_model(self.classifier, name))
-        return {"facts": {**facts, "in_torch": is_float32_in_torch(self.classifier)}}, []
+        return {"facts": describe_model(self.classifier, identify_model(self.classifier, name))}, []
 
     def do_forward(self, tensors: list[Tensor], gradients: bool, expected: int, precision: str | None) -> Answer:
         """Compute logits. If they have gradients, also return a number by which the gradient can be requested."""

@@ -41,13 +41,8 @@ class TaskLimit:
             self._place = place
             return
 
-    @property
-    def is_hard(self) -> bool:
-        """Whether the system enforces the limit. If not, the caller must count the processes."""
-        return self._place is not None
-
     def limited(self, command: Sequence[str]) -> list[str]:
-        """Return the command line that runs a command in the control group."""
+        """Return the command line that runs a command in the control group. Without one, the command itself."""
         if self._place is None:
             return [*command]
         return ["/bin/sh", "-c", _ENTER, str(self._place / "cgroup.procs"), *command]

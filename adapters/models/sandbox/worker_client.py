@@ -139,11 +139,6 @@ class ForkServer:
             if all(wire.fileno() < 0 for wire in self._wires):
                 self.stop()
 
-    @property
-    def is_running(self) -> bool:
-        """Whether the fork server was started and has not been stopped since."""
-        return self._control is not None
-
     def stop(self) -> None:
         """Stop the fork server and every worker."""
         if self._control is not None:

@@ -506,8 +506,8 @@ def test_fork_servers_without_a_worker_do_not_pile_up(tmp_path):
     for server in servers:
         open_worker(server).close()
         forkserver_for(True, server.visible)  # used again, and the longest unused ones end
-    assert [server.is_running for server in servers[-2:]] == [True, True]
-    assert sum(server.is_running for server in servers) <= 4
+    assert all(server._control for server in servers[-2:])
+    assert sum(server._control is not None for server in servers) <= 4
     open_worker(servers[0]).close()  # starts anew
 
 

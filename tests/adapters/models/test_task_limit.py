@@ -36,13 +36,13 @@ def run(limit):
 
 
 def test_no_more_processes_than_allowed(limit):
-    if not limit.is_hard:
+    if limit._place is None:
         pytest.skip("this user may not make a control group here")
     assert run(limit).stdout.split() == ["29", "BlockingIOError"]  # the program itself is one, too
 
 
 def test_a_group_of_a_process_that_is_gone_is_removed(limit):
-    if not limit.is_hard:
+    if limit._place is None:
         pytest.skip("this user may not make a control group here")
     gone = subprocess.check_output([sys.executable, "-S", "-c", "import os; print(os.getpid())"], text=True)
     stale = limit._place.parent / f"davylamp-{int(gone)}-0"
@@ -55,7 +55,6 @@ def test_a_group_of_a_process_that_is_gone_is_removed(limit):
 def test_without_control_groups_there_is_no_hard_limit_and_the_command_is_as_it_was(monkeypatch, tmp_path):
     monkeypatch.setattr(process_count_limit, "_MOUNT", tmp_path)
     limit = TaskLimit(5)
-    assert not limit.is_hard
     assert limit.limited(["a", "b"]) == ["a", "b"]
     limit.remove()
     assert [*tmp_path.iterdir()] == []
