@@ -135,22 +135,6 @@ def _read(reply: http.client.HTTPResponse, deadline: float) -> bytes:
     return b"".join(parts)
 
 
-class RateLimiter:
-    """Limits the number of images or requests per second."""
-
-    def __init__(self, rate: float | None, unit: str, sleep: Callable[[float], Any] = time.sleep):
-        self.rate, self.unit, self._sleep, self._next = rate, unit, sleep, 0.0
-
-    def wait(self, images: int) -> None:
-        """Wait until the rate limit allows `images` more images."""
-        if self.rate is None:
-            return
-        now = time.monotonic()
-        if self._next > now:
-            self._sleep(self._next - now)
-        self._next = max(now, self._next) + (images if self.unit == "images" else 1) / self.rate
-
-
 class _RequestFailure(NamedTuple):
     """Reason of a failed request, and the seconds in the server's Retry-After header, or None."""
 
@@ -178,7 +162,7 @@ class RetryingClient:
         header = token_header(address, transport)
         self._secrets = [part for value in header.values() for part in (value, value.removeprefix("Bearer "))]
         self.connection = Connection(address, transport.timeout, {**header, "Accept-Encoding": "identity"})
-        self._pace = RateLimiter(transport.rate, transport.unit, sleep)
+        self._next = 0.0  # time from which the rate allows the next request
         self._jitter = random.Random(0)
         self._is_down = False
 
@@ -206,8 +190,12 @@ class RetryingClient:
         tries = 1 if self._is_down else self.transport.tries
         trouble = _RequestFailure("")
         for attempt in range(tries):
-            if images:
-                self._pace.wait(images)
+            if images and self.transport.rate is not None:
+                now = time.monotonic()
+                if self._next > now:
+                    self._sleep(self._next - now)
+                units = images if self.transport.unit == "images" else 1
+                self._next = max(now, self._next) + units / self.transport.rate
             answer = self._try(method, path, body, headers, images)
             if isinstance(answer, Reply):
                 self._is_down = False

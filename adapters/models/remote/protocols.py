@@ -51,17 +51,6 @@ class TensorSpec:
         return f"{self.name} {self.datatype} {list(self.shape)}"
 
 
-@dataclass(frozen=True)
-class Metadata:
-    """Metadata of a model, as reported by its server."""
-
-    name: str
-    platform: str
-    versions: tuple[str, ...]
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-
-
 class OpenInference:
     """A model on a server that uses the Open Inference Protocol.
 
@@ -77,12 +66,17 @@ class OpenInference:
 
     def __init__(self, address: Address, client: RetryingClient):
         self.address = address
-        self.metadata = _read_metadata(address, _fetch(address, client))
-        self.input = _pick(self.metadata.inputs, address.encoding.input, "input", address)
-        self.output = _pick_output(self.metadata.outputs, address.encoding.output, address)
+        content, inputs, outputs = _read_metadata(address, client)
+        self.input = _pick(inputs, address.encoding.input, "input", address)
+        self.output = _pick_output(outputs, address.encoding.output, address)
         self.encoding = self._complete(address.encoding)
         self.is_binary = _has_extension(address, client)
-        self.notes = _notes(self.input, self.output, self.metadata, self.encoding)
+        self.notes = _notes(self.input, self.output, outputs, self.encoding)
+        tensors = {"inputs": inputs, "outputs": outputs}
+        # The metadata as JSON types, for the model identity.
+        self.identity = {"platform": content["platform"], "versions": content["versions"]} | {
+            name: [[each.name, each.datatype, list(each.shape)] for each in of] for name, of in tensors.items()
+        }
 
     @property
     def image_shape(self) -> tuple[int, int, int] | None:
@@ -112,13 +106,6 @@ class OpenInference:
         """Number of classes of the output, if the metadata determine it."""
         shape = () if self.output is None else self.output.shape
         return shape[-1] if len(shape) == 2 and shape[-1] > 1 else None
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """The metadata as JSON types, for the model identity."""
-        parts = {"inputs": self.metadata.inputs, "outputs": self.metadata.outputs}
-        tensors = {name: [[each.name, each.datatype, list(each.shape)] for each in of] for name, of in parts.items()}
-        return {"platform": self.metadata.platform, "versions": list(self.metadata.versions), **tensors}
 
     def write(self, rows: np.ndarray) -> Request:
         """Build a request for images, given as one row per image."""
@@ -190,14 +177,6 @@ def describe_json(content: Any) -> str:
     return {list: "a list", str: "a string", type(None): "null"}.get(type(content), "a number")
 
 
-def _fetch(address: Address, client: RetryingClient) -> Reply:
-    reply = client.send("GET", address.path)
-    if reply.status != 200:
-        where = f"{address.place}{address.path}"
-        raise Unavailable(f"expected the metadata of {address.model} from {where}, got {client.describe(reply)}")
-    return reply
-
-
 def _has_extension(address: Address, client: RetryingClient) -> bool:
     reply = client.send("GET", f"{address.base}/v2")
     try:
@@ -207,23 +186,28 @@ def _has_extension(address: Address, client: RetryingClient) -> bool:
     return isinstance(content, dict) and BINARY in (content.get("extensions") or [])
 
 
-def _read_metadata(address: Address, reply: Reply) -> Metadata:
+def _read_metadata(
+    address: Address, client: RetryingClient
+) -> tuple[dict[str, Any], tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """Request a model's metadata. Return its platform and versions, its inputs, and its outputs."""
+    reply, where = client.send("GET", address.path), f"{address.place}{address.path}"
+    if reply.status != 200:
+        raise Unavailable(f"expected the metadata of {address.model} from {where}, got {client.describe(reply)}")
     try:
         content = read_json(reply, reply.body)
-        texts = {name: str(content.get(name) or "") for name in ("name", "platform")}
-        versions = tuple(str(each) for each in content.get("versions") or ())
-        tensors = {
-            name: tuple(
+        inputs, outputs = (
+            tuple(
                 TensorSpec(str(each["name"]), str(each["datatype"]).upper(), tuple(int(n) for n in each["shape"]))
                 for each in content.get(name) or ()
             )
             for name in ("inputs", "outputs")
-        }
-        return Metadata(texts["name"], texts["platform"], versions, tensors["inputs"], tensors["outputs"])
+        )
+        versions = [str(each) for each in content.get("versions") or ()]
+        return {"platform": str(content.get("platform") or ""), "versions": versions}, inputs, outputs
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         why = one_line(error)[:120] if isinstance(error, ValueError) else "JSON of a different form"
         raise Unavailable(
-            f"expected the metadata of the Open Inference Protocol from {address.place}{address.path}, got {why}; "
+            f"expected the metadata of the Open Inference Protocol from {where}, got {why}; "
             "use json+http://... for a server with plain JSON"
         ) from None
 
@@ -250,15 +234,15 @@ def _pick_output(tensors: tuple[TensorSpec, ...], name: str, address: Address) -
 
 
 def _notes(
-    taken: TensorSpec, output: TensorSpec | None, metadata: Metadata, encoding: RequestEncoding
+    taken: TensorSpec, output: TensorSpec | None, outputs: tuple[TensorSpec, ...], encoding: RequestEncoding
 ) -> tuple[str, ...]:
     notes = []
     if encoding.datatype == "UINT8":
         notes.append("the server takes bytes, so images are rounded to 8 bits when sent")
     if len(taken.shape) == 4 and max(taken.shape[1], taken.shape[3]) < 0 and not encoding.layout:
         notes.append("the server does not state its axis order; assuming channels first (?layout=NHWC for last)")
-    if output is not None and len(metadata.outputs) > 1:
-        notes.append(f"read the output {output.name} of {', '.join(each.name for each in metadata.outputs)}")
+    if output is not None and len(outputs) > 1:
+        notes.append(f"read the output {output.name} of {', '.join(each.name for each in outputs)}")
     return tuple(notes)
 
 
@@ -287,6 +271,7 @@ class JsonForm:
 
     def __init__(self, address: Address):
         self.address = address
+        self.identity: dict[str, Any] = {}  # without metadata a model is identified by its outputs only
         datatype, layout = address.encoding.datatype or "FP32", address.encoding.layout or "NCHW"
         self.encoding = replace(address.encoding, datatype=datatype, layout=layout)
         if datatype == "UINT8":
@@ -296,11 +281,6 @@ class JsonForm:
     def classes(self) -> int | None:
         """Number of classes given in the model name."""
         return self.encoding.classes
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """Empty, because without metadata a model is identified by its outputs only."""
-        return {}
 
     def write(self, rows: np.ndarray) -> Request:
         """Build a request for images, given as one row per image."""

@@ -16,7 +16,7 @@ from .bubblewrap import find_sandbox
 from .isolation import Isolation
 from .model_facts import RemoteOutputFormat
 from .model_process import ModelProcess, forkserver_of
-from .serialisation import from_plain, placed, to_plain
+from .serialisation import from_plain, to_plain
 
 _LAYERS_NOTE = "the model runs in a separate process (--isolate no runs it in this one)"
 
@@ -223,10 +223,9 @@ def call_where_layers_are(classifier: nn.Module, function: Callable[..., Any], *
         "call", tensors, function=where, arguments=given, precision=current_precision()
     )
     try:
-        value = from_plain(answer.get("value"), results)
+        return from_plain(answer.get("value"), [each.to(classifier.device) for each in results])
     except ValueError as error:
         raise classifier.process.refuse(str(error)) from None
-    return placed(value, classifier.device)
 
 
 def prestart_processes(isolation: Isolation, names: Iterable[str]) -> None:

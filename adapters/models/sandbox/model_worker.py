@@ -94,7 +94,7 @@ class ModelWorker(WorkerBase):
 
     def do_call(self, tensors: list[Tensor], function: str, arguments: Any, precision: str | None) -> Answer:
         """Call one of davylamp's functions on the classifier and the arguments."""
-        given = values.placed(values.from_plain(arguments, tensors), self.classifier.device)
+        given = values.from_plain(arguments, [each.to(self.classifier.device) for each in tensors])
         results: list[Tensor] = []
         with attack_precision(precision):
             value = values.to_plain(_function(function)(self.classifier, *given), results)

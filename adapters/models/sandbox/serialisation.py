@@ -52,17 +52,6 @@ def from_plain(value: Any, tensors: list[Tensor]) -> Any:
     return tensors[place]
 
 
-def placed(value: Any, device: torch.device) -> Any:
-    """Move the tensors in a value to a device."""
-    if isinstance(value, Tensor):
-        return value.to(device)
-    if isinstance(value, list):
-        return [placed(each, device) for each in value]
-    if isinstance(value, dict):
-        return {name: placed(each, device) for name, each in value.items()}
-    return value
-
-
 def read_states() -> dict[str, Any]:
     """Return the states of Python's, NumPy's and torch's global generators, as JSON types."""
     version, words, gauss = random.getstate()

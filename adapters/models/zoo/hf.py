@@ -125,35 +125,25 @@ def _split(rest: str, name: str) -> tuple[str, str]:
 
 def _fetched(name: str, repository: str, revision: str, more: Sequence[str]) -> Path:
     """Return the folder of a model's files in the hub's cache, after downloading missing files."""
-    folder = _fetched_model(name, repository, revision)
-    if more and not any((folder / file).is_file() for file in more):
+    from huggingface_hub import try_to_load_from_cache
+
+    files = (CONFIG, _WEIGHTS, _OLD_WEIGHTS)
+    config, *weights = (try_to_load_from_cache(repository, file, revision=revision) for file in files)
+    if isinstance(config, str) and any(isinstance(each, str) for each in weights):
+        folder = Path(config).parent
+    else:
+        folder = _fetch(name, repository, revision, CONFIG).parent
+        with suppress(Unavailable):
+            _fetch(name, repository, revision, _PROCESSOR)
+        try:
+            _fetch(name, repository, revision, _WEIGHTS)
+        except Unavailable:
+            _fetch(name, repository, revision, _OLD_WEIGHTS)
+    if not any((folder / file).is_file() for file in more):
         for file in more:
             with suppress(Unavailable):
                 _fetch(name, repository, revision, file)
     return folder
-
-
-def _fetched_model(name: str, repository: str, revision: str) -> Path:
-    from huggingface_hub import try_to_load_from_cache
-
-    known = {
-        file: try_to_load_from_cache(repository, file, revision=revision)
-        for file in (CONFIG, _PROCESSOR, _WEIGHTS, _OLD_WEIGHTS)
-    }
-    there = {file: Path(path) for file, path in known.items() if isinstance(path, str)}
-    if CONFIG in there and (_WEIGHTS in there or _OLD_WEIGHTS in there):
-        return there[CONFIG].parent
-    config = _fetch(name, repository, revision, CONFIG)
-    for file, is_needed in ((_PROCESSOR, False), (_WEIGHTS, False), (_OLD_WEIGHTS, True)):
-        try:
-            _fetch(name, repository, revision, file)
-        except Unavailable:
-            if is_needed:
-                raise
-        else:
-            if file == _WEIGHTS:
-                break
-    return config.parent
 
 
 def _fetch(name: str, repository: str, revision: str, file: str) -> Path:
