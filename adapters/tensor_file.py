@@ -7,25 +7,29 @@ from typing import Any
 
 import torch
 
-from ..errors import Unavailable
+from ..errors import InvalidInput, Unavailable
 from .user_code_guard import one_line
 
 
-def read_tensor_file(path: Path, what: str, remedy: str) -> Any:
+def read_tensor_file(path: Path, what: str, remedy: str, form: str = "") -> Any:
     """Return the contents of a file, with tensors on the CPU.
 
     Args:
         path: path of the file.
         what: the expected content, for messages, such as "a trained detector".
         remedy: advice for the error message if the file is invalid.
+        form: the entry "format" that a file of davylamp's must have. "" for other files.
 
     Raises:
+        InvalidInput: if the file is not of this format.
         Unavailable: if the file does not exist, cannot be read, contains code, is damaged, or has different contents.
     """
+    if not path.is_file():
+        raise Unavailable(f"no such file: {path}")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return torch.load(path, map_location="cpu", weights_only=True)
+            stored = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
         raise Unavailable(f"could not read {path} ({one_line(error)})") from error
     except pickle.UnpicklingError as error:  # also of text: its first letters are taken for a program's
@@ -33,3 +37,6 @@ def read_tensor_file(path: Path, what: str, remedy: str) -> Any:
         raise Unavailable(f"expected {what} in {path}, but {holds}; {remedy}") from error
     except Exception as error:  # damaged bytes can raise anything; torch's messages describe its format
         raise Unavailable(f"expected {what} in {path}, but it is damaged or of a different kind; {remedy}") from error
+    if form and not (isinstance(stored, dict) and stored.get("format") == form):
+        raise InvalidInput(f"expected {what} in {path}, got a different file of tensors; {remedy}")
+    return stored

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ....errors import DavylampError, ModelFailed
+from ....errors import ModelFailed
 from ....memory import keep_freed_memory
 from ...models.images import check_model_input
 from ...models.sandbox import serialisation
@@ -16,7 +16,6 @@ from ...models.sandbox.isolated import RemoteModuleStub
 from ...models.sandbox.messages import Channel
 from ...models.sandbox.worker_base import Answer, WorkerBase
 from ...threat_model import ThreatModel
-from ...user_code_guard import name_error, one_line
 from .as_implementation import declared_defaults, declared_epsilon, row_in_file
 from .driver import run
 from .isolated_attack import describe_row
@@ -59,15 +58,6 @@ class AttackWorker(WorkerBase):
     def refuse(self, reason: str) -> RuntimeError:
         """Build the error for an invalid response of the parent process."""
         return RuntimeError(reason)
-
-    def describe(self, error: BaseException) -> dict[str, Any]:
-        """Describe an error by the name of its class, and by whether it is one of davylamp's own errors."""
-        kind = type(error).__name__
-        if isinstance(error, DavylampError):
-            kind = next(each.__name__ for each in type(error).__mro__ if each.__module__ == DavylampError.__module__)
-            return {"error": kind, "text": str(error)[:1000], "ours": True}
-        said = name_error(error)
-        return {"error": kind, "text": one_line(said.removeprefix(kind).removeprefix(": ")), "ours": False}
 
     def do_describe(self, _: list[Tensor], path: str, where: str, folder: str) -> Answer:
         """Load an attack from a file and describe it."""

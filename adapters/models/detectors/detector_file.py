@@ -99,9 +99,7 @@ def read_detector(path: Path) -> TrainedDetector:
     """
     if not path.is_file():
         raise Unavailable(f"no such file: {path}; train a detector with davylamp fit")
-    stored = read_tensor_file(path, "a trained detector", "make one with davylamp fit")
-    if not isinstance(stored, dict) or stored.get("format") != _FORMAT:
-        raise InvalidInput(f"{path} is not a detector trained by davylamp (davylamp fit)")
+    stored = read_tensor_file(path, "a trained detector", "make one with davylamp fit", _FORMAT)
     return TrainedDetector(
         find_detector(stored["detector"]),
         stored["parameters"],

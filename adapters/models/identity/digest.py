@@ -10,11 +10,9 @@ from torch import Tensor
 
 from ..classifier import Classifier
 from .encoding import Encoder, feed
-from .source_files import SourceFiles
 
 _SETTINGS = ("resize", "crop", "interpolation", "mean", "std")
 _BOUND = ("model", "_model", "estimator", "_estimator", "device")  # attributes with an attack's model
-_DEEP = "its parts are nested too deeply to be read"
 
 
 class ModelIdentity(NamedTuple):
@@ -55,26 +53,17 @@ def identify_model(classifier: Classifier, source: str = "") -> ModelIdentity:
 
 
 def _read_identity(classifier: Classifier, source: str) -> ModelIdentity:
-    reasons: list[str] = []
-    sources = SourceFiles()
     # "NAME+defence.py:function" is a model with a defence in front
     names = [Path(part.rpartition(":")[0]).expanduser() for part in source.split("+")] if source else []
-    files = [file for file in names if file.suffix == ".py" and file.is_file()]
-    for file in files:
-        sources.add_file(file)
-    encoder = Encoder(sources, reasons, str(files[0].resolve().parent) if files else "")
+    encoder = Encoder([file for file in names if file.suffix == ".py" and file.is_file()])
     settings = {name: getattr(classifier, name) for name in _SETTINGS} | {"dtype": classifier.anchor.dtype}
-    try:
-        with classifier.frozen():
-            encoder.add(settings, "preprocessing")
-            encoder.add(classifier.model, "model")
-            _add_changes(encoder, classifier)
-    except RecursionError:
-        reasons.append(_DEEP)
-    encoder.put("code", "\n".join(sources.digests()))
+    with encoder.reading(), classifier.frozen():
+        encoder.add(settings, "preprocessing")
+        encoder.add(classifier.model, "model")
+        _add_changes(encoder, classifier)
     digest = encoder.hash.hexdigest()[:20]
     digest = classifier.known_as.get(digest, digest)
-    return ModelIdentity(_with(digest, "outputs", classifier.answers.declared), tuple(reasons))
+    return ModelIdentity(_with(digest, "outputs", classifier.answers.declared), tuple(encoder.reasons))
 
 
 def _with(digest: str, word: str, said: str) -> str:
@@ -94,22 +83,15 @@ def identify_code(thing: Any, file: Path | None = None) -> ModelIdentity:
         thing: a user's attack or metric. A model or estimator that it refers to is not covered.
         file: the file of `thing`. The whole file is covered, with the local files that it imports.
     """
-    reasons: list[str] = []
-    sources = SourceFiles()
-    if file is not None:
-        sources.add_file(file)
-    encoder = Encoder(sources, reasons, str(file.resolve().parent) if file is not None else "")
+    encoder = Encoder([] if file is None else [file])
     encoder.names_readers = True
-    try:
+    with encoder.reading():
         if isinstance(thing, (type, types.FunctionType)):
             encoder.add(thing, "code")
         else:
             encoder.add(type(thing), "code")
             encoder.add({word: value for word, value in vars(thing).items() if word not in _BOUND}, "settings")
-    except RecursionError:
-        reasons.append(_DEEP)
-    encoder.put("code", "\n".join(sources.digests()))
-    return ModelIdentity(encoder.hash.hexdigest()[:20], tuple(reasons))
+    return ModelIdentity(encoder.hash.hexdigest()[:20], tuple(encoder.reasons))
 
 
 def digest_data(inputs: Tensor, labels: Tensor) -> str:

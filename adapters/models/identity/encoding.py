@@ -18,8 +18,9 @@ import types
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Iterator, Mapping
-from pathlib import PurePath
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -107,18 +108,30 @@ class Encoder:
     """Adds values to a hash, and records which could not be identified.
 
     Args:
-        sources: collects the files of the code.
-        reasons: collects the reasons why the identity is unknown.
-        root: folder whose location is irrelevant. Paths inside it are hashed relative to it.
+        files: local files that are covered as a whole. The location of the first one's folder is irrelevant, so paths
+            inside it are hashed relative to it.
     """
 
-    def __init__(self, sources: SourceFiles, reasons: list[str], root: str = ""):
-        self.sources, self.reasons, self._root = sources, reasons, root
+    def __init__(self, files: Sequence[Path] = ()):
+        self.sources = SourceFiles()  # of the code
+        self.reasons: list[str] = []  # why the identity is unknown
+        for file in files:
+            self.sources.add_file(file)
+        self._root = str(files[0].resolve().parent) if files else ""
         self.hash = hashlib.sha256()
         self.names_readers = False  # whether code that may read external data is recorded as unknown
         self._classes: set[type] = set()
         self._places: dict[int, int] = {}
         self._kept: list[Any] = []  # keeps objects alive, so that their ids are not reused
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Record as a reason that values in the block are nested too deeply, and add the code at its end."""
+        try:
+            yield
+        except RecursionError:
+            self.reasons.append("its parts are nested too deeply to be read")
+        self.put("code", "\n".join(self.sources.digests()))
 
     def add(self, value: Any, where: str) -> None:
         """Add a value to the hash. `where` is the value's name in reasons, such as "model.session"."""
@@ -202,7 +215,8 @@ class Encoder:
             self.add(dict(vars(value)) if hasattr(value, "__dict__") else None, where)
 
     def _digest_alone(self, value: Any, where: str) -> str:
-        alone = Encoder(self.sources, self.reasons, self._root)
+        alone = Encoder()
+        alone.sources, alone.reasons, alone._root = self.sources, self.reasons, self._root
         alone.add(value, where)
         return alone.hash.hexdigest()
 

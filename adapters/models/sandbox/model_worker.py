@@ -56,11 +56,9 @@ class ModelWorker(WorkerBase):
     def describe(self, error: BaseException) -> dict[str, Any]:
         """Describe an error by the name of a davylamp error class, ValueError or TypeError."""
         if isinstance(error, DavylampError):
-            name = next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == DavylampError.__module__)
-        else:
-            name = next((kind.__name__ for kind in (ValueError, TypeError) if isinstance(error, kind)), "ModelFailed")
-        plain = isinstance(error, (DavylampError, ValueError, TypeError))
-        return {"error": name, "text": str(error) if plain else one_line(describe_error(error))}
+            return super().describe(error)
+        kind = next((kind.__name__ for kind in (ValueError, TypeError) if isinstance(error, kind)), "")
+        return {"error": kind or "ModelFailed", "text": str(error) if kind else one_line(describe_error(error))}
 
     def do_load(self, _: list[Tensor], name: str, device: str, fold: bool, threads: int, folder: str) -> Answer:
         """Load a model by name, and return its metadata."""

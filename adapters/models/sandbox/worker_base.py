@@ -10,10 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...user_code_guard import one_line, protect_process
+from ....errors import DavylampError
+from ...user_code_guard import name_error, one_line, protect_process
 from .messages import Channel
 
 Answer = tuple[dict[str, Any], list[Tensor]]
+_LONGEST_TEXT = 1000
 
 
 class WorkerBase:
@@ -51,8 +53,12 @@ class WorkerBase:
         return getattr(self, f"do_{question['do']}")(tensors, **question["values"])
 
     def describe(self, error: BaseException) -> dict[str, Any]:
-        """Describe an error in JSON types: the name of its class as "error", and its text as "text"."""
-        return {"error": type(error).__name__, "text": one_line(error)}
+        """Describe an error in JSON types: the name of its class, its text, and whether it is one of davylamp's own."""
+        if isinstance(error, DavylampError):
+            kind = next(each for each in type(error).__mro__ if each.__module__ == DavylampError.__module__)
+            return {"error": kind.__name__, "text": str(error)[:_LONGEST_TEXT], "ours": True}
+        kind = type(error).__name__
+        return {"error": kind, "text": one_line(name_error(error).removeprefix(kind).removeprefix(": ")), "ours": False}
 
     def settle_in(self, folder: str, threads: int) -> None:
         """Set the number of threads, and change to the working directory of the parent process."""

@@ -44,10 +44,10 @@ def is_trained(path: Path) -> bool:
     if path.suffix != ".pt" or not path.is_file():
         return False
     try:
-        stored = read_tensor_file(path, "weights", "")
-    except Unavailable:
+        read_tensor_file(path, "weights", "", _FORMAT)
+    except (Unavailable, InvalidInput):
         return False
-    return isinstance(stored, dict) and stored.get("format") == _FORMAT
+    return True
 
 
 def base_model_name(name: str) -> str:
@@ -78,11 +78,7 @@ def read_weights(path: Path) -> WeightsFile:
         Unavailable: if there is no such file, or it cannot be read.
         InvalidInput: if the file is not a weights file.
     """
-    if not path.is_file():
-        raise Unavailable(f"no such file: {path}")
-    stored = read_tensor_file(path, "weights that davylamp made", "make them with davylamp harden")
-    if not isinstance(stored, dict) or stored.get("format") != _FORMAT:
-        raise InvalidInput(f"{path} is not a weights file of davylamp (davylamp harden)")
+    stored = read_tensor_file(path, "weights that davylamp made", "make them with davylamp harden", _FORMAT)
     return WeightsFile(stored["base"], stored["code"], stored["weights"], json.loads(stored["card"]))
 
 

@@ -319,7 +319,7 @@ def test_bad_input_is_one_line(world, tmp_path):
     with pytest.raises(Unavailable, match=r"expected a trained detector in .* contains code"):
         read_detector(tmp_path / "program.pt")
     torch.save({"format": "else"}, tmp_path / "else.pt")
-    with pytest.raises(InvalidInput, match="is not a detector trained by davylamp"):
+    with pytest.raises(InvalidInput, match="expected a trained detector in"):
         read_detector(tmp_path / "else.pt")
     trained(world, "subset-scanning", tmp_path)
     with pytest.raises(Unsupported, match="art:subset-scanning has no gradients"):

@@ -83,5 +83,5 @@ def test_only_a_gpu_is_asked(monkeypatch, device, tried):
     monkeypatch.setattr(load, "choose_layout", lambda _, side: asked.append(side))
     monkeypatch.setattr(Classifier, "to", lambda self, *_, **__: self)
     classifier = Classifier(SlowIn(FIRST), num_classes=4, crop=16)
-    load._quickened(classifier, device, fold=True)
+    load._Loader("demo:x", device, True, None)._place(classifier, "demo:x")
     assert asked == tried
