@@ -8,7 +8,7 @@ import warnings
 from contextlib import redirect_stdout
 from importlib.metadata import version
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,8 +18,7 @@ from ....errors import ModelFailed
 from ...paths import expand_path
 from ...user_code_guard import one_line
 from ..classifier import Classifier
-from .onnx_file import OnnxFile, read_onnx
-from .onnx_model import OnnxModel, Session
+from .onnx_model import OnnxFile, OnnxModel, Session, read_onnx
 from .provider import Provider
 
 TOLERANCE = 1e-5  # relative to an image's largest output, or to 1 if that is larger
@@ -45,11 +44,11 @@ class _OnnxProbe(NamedTuple):
 
 
 def _load(name: str, rest: str) -> Classifier:
-    file = read_onnx(expand_path(rest))
+    file, proto = read_onnx(expand_path(rest))
     session = Session(file)
     session.check()
-    probed = _probe(file, session)
-    model, said = _choose(file, session, probed)
+    probed = _probe(session)
+    model, said = _choose(session, proto, probed)
     flat = probed.answers.is_floating_point() and probed.answers.ndim == 2
     classifier = Classifier(
         model,
@@ -66,8 +65,9 @@ def _load(name: str, rest: str) -> Classifier:
     return classifier
 
 
-def _probe(file: OnnxFile, session: Session) -> _OnnxProbe:
+def _probe(session: Session) -> _OnnxProbe:
     """Run onnxruntime on random images of the sizes that the file may accept, until one of them works."""
+    file = session.file
     channels = (file.channels,) if file.channels else (3, 1)
     open_size = file.height is None or file.width is None
     sizes = [(side, side) for side in _SIDES] if open_size else [(file.height, file.width)]
@@ -75,7 +75,7 @@ def _probe(file: OnnxFile, session: Session) -> _OnnxProbe:
     for (height, width), count, batch in product(sizes, channels, dict.fromkeys((file.batch, file.batch or 1))):
         images = _random_images(count, file.height or height or 0, file.width or width or 0)
         try:
-            answers = OnnxModel(file, session, None, batch)(images.clamp(0, 1) if file.element == "uint8" else images)
+            answers = OnnxModel(session, None, batch)(images.clamp(0, 1) if file.element == "uint8" else images)
         except Exception as error:  # its error classes have no common base class
             failure = failure or error
         else:
@@ -92,14 +92,14 @@ def _random_images(channels: int, height: int, width: int) -> Tensor:
     return torch.cat([low + (high - low) * torch.rand(shape, generator=generator) for low, high in _SPREADS])
 
 
-def _choose(file: OnnxFile, session: Session, probed: _OnnxProbe) -> tuple[OnnxModel, str]:
+def _choose(session: Session, proto: Any, probed: _OnnxProbe) -> tuple[OnnxModel, str]:
     """Return a differentiable module if it matches onnxruntime, or else a black box, and a note on the reason."""
-    black_box = OnnxModel(file, session, None, probed.batch)
-    converted, why = _convert(file)
+    black_box = OnnxModel(session, None, probed.batch)
+    converted, why = _convert(session.file, proto)
     if converted is None:
         return black_box, _refusal(why)
     for batch in dict.fromkeys((None, probed.batch)):
-        model = OnnxModel(file, session, converted, batch)
+        model = OnnxModel(session, converted, batch)
         difference, why = _compare(model, probed)
         if not why:
             same = f"matches onnxruntime within {difference:.1g} on {len(probed.images)} random images"
@@ -111,7 +111,7 @@ def _refusal(why: str) -> str:
     return f"a black box, run by onnxruntime {version('onnxruntime')}: {why}"
 
 
-def _convert(file: OnnxFile) -> tuple[nn.Module | None, str]:
+def _convert(file: OnnxFile, proto: Any) -> tuple[nn.Module | None, str]:
     """Convert a file with onnx2pytorch. If that is not possible, return None and the reason."""
     if file.element == "uint8":
         return None, "rounding to 8 bits blocks gradients"
@@ -122,7 +122,7 @@ def _convert(file: OnnxFile) -> tuple[nn.Module | None, str]:
     try:
         with warnings.catch_warnings(), redirect_stdout(sys.stderr), torch.random.fork_rng(devices=[]):
             warnings.simplefilter("ignore")
-            return ConvertModel(file.proto).eval().requires_grad_(False), ""
+            return ConvertModel(proto).eval().requires_grad_(False), ""
     except Exception as error:  # any error, for operations that it does not support
         return None, f"onnx2pytorch cannot convert it ({one_line(error)})"
 
