@@ -72,40 +72,20 @@ class OpenInference:
         self.encoding = self._complete(address.encoding)
         self.is_binary = _has_extension(address, client)
         self.notes = _notes(self.input, self.output, outputs, self.encoding)
+        # As far as the metadata determine them, the shape (C, H, W) of images and the numbers of their channels, of the
+        # images in a request, and of classes.
+        count, *sizes = self.input.shape
+        shape = tuple(sizes if self.encoding.layout != "NHWC" else [*sizes[2:], *sizes[:2]])
+        self.image_shape = (shape[0], shape[1], shape[2]) if len(shape) == 3 and min(shape) > 0 else None
+        self.channels = shape[0] if len(shape) == 3 and shape[0] > 0 else None
+        self.rows = count if count > 0 else None
+        scores = () if self.output is None else self.output.shape
+        self.classes = scores[-1] if len(scores) == 2 and scores[-1] > 1 else None
         tensors = {"inputs": inputs, "outputs": outputs}
         # The metadata as JSON types, for the model identity.
         self.identity = {"platform": content["platform"], "versions": content["versions"]} | {
             name: [[each.name, each.datatype, list(each.shape)] for each in of] for name, of in tensors.items()
         }
-
-    @property
-    def image_shape(self) -> tuple[int, int, int] | None:
-        """Shape of images (C, H, W), if the metadata determine it completely."""
-        sizes = self.input.shape[1:]
-        if len(sizes) != 3 or min(sizes) < 1:
-            return None
-        height, width, channels = sizes if self.encoding.layout == "NHWC" else (*sizes[1:], sizes[0])
-        return channels, height, width
-
-    @property
-    def channels(self) -> int | None:
-        """Number of image channels, if the metadata determine it."""
-        sizes = self.input.shape[1:]
-        if len(sizes) != 3:
-            return None
-        channels = sizes[2] if self.encoding.layout == "NHWC" else sizes[0]
-        return channels if channels > 0 else None
-
-    @property
-    def rows(self) -> int | None:
-        """Number of images per request, if the metadata require a fixed number."""
-        return self.input.shape[0] if self.input.shape[0] > 0 else None
-
-    @property
-    def classes(self) -> int | None:
-        """Number of classes of the output, if the metadata determine it."""
-        shape = () if self.output is None else self.output.shape
-        return shape[-1] if len(shape) == 2 and shape[-1] > 1 else None
 
     def write(self, rows: np.ndarray) -> Request:
         """Build a request for images, given as one row per image."""
@@ -274,13 +254,9 @@ class JsonForm:
         self.identity: dict[str, Any] = {}  # without metadata a model is identified by its outputs only
         datatype, layout = address.encoding.datatype or "FP32", address.encoding.layout or "NCHW"
         self.encoding = replace(address.encoding, datatype=datatype, layout=layout)
+        self.classes = self.encoding.classes
         if datatype == "UINT8":
             self.notes = ("the server takes bytes, so images are rounded to 8 bits when sent",)
-
-    @property
-    def classes(self) -> int | None:
-        """Number of classes given in the model name."""
-        return self.encoding.classes
 
     def write(self, rows: np.ndarray) -> Request:
         """Build a request for images, given as one row per image."""

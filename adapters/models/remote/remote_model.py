@@ -61,11 +61,6 @@ class RemoteModel(nn.Module):
         self._answers = AnswerCache(transport.answers) if transport.answers else None
 
     @property
-    def image_channels(self) -> int | None:
-        """Number of image channels, if the server states it."""
-        return self.form.channels
-
-    @property
     def stated_identity(self) -> tuple[Any, str]:
         """The identity as JSON types, and the reason why it is incomplete ("" if it is complete).
 
@@ -249,17 +244,6 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:20]
 
 
-def _check_kind(model: RemoteModel) -> None:
-    """Raise InvalidInput if the settings in a name contradict the server's metadata."""
-    encoding, classes = model.encoding, model.form.classes
-    if encoding.classes is not None and classes is not None and encoding.classes != classes:
-        raise InvalidInput(
-            f"{model.address.name}: expected {classes} classes, as stated by the server, got {encoding.classes}"
-        )
-    if encoding.datatype == "UINT8" and encoding.scale not in (1.0, 255.0):
-        raise InvalidInput(f"{model.address.name}: bytes are pixels times 255; got scale {encoding.scale:g}")
-
-
 def load_remote(name: str, device: str = "cpu", transport: Transport | None = None) -> Classifier:
     """Load a model on a server. Its inputs and outputs follow from the metadata and from settings in the name.
 
@@ -273,18 +257,21 @@ def load_remote(name: str, device: str = "cpu", transport: Transport | None = No
         transport: settings for requests.
 
     Raises:
-        InvalidInput: if the name is not valid.
+        InvalidInput: if the name is not valid, or its settings contradict the server's metadata.
         Unavailable: if there is no such model.
         Unsupported: if the model does not take images.
         ModelFailed: if the server cannot be reached.
     """
     model = RemoteModel(read_address(name), transport or Transport())
-    _check_kind(model)
-    shape, encoding = model.image_shape, model.encoding
+    shape, encoding, classes = model.image_shape, model.encoding, model.form.classes
+    if None not in (encoding.classes, classes) and encoding.classes != classes:
+        raise InvalidInput(f"{name}: expected {classes} classes, as stated by the server, got {encoding.classes}")
+    if encoding.datatype == "UINT8" and encoding.scale not in (1.0, 255.0):
+        raise InvalidInput(f"{name}: bytes are pixels times 255; got scale {encoding.scale:g}")
     side = shape[1] if shape is not None and shape[1] == shape[2] else None
     classifier = Classifier(
         model,
-        num_classes=model.form.classes or encoding.classes,
+        num_classes=classes or encoding.classes,
         name=name,
         device=device,
         resize=side if side is None or side < _SMALL else round(side * _SHORTER_EDGE),
@@ -293,8 +280,8 @@ def load_remote(name: str, device: str = "cpu", transport: Transport | None = No
         outputs=encoding.outputs or None,
         gradients=False,
     )
-    if model.image_channels is not None:
-        classifier.stated_channels = model.image_channels
+    if model.form.channels is not None:
+        classifier.stated_channels = model.form.channels
     if model.notes:
         classifier.loading_notes = tuple(f"{name}: {note}" for note in model.notes)
     return classifier
