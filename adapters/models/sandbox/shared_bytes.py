@@ -36,12 +36,16 @@ class SharedBytes:
 
     @classmethod
     def create(cls, size: int) -> "SharedBytes":
-        """Reserve `size` bytes of memory."""
+        """Reserve `size` bytes of memory, but at most an eighth of the address space that this process may use."""
+        import resource  # not available on some systems
+
+        space, _ = resource.getrlimit(resource.RLIMIT_AS)
+        size = size if space == resource.RLIM_INFINITY else min(size, space // 8)
         if not hasattr(os, "memfd_create"):  # not Linux
             with tempfile.TemporaryFile() as file:
                 os.ftruncate(file.fileno(), size)
                 return cls(os.dup(file.fileno()))
-        import fcntl  # not available on some systems
+        import fcntl
 
         descriptor = os.memfd_create("davylamp", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(descriptor, size)

@@ -430,6 +430,18 @@ def test_no_tensor_is_read_that_is_not_in_the_memory(described):
     memory.close()
 
 
+def test_a_limited_address_space_is_not_used_up(monkeypatch):
+    """As under `ulimit -v`: otherwise no process could be started there."""
+    monkeypatch.setattr("resource.getrlimit", lambda _: (1 << 23, 1 << 23))
+    memory = SharedBytes.create(1 << 50)
+    described = memory.put([torch.zeros(1 << 18)])
+    assert memory.size == 1 << 20
+    assert memory.take([{**described[0], "shape": [0], "strides": [1]}])[0].shape == (0,)
+    with pytest.raises(ValueError, match=r"announced .* GiB, expected at most"):
+        memory.take([{**described[0], "shape": [(1 << 18) + 1], "strides": [1]}])
+    memory.close()
+
+
 def test_tensors_keep_their_bits_and_strides():
     memory = SharedBytes.create(1 << 16)
     nan = torch.tensor([float("nan"), -0.0, float("inf")])
