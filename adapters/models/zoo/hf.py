@@ -3,8 +3,8 @@
 import json
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -73,14 +73,8 @@ def load_pretrained(name: str, folder: Path, config: Mapping[str, Any], loader: 
     from safetensors import SafetensorError
 
     weights = next((folder / file for file in (_WEIGHTS, _OLD_WEIGHTS) if (folder / file).exists()), folder / _WEIGHTS)
-    with (
-        loading(name, weights, SafetensorError, ValueError, TypeError, AttributeError),
-        torch.random.fork_rng(devices=[]),
-        redirect_stdout(sys.stderr),
-        warnings.catch_warnings(),
-        _quiet(transformers),
-    ):
-        warnings.simplefilter("ignore")
+    errors = SafetensorError, ValueError, TypeError, AttributeError
+    with loading(name, weights, *errors), torch.random.fork_rng(devices=[]), _quiet(transformers):
         model, info = loader.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False, output_loading_info=True, dtype=torch.float32
         )
@@ -195,21 +189,21 @@ def read_json(path: Path) -> dict[str, Any]:
     return read
 
 
-class _quiet:  # noqa: N801 - used as a function
-    """Disables progress bars and warnings of transformers inside the block."""
-
-    def __init__(self, transformers: ModuleType):
-        self._logging = transformers.utils.logging
-
-    def __enter__(self) -> None:
-        self._bars, self._level = self._logging.is_progress_bar_enabled(), self._logging.get_verbosity()
-        self._logging.disable_progress_bar()
-        self._logging.set_verbosity_error()
-
-    def __exit__(self, *_: object) -> None:
-        self._logging.set_verbosity(self._level)
-        if self._bars:
-            self._logging.enable_progress_bar()
+@contextmanager
+def _quiet(transformers: ModuleType) -> Iterator[None]:
+    """Disable warnings, progress bars and standard output of transformers inside the block."""
+    logging = transformers.utils.logging
+    bars, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        with redirect_stdout(sys.stderr), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
 
 
 PROVIDER = Provider("hf", _load, ("hf:ORG/NAME", "hf:./FOLDER"))
