@@ -127,11 +127,11 @@ def _checked(described: Any) -> tuple[torch.dtype, tuple[int, ...], tuple[int, .
     shape, strides, offset = described.get("shape"), described.get("strides"), described.get("offset")
     if not (_are_counts(shape) and _are_counts(strides) and len(shape) == len(strides) and _are_counts([offset])):
         raise ValueError("expected the shape of a tensor as whole numbers")
-    count = math.prod(shape)
+    offset, count = int(offset or 0), math.prod(shape)
     reach = sum((side - 1) * stride for side, stride in zip(shape, strides, strict=True))
     if count and (reach >= count or offset % dtype.itemsize):
         raise ValueError("expected a tensor inside the shared memory")
-    return dtype, tuple(shape), tuple(strides), int(offset or 0)
+    return dtype, tuple(shape), tuple(strides), offset
 
 
 def _are_counts(values: Any) -> TypeGuard[list[int]]:
