@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...adapters import Classifier
 from ...adapters.data.datasets import Data
-from ...adapters.models.detectors.detector_file import TrainedDetector, read_detector
+from ...adapters.models.detectors.detector_file import TrainedDetector, read_detector, threshold_at
 from ...adapters.models.detectors.scorer import Scorer
 from ...adapters.models.identity.digest import digest_data, digest_model
 from ...adapters.models.remote.server_usage import ServerUsage, pop_usage
@@ -62,7 +62,7 @@ def read_detectors(files: Sequence[str | Path], rates: Sequence[float] = RATES) 
         path = expand_path(file)
         trained = read_detector(path)
         for rate in rates:
-            trained.threshold(rate)
+            threshold_at(trained.calibration, rate)
         digest = sha256(path.read_bytes()).hexdigest()
         detectors.setdefault(digest, DetectorFile(str(file), digest, trained))
     return list(detectors.values())

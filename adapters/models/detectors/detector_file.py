@@ -43,20 +43,6 @@ class TrainedDetector:
     seen: frozenset[str]
     card: Mapping[str, Any]
 
-    def threshold(self, rate: float) -> float:
-        """Return the score above which an image is flagged, for a false-positive rate of at most `rate`.
-
-        The threshold is the score of a calibration image. At most a proportion `rate` of the calibration scores is
-        higher. The true false-positive rate may differ.
-
-        Args:
-            rate: false-positive rate, in [0, 1).
-
-        Raises:
-            InvalidInput: if the rate is out of range.
-        """
-        return threshold_at(self.calibration, rate)
-
     def bind(self, classifier: Classifier, model_digest: str) -> Scorer:
         """Build the scorer of this detector for its model.
 
@@ -75,7 +61,18 @@ class TrainedDetector:
 
 
 def threshold_at(calibration: Tensor, rate: float) -> float:
-    """Return the score that at most a proportion `rate` of the calibration scores exceeds."""
+    """Return the score above which an image is flagged, for a false-positive rate of at most `rate`.
+
+    The threshold is the score of a calibration image. At most a proportion `rate` of the calibration scores is higher.
+    The true false-positive rate may differ.
+
+    Args:
+        calibration: scores of clean images, shape (n,).
+        rate: false-positive rate, in [0, 1).
+
+    Raises:
+        InvalidInput: if the rate is out of range.
+    """
     if not 0 <= rate < 1:
         raise InvalidInput(f"expected a false-positive rate in [0, 1), got {rate}")
     ordered = calibration.sort(descending=True).values

@@ -8,7 +8,7 @@ from ...paths import expand_path
 from ..clamp import clamp_with_edge_gradient
 from ..classifier import Classifier
 from ..identity.digest import digest_model
-from .detector_file import read_detector
+from .detector_file import read_detector, threshold_at
 from .scorer import Scorer
 
 PREFIX = "detector:"
@@ -42,7 +42,7 @@ def add_detector(classifier: Classifier, text: str, source: str, name: str) -> C
             " examples of the model alone (davylamp detect)"
         )
     try:
-        line = trained.threshold(float(rate) if rate else _RATE)
+        line = threshold_at(trained.calibration, float(rate) if rate else _RATE)
     except ValueError:
         raise InvalidInput(f"expected fpr as a rate in [0, 1), such as fpr=0.05, got {rate!r}") from None
     scorer = trained.bind(classifier, digest_model(classifier, source))

@@ -32,11 +32,6 @@ def checkpoint_folder() -> Path:
     return Path(torch.hub.get_dir()) / "checkpoints"
 
 
-def cached_file(url: str) -> Path:
-    """Return the path to which torch downloads a URL."""
-    return checkpoint_folder() / Path(urlparse(url).path).name
-
-
 @contextmanager
 def loading(name: str, file: Path, *errors: type[Exception]) -> Iterator[None]:
     """Convert errors from reading weights to Unavailable, and prevent unpickling of code inside the block.
@@ -94,7 +89,7 @@ def fetch_weights(url: str, name: str, megabytes: float | None = None) -> Path:
     Raises:
         Unavailable: if the file cannot be downloaded, or its hash is wrong.
     """
-    file = cached_file(url)
+    file = checkpoint_folder() / Path(urlparse(url).path).name  # as torch.hub does
     if not file.exists():
         size = check_reachable(url, name, file)
         if size is not None and megabytes is not None and size > _MORE_THAN_SAID * megabytes * 2**20:

@@ -16,7 +16,7 @@ from sklearn.neighbors import KernelDensity
 from torch import nn
 
 from davylamp.adapters import Classifier, ThreatModel, run_attack
-from davylamp.adapters.models.detectors.detector_file import TrainedDetector, pack_detector, read_detector
+from davylamp.adapters.models.detectors.detector_file import TrainedDetector, pack_detector, read_detector, threshold_at
 from davylamp.adapters.models.detectors.detector_rows import DETECTORS, find_detector
 from davylamp.adapters.models.detectors.dimensionality import dimension
 from davylamp.adapters.models.detectors.joint_classifier import add_detector
@@ -235,13 +235,13 @@ def test_the_line_leaves_at_most_the_rate_above_it(world, tmp_path):
     scores = torch.rand(90, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     stored = replace(stored, calibration=scores)
     for rate in (0.0, 0.01, 0.05, 0.5):
-        line = stored.threshold(rate)
+        line = threshold_at(stored.calibration, rate)
         assert int((scores > line).sum()) <= rate * len(scores)
         lower = scores[scores < line].max()
         assert int((scores > lower).sum()) > rate * len(scores)
-    assert stored.threshold(1 - 1e-12) == scores.min()
+    assert threshold_at(stored.calibration, 1 - 1e-12) == scores.min()
     with pytest.raises(InvalidInput, match="false-positive rate"):
-        stored.threshold(1.0)
+        threshold_at(stored.calibration, 1.0)
 
 
 @pytest.fixture
@@ -256,7 +256,7 @@ def test_the_last_class_of_the_joint_model_wins_where_the_detector_speaks(world,
     logits = model(images)
     assert torch.equal(logits[:, :10], world.classifier(images))
     score = stored.bind(world.classifier, stored.model_digest).score(images)
-    assert torch.equal(logits.argmax(1) == 10, score > stored.threshold(0.1))
+    assert torch.equal(logits.argmax(1) == 10, score > threshold_at(stored.calibration, 0.1))
     assert model.detects
     assert digest_model(model) != digest_model(world.classifier)
 
@@ -276,7 +276,7 @@ def test_an_attack_on_the_joint_model_counts_only_what_is_not_detected(world, jo
     rules = ThreatModel("linf", 0.3, targeted=True)
     result = run_attack("foolbox:pgd", model, images, labels, rules, targets=targets, steps=20)
     scorer = stored.bind(world.classifier, stored.model_digest)
-    undetected = scorer.score(result.adv_inputs) <= stored.threshold(0.1)
+    undetected = scorer.score(result.adv_inputs) <= threshold_at(stored.calibration, 0.1)
     at_target = world.classifier(result.adv_inputs).argmax(1) == targets
     assert torch.equal(result.success, result.attacked & undetected & at_target)
     assert result.success.any()
