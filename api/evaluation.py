@@ -25,7 +25,7 @@ from ..adapters.models.remote.answer_cache import FILE as ANSWERS
 from ..adapters.models.sandbox.isolated import describe_isolated, prestart_processes
 from ..adapters.models.sandbox.isolation import attack_isolation_context
 from ..adapters.models.temporary_classifier import as_classifier
-from ..adapters.models.zoo.load import add_version, check_device
+from ..adapters.models.zoo.load import add_parts, check_device
 from ..adapters.paths import expand_path
 from ..adapters.torch_state import with_gradients
 from ..deprecation import takes_old_names
@@ -393,7 +393,7 @@ def table(folder: str | Path, by: By = "attacks", **options: Any) -> Table:
 def _of_version(config: Config, version: str) -> Config:
     """Add a version to the model names of a config; "" leaves it unchanged."""
     expanded = expand_models(config) if version else config
-    return replace(expanded, models=tuple(add_version(name, version) for name in expanded.models))
+    return replace(expanded, models=tuple(add_parts(name, version=version) for name in expanded.models))
 
 
 def _settle(

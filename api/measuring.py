@@ -18,7 +18,7 @@ from ..adapters.data.duplicates import note_fewer
 from ..adapters.models.images import check_labels
 from ..adapters.models.remote.server_usage import total_usage
 from ..adapters.models.temporary_classifier import as_classifier
-from ..adapters.models.zoo.load import add_version
+from ..adapters.models.zoo.load import add_parts
 from ..adapters.paths import expand_path
 from ..adapters.running.requirements import check_any_access
 from ..adapters.torch_state import with_gradients
@@ -117,7 +117,7 @@ def robust_accuracy(
     limit, (source, rounded) = read_limit(limit), take_source(inputs, labels, data)
     with ExitStack() as stack:
         lent: Any = (
-            add_version(model, version)
+            add_parts(model, version=version)
             if isinstance(model, str)
             else stack.enter_context(as_classifier(model, version))
         )
@@ -203,7 +203,7 @@ def challenge(
         if isinstance(several, Mapping):
             several = {name: lend(each, name) for name, each in several.items()}
         done = challenge_model(
-            add_version(model, version) if isinstance(model, str) else lend(model, "defended", version),
+            add_parts(model, version=version) if isinstance(model, str) else lend(model, "defended", version),
             source,
             original=original if original is None or isinstance(original, str) else lend(original, "undefended"),
             surrogates=several,
@@ -290,7 +290,7 @@ def certify(
             raise InvalidInput(
                 f"give the noise in the name of the model or as `sigma`, got both: {model} and `sigma={sigma}`"
             )
-        model = add_version(model, version)
+        model = add_parts(model, version=version)
         asked, sigma = split_smoothed(model)
     if sigma is None:
         raise InvalidInput("a module needs `sigma`, the standard deviation of the noise; a name may contain it")
@@ -403,7 +403,7 @@ def saturation(
     if all(canonical_attack(row).kind != "fixed-budget" for row in rows):
         check_has_radius(rows[0])
     source, rounded = take_source(inputs, labels, data)
-    model = add_version(model, version) if isinstance(model, str) else model
+    model = add_parts(model, version=version) if isinstance(model, str) else model
     lines: list[dict[str, Any]] = []
     failed: dict[str, str] = {}
     with ExitStack() as stack:

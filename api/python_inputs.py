@@ -20,7 +20,7 @@ from ..adapters.models.remote.answer_cache import FILE
 from ..adapters.models.remote.transport import check_token
 from ..adapters.models.sandbox.isolated import describe_isolated, prestart_processes
 from ..adapters.models.temporary_classifier import as_classifier
-from ..adapters.models.zoo.load import add_version
+from ..adapters.models.zoo.load import add_parts
 from ..adapters.parameters import FOREIGN, PARAMETERS, parse_number
 from ..engine import Config
 from ..engine.sources import LoadOptions
@@ -226,7 +226,8 @@ def classifiers_from_modules(
     if not isinstance(models, Mapping) or not models:
         return None, {**settings, "models": name_models(models)}
     given = {
-        add_version(name, version): stack.enter_context(as_classifier(each, version)) for name, each in models.items()
+        add_parts(name, version=version): stack.enter_context(as_classifier(each, version))
+        for name, each in models.items()
     }
     devices = {str(classifier.device) for classifier in given.values()}
     # A model on a GPU is evaluated there.

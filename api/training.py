@@ -16,7 +16,7 @@ from ..adapters.data.datasets import Data
 from ..adapters.models.detectors.detector_rows import find_detector
 from ..adapters.models.remote.server_usage import total_usage
 from ..adapters.models.temporary_classifier import as_classifier
-from ..adapters.models.zoo.load import add_version, load_model
+from ..adapters.models.zoo.load import add_parts, load_model
 from ..adapters.running.targets import check_target
 from ..adapters.torch_state import with_gradients
 from ..deprecation import takes_old_names
@@ -172,7 +172,7 @@ def fit(
     seed, radius, given = read_seed(seed), read_radius(epsilon), read_mapping(parameters, "parameters by name")
     limit, rule = read_limit(limit), read_target(target)
     of_attack = read_mapping(attack_parameters, "attack_parameters by name")
-    model = add_version(model, version) if isinstance(model, str) else model
+    model = add_parts(model, version=version) if isinstance(model, str) else model
     is_attack = isinstance(what, str) and parse_search(what).inside in {*ATTACKS, *IMPLEMENTATIONS}
     with ExitStack() as stack:
         if is_attack:

@@ -34,7 +34,7 @@ from ..adapters.models.images import read_labels
 from ..adapters.models.remote.address import is_address
 from ..adapters.models.remote.server_usage import total_usage
 from ..adapters.models.temporary_classifier import as_classifier
-from ..adapters.models.zoo.load import add_version, load_model
+from ..adapters.models.zoo.load import add_parts, load_model
 from ..adapters.result import UNSTEADY
 from ..adapters.running.determinism import is_deterministic
 from ..adapters.running.fit import Fitted
@@ -282,7 +282,7 @@ def compare(
     notes = Notes(loading.get("tell"))
     notes.add(*assumed_texts(rows))
     with ExitStack() as stack:
-        model = add_version(model, version) if isinstance(model, str) else model
+        model = add_parts(model, version=version) if isinstance(model, str) else model
         classifier = lend_model(model, stack, device, loading, version)
         images = images_of(classifier, source, limit)
         rules = _rules(threat_model, asked, rows, images.inputs[0].numel())

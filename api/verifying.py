@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from ..adapters.coercion import read_text
-from ..adapters.models.zoo.load import add_version
+from ..adapters.models.zoo.load import add_parts
 from ..engine.sharing.verdict_check import claim_row, describe_claim, judge_verdict, notes_on_verdict
 from ..engine.sharing.verdict_file import read_verdict
 from ..errors import InvalidInput
@@ -53,7 +53,7 @@ def verify(
         raise InvalidInput(f"{file} is about a model called {subject.model}; pass a model that you trust as `model`")
     images = None if data is None else coerce_labelled(data)
     with ExitStack() as stack:
-        named = add_version(model, version) if isinstance(model, str) else ""
+        named = add_parts(model, version=version) if isinstance(model, str) else ""
         classifier = lend_model(named or model, stack, device, loading, version)
         judged = judge_verdict(verdict, classifier, name=named, data=images)
         name = named or classifier.name

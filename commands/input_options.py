@@ -76,6 +76,6 @@ class InputOptions:
 
     def of(self, model: str) -> str:
         """Append these settings to a model name; without options, return it unchanged."""
-        from ..adapters.models.zoo.load import add_input, add_outputs, add_version
+        from ..adapters.models.zoo.load import add_parts
 
-        return add_version(add_outputs(add_input(model, self.settings), self.outputs), self.model_version or "")
+        return add_parts(model, settings=self.settings, outputs=self.outputs, version=self.model_version or "")

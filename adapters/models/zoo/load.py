@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from difflib import get_close_matches
 from fnmatch import fnmatch
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -30,9 +31,7 @@ from .state_dict import load_into_architecture, load_into_classifier, read_state
 from .weights_file import base_model_name, is_trained, is_weights_name, load_weights
 
 __all__ = [
-    "add_input",
-    "add_outputs",
-    "add_version",
+    "add_parts",
     "check_device",
     "list_models",
     "load_model",
@@ -294,54 +293,33 @@ def _is_architecture(part: str, weights: str) -> bool:
     return part.partition(":")[0] in PROVIDERS or (is_file_name(part) and not is_trained(expand_path(weights)))
 
 
-def add_input(name: str, settings: Mapping[str, str]) -> str:
-    """Add input settings from options to a model name, after the model and before its defences.
+def add_parts(
+    name: str, *, settings: Mapping[str, str] = MappingProxyType({}), outputs: str | None = None, version: str = ""
+) -> str:
+    """Add parts from options to a model name, after the model and before its defences.
+
+    A part that the name already has stays as it is.
 
     Args:
-        name: name of a model. If it contains input settings, it is returned unchanged.
-        settings: values by setting, see `input_settings`. If empty, the name is returned unchanged.
+        name: name of a model.
+        settings: values by input setting, see `input_settings`. Empty for no part.
+        outputs: output format: "logits", "probabilities", "labels", "logit" or "probability". None for no part.
+        version: letters, digits, "-", "_" and ".". "" for no part.
 
     Raises:
         DavylampError: if a value is invalid.
     """
-    if not settings or any(is_input_part(part) for part in name.split("+")):
+    given, parts = name.split("+"), []
+    if settings and not any(map(is_input_part, given)):
+        parts.append(write_input(settings))
+    if outputs is not None and not any(map(is_outputs_part, given)):
+        parts.append(f"{PREFIX}{read_outputs(outputs)}")
+    if version != "" and not version_in(name):
+        parts.append(f"{VERSION}{read_version(version)}")
+    if not parts:
         return name
-    return _insert(name, write_input(settings))
-
-
-def add_outputs(name: str, outputs: str | None) -> str:
-    """Add an output format from an option to a model name, after the model and before its defences.
-
-    Args:
-        name: name of a model. If it declares an output format, it is returned unchanged.
-        outputs: "logits", "probabilities" or "labels". If None, the name is returned unchanged.
-
-    Raises:
-        InvalidInput: if there is no such output format.
-    """
-    if outputs is None or any(is_outputs_part(part) for part in name.split("+")):
-        return name
-    return _insert(name, f"{PREFIX}{read_outputs(outputs)}")
-
-
-def add_version(name: str, version: str) -> str:
-    """Add a version from an option to a model name, after the model and before its defences.
-
-    Args:
-        name: name of a model. If it has a version, it is returned unchanged.
-        version: letters, digits, "-", "_" and ".". If "", the name is returned unchanged.
-
-    Raises:
-        InvalidInput: if the version contains other characters.
-    """
-    if version == "" or version_in(name):
-        return name
-    return _insert(name, f"{VERSION}{read_version(version)}")
-
-
-def _insert(name: str, part: str) -> str:
     model, defences = _parts(name)
-    return "+".join([model, part, *defences])
+    return "+".join([model, *parts, *defences])
 
 
 def _parts(name: str) -> tuple[str, list[str]]:

@@ -11,7 +11,7 @@ from davylamp.adapters.data.datasets import load_data_for
 from davylamp.adapters.models.classifier import Classifier
 from davylamp.adapters.models.identity.digest import digest_model
 from davylamp.adapters.models.zoo.input_settings import read_labels, write_input
-from davylamp.adapters.models.zoo.load import add_input, load_model
+from davylamp.adapters.models.zoo.load import add_parts, load_model
 from davylamp.errors import DavylampError, InvalidInput, Unavailable, UnknownName
 
 FACTORY = """
@@ -124,9 +124,9 @@ def test_options_become_a_part_before_the_defences(folder):
         "net.py:make+w.pth": f"net.py:make+w.pth{part}",
         "net.py:make+input:crop=2": "net.py:make+input:crop=2",
     }.items():
-        assert add_input(name, settings) == expected
-    assert add_input("net.py:make", {}) == "net.py:make"
-    assert isinstance(load_model(add_input("net.py:make+net.py:defend", settings)), Classifier)
+        assert add_parts(name, settings=settings) == expected
+    assert add_parts("net.py:make", settings={}) == "net.py:make"
+    assert isinstance(load_model(add_parts("net.py:make+net.py:defend", settings=settings)), Classifier)
 
 
 @pytest.mark.parametrize(
