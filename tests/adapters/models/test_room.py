@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -29,6 +28,7 @@ from davylamp.adapters.models.sandbox.isolated import (
     reset_processes,
 )
 from davylamp.adapters.models.sandbox.isolation import Isolation, read_files
+from davylamp.adapters.models.sandbox.messages import Channel
 from davylamp.adapters.models.sandbox.shared_bytes import SharedBytes
 from davylamp.adapters.models.sandbox.worker_client import ForkServer, WorkerSpec, forkserver_for
 from davylamp.adapters.models.zoo.load import load_model
@@ -505,9 +505,9 @@ def _lives(process: int) -> bool:
         return False
 
 
-def open_worker(server: ForkServer) -> socket.socket:
+def open_worker(server: ForkServer) -> Channel:
     """A worker with nothing in it."""
-    return server.open(WorkerSpec("davylamp.adapters.models.sandbox.model_worker:run_model_worker")).wire
+    return server.open(WorkerSpec("davylamp.adapters.models.sandbox.model_worker:run_model_worker"))
 
 
 def test_fork_servers_without_a_worker_do_not_pile_up(tmp_path):
@@ -536,12 +536,29 @@ def test_a_worker_ends_with_its_socket_and_with_its_server():
     first.close()
     assert len(workers_of(server)) == len(both) - 1
     server.stop()  # as if it had been killed
-    second.settimeout(5)
-    assert second.recv(1) == b""
+    second.wire.settimeout(5)
+    assert second.wire.recv(1) == b""
     second.close()
     third = open_worker(server)
     assert len(workers_of(server)) == len(both) - 1
     third.close()
+    server.stop()
+
+
+def test_a_worker_has_the_memory_of_no_other_worker():
+    """It could otherwise read and change another model's images."""
+    server, before = ForkServer(False, ()), set()
+    held, channels = [], []
+    for _ in range(3):
+        channels.append(open_worker(server))
+        new = set(workers_of(server)) - before
+        before |= new
+        files = [file for process in new for file in Path(f"/proc/{process}/fd").iterdir()]
+        held.append({file.stat().st_ino for file in files if "memfd:davylamp" in str(file.readlink())})
+    assert [len(each) for each in held] == [2, 2, 2]
+    assert len(set.union(*held)) == 6
+    for channel in channels:
+        channel.close()
     server.stop()
 
 
