@@ -51,7 +51,7 @@ def test_intervals_cover_as_often_as_they_say():
 def test_grid_and_nuts_agree():
     truth = simulate(4, 8, model="1pl", seed=3)
     fast = fit_irt(truth.responses, ResponseModel("1pl"))
-    slow = fit_irt(truth.responses, ResponseModel("1pl"), method="nuts", chains=2, warmup=50, draws=80)
+    slow = fit_irt(truth.responses, ResponseModel("1pl"), method="nuts", chains=2, warmup=30, draws=50)
     assert slow.diagnostics.sampler == "nuts"
     deviation = slow.ability.std((0, 1))
     assert np.abs(fast.expected - slow.expected).max() < 0.35 * deviation.max()
@@ -101,7 +101,7 @@ def test_same_seed_same_fit_and_no_trace():
     pyro.clear_param_store()
     pyro.param("mine", torch.ones(1))
     for method, draws in (("fast", 50), ("nuts", 4)):
-        settings = {"method": method, "chains": 2, "warmup": 4, "draws": draws}
+        settings = {"method": method, "chains": 2, "warmup": 2, "draws": draws}
         first, second = (fit_irt(responses, ResponseModel("1pl"), seed=7, **settings) for _ in range(2))
         other = fit_irt(responses, ResponseModel("1pl"), seed=8, **settings)
         assert np.array_equal(first.ability, second.ability)
