@@ -119,7 +119,7 @@ def test_fewer_responses_wider_interval_and_no_item_is_changed():
     assert "new" in repr(part)
 
 
-def test_responses_of_one_image_widen_the_interval_by_how_many_were_answered():
+def test_responses_of_one_image_widen_the_interval_by_how_many_were_answered(few_draws):
     assert partial_design_effect(3.0, np.repeat(np.arange(10), 5), np.repeat(np.arange(4), 5)) == pytest.approx(3)
     assert partial_design_effect(3.0, np.repeat(np.arange(10), 5), np.repeat(np.arange(4), 3)) == pytest.approx(2)
     assert partial_design_effect(3.0, np.repeat(np.arange(10), 5), np.arange(10)) == 1
@@ -215,7 +215,7 @@ def test_an_item_is_what_both_tried():
     assert "omitted: 4 results of c that the baseline lacks: foolbox:fgsm linf 0.1" in notes
 
 
-def test_each_newcomer_is_placed_alone_and_known_ones_are_left_out():
+def test_each_newcomer_is_placed_alone_and_known_ones_are_left_out(few_draws):
     new = pd.concat([table(name, BOTH, range(6), fooled={("art:pgd", 3)}) for name in ("a", "c", "d")])
     matrices = against(new)
     assert [matrix.subjects for matrix in matrices] == [("a", "b", "c"), ("a", "b", "d")]
@@ -274,7 +274,7 @@ def test_a_new_attack_on_the_models_of_a_baseline():
     assert (~np.isnan(matrix.values[2])).sum() == 5  # the other model is a gap
 
 
-def test_a_new_defence_of_the_models_of_a_baseline():
+def test_a_new_defence_of_the_models_of_a_baseline(few_draws):
     flip, blur = "a+d.py:flip", "a+d.py:blur"
     baseline = pd.concat(
         [

@@ -88,7 +88,7 @@ def test_fewer_images_give_wider_intervals_by_the_root(few_draws):
     assert quarter.ranks >= whole.ranks
 
 
-def test_a_part_in_which_nothing_differs_is_left_out():
+def test_a_part_in_which_nothing_differs_is_left_out(few_draws):
     values = np.zeros((2, 12))
     values[0, 0] = 1
     names = tuple(map(str, range(12)))
