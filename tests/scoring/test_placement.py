@@ -87,12 +87,13 @@ def test_scores_between_are_densities():
 def test_a_refit_of_all_says_the_same(model, subjects):
     truth = simulate(subjects, 100, model=model, seed=11, missing=0.1)
     names = [str(place) for place in range(subjects)]
-    together = fit_irt(truth.responses, ResponseModel(model), method="fast")
+    together = fit_irt(truth.responses, ResponseModel(model), method="fast", draws=500)
     draws = together.ability.reshape(-1, subjects)
     for one in (0, 3)[: 2 if model == "1pl" else 1]:
         rest = np.delete(np.arange(subjects), one)
+        alone = fit_irt(truth.responses[rest], ResponseModel(model), method="fast", draws=500)
         placed = place_new_subject(
-            truth.responses[rest], [names[each] for each in rest], truth.responses[one], "new", model=model
+            truth.responses[rest], [names[each] for each in rest], truth.responses[one], "new", fit=alone
         )
         apart = draws[:, one] - draws[:, rest].mean(1)
         assert placed.score == pytest.approx(apart.mean(), abs=0.06)
@@ -118,7 +119,7 @@ def test_fewer_responses_wider_interval_and_no_item_is_changed():
     assert "new" in repr(part)
 
 
-def test_responses_of_one_image_widen_the_interval_by_how_many_were_answered():
+def test_responses_of_one_image_widen_the_interval_by_how_many_were_answered(few_draws):
     assert partial_design_effect(3.0, np.repeat(np.arange(10), 5), np.repeat(np.arange(4), 5)) == pytest.approx(3)
     assert partial_design_effect(3.0, np.repeat(np.arange(10), 5), np.repeat(np.arange(4), 3)) == pytest.approx(2)
     assert partial_design_effect(3.0, np.repeat(np.arange(10), 5), np.arange(10)) == 1
@@ -126,11 +127,11 @@ def test_responses_of_one_image_widen_the_interval_by_how_many_were_answered():
     truth = simulate(6, 40, model="1pl", seed=4)
     copies = np.repeat(truth.responses, 4, axis=1)  # four attacks of which each says the same
     images = np.repeat(np.arange(40), 4).astype(str)
-    alone = place_new_subject(truth.responses[1:], NAMES[1:6], truth.responses[0], "new")
-    placed = place_new_subject(copies[1:], NAMES[1:6], copies[0], "new", images)
+    alone = place_new_subject(truth.responses[1:], NAMES[1:6], truth.responses[0], "new", method="fast")
+    placed = place_new_subject(copies[1:], NAMES[1:6], copies[0], "new", images, method="fast")
     assert any("are correlated" in note for note in placed.notes)
     assert np.diff(placed.interval)[0] == pytest.approx(np.diff(alone.interval)[0], rel=0.35)
-    naive = place_new_subject(copies[1:], NAMES[1:6], copies[0], "new")
+    naive = place_new_subject(copies[1:], NAMES[1:6], copies[0], "new", method="fast")
     assert np.diff(naive.interval)[0] < 0.75 * np.diff(placed.interval)[0]
 
 
@@ -214,7 +215,7 @@ def test_an_item_is_what_both_tried():
     assert "omitted: 4 results of c that the baseline lacks: foolbox:fgsm linf 0.1" in notes
 
 
-def test_each_newcomer_is_placed_alone_and_known_ones_are_left_out():
+def test_each_newcomer_is_placed_alone_and_known_ones_are_left_out(few_draws):
     new = pd.concat([table(name, BOTH, range(6), fooled={("art:pgd", 3)}) for name in ("a", "c", "d")])
     matrices = against(new)
     assert [matrix.subjects for matrix in matrices] == [("a", "b", "c"), ("a", "b", "d")]
@@ -273,7 +274,7 @@ def test_a_new_attack_on_the_models_of_a_baseline():
     assert (~np.isnan(matrix.values[2])).sum() == 5  # the other model is a gap
 
 
-def test_a_new_defence_of_the_models_of_a_baseline():
+def test_a_new_defence_of_the_models_of_a_baseline(few_draws):
     flip, blur = "a+d.py:flip", "a+d.py:blur"
     baseline = pd.concat(
         [

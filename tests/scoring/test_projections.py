@@ -79,7 +79,7 @@ def test_fewer_images_give_wider_intervals_by_the_root(few_draws):
     names = ("a", "b", "c", "d")
     responses = Responses(truth.responses, names, tuple(map(str, range(80))), images)
     ranking = rank_matrix(responses, method="fast")
-    quarter, whole = rank_subsamples(responses, ranking, shares=(0.25,))
+    quarter, whole = rank_subsamples(responses, ranking, shares=(0.25,), method="fast")
     assert (quarter.images, quarter.subsets, whole.images, whole.subsets) == (10, 4, 40, 1)
     assert whole.width == whole.projected == pytest.approx(np.mean(ranking.high - ranking.low))
     assert quarter.projected == pytest.approx(2 * whole.width)
@@ -88,11 +88,11 @@ def test_fewer_images_give_wider_intervals_by_the_root(few_draws):
     assert quarter.ranks >= whole.ranks
 
 
-def test_a_part_in_which_nothing_differs_is_left_out():
+def test_a_part_in_which_nothing_differs_is_left_out(few_draws):
     values = np.zeros((2, 12))
     values[0, 0] = 1
     names = tuple(map(str, range(12)))
     responses = Responses(values, ("a", "b"), names, names)
     ranking = rank_responses(values, ["a", "b"], method="fast")
-    quarter, *_ = rank_subsamples(responses, ranking, shares=(0.25,))
+    quarter, *_ = rank_subsamples(responses, ranking, shares=(0.25,), method="fast")
     assert quarter.subsets == 1

@@ -65,7 +65,7 @@ def test_borda_counts_are_means_of_their_parts():
     assert borda_parts(responses).mean(1) == pytest.approx(borda(responses))
 
 
-@pytest.mark.parametrize(("images", "differ"), [(5, 0.5), (8, 0.3), (20, 0.1), (100, 0.05)])
+@pytest.mark.parametrize(("images", "differ"), [(8, 0.3), (100, 0.05)])
 def test_equals_are_told_apart_in_at_most_5_percent(images, differ):
     """By the resampled means alone it was 9 to 11 % where few images differ."""
     generator, wrong, runs = np.random.default_rng(3), 0, 300

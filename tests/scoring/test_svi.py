@@ -14,16 +14,17 @@ from .simulation import simulate
 
 @pytest.fixture
 def few_steps(monkeypatch):
-    """Newton's method ends where it ends, from a guide that is further off too."""
+    """Newton's method ends where it ends, from a guide that is further off too; one optimisation instead of two."""
     monkeypatch.setattr(svi, "STEPS", 100)
+    monkeypatch.setattr(svi, "RUNS", 1)
 
 
 @pytest.mark.parametrize(
     ("model", "subjects", "items", "missing", "steps"),
     [
-        (ResponseModel("1pl"), 10, 120, 0.3, 100),
-        (ResponseModel("2pl"), 30, 300, 0.0, svi.STEPS),
-        (ResponseModel("2pl", "beta"), 12, 40, 0.0, 100),
+        (ResponseModel("1pl"), 8, 60, 0.3, 100),
+        (ResponseModel("2pl"), 20, 100, 0.0, svi.STEPS),
+        (ResponseModel("2pl", "beta"), 8, 24, 0.0, 100),
     ],
     ids=["1pl", "2pl", "beta"],
 )
@@ -58,8 +59,8 @@ def test_draws_of_items_go_with_those_of_the_abilities(few_steps):
     assert np.corrcoef(fit.items["ability"].mean(1), fit.items["difficulty"].mean(1))[0, 1] > 0.5
 
 
-def test_the_guide_alone_is_too_sure_with_few_subjects():
-    responses = simulate(5, 200, model="1pl", seed=0).responses
+def test_the_guide_alone_is_too_sure_with_few_subjects(few_steps):
+    responses = simulate(5, 80, model="1pl", seed=0).responses
     fit = fit_irt(responses, ResponseModel("1pl"), method="svi", draws=400)
     raw = fit.items["ability"].std(0).mean()
     guide = fit_guide(ResponseModel("1pl"), *observe(responses, "bernoulli"), 0)
@@ -81,9 +82,10 @@ def test_where_the_guide_was_left_does_not_matter(few_steps):
     assert float(((first.mean - second.mean).abs() / deviation).max()) < 0.1
 
 
-def test_subsamples_of_the_items_and_the_seed(few_steps):
+def test_subsamples_of_the_items_and_the_seed(few_steps, monkeypatch):
     """More items than a step takes; the store and the generators are left alone."""
-    responses = simulate(6, 600, model="2pl", seed=5).responses
+    monkeypatch.setattr(svi, "BATCH", 40)
+    responses = simulate(6, 60, model="2pl", seed=5).responses
     pyro.clear_param_store()
     state = torch.get_rng_state()
     settings = {"method": "svi", "chains": 2, "draws": 100}
@@ -99,15 +101,15 @@ def test_subsamples_of_the_items_and_the_seed(few_steps):
 
 def test_responses_that_tell_nothing_are_finite(few_steps):
     """Items that all or none answered, and subjects that answered all or none."""
-    responses = simulate(10, 80, model="2pl", seed=2).responses
-    responses[:, :20], responses[:, 20:40] = 1, 0
-    responses[0, 20:], responses[1] = 1, 0
+    responses = simulate(10, 30, model="2pl", seed=2).responses
+    responses[:, :5], responses[:, 5:10] = 1, 0
+    responses[0, 5:], responses[1] = 1, 0
     fit = fit_irt(responses, ResponseModel("2pl"), method="svi", draws=400)
     assert np.isfinite(fit.ability).all()
     assert fit.expected.argmin() == 1
 
 
-def test_what_is_too_large_is_fitted_so_and_a_note_says_it(few_steps, monkeypatch):
+def test_what_is_too_large_is_fitted_so_and_a_note_says_it(few_steps, few_draws, monkeypatch):
     responses = simulate(20, 60, model="2pl", seed=1).responses
     names = [str(place) for place in range(20)]
     assert not irt._too_large(ResponseModel("2pl"), 20, 1000)

@@ -51,9 +51,16 @@ def _interpret_what_compiles_for_minutes(request):
         request.getfixturevalue("interpreted")
 
 
+# A second for each run on an image, or optimisers that are interpreted here.
+DEAR = (
+    *("brendel-bethge", "foolbox:pointwise", "art:zoo", "art:threshold", "art:virtual-adversarial", "art:uap"),
+    *("art:cw", "art:wasserstein"),
+)
+
+
 def few(case, name):
-    """Two images, for a batch and one alone; one for the rows whose optimisers are interpreted here."""
-    return case.first(1 if "brendel-bethge" in name else 2)
+    """Two images, for a batch and one alone; one for the rows that are dear."""
+    return case.first(1 if any(dear in name for dear in DEAR) else 2)
 
 
 def random_states():

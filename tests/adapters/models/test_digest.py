@@ -219,6 +219,7 @@ import json, os, sys
 from davylamp.adapters.models.identity.digest import identify_model
 from davylamp.adapters.models.zoo.load import load_model
 
+load_model("demo:mnist-lenet5+bit-depth:bits=4")  # what defences import is imported once
 for folder, factories, environment in json.load(sys.stdin):
     child = os.fork()  # before anything of a folder is loaded
     if not child:

@@ -56,10 +56,10 @@ def coin():
 
 def test_the_share_of_the_draws_is_their_chance_and_half_of_them_decides(grey):
     labels, model = torch.zeros(5, dtype=torch.long), coin()
-    model.draws = 4000
+    model.draws = 1000
     drawn = judge_outputs(model, grey, labels, None, seed=3)
     chances = grey.mean((1, 2, 3)).numpy()
-    assert np.abs(drawn.share.numpy() - chances).max() < 4 * 0.5 / 4000**0.5
+    assert np.abs(drawn.share.numpy() - chances).max() < 4 * 0.5 / 1000**0.5
     assert (drawn.logits.argmax(1) != labels).tolist() == (drawn.share >= 0.5).tolist()
     again = judge_outputs(model, grey, labels, None, seed=3)
     assert torch.equal(drawn.share, again.share)

@@ -31,7 +31,7 @@ def test_the_gradient_rows_of_all_three_libraries_take_them():
 
 @pytest.mark.parametrize(("name", "norm", "given"), CASES)
 def test_each_image_gets_what_its_radius_would_give_it(digits, name, norm, given):
-    radii, fixed = SHARES * UPPER[norm], {"steps": 3, "random_start": False, "samples": 2}
+    radii, fixed = SHARES * UPPER[norm], {"steps": 2, "random_start": False, "samples": 2}
     accepted = {word: value for word, value in fixed.items() if accepts_parameter(ROWS[name], word)}
 
     def attack(epsilon, step, **rest):

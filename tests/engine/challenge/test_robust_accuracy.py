@@ -54,6 +54,7 @@ def short(monkeypatch):
 MARGIN = "margin ensemble (APGD-CE, APGD on the plain margin, FAB, Square)"
 
 
+@pytest.mark.usefixtures("short")
 @pytest.mark.parametrize(("classes", "title"), [(5, "AutoAttack standard"), (2, MARGIN)])
 def test_what_is_left_of_a_linear_model_follows_from_its_weights(classes, title):
     model = Linear(classes)
@@ -90,23 +91,25 @@ def five(digits):
     return FirstFive(digits.module), digits.inputs[chosen], digits.labels[chosen]
 
 
-@pytest.mark.parametrize(("norm", "radius", "queries"), [("linf", 0.08, 5000), ("l2", 1.5, 500)])
-def test_it_is_the_number_of_the_authors(five, norm, radius, queries, monkeypatch):
-    """With all of AutoAttack's steps in linf, and a tenth of the queries of Square for both in l2."""
+@pytest.mark.parametrize(("norm", "radius"), [("linf", 0.08), ("l2", 1.5)])
+def test_it_is_the_number_of_the_authors(five, norm, radius, monkeypatch):
+    """With all of AutoAttack's steps, and a tenth of the queries of Square for both."""
     from pyautoattack import AutoAttack
-
-    monkeypatch.setattr(robust_accuracy, "QUERIES", queries)
 
     model, inputs, labels = five
     authors = AutoAttack(model, norm=norm.capitalize(), eps=radius, seed=0)
+    parts = (authors.apgd, authors.apgd_targeted, authors.fab)
+    assert {part.n_iter for part in parts} == {robust_accuracy.STEPS}
+    assert authors.square.n_queries == robust_accuracy.QUERIES
+    monkeypatch.setattr(robust_accuracy, "QUERIES", robust_accuracy.QUERIES // 10)
     authors.apgd_targeted.n_target_classes = authors.fab.n_target_classes = 4
-    authors.square.n_queries = queries
+    authors.square.n_queries = robust_accuracy.QUERIES
     examples = authors.run_standard_evaluation(inputs, labels, batch_size=len(inputs))[0]
     theirs = (model(examples).argmax(1) == labels).float().mean()
     done = davylamp.robust_accuracy(model, inputs, labels, norm=norm, epsilon=radius)
     assert done.robust.value == pytest.approx(float(theirs))
     assert 0 < done.robust.value < 1
-    assert done.queries > 201  # what AutoAttack spends on those that stand
+    assert done.queries > 2 * robust_accuracy.STEPS + 1  # what AutoAttack spends on those that stand
 
 
 class Noisy(nn.Module):
@@ -121,6 +124,7 @@ class Noisy(nn.Module):
         return logits + 3 * torch.randn_like(logits)
 
 
+@pytest.mark.usefixtures("short")
 def test_a_random_model_is_named_first(digits):
     case = digits.first(4)
     done = davylamp.robust_accuracy(Noisy(digits.classifier), case.inputs, case.labels, epsilon=0.2)
@@ -165,6 +169,7 @@ def test_gradients_that_mislead_are_named_twice(five):
     assert [line for line in done.warnings if line.startswith("Unavailable gradients") and "zero on 4" in line]
 
 
+@pytest.mark.usefixtures("short")
 def test_what_a_model_without_gradients_cannot_be_attacked_by_is_named(digits):
     case = digits.first(8)
     done = davylamp.robust_accuracy(Detached(digits.classifier), case.inputs, case.labels, epsilon=0.2)
@@ -214,6 +219,7 @@ def test_an_invalid_result_is_not_robust_and_is_named(digits):
     assert [line for line in done.warnings if line.startswith("4 results are invalid (4 caused by the model")]
 
 
+@pytest.mark.usefixtures("short")
 def test_repeated_and_missing_images_are_named(digits):
     case = digits.first(3)
     inputs, labels = torch.cat([case.inputs] * 2), torch.cat([case.labels] * 2)
@@ -288,6 +294,7 @@ def test_the_ensemble_is_that_of_the_authors_where_it_is_defined(classes, is_ran
         standard_ensemble("l0", 3, classes)
 
 
+@pytest.mark.usefixtures("short")
 def test_the_command_says_what_python_says_in_both_of_its_forms(run, tmp_path):
     given = {"data": "demo:mnist", "limit": 4, "epsilon": 0.3, "out": tmp_path}
     document = json.loads(json.dumps(davylamp.robust_accuracy("demo:mnist-lenet5", **given).to_dict()))

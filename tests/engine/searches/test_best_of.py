@@ -154,7 +154,7 @@ def test_deepfool_as_the_opener_takes_turns_and_in_linf_too(digits, watched):
         (("adv-lib:fmn", "adv-lib:deepfool"), "linf"),
     ):
         watched.clear()
-        search(digits.first(2), names, ThreatModel(norm), max_queries=400)
+        search(digits.first(2), names, ThreatModel(norm), max_queries=200)
         turns_of = [places.tolist() for row, places, _ in watched if row.name == "adv-lib:deepfool"]
         assert sum(map(len, turns_of)) > 2
 
@@ -186,9 +186,9 @@ def test_the_last_run_goes_on_from_the_nearest_examples_and_comes_nearer(digits,
 
 
 def test_where_examples_may_not_hold_no_run_begins_at_them(digits, watched):
-    search(digits.first(3), ("adv-lib:fmn", "foolbox:pgd"), ThreatModel("l1"), max_queries=200)
-    search(digits.first(3), ("foolbox:ddn", "foolbox:pgd"), ThreatModel("l2"), max_queries=200)
-    drawn = digits.first(3)._replace(module=nn.Sequential(Shaken(), digits.module))
+    search(digits.first(3), ("adv-lib:fmn", "foolbox:pgd"), ThreatModel("l1"), max_queries=80)
+    search(digits.first(3), ("foolbox:ddn", "foolbox:pgd"), ThreatModel("l2"), max_queries=80)
+    drawn = digits.first(2)._replace(module=nn.Sequential(Shaken(), digits.module))
     model = Classifier(drawn.module, num_classes=10, random=True)
     search_portfolio(PAIR, model, drawn.inputs, drawn.labels, LINF, max_queries=200)
     assert not any("starting_points" in row.fixed for row, *_ in watched)
@@ -205,14 +205,14 @@ def test_a_model_counts_the_same(digits):
 
     classifier = Classifier(Counting())
     classifier.answers.note_gradients(there=True)  # else one image is asked whether there are any
-    result = search_portfolio(PAIR, classifier, digits.inputs[:3], digits.labels[:3], LINF, max_queries=200)
+    result = search_portfolio(PAIR, classifier, digits.inputs[:3], digits.labels[:3], LINF, max_queries=100)
     assert sum(asked) == int(result.backwards.sum())
 
 
 def test_curves_fall_from_the_first_success_to_the_distance_returned(digits):
-    result = search(digits, max_queries=300)
+    result = search(digits.first(6), max_queries=120)
     assert result.success.all()
-    assert torch.equal(digits.module(result.adv_inputs).argmax(1) != digits.labels, result.success)
+    assert torch.equal(digits.module(result.adv_inputs).argmax(1) != digits.labels[:6], result.success)
     assert torch.equal(result.budget, result.distance)
     for curve, distance, cost in zip(
         result.curves, result.distance.tolist(), (result.forwards + result.backwards).tolist(), strict=True
@@ -226,7 +226,7 @@ def test_curves_fall_from_the_first_success_to_the_distance_returned(digits):
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
 def test_the_default_attacks_together_are_nearer_than_each_with_all_the_passes(digits, norm):
-    limit, case = 300, digits.first(8)
+    limit, case = 200, digits.first(6)
     together = search(case, default_names(norm), ThreatModel(norm), max_queries=limit).distance.log().mean()
     for name in {"linf": default_names(norm)[:3], "l2": default_names(norm)[:4]}[norm]:
         rules, words = ThreatModel(norm), {"steps": limit // 2, "max_queries": limit}
@@ -238,7 +238,7 @@ def test_the_default_attacks_together_are_nearer_than_each_with_all_the_passes(d
 @pytest.mark.parametrize("names", [("adv-lib:fmn@fixed", "foolbox:pgd"), None])
 def test_a_linear_model_is_fooled_at_its_least_perturbation(linear, norm, names):
     """FMN as shipped stops on the boundary, on its inner side, where the last bit of a product has it there."""
-    result = search(linear, names or default_names(norm), ThreatModel(norm), max_queries=400)
+    result = search(linear, names or default_names(norm), ThreatModel(norm), max_queries=200)
     assert result.success.all()
     assert (result.distance >= linear.least[norm] * (1 - 1e-4)).all()
     assert (result.distance <= linear.least[norm] * 1.02).all()
@@ -246,7 +246,7 @@ def test_a_linear_model_is_fooled_at_its_least_perturbation(linear, norm, names)
 
 def test_attacks_with_a_fixed_budget_alone_find_it_by_bisection(linear, watched):
     pair = ("foolbox:pgd", "art:fgsm")
-    result = search(linear, pair, max_queries=500, random_start=False)
+    result = search(linear, pair, max_queries=250, random_start=False)
     assert (result.distance <= linear.least["linf"] * 1.02).all()
     assert (result.searched >= linear.least["linf"]).all()
     assert result.searched.isfinite().all()
@@ -266,9 +266,9 @@ def test_a_radius_is_the_limit_of_what_counts(digits):
 @pytest.mark.parametrize("norm", ["linf", "l2"])  # in l2 with DeepFool, which is given its passes
 def test_an_image_gets_what_it_would_get_alone(digits, norm):
     rules, names = ThreatModel(norm), PAIR if norm == "linf" else default_names("l2")
-    words = {"max_queries": 180, "random_start": False} if norm == "linf" else {"max_queries": 100}
-    together = search(digits.first(4), names, rules, **words)
-    for image in range(4):
+    words = {"max_queries": 120, "random_start": False} if norm == "linf" else {"max_queries": 100}
+    together = search(digits.first(3), names, rules, **words)
+    for image in range(3):
         one = digits._replace(inputs=digits.inputs[image : image + 1], labels=digits.labels[image : image + 1])
         alone = search(one, names, rules, first=image, **words)
         assert alone.distance[0] == pytest.approx(float(together.distance[image]), rel=1e-3)
@@ -279,7 +279,7 @@ def test_an_image_gets_what_it_would_get_alone(digits, norm):
 
 def test_a_seed_gives_the_same_search_and_another_seed_another(digits):
     seen = []
-    a, b, c = (search(digits.first(4), max_queries=200, seed=seed, progress=seen.append) for seed in (3, 3, 4))
+    a, b, c = (search(digits.first(4), max_queries=80, seed=seed, progress=seen.append) for seed in (3, 3, 4))
     assert sum(seen) == 3 * 4
     assert min(seen) >= 0
     assert torch.equal(a.adv_inputs, b.adv_inputs)
@@ -299,7 +299,7 @@ def test_on_pixels_success_and_distance_are_those_of_the_8_bit_image(digits):
 def test_a_targeted_search_ends_at_the_target(digits):
     targets = (digits.labels[:4] + 1) % 10
     aim = ThreatModel("linf", targeted=True)
-    result = search(digits.first(4), threat_model=aim, targets=targets, max_queries=300)
+    result = search(digits.first(4), threat_model=aim, targets=targets, max_queries=120)
     assert result.success.all()
     assert torch.equal(digits.module(result.adv_inputs).argmax(1), targets)
 
@@ -330,7 +330,7 @@ def raising(*_):
 
 def test_a_crash_of_one_attack_leaves_the_others_at_work(digits, broken):
     broken(raising)
-    result = search(digits.first(4), ("adv-lib:fmn", "torchattacks:pgd"), max_queries=300)
+    result = search(digits.first(4), ("adv-lib:fmn", "torchattacks:pgd"), max_queries=100)
     assert result.success.all()
     assert not result.invalid.any()
     assert "never" in " ".join(result.errors)
@@ -344,13 +344,13 @@ def test_what_a_crashed_run_asked_counts(digits, broken, watched):
         raise RuntimeError("after two questions")
 
     broken(two_questions)
-    result = search(digits.first(4), ("adv-lib:fmn", "torchattacks:pgd"), max_queries=300)
+    result = search(digits.first(4), ("adv-lib:fmn", "torchattacks:pgd"), max_queries=100)
     completed = torch.zeros(4, dtype=torch.long)
     for _, images, run in watched:
         completed[images] += run.forwards
     assert "after two questions" in " ".join(result.errors)
     assert torch.equal(result.forwards, completed + 2)
-    assert (result.forwards + result.backwards <= 300).all()
+    assert (result.forwards + result.backwards <= 100).all()
 
 
 def test_a_crash_of_all_is_an_error_and_an_unfooled_image_with_a_crash_proves_nothing(digits, broken):
@@ -400,7 +400,7 @@ def test_logits_that_are_not_finite_are_no_success(digits):
 
 
 def test_a_grid_is_gone_through_turn_by_turn(digits, watched):
-    search(digits.first(2), max_queries=600, grid={"learning_rate": [0.5, 2.0], "steps": [5]})
+    search(digits.first(2), max_queries=300, grid={"learning_rate": [0.5, 2.0], "steps": [5]})
     rates = [run.parameters["learning_rate"] for row, _, run in watched if row.name == "adv-lib:fmn"]
     assert rates[:3] == [0.5, 2.0, 0.5]
     assert {run.parameters.get("steps", 5) for *_, run in watched} == {5}

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import scipy
 
 from davylamp.engine import mcnemar, wilcoxon
 from davylamp.engine.statistics.paired_tests import signed_rank_sum
@@ -21,6 +22,12 @@ def test_wilcoxon_exact_on_five_pairs():
     assert wilcoxon(near, far) == pytest.approx(2 / 2**5)
     assert signed_rank_sum(near, far) == -15
     assert signed_rank_sum(far, near) == 15
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_wilcoxon_with_ties_and_zeros_is_scipys_permutation_test(seed):
+    difference = np.random.default_rng(seed).integers(-2, 4, 6).astype(float)
+    assert wilcoxon(difference, np.zeros(6)) == pytest.approx(scipy.stats.wilcoxon(difference).pvalue)
 
 
 def test_wilcoxon_of_equal_and_of_no_pairs():
