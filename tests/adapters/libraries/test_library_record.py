@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from importlib.metadata import version
@@ -17,7 +16,6 @@ from davylamp.adapters import IMPLEMENTATIONS, LIBRARIES, Implementation, KnownI
 from davylamp.adapters.catalogue.lookup import find_library
 from davylamp.engine import ResultsStore, load
 from davylamp.errors import InvalidInput, UnknownName
-from tests.metrics.bare import read_project
 
 TINY = Path(__file__).parents[2] / "tiny_library"
 MODEL = '''
@@ -37,16 +35,12 @@ def load_images():
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """A folder with the tiny library and the metadata that pip would write for it, outside of this environment."""
-    target = tmp_path_factory.mktemp("site") / "tiny"
-    shutil.copytree(TINY, target)
-    declared = read_project(TINY / "pyproject.toml")["project"]
-    info = target / "davylamp_tiny-0.1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {declared['name']}\nVersion: {declared['version']}\n")
-    ((group, entries),) = declared["entry-points"].items()
-    lines = [f"{name} = {place}" for name, place in entries.items()]
-    (info / "entry_points.txt").write_text("\n".join([f"[{group}]", *lines, ""]))
+    """A folder that the tiny library is installed into, with its entry point, without touching this environment."""
+    target = tmp_path_factory.mktemp("site")
+    source = tmp_path_factory.mktemp("source") / "tiny"
+    subprocess.run(["cp", "-r", str(TINY), str(source)], check=True)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*pip, "--target", str(target), str(source)], check=True, capture_output=True)
     return target
 
 
