@@ -267,7 +267,7 @@ class Config:
             raise _at("precision", InvalidInput(f"precision: tf32 needs an NVIDIA GPU, got device {self.device}"))
         _check_libraries(self.libraries)
         _check_files(self)
-        _check_measures(self.measures)
+        _store(self, {"measures": _named_measures(self.measures)})
 
     def transport(self, answers: str | Path = "", workers: int = 1) -> "Transport":
         """Return the HTTP settings for remote models.
@@ -339,15 +339,21 @@ def _check_files(config: Config) -> None:
         )
 
 
-def _check_measures(measures: tuple[str, ...]) -> None:
-    """Raise an error for an unknown group of metrics, group setting or user function."""
-    if {*measures} <= {*MEASURES}:
-        return
+def _named_measures(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the measures with these names: groups, also those of single metrics, and user functions.
+
+    Raises:
+        DavylampError: for an unknown group of metrics, group setting or user function.
+    """
+    if {*names} <= {*MEASURES}:
+        return names
     from ..measure_groups import is_group, read_group
-    from ..metric_names import is_parametrised, metric_parameter, unknown_measure
+    from ..metric_names import is_parametrised, measures_named, metric_parameter, unknown_measure
     from ..user_metrics import find_metric
 
-    for place, measure in enumerate(measures):
+    for place, measure in enumerate(
+        measures := tuple(dict.fromkeys(each for n in names for each in measures_named(n)))
+    ):
         path = f"measures[{place}]"
         if is_file_name(measure) and not is_group(measure):
             find_metric(measure)
@@ -355,6 +361,7 @@ def _check_measures(measures: tuple[str, ...]) -> None:
             prefixed(path, metric_parameter if is_parametrised(measure) else read_group, measure)
         else:
             raise _at(path, unknown_measure(path, measure))
+    return measures
 
 
 def _at(path: str, error: DavylampError) -> DavylampError:

@@ -1,6 +1,6 @@
 """Metrics of the optional groups, which are computed on request: coverage, boundary, neurons, consistency."""
 
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Any, Protocol
 
@@ -21,9 +21,9 @@ from ..measure_groups import GROUP_OF, MeasureGroup, is_group, read_group
 from ..metric_names import NO_CONFIDENCES, NO_GRADIENTS
 from ..store.columns import Coverage, Reached, column_of_values, pack
 from .activations import GROUP, Ranges, visit_layers
+from .measure import Memory, same_draws
 
 Columns = dict[str, Any]
-Memory = MutableMapping[Any, Columns]
 
 
 class RangesOf(Protocol):
@@ -42,7 +42,6 @@ def optional_columns(
     *,
     ranges_of: RangesOf,
     memory: Memory,
-    place: Any,
 ) -> tuple[dict[str, pa.Array], dict[str, str]]:
     """Compute a column for each metric of the optional groups among the measures, with reasons for missing ones.
 
@@ -52,8 +51,7 @@ def optional_columns(
         inputs: clean images, shape (N, C, H, W).
         measures: measures of the run.
         ranges_of: returns the neurons' ranges, for coverage.
-        memory: cache of values of clean images, which are the same for all attacks.
-        place: key of these images in `memory`.
+        memory: cache of values of these clean images, which are the same for all attacks.
     """
     columns: dict[str, pa.Array] = {}
     unmeasured: dict[str, str] = {}
@@ -64,16 +62,17 @@ def optional_columns(
         unmeasured |= _missing(classifier, inputs, group)
         try:
             _check_layers(classifier, group)
-            if group.name == "coverage":
-                made = _coverage_columns(result, classifier, inputs, group, ranges_of(classifier, measure))
-            elif group.name == "neurons":
-                made = _neuron_columns(result, classifier, inputs)
-            elif group.name == "consistency" and "adversarial" in group["noise"].split("+"):
-                made = _consistency_columns(classifier, inputs, result, group)
-            else:
-                if (place, measure) not in memory:
-                    memory[place, measure] = _OF_CLEAN[group.name](classifier, inputs, result, group)
-                made = memory[place, measure]
+            with same_draws(classifier):
+                if group.name == "coverage":
+                    made = _coverage_columns(result, classifier, inputs, group, ranges_of(classifier, measure))
+                elif group.name == "neurons":
+                    made = _neuron_columns(result, classifier, inputs)
+                elif group.name == "consistency" and "adversarial" in group["noise"].split("+"):
+                    made = _consistency_columns(classifier, inputs, result, group)
+                else:
+                    if measure not in memory:
+                        memory[measure] = _OF_CLEAN[group.name](classifier, inputs, result, group)
+                    made = memory[measure]
         except (ValueError, DavylampError) as error:
             reason = " ".join(str(error).split())
             symbols = [symbol for symbol, name in GROUP_OF.items() if name == group.name]

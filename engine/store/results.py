@@ -446,8 +446,8 @@ def distinguishing_settings(cell: AttackRun) -> dict[str, str]:
     settings |= {f"{name} of": list(values) for name, values in cell.grid.items()}
     settings |= {"target": cell.target, "pixels": cell.pixels, "version": cell.version}
     settings |= {"rules": cell.rules, "torch": cell.torch, "device": cell.device}
-    users = [each for each in cell.measures if not is_group(each) and is_file_name(plain_name(each))]
-    if users := [*users, *(each for each in cell.measures if is_group(each) and ":" in each)]:
+    users = [each for each in cell.measured if not is_group(each) and is_file_name(plain_name(each))]
+    if users := [*users, *(each for each in cell.measured if is_group(each) and ":" in each)]:
         settings["metrics"] = users
     settings |= {"draws": cell.draws, "eot": cell.eot} if cell.draws or cell.eot > 1 else {}
     if cell.fitted_on is not None and cell.fitted_on.images:

@@ -138,6 +138,6 @@ def _why_absent(symbol: str, outcomes: Results) -> str:
         return "there are no predictions on clean images"
     if record.group not in MEASURES:
         return "the records have no such column; evaluate again"
-    measured = any(record.group in group_names(outcome.cell.measures) for outcome in outcomes.done)
+    measured = any(record.group in group_names(outcome.cell.measured) for outcome in outcomes.done)
     lacking = "it needs ImageNet classes, a final linear layer or a convolutional layer, which are missing here"
     return lacking if measured else f"it was evaluated without the measures {record.group!r}"
