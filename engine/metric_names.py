@@ -12,7 +12,7 @@ from ..adapters.parameters import parse_number
 from ..adapters.paths import is_file_name
 from ..errors import InvalidInput, UnknownName
 from ..metrics import METRICS, PLAIN, Metric, near_symbols, record_of, symbols_named
-from .cell_defaults import MEASURES
+from .cell_defaults import ALL_MEASURES
 from .measure_groups import GROUP_OF, OPTIONAL, is_group, known_groups
 
 CLEAN = "clean"
@@ -192,7 +192,7 @@ def measures_named(name: str) -> tuple[str, ...]:
     A group, a metric with a parameter, a user's metric and an unknown name are returned unchanged.
     """
     if name == "all":
-        return MEASURES
+        return ALL_MEASURES
     if is_file_name(name) or is_group(name) or is_parametrised(name):
         return (name,)
     groups = (GROUP_OF.get(symbol, METRICS[symbol].group) for symbol in symbols_named(name))

@@ -3,7 +3,7 @@
 Importing this module does not import torch. `config_file` reads the settings from TOML and from texts.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -25,7 +25,7 @@ from ...adapters.parameters import PRECISIONS, parse_number
 from ...adapters.paths import is_file_name
 from ...deprecation import takes_old_names
 from ...errors import DavylampError, InvalidInput, UnknownName
-from ..cell_defaults import MEASURES, SHARD_SIZE
+from ..cell_defaults import ALL_MEASURES, MEASURES, SHARD_SIZE
 from .schema import Option, check_record
 
 if TYPE_CHECKING:
@@ -118,10 +118,11 @@ class Config:
         data: name of the data.
         limit: largest number of images.
         images: names of images to select among the first `limit`.
-        measures: groups of metrics, and user metrics as "my.py:function". Some groups are not in the default: "curve",
-            the distance of the nearest adversarial example of each image by number of passes, for minimum-norm attacks
-            on a CPU in float32; "coverage", "boundary", "neurons" and "consistency", with settings as
-            "coverage:sections=100".
+        measures: groups of metrics, metrics (for their group), "all" for the groups in `ALL_MEASURES`, and user metrics
+            as "my.py:function". Some groups are not in the default: "attention" and "perceptual", which
+            `measure_folder` adds later if images are kept; "curve", the distance of the nearest adversarial example of
+            each image by number of passes, for minimum-norm attacks on a CPU in float32; "coverage", "boundary",
+            "neurons" and "consistency", with settings as "coverage:sections=100".
         neuron_profile: name of the data that define the ranges of the neurons for "coverage".
         hierarchy: file with the hierarchy of classes, for semantic confusion; "" for WordNet, which covers ImageNet's
             classes.
@@ -190,7 +191,7 @@ class Config:
     measures: Annotated[
         tuple[Word, ...],
         Option(
-            "further metrics: curve, coverage, boundary, neurons, consistency, or FILE.py:FUNCTION per image",
+            "more metrics: ALMS, attention, all, curve, coverage, boundary, neurons, consistency or FILE.py:FUNCTION",
             name="metric",
             also="metrics",
         ),
@@ -361,7 +362,13 @@ def _named_measures(names: tuple[str, ...]) -> tuple[str, ...]:
             prefixed(path, metric_parameter if is_parametrised(measure) else read_group, measure)
         else:
             raise _at(path, unknown_measure(path, measure))
-    return measures
+    return measures if measures == names else in_usual_order(measures)
+
+
+def in_usual_order(measures: Iterable[str]) -> tuple[str, ...]:
+    """Return measures without repetition: the groups of `ALL_MEASURES` in their order, then the others."""
+    given = dict.fromkeys(measures)
+    return tuple(dict.fromkeys((*(name for name in ALL_MEASURES if name in given), *given)))
 
 
 def _at(path: str, error: DavylampError) -> DavylampError:

@@ -20,8 +20,9 @@ from ...adapters.torch_state import full_float32
 from ...errors import DavylampError, ModelFailed, Unsupported
 from ...metrics import METRICS, PLAIN, grad_cam, imagenet_wup
 from ...metrics.registry import Metric
+from ..cell_defaults import ALL_MEASURES
 from ..hierarchy import similarity_of_file
-from ..measure_groups import OPTIONAL, find_group, group_names, is_group
+from ..measure_groups import find_group, group_names, is_group
 from ..metric_names import NO_CONFIDENCES, base_symbol, is_parametrised, metric_parameter, needs_confidences
 from ..searches.portfolio import PortfolioResult
 from ..searches.radius_search import RadiusSearchResult
@@ -216,6 +217,8 @@ def metric_columns(
             if "cams" not in memory:
                 memory["cams"] = label_activation_maps(classifier, inputs, result.labels)
             adv_cams = _adv_cams(result, classifier, memory["cams"], usable)
+        elif isinstance(classifier, Classifier):
+            adv_cams = _shown_cams(result, classifier, first, usable)
         measured, unmeasured = _measure(result, classifier, inputs, measures, adv_cams, usable)
     maps = column_of_maps(adv_cams.get("predicted_adv_cams"), range(first, first + len(result.labels)))
     return {symbol: column_of_values(values) for symbol, values in measured.items()}, maps, unmeasured
@@ -229,7 +232,7 @@ def same_draws(classifier: Classifier | RecordedOutputs) -> AbstractContextManag
 def needs_model(measures: Sequence[str]) -> bool:
     """Whether a measure needs the model itself, not only its stored outputs."""
     return _needs(measures, {"weight", *_CAMS}, ("model",)) or any(
-        name in OPTIONAL for name in group_names(tuple(measures))
+        name not in ALL_MEASURES for name in group_names(tuple(measures))
     )
 
 
@@ -290,6 +293,20 @@ def _adv_cams(result: AttackResult, classifier: Classifier, cams: Tensor | None,
         both = _maps_of(classifier, result.adv_inputs[rows], classes)
         true[rows], predicted[rows] = both[:, 0], both[:, 1]
     return {"predicted_cams": cams, "true_cams": cams, "predicted_adv_cams": predicted, "true_adv_cams": true}
+
+
+def _shown_cams(result: AttackResult, classifier: Classifier, first: int, usable: Tensor) -> dict[str, Tensor]:
+    """Return the maps of the predicted classes on the images that are stored as pictures; zero if they do not count."""
+    shown = max(0, min(EXAMPLES - first, len(usable)))
+    rows = usable[:shown].nonzero()[:, 0]
+    if not len(rows):
+        return {}
+    maps = label_activation_maps(classifier, result.adv_inputs[rows], result.adv_logits[rows].argmax(1))
+    if maps is None:
+        return {}
+    predicted = torch.zeros_like(maps[:1]).repeat(shown, 1, 1)
+    predicted[rows] = maps
+    return {"predicted_adv_cams": predicted}
 
 
 def _measure(

@@ -20,7 +20,7 @@ from ...adapters.result import Distances
 from ...adapters.running.judge import perturbation_distances
 from ...errors import DavylampError, InvalidInput, Unavailable
 from ..attack_run import AttackRun, ModelOnData
-from ..cell_defaults import CURVE, MEASURES
+from ..cell_defaults import ALL_MEASURES, CURVE
 from ..measure_groups import is_group, read_group
 from ..plan.cells import note_hierarchies, pin_metric_inputs, sealed_measures
 from ..plan.config import Config
@@ -318,14 +318,14 @@ def _with_columns(table: pa.Table, metrics: pa.Table, optional: pa.Table) -> pa.
 
     Args:
         table: the record.
-        metrics: metrics of groups in `MEASURES`, then others; they come between the distances and the logits.
+        metrics: metrics of groups in `ALL_MEASURES`, then others; they come between the distances and the logits.
         optional: metrics of optional groups, which come last.
     """
     columns = {**_columns_of(table), **_columns_of(metrics), **_columns_of(optional)}
     names = [name for name in table.column_names if name not in optional.column_names]
     start, end = names.index("linf_8bit" if "linf_8bit" in names else "linf") + 1, names.index("adv_logits")
     others = dict.fromkeys((*names[start:end], *(name for name in metrics.column_names if name != "adv_cam")))
-    measured = [symbol for symbol in measured_symbols(MEASURES) if symbol in others]
+    measured = [symbol for symbol in measured_symbols(ALL_MEASURES) if symbol in others]
     middle = dict.fromkeys((*measured, *others))
     order = (*names[:start], *middle, *names[end:], *optional.column_names)
     return pa.table({name: columns[name] for name in order})

@@ -17,6 +17,7 @@ from ...errors import DavylampError, InvalidInput, Unsupported
 from ...metrics import boundary_steps, empirical_boundary_distance, noise_ratios, orthogonal_directions
 from ...metrics.coverage import beyond_ranges, most_active, neuron_values, sections_reached
 from ...metrics.neurons import neuron_sensitivity, neuron_uncertainty
+from ..cell_defaults import ALL_MEASURES, CURVE
 from ..measure_groups import GROUP_OF, MeasureGroup, is_group, read_group
 from ..metric_names import NO_CONFIDENCES, NO_GRADIENTS
 from ..store.columns import Coverage, Reached, column_of_values, pack
@@ -57,7 +58,7 @@ def optional_columns(
     unmeasured: dict[str, str] = {}
     for measure in measures:
         group = read_group(measure) if is_group(measure) else None
-        if group is None or group.name not in GROUP_OF.values():
+        if group is None or group.name in (*ALL_MEASURES, CURVE):
             continue
         unmeasured |= _missing(classifier, inputs, group)
         try:

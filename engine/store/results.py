@@ -140,7 +140,8 @@ class Results:
         refused: why a model could not be used on its clean images, by key of model and data.
         states: state of every run with a record, by key: finished, failed or of an unknown attack.
         lacking: a message on parts of an evaluation with missing shards.
-        left_out: a message for each image set that is omitted because a larger set of the same model contains it.
+        left_out: a message for each image set that is omitted because a larger set of the same model contains it, and
+            for each run that was evaluated again with more metrics.
         references: results of other programs on the same images.
     """
 
@@ -318,7 +319,7 @@ def read_outcomes(
         states=known,
         references=references,
     )
-    outcomes = _leave_subsets(outcomes)
+    outcomes = _leave_narrower(_leave_subsets(outcomes))
     if not outcomes.done and not outcomes.failed:
         raise Unavailable(f"no finished runs in {folder} ({_what_is_there(outcomes)})")
     return _with_model_names(outcomes)
@@ -523,6 +524,23 @@ def _leave_subsets(outcomes: Results) -> Results:
     return replace(
         outcomes, done=done, failed=failed, clean=clean, left_out=tuple(_subset_lines(outcomes, clean, larger))
     )
+
+
+def _leave_narrower(outcomes: Results) -> Results:
+    """Remove runs that were evaluated again with more metrics. Add a message for each removed run."""
+    if len({each.cell.measures for each in outcomes.done}) < 2:
+        return outcomes
+    alike: dict[str, list[AttackRun]] = {}
+    for each in outcomes.done:
+        alike.setdefault(replace(each.cell, measures=()).key, []).append(each.cell)
+    narrow = {
+        cell.key: f"omitted: {cell.title} on {cell.subject.model}: evaluated again with more metrics, counted once"
+        for cells in alike.values()
+        for cell in cells
+        if any({*cell.measured} < {*other.measured} for other in cells)
+    }
+    done = tuple(each for each in outcomes.done if each.cell.key not in narrow)
+    return replace(outcomes, done=done, left_out=(*outcomes.left_out, *narrow.values()))
 
 
 def _subset_lines(outcomes: Results, clean: Mapping[str, CleanResult], larger: Mapping[str, str]) -> Iterator[str]:

@@ -8,8 +8,12 @@ import torch
 
 import davylamp
 from davylamp.engine import ResultsStore
+from davylamp.engine.cell_defaults import ALL_MEASURES, MEASURES
 from davylamp.engine.run import measure_folder
+from davylamp.engine.store.results import read_outcomes
 from davylamp.errors import InvalidInput, UnknownName
+from davylamp.metrics import METRICS
+from davylamp.report.page.build import build_report
 
 from ...golden import corpus
 
@@ -237,3 +241,41 @@ def test_the_folder_is_locked_run_by_run(place):
     store.release(f"measures-{key}", lock)
     assert davylamp.measure("later", "cost").rows[0]["state"] == "measured"
     assert measure_folder._settings("coverage:profile=d code 12") == "coverage:profile=d"
+
+
+def test_the_default_groups_are_those_that_no_record_leaves_to_a_request():
+    on_request = {record.group for record in METRICS.values() if record.group in record.needs}
+    assert tuple(name for name in ALL_MEASURES if name not in on_request) == MEASURES
+    assert MORE == ALL_MEASURES
+
+
+def test_a_command_says_what_it_did_not_measure_and_adds_it(place):
+    line = f"evaluate --models {MODEL} --data npz:images.npz --attacks foolbox:pgd --epsilon 0.15 --isolate no"
+    assert corpus.run(f"{line} -o later --keep-images")[1].count("not measured: attention, perceptual") == 1
+    (record,) = _all("later")
+    assert record.meta["spec"]["measures"] == [*MEASURES]
+    assert not {"ALMS", "ASS", "ACAMC_A"} & {*record.table.column_names}
+    page = build_report("later")
+    assert page.count("not measured: attention, perceptual") == 1
+    assert corpus.run("measure later --metric ALMS")[0] == 0
+    assert {"ALMS", "ASS"} <= {*_all("later")[0].table.column_names}
+    code, out, _ = corpus.run(f"{line} -o later --keep-images --metric ALMS")
+    assert (code, "0 runs done, 1 reused" in out, "not measured: attention;" in out) == (0, True, True)
+    assert len(_all("later")) == 1
+    assert corpus.run("measure later --metric all")[0] == 0
+    assert "not measured" not in corpus.run(f"{line} -o later --keep-images --metrics all")[1]
+    assert "not measured:" not in build_report("later")
+
+
+def test_runs_with_more_metrics_are_reused_and_those_with_fewer_are_not(place):
+    evaluate("later", MORE, **PGD)
+    again = evaluate("later", MEASURES, **PGD)
+    assert (again.summary.done, again.summary.kept) == (0, 1)
+    assert len(again.plan.choices[_all("later")[0].meta["key"]]) == 1
+    more = evaluate("later", (*MORE, "neurons"), **PGD)
+    assert (more.summary.done, more.summary.kept) == (1, 0)
+    outcomes = read_outcomes("later")
+    assert [each.cell.measures for each in outcomes.done] == [(*MORE, "neurons")]
+    assert len(outcomes.left_out) == 1
+    other = evaluate("later", MEASURES, **{**PGD, "epsilon": 0.2})
+    assert (other.summary.done, other.summary.kept) == (1, 0)
