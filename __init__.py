@@ -7,9 +7,10 @@
 
 The verbs (`robust_accuracy`, `run_attack`, `fit_attack`, `compare`, `saturation`, `evaluate`, `estimate`, `challenge`,
 `certify`, `place`, `search_radius`, `search_portfolio`, `corrupt_table`; `harden`, `fit`, `detect`; `load`, `table`,
-`curves`, `check`, `gate`, `rank`, `standing`, `evidence`, `report`, `export`, `import_results`, `verify`, `reproduce`,
-`cite`, `figure`) and nouns are loaded when used: importing loads nothing. The parts are `davylamp.adapters` (attacks
-and models), `davylamp.metrics` (measures, importable alone), `davylamp.engine` (comparisons and evaluations) and
+`curves`, `measure`, `check`, `gate`, `rank`, `standing`, `evidence`, `report`, `export`, `import_results`, `verify`,
+`reproduce`, `cite`, `figure`) and nouns are loaded when used: importing loads nothing. The parts are
+`davylamp.adapters` (attacks and models), `davylamp.metrics` (measures, importable alone), `davylamp.engine`
+(comparisons and evaluations) and
 `davylamp.scoring` (rankings).
 """
 
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from .api.estimating import estimate
     from .api.evaluation import Evaluation, configure, evaluate, table
     from .api.evidence import evidence
-    from .api.folders import check, curves, detect, export, import_results
+    from .api.folders import check, curves, detect, export, import_results, measure
     from .api.gating import gate
     from .api.measuring import certify, challenge, reproduce, robust_accuracy, saturation
     from .api.placing import standing
@@ -61,7 +62,7 @@ _HOMES = {
     ".api.measuring": ("certify", "challenge", "reproduce", "robust_accuracy", "saturation"),
     ".api.corrupting": ("corrupt_table",),
     ".api.training": ("fit", "harden"),
-    ".api.folders": ("check", "curves", "detect", "export", "import_results"),
+    ".api.folders": ("check", "curves", "detect", "export", "import_results", "measure"),
     ".api.estimating": ("estimate",),
     ".api.evidence": ("evidence",),
     ".api.gating": ("gate",),
@@ -114,6 +115,7 @@ __all__ = [  # noqa: RUF022 - verbs first
     "load",
     "load_data",
     "load_model",
+    "measure",
     "place",
     "rank",
     "reproduce",

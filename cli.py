@@ -143,6 +143,7 @@ PANELS = {
         "status": status.show_status,
         "table": results.show_table,
         "curves": results.show_curves,
+        "measure": check.measure_results,
         "check": check.check_results,
         "gate": gate.gate_results,
         "rank": rank.rank_subjects,

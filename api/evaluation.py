@@ -40,6 +40,7 @@ from ..engine.plan.plan import Part, Plan, count_processes, plan_for_part, read_
 from ..engine.plan.presets import describe_preset
 from ..engine.run.choose import choose_executor
 from ..engine.run.evaluate import EvaluationSummary
+from ..engine.run.run_index import with_stored_runs
 from ..engine.sequential.evaluate_until import evaluate_until
 from ..engine.sequential.question import Question, parse_question
 from ..engine.sources import LoadOptions
@@ -301,7 +302,10 @@ def evaluate(
         images_of: dict[str, Data] | None = None if question is None else {}
         named = {"models": given, "data": images, "surrogates": lent, "fit_data": seen, "images_of": images_of}
         plan = make_plan(chosen, **named, transport=transport)
-        plan = plan_for_part(plan, chosen_part) if chosen_part else plan
+        if chosen_part:
+            plan = plan_for_part(plan, chosen_part)
+        elif question is None:
+            plan = with_stored_runs(plan, store)
         check_detectors_match(trained, [subject for subject, _ in plan.subjects], chosen.isolation)
         line = format_defaults_taken(plan.config, plan.cells, stated | ({"models"} if given is not None else set()))
         warnings = short_steps_warnings(plan.cells)

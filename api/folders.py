@@ -21,6 +21,7 @@ from ..engine.exchange.attackbench_import import import_attackbench
 from ..engine.exchange.robustbench_import import boards_of, import_robustbench
 from ..engine.plan.config import Config
 from ..engine.probes.probe_folder import probe_folder
+from ..engine.run.measure_folder import measure_folder
 from ..engine.sharing.bundle import write_bundle
 from ..engine.sharing.describe import SharingTerms
 from ..engine.sharing.merge import describe_counts
@@ -170,6 +171,75 @@ def check(
     said = (*outcomes.unsteady, *notes, *filter(None, traffic))
     lines = [f"{count} unknown: {advice}" for advice, count in wanted.most_common()]
     return VerbResult(headline, rows, document, said, (findings, probed), (problems, (*said, *lines)))
+
+
+def measure(
+    folder: str | Path,
+    metric: str | Iterable[str],
+    *,
+    model: str | Iterable[str] | Mapping[str, nn.Module] | None = None,
+    data: Any = None,
+    neuron_profile: str = "",
+    hierarchy: str = "",
+    device: str = "cpu",
+    version: str = "",
+    progress: Progress | bool = True,
+    **loading: Any,
+) -> VerbResult:
+    """Compute metrics of finished runs later, from the images and examples that a results folder keeps.
+
+    The records then have the columns that an evaluation with these metrics stores.
+
+    Args:
+        folder: results folder made by `evaluate`, for most metrics with `keep_images=True`.
+        metric: metrics or groups of metrics: "ALMS", "attention", "coverage:sections=100", "my_metrics.py:f", "all".
+        model: names of models, empty for all; or modules by name, in place of loading them.
+        data: images and labels in place of loading them by name.
+        neuron_profile: name of the data that define the ranges of the neurons, for "coverage".
+        hierarchy: file with the hierarchy of classes, for semantic confusion.
+        device: device of models that are loaded by name.
+        version: version with which modules were evaluated.
+        progress: as for `check`.
+        **loading: settings of `Config` for models loaded by name: isolate, request_rate, ...
+
+    Returns:
+        One row per run, with "measured", "kept" or "refused" and the reason.
+
+    Raises:
+        InvalidInput: if no run has the metrics afterwards.
+        DavylampError: as for `davylamp.engine.run.measure_folder.measure_folder`.
+    """
+    check_loading(measure, loading)
+    names = read_several(metric, "at least one metric by name", str)
+    if version and not isinstance(model, Mapping):
+        raise InvalidInput("`version` needs `model` as modules by name: a name contains its version")
+    outcomes, only = read_outcomes(folder), read_names(model, "model")
+    images = None if data is None else coerce_labelled(data)
+    if isinstance(images, str):
+        raise InvalidInput(f"expected `data` as images and labels, got the name {images!r}")
+    with ExitStack() as stack:
+        lent, _ = classifiers_from_modules(model, stack, {}, version) if isinstance(model, Mapping) else (None, {})
+        only = only if lent is None else list(lent)
+        asked = dict.fromkeys(each.cell.subject.model for each in outcomes.done)
+        how = loading_of(loading, () if lent else [name for name in asked if not only or name in only], folder)
+        count = stack.enter_context(progress_of(progress)(len(asked)))
+        where: dict[str, Any] = {"models": lent, "data": images, "only": only, "loading": how, "progress": count}
+        where |= {"neuron_profile": neuron_profile, "hierarchy": hierarchy, "device": device}
+        done = measure_folder(outcomes, names, **where)
+    counts = Counter(each.state for each in done.runs)
+    rows = [
+        {"model": each.cell.subject.name, "attack": each.cell.title, "state": each.state, "reason": each.reason}
+        for each in done.runs
+    ]
+    reasons = Counter(each.reason for each in done.runs if each.reason)
+    if reasons and set(counts) == {"refused"}:
+        raise InvalidInput(f"{folder}: nothing could be measured: {'; '.join(reasons)}")
+    notes = [f"refused: {count} run{'s' * (count > 1)}: {reason}" for reason, count in reasons.items()]
+    unmeasured = dict.fromkeys(line for each in done.runs for line in each.unmeasured.items())
+    notes += [f"without a value: {symbol}: {reason}" for symbol, reason in unmeasured]
+    notes += [done.traffic.line] if done.traffic else []
+    headline = f"{folder}: " + ", ".join(f"{counts[state]} {state}" for state in ("measured", "kept", "refused"))
+    return VerbResult(headline, rows, {"runs": rows, "notes": notes}, tuple(notes), done)
 
 
 @takes_old_names(Config)

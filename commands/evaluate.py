@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..engine.plan.config import AttackChoice
+from ..engine.plan.config import AttackChoice, in_usual_order
 from ..errors import InvalidInput
 from ..report.text.progress import show_plan
 from .baseline import BaselineOptions, place_newcomers
@@ -146,7 +146,7 @@ def _complete(given: Given, seen: InputOptions) -> Given:
     set_attack_isolation(given, base if "isolate" in stated else None)
     given = {**({} if "isolate" in stated else {"isolate": default_isolate()}), **given}
     if "measures" in given:
-        given["measures"] = tuple(dict.fromkeys((*base.measures, *given["measures"])))
+        given["measures"] = in_usual_order((*base.measures, *given["measures"]))
     if seen.is_given:
         settled = expand_models(replace(base, **{name: given[name] for name in ("models", "data") if name in given}))
         given["models"] = [seen.of(model) for model in settled.models]
@@ -234,6 +234,7 @@ def _is_whole(plan: Any, store: Any) -> bool:
 def _print_summary(summary: Any, plan: Any, out: Path) -> None:
     from ..adapters.models.remote.answer_cache import format_usage
     from ..adapters.paths import expand_path
+    from ..engine.store.notes import unmeasured_line
     from ..report.text.console import make_console
 
     console = make_console()
@@ -258,6 +259,8 @@ def _print_summary(summary: Any, plan: Any, out: Path) -> None:
         console.print(f"- recomputed: {line}", highlight=False, markup=False)
     for name, reason in summary.unmeasured.items():
         console.print(f"- not measured: {name}: {reason}", highlight=False, markup=False)
+    if line := unmeasured_line(plan.cells, out, kept=plan.config.keep_images):
+        console.print(f"- {line}", highlight=False, markup=False)
     for name, reason in summary.unknown.items():
         message = f"- cannot identify {name} ({reason}); its runs are repeated every time without --trust-unknown"
         console.print(message, highlight=False, markup=False)

@@ -32,6 +32,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "davylamp table results --latex > table.tex",
     ),
     "curves": ("davylamp curves results -o curves.pdf", "davylamp curves results --x-axis queries"),
+    "measure": ("davylamp measure results --metric ALMS", "davylamp measure results --metric all"),
     "check": ("davylamp check results", "davylamp check results --probe"),
     "gate": (
         "davylamp gate results --require 'RA >= 0.5 @ linf 8/255'",

@@ -21,11 +21,13 @@ def show_status(
 ) -> None:
     """Show the runs of a results folder: done, failed (with reason), running or waiting; and damaged files."""
     from collections import Counter
+    from dataclasses import asdict
 
     from ..adapters.models.remote.answer_cache import format_usage
     from ..adapters.paths import expand_path
     from ..engine.store.notes import repair_hint
     from ..engine.store.plan_records import find_failed, list_parts, survey_folder
+    from ..engine.store.sequence import read_sequence
     from ..engine.store.store import ResultsStore
     from ..report.text.console import print_notes
 
@@ -33,15 +35,16 @@ def show_status(
     states, damaged = survey_folder(folder, headers=not verify)
     store = ResultsStore(folder, create=False)
     left_out, parts = find_failed(store), list_parts(store)
-    rows = [_status_row(state) for state in states]
+    rows, sequence = [_status_row(state) for state in states], read_sequence(store)
     if as_json:
         document = {"cells": rows, "damaged": damaged, "left_out": left_out}
+        document |= {} if sequence is None else {"sequence": asdict(sequence)}
         print(json.dumps({**document, "parts": [part._asdict() for part in parts]}, indent=2))  # noqa: T201
         return
     counts = Counter(state.status for state in states)
     with view.open() as console:
         _print_cells(rows, console)
-        lines = _lines_of_parts(parts)
+        lines = [*_lines_of_parts(parts), *([] if sequence is None else [sequence.sentence])]
         lines += [f"omitted: {name}: {reason}" for name, reason in left_out.items()]
         lines += [*format_usage(expand_path(folder)), *(f"{line}{repair_hint(line)}" for line in damaged)]
         print_notes(lines, console)

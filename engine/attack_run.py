@@ -156,6 +156,7 @@ class AttackRun:
             one that is not installed here. Not part of the key.
         asked: for a finished run at saturation, the requested threat model, which the key contains instead of the one
             that was found.
+        added: measures that were computed after the evaluation, see `measure_folder`; not part of the key.
     """
 
     subject: ModelOnData
@@ -178,6 +179,7 @@ class AttackRun:
     eot: int = 1
     implementation: Implementation | None = field(default=None, compare=False, repr=False)
     asked: ThreatModel | None = field(default=None, compare=False, repr=False)
+    added: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.attack, str) and (name := name_from_record(self.attack)) != self.attack:
@@ -211,6 +213,11 @@ class AttackRun:
     def as_planned(self) -> "AttackRun":
         """The run as planned. A run at saturation then lacks the radius that was found later."""
         return self if self.asked is None else replace(self, threat_model=self.asked, asked=None)
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """All measures of the run's record: those of the evaluation, then those that were added."""
+        return tuple(dict.fromkeys((*self.measures, *self.added)))
 
     @property
     def members(self) -> "tuple[AttackRun, ...]":
@@ -267,7 +274,7 @@ class AttackRun:
     def spec(self) -> dict[str, Any]:
         """The fields that `key` hashes, as JSON types; `from_spec` is the inverse."""
         spec = json.loads(json.dumps(asdict(replace(self.as_planned, implementation=None))))
-        del spec["implementation"], spec["asked"]
+        del spec["implementation"], spec["asked"], spec["added"]
         spec["subject"] = self.subject.spec
         spec["attack"] = name_in_record(self.attack)
         spec["parameters"] = {name_in_record(name): value for name, value in spec["parameters"].items()}
@@ -306,6 +313,7 @@ class AttackRun:
         cell = cls.from_spec(meta["spec"])
         if not isinstance(cell.attack, str):
             return cell
+        cell = replace(cell, added=tuple(meta["added"])) if "added" in meta else cell
         if cell.search.kind == "at-saturation" and "saturation" in meta:
             reached = replace(cell.threat_model, epsilon=float(meta["saturation"]["radius"]))
             cell = replace(cell, threat_model=reached, asked=cell.threat_model)

@@ -13,12 +13,13 @@ from ..adapters.parameters import parse_number
 from ..adapters.paths import expand_path
 from ..errors import InvalidInput, Unavailable, UnknownName
 from ..metrics import METRICS
-from .cell_defaults import CURVE, MEASURES
+from .cell_defaults import ALL_MEASURES, CURVE, MEASURES
 from .user_metrics import plain_name
 
 _MARK = " code "
 # Settings of each group with their defaults. A group of OPTIONAL is measured only on request.
 OPTIONAL: Mapping[str, Mapping[str, Any]] = {
+    **{name: {} for name in ALL_MEASURES if name not in MEASURES},
     CURVE: {},
     "coverage": {"sections": 20, "k": 1, "neurons": "channel", "profile": ""},
     "boundary": {

@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..adapters.parameters import parse_number
+from ..adapters.paths import is_file_name
 from ..errors import InvalidInput, UnknownName
 from ..metrics import METRICS, PLAIN, Metric, near_symbols, record_of, symbols_named
-from .measure_groups import GROUP_OF, OPTIONAL, known_groups
+from .cell_defaults import ALL_MEASURES
+from .measure_groups import GROUP_OF, OPTIONAL, is_group, known_groups
 
 CLEAN = "clean"
 NO_CONFIDENCES = "the model returns labels only, no confidences"
@@ -182,6 +184,19 @@ def find_metrics(name: str) -> tuple[str, ...]:
     if not symbols:
         raise unknown_metric(name)
     return tuple(dict.fromkeys(symbols))
+
+
+def measures_named(name: str) -> tuple[str, ...]:
+    """Return the measures with a name: the groups of the metrics with this name, all for "all", or the name itself.
+
+    A group, a metric with a parameter, a user's metric and an unknown name are returned unchanged.
+    """
+    if name == "all":
+        return ALL_MEASURES
+    if is_file_name(name) or is_group(name) or is_parametrised(name):
+        return (name,)
+    groups = (GROUP_OF.get(symbol, METRICS[symbol].group) for symbol in symbols_named(name))
+    return tuple(dict.fromkeys(group for group in groups if group in known_groups())) or (name,)
 
 
 def unknown_metric(name: str) -> UnknownName:

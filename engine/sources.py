@@ -13,9 +13,11 @@ from ..adapters import Classifier
 from ..adapters.data.datasets import Data, label_mapping_key, load_data, load_data_for, select_by_name
 from ..adapters.models.ensemble import mean_logit_ensemble
 from ..adapters.models.identity.digest import digest_data
+from ..adapters.models.remote.server_usage import note_shape
 from ..adapters.models.remote.transport import Transport
 from ..adapters.models.sandbox.isolation import NOT_ISOLATED, Isolation
 from ..adapters.models.zoo.load import load_model
+from ..adapters.running.readings import identify_asked
 from ..errors import DavylampError, InvalidInput, Unavailable
 from .attack_run import ModelOnData
 
@@ -226,6 +228,35 @@ class LoadedCache:
         if self._drawn is None or self._drawn[0] != of_all:
             self._drawn = (of_all, source.whole.load(classifier))
         return source.draw(self._drawn[1])
+
+
+def load_evaluated(
+    bench: LoadedCache, subject: ModelOnData, source: ModelSource, data: Data | None, device: str
+) -> tuple[Classifier, Data]:
+    """Load a model of a results folder and its images again.
+
+    Args:
+        bench: cache of loaded objects.
+        subject: model on data of the folder.
+        source: source of the model.
+        data: images, instead of loading them; they are verified likewise.
+        device: device of the model.
+
+    Raises:
+        Unavailable: if they differ from the evaluated ones.
+        DavylampError: if they cannot be loaded.
+    """
+    classifier = bench.model(source, device)
+    images = bench.data(DataSource.of_subject(subject, data), classifier)
+    note_shape(classifier, images.inputs.shape)
+    if identify_asked(classifier, source.name, images.inputs).digest != subject.model_digest:
+        raise Unavailable(
+            "the model differs from the evaluated one in weights, layers, attributes, code or "
+            "preprocessing (or the results are from davylamp 0.1.0, which did not hash code); evaluate it again"
+        )
+    if digest_data(images.inputs, images.labels) != subject.data_digest:
+        raise Unavailable(f"the images of {subject.data} differ from the evaluated ones")
+    return classifier, images
 
 
 def load_subject_images(subject: ModelOnData, data: Data | str | None, bench: LoadedCache) -> Data:

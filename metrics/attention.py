@@ -101,6 +101,7 @@ def grad_cam(
     formula="mean over valid of cos(L(x, F(x)), L(xa, F(xa))), L the Grad-CAM map of an image and a class",
     latex=r"\operatorname{mean}_{\text{valid}} \cos\left( L(x, F(x)), L(x_a, F(x_a)) \right)",
     aliases=("ACAMC",),
+    needs=("attention",),
     tables=("attacks", "models"),
 )
 def predicted_attention_similarity(
@@ -147,6 +148,7 @@ def predicted_attention_similarity(
     formula="mean over valid of cos(L(x, y), L(xa, y)), L the Grad-CAM map of an image and a class",
     latex=r"\operatorname{mean}_{\text{valid}} \cos\left( L(x, y), L(x_a, y) \right)",
     aliases=("ACAMC",),
+    needs=("attention",),
     tables=("attacks", "models"),
 )
 def true_attention_similarity(

@@ -28,6 +28,7 @@ FEATURES_OF = 2**20  # colour values of the images whose features are in memory
     formula="mean over successes of sqrt(sum_j w_j s_j^2), s_j: deviation of gradient similarity, scale j",
     latex=r"\operatorname{mean}_{\text{successes}} \sqrt{\sum_j w_j s_j^2}",
     aliases=("AMS", "MS-GMSD"),
+    needs=("perceptual",),
     readings={"chromatic": Reading({"chromatic": True}, "with the colour error, as in the paper's tables; RGB images")},
     tables={"attacks": "ADMS", "models": "ADMS"},
 )
@@ -85,6 +86,7 @@ def multi_scale_gmsd(
     latex=r"\operatorname{mean}_{\text{successes}} "
     r"\left( 1 - \sum_{i,j} (\alpha_{ij} l_{ij} + \beta_{ij} s_{ij}) \right)",
     aliases=("AMS", "DISTS"),
+    needs=("perceptual",),
     tables=("attacks", "models"),
 )
 def dists(
@@ -138,6 +140,7 @@ def dists(
     formula="mean over successes of SSIM(x, xa), Gaussian window of 11 x 11, sigma 1.5",
     latex=r"\operatorname{mean}_{\text{successes}} \mathrm{SSIM}(x, x_a)",
     aliases=("SSIM",),
+    needs=("perceptual",),
 )
 def structural_similarity(
     inputs: Tensor, adv_inputs: Tensor, success: Tensor | None = None, *, reduction: Reduction = "mean"

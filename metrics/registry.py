@@ -13,8 +13,8 @@ from torch import Tensor
 
 Reduction = Literal["mean", "sum", "none"]
 Direction = Literal["higher", "lower"]
-Need = Literal["confidences", "target", "transfer", "minimum norm", "sequences", "baseline", "coverage", "boundary",
-               "neurons", "consistency"]  # fmt: skip
+Need = Literal["confidences", "target", "transfer", "minimum norm", "sequences", "baseline", "attention", "perceptual",
+               "coverage", "boundary", "neurons", "consistency"]  # fmt: skip
 Table = Literal["attacks", "models", "pairs"]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -60,7 +60,8 @@ class Metric:
         knowledge: attacker knowledge of the attacks that it concerns; "" for all attacks.
         needs: requirements: the model's confidences, a target (implied by an argument `targets`), other models as
             transfer targets, a minimum-norm attack, image sequences, a baseline model, or a group of measurements that
-            an evaluation makes only on request ("coverage", "boundary", "neurons", "consistency").
+            an evaluation makes only on request ("attention", "perceptual", "coverage", "boundary", "neurons",
+            "consistency").
         parameter: argument whose value may follow "@" in the symbol ("layer" is a part of the model). "" for none.
         usual: value of the parameter if the symbol has no "@".
         readings: alternative interpretations of the definition, by the word that follows "@" in the symbol ("NTE@all").

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ...adapters.paths import is_file_name
-from ...engine.cell_defaults import MEASURES
+from ...engine.cell_defaults import ALL_MEASURES
 from ...engine.plan.config_file import config_from
 from ...engine.plan.schema import check_record
 from ...engine.store.results import read_outcomes
@@ -100,7 +100,7 @@ def measures_for(symbols: Sequence[str]) -> tuple[str, ...]:
     """Return the metric groups and the user's metrics that must be stored during the attacks."""
     groups = {METRICS[symbol].group for symbol in symbols if symbol in METRICS}
     users = [symbol for symbol in symbols if is_file_name(symbol) and not find_metric(symbol).of_records]
-    return (*(group for group in MEASURES if group in groups), *users)
+    return (*(group for group in ALL_MEASURES if group in groups), *users)
 
 
 def compare_table(published: str | Path, options: Options, **arguments: Any) -> dict[str, Any]:

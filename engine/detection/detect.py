@@ -13,7 +13,6 @@ from ...adapters import Classifier
 from ...adapters.data.datasets import Data
 from ...adapters.models.detectors.detector_file import TrainedDetector, read_detector, threshold_at
 from ...adapters.models.detectors.scorer import Scorer
-from ...adapters.models.identity.digest import digest_data, digest_model
 from ...adapters.models.remote.server_usage import ServerUsage, pop_usage
 from ...adapters.models.remote.transport import transport_with_cache
 from ...adapters.models.sandbox.isolation import NOT_ISOLATED, Isolation
@@ -21,7 +20,7 @@ from ...adapters.paths import expand_path
 from ...adapters.torch_state import full_float32
 from ...errors import DavylampError, InvalidInput, Unavailable, Unsupported
 from ..attack_run import ModelOnData
-from ..sources import DataSource, LoadedCache, LoadOptions, ModelSource
+from ..sources import LoadedCache, LoadOptions, ModelSource, load_evaluated
 from ..store.columns import read_examples
 from ..store.other_records import DetectorScores, keep_scores, read_scores
 from ..store.results import Results, RunResult, as_results
@@ -187,7 +186,7 @@ class _Scoring:
         bench: LoadedCache,
     ):
         self.detector, self.subject = detector, subject
-        self._load = lambda: _load(bench, subject, source, data, device)
+        self._load = lambda: load_evaluated(bench, subject, source, data, device)
         self._ready: tuple[Scorer, Classifier, np.ndarray, np.ndarray] | None = None
 
     @property
@@ -235,16 +234,3 @@ def _score_all(scoring: _Scoring, outcomes: Results, notes: list[str]) -> Iterat
         except Unavailable as error:  # a read-only folder
             notes.append(f"not stored for the report: {error}")
         yield outcome, scores
-
-
-def _load(
-    bench: LoadedCache, subject: ModelOnData, source: ModelSource, data: Data | None, device: str
-) -> tuple[Classifier, Data]:
-    """Load a model and its images. Raises Unavailable if they differ from the evaluated ones."""
-    classifier = bench.model(source, device)
-    images = bench.data(DataSource.of_subject(subject, data), classifier)
-    if digest_model(classifier, source.name) != subject.model_digest:
-        raise Unavailable("the model differs from the evaluated one; evaluate it again")
-    if digest_data(images.inputs, images.labels) != subject.data_digest:
-        raise Unavailable(f"the images of {subject.data} differ from the evaluated ones")
-    return classifier, images

@@ -111,9 +111,7 @@ def _cell(
         grid=grid,
         target=choice.target,
         pixels=config.eight_bit,
-        measures=tuple(
-            name if is_group(name) or not is_file_name(name) else sealed_name(name) for name in config.measures
-        ),
+        measures=sealed_measures(config),
         shard_size=config.shard_size,
         version=search.version(row),
         implementation=row if row.given is not None else None,
@@ -252,6 +250,11 @@ def list_repeated_draws(cells: Iterable[AttackRun]) -> list[str]:
 
 def _members(cells: Iterable[AttackRun]) -> Iterator[AttackRun]:
     return (member for cell in cells for member in cell.members)
+
+
+def sealed_measures(config: Config) -> tuple[str, ...]:
+    """Return the measures of a config, with the digest of the code of a user's metric."""
+    return tuple(name if is_group(name) or not is_file_name(name) else sealed_name(name) for name in config.measures)
 
 
 def pin_metric_inputs(config: Config, classifier: Classifier | None = None) -> tuple[str, ...]:

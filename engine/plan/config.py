@@ -3,7 +3,7 @@
 Importing this module does not import torch. `config_file` reads the settings from TOML and from texts.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -25,7 +25,7 @@ from ...adapters.parameters import PRECISIONS, parse_number
 from ...adapters.paths import is_file_name
 from ...deprecation import takes_old_names
 from ...errors import DavylampError, InvalidInput, UnknownName
-from ..cell_defaults import MEASURES, SHARD_SIZE
+from ..cell_defaults import ALL_MEASURES, MEASURES, SHARD_SIZE
 from .schema import Option, check_record
 
 if TYPE_CHECKING:
@@ -118,10 +118,11 @@ class Config:
         data: name of the data.
         limit: largest number of images.
         images: names of images to select among the first `limit`.
-        measures: groups of metrics, and user metrics as "my.py:function". Some groups are not in the default: "curve",
-            the distance of the nearest adversarial example of each image by number of passes, for minimum-norm attacks
-            on a CPU in float32; "coverage", "boundary", "neurons" and "consistency", with settings as
-            "coverage:sections=100".
+        measures: groups of metrics, metrics (for their group), "all" for the groups in `ALL_MEASURES`, and user metrics
+            as "my.py:function". Some groups are not in the default: "attention" and "perceptual", which
+            `measure_folder` adds later if images are kept; "curve", the distance of the nearest adversarial example of
+            each image by number of passes, for minimum-norm attacks on a CPU in float32; "coverage", "boundary",
+            "neurons" and "consistency", with settings as "coverage:sections=100".
         neuron_profile: name of the data that define the ranges of the neurons for "coverage".
         hierarchy: file with the hierarchy of classes, for semantic confusion; "" for WordNet, which covers ImageNet's
             classes.
@@ -190,7 +191,7 @@ class Config:
     measures: Annotated[
         tuple[Word, ...],
         Option(
-            "further metrics: curve, coverage, boundary, neurons, consistency, or FILE.py:FUNCTION per image",
+            "more metrics: ALMS, attention, all, curve, coverage, boundary, neurons, consistency or FILE.py:FUNCTION",
             name="metric",
             also="metrics",
         ),
@@ -267,7 +268,7 @@ class Config:
             raise _at("precision", InvalidInput(f"precision: tf32 needs an NVIDIA GPU, got device {self.device}"))
         _check_libraries(self.libraries)
         _check_files(self)
-        _check_measures(self.measures)
+        _store(self, {"measures": _named_measures(self.measures)})
 
     def transport(self, answers: str | Path = "", workers: int = 1) -> "Transport":
         """Return the HTTP settings for remote models.
@@ -339,15 +340,21 @@ def _check_files(config: Config) -> None:
         )
 
 
-def _check_measures(measures: tuple[str, ...]) -> None:
-    """Raise an error for an unknown group of metrics, group setting or user function."""
-    if {*measures} <= {*MEASURES}:
-        return
+def _named_measures(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the measures with these names: groups, also those of single metrics, and user functions.
+
+    Raises:
+        DavylampError: for an unknown group of metrics, group setting or user function.
+    """
+    if {*names} <= {*MEASURES}:
+        return names
     from ..measure_groups import is_group, read_group
-    from ..metric_names import is_parametrised, metric_parameter, unknown_measure
+    from ..metric_names import is_parametrised, measures_named, metric_parameter, unknown_measure
     from ..user_metrics import find_metric
 
-    for place, measure in enumerate(measures):
+    for place, measure in enumerate(
+        measures := tuple(dict.fromkeys(each for n in names for each in measures_named(n)))
+    ):
         path = f"measures[{place}]"
         if is_file_name(measure) and not is_group(measure):
             find_metric(measure)
@@ -355,6 +362,13 @@ def _check_measures(measures: tuple[str, ...]) -> None:
             prefixed(path, metric_parameter if is_parametrised(measure) else read_group, measure)
         else:
             raise _at(path, unknown_measure(path, measure))
+    return measures if measures == names else in_usual_order(measures)
+
+
+def in_usual_order(measures: Iterable[str]) -> tuple[str, ...]:
+    """Return measures without repetition: the groups of `ALL_MEASURES` in their order, then the others."""
+    given = dict.fromkeys(measures)
+    return tuple(dict.fromkeys((*(name for name in ALL_MEASURES if name in given), *given)))
 
 
 def _at(path: str, error: DavylampError) -> DavylampError:

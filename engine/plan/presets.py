@@ -6,6 +6,7 @@ from typing import Any
 
 from ...adapters.defaults import Norm
 from ...errors import UnknownName
+from ..cell_defaults import ALL_MEASURES
 from .config import AttackChoice, Config
 
 SMALL = 3 * 64 * 64  # components of an image that separate CIFAR-like from ImageNet-like sizes
@@ -121,6 +122,7 @@ _CANARY = Preset(
         ),
         transfer="simple",
         limit=1000,
+        measures=ALL_MEASURES,
     ),
     (
         *("MR", "AIAC", "ARTC", "ACAMC_A", "ACAMC_T", "OTR", "CTC", "QNC_F", "QNC_B"),
@@ -197,6 +199,7 @@ _AISAFETY = Preset(
         ),
         data="foolbox:cifar10",
         limit=1000,
+        measures=ALL_MEASURES,
     ),
     ("CA", "AAW", "AAB", "ACAC", "ACTC", "NTE", "ALD", "ASS", "PSD"),
     "AISafety (Liu et al. 2021), IV.A and Tables II to IV: radii",

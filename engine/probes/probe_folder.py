@@ -8,14 +8,12 @@ import pyarrow as pa
 
 from ...adapters import Classifier
 from ...adapters.data.datasets import Data
-from ...adapters.models.identity.digest import digest_data
-from ...adapters.models.remote.server_usage import ServerUsage, note_shape, pop_usage
+from ...adapters.models.remote.server_usage import ServerUsage, pop_usage
 from ...adapters.models.remote.transport import transport_with_cache
 from ...adapters.models.sandbox.isolated import runs_in_process
-from ...adapters.running.readings import identify_asked
-from ...errors import DavylampError, InvalidInput, Unavailable
+from ...errors import DavylampError, InvalidInput
 from ..attack_run import AttackRun, ModelOnData, why_not_probed
-from ..sources import DataSource, LoadedCache, LoadOptions, ModelSource
+from ..sources import LoadedCache, LoadOptions, ModelSource, load_evaluated
 from ..store.results import Results, as_results, check_models
 from ..store.store import DamagedRecordError, ResultsStore
 from .probe_cell import IMAGES, probe_cell
@@ -86,8 +84,7 @@ def probe_folder(  # noqa: PLR0913 - what is probed by position, the choices by 
             continue
         try:
             source = ModelSource(subject.model, given, loading)
-            images_of = DataSource.of_subject(subject, data)
-            classifier, outcome = _load(bench, subject, source, images_of, device)
+            classifier, outcome = load_evaluated(bench, subject, source, data, device)
         except DavylampError as error:
             notes.append(f"{subject.model}: {error}")
             continue
@@ -99,23 +96,6 @@ def probe_folder(  # noqa: PLR0913 - what is probed by position, the choices by 
             (progress or _ignore)(cell.attack, 1)
         traffic += pop_usage(classifier)
     return ProbeSummary(done, kept, notes, traffic)
-
-
-def _load(
-    bench: LoadedCache, subject: ModelOnData, source: ModelSource, images: DataSource, device: str
-) -> tuple[Classifier, Data]:
-    """Load a model and its images. Raises Unavailable if they differ from the evaluated ones."""
-    classifier = bench.model(source, device)
-    data = bench.data(images, classifier)
-    note_shape(classifier, data.inputs.shape)
-    if identify_asked(classifier, source.name, data.inputs).digest != subject.model_digest:
-        raise Unavailable(
-            "the model differs from the evaluated one in weights, layers, attributes, code or "
-            "preprocessing (or the results are from davylamp 0.1.0, which did not hash code); evaluate it again"
-        )
-    if digest_data(data.inputs, data.labels) != subject.data_digest:
-        raise Unavailable(f"the images of {subject.data} differ from the evaluated ones")
-    return classifier, data
 
 
 def _probe_subject(outcomes: Results, subject: ModelOnData, classifier: Classifier, data: Data) -> None:

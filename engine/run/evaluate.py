@@ -12,7 +12,7 @@ from ...adapters.running.fit import Fitted
 from ...errors import DavylampError, InvalidInput, Unavailable
 from ..attack_run import AttackRun, json_digest
 from ..plan.plan import Plan
-from ..store.columns import logits_of, maps_of, read_examples
+from ..store.columns import logits_of, read_examples
 from ..store.other_records import fitted_of
 from ..store.plan_records import forget_finished, note_failed, remove_plan, write_plan
 from ..store.store import Record, ResultsStore
@@ -308,7 +308,7 @@ def _attack_tasks(plan: Plan) -> list[Task]:
 
 
 def _equip(task: Task, ledger: RunIndex) -> Task:
-    """Add data from the store to a task: clean logits and activation maps, or the examples to transfer.
+    """Add data from the store to a task: clean logits, or the examples to transfer.
 
     Raises:
         Unavailable: if the examples cannot be read.
@@ -327,8 +327,7 @@ def _equip(task: Task, ledger: RunIndex) -> Task:
         return task
     span = cell.shard_slice(task.shard)
     part = record.table.slice(span.start, len(span))
-    cams = maps_of(part, "cam") if "attention" in cell.measures else None
-    return replace(task, logits=logits_of(part, "logits"), cams=cams)
+    return replace(task, logits=logits_of(part, "logits"))
 
 
 def _learned(cell: AttackRun, ledger: RunIndex) -> Fitted | str:

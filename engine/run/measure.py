@@ -1,8 +1,9 @@
 """Computes the columns of a record, for each image: outcome, distances, queries and metrics."""
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, MutableMapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import torch
@@ -14,10 +15,12 @@ from ...adapters.paths import is_file_name
 from ...adapters.result import SURROGATE_PASSES
 from ...adapters.running.judge import perturbation_distances, projection_of, quantise
 from ...adapters.running.requirements import has_gradients
+from ...adapters.running.seeding import seeded
 from ...adapters.torch_state import full_float32
 from ...errors import DavylampError, ModelFailed, Unsupported
 from ...metrics import METRICS, PLAIN, grad_cam, imagenet_wup
 from ...metrics.registry import Metric
+from ..cell_defaults import ALL_MEASURES
 from ..hierarchy import similarity_of_file
 from ..measure_groups import find_group, group_names, is_group
 from ..metric_names import NO_CONFIDENCES, base_symbol, is_parametrised, metric_parameter, needs_confidences
@@ -35,15 +38,29 @@ from ..store.columns import (
 from ..store.image_results import DETECTED, LEFT_OUT, NOT_MISCLASSIFIED, is_left_out
 from ..user_metrics import UserMetric, find_metric, plain_name, sealed_name
 
-__all__ = ["EXAMPLES", "clean_table", "label_activation_maps", "measured_symbols", "minimal_distance", "result_table"]
+__all__ = [
+    "EXAMPLES",
+    "Memory",
+    "RecordedOutputs",
+    "clean_table",
+    "label_activation_maps",
+    "measured_symbols",
+    "metric_columns",
+    "minimal_distance",
+    "needs_images",
+    "needs_model",
+    "result_table",
+]
 
+Memory = MutableMapping[Any, Any]
+_CAMS = ("predicted_cams", "predicted_adv_cams", "true_cams", "true_adv_cams")
 _LACKING = "this model, its data or the attack lacks something that the metric needs"
 
 
 def measured_symbols(measures: Sequence[str]) -> list[str]:
     """Return the symbols of the metrics that have a column in records with these groups, in the order of `METRICS`."""
     known = {"inputs", "adv_inputs", "success", "logits", "adv_logits", "labels", "targets", "forwards", "backwards"}
-    known |= {"predicted_cams", "predicted_adv_cams", "true_cams", "true_adv_cams", "similarity", "weight"}
+    known |= {*_CAMS, "similarity", "weight"}
     return [
         symbol
         for symbol, metric in METRICS.items()
@@ -71,7 +88,7 @@ def clean_table(
         drawn: for a random model, the rate of wrong samples for each image, shape (N,); the clean accuracy is 1 minus
             this rate.
     """
-    cams = label_activation_maps(classifier, inputs, labels)
+    cams = label_activation_maps(classifier, inputs[:EXAMPLES], labels[:EXAMPLES])
     right = (logits.argmax(1) == labels).double() if drawn is None else 1 - drawn
     columns = {
         "index": pa.array(range(len(labels))),
@@ -81,8 +98,7 @@ def clean_table(
         "CA": column_of_values(right),
         "CC": column_of_values(_confidence_in(classifier, logits, labels)),
         "logits": column_of_logits(logits),
-        # all images, because attention metrics compare with them
-        "cam": column_of_maps(cams, [0] * len(labels)),
+        "cam": column_of_maps(cams, range(len(labels))),
         "picture": column_of_pictures(inputs, range(len(labels))),
     }
     return pa.table(columns)
@@ -103,7 +119,7 @@ def result_table(
     *,
     first: int,
     measures: Sequence[str],
-    cams: Tensor | None = None,
+    memory: Memory | None = None,
 ) -> tuple[pa.Table, dict[str, str]]:
     """Return a row for each image of a result, and the reasons why some metrics have no column.
 
@@ -114,11 +130,9 @@ def result_table(
         names: names of the images.
         first: index of the first image in the data.
         measures: groups of metrics to compute.
-        cams: activation maps of the label on the clean images, shape (N, h, w); None to compute them if needed.
+        memory: see `metric_columns`.
     """
-    usable = result.usable
     count = len(result.labels)
-    groups = group_names(tuple(measures))
     columns: dict[str, pa.Array] = {
         "index": pa.array(range(first, first + count)),
         "image": pa.array(list(names)),
@@ -128,7 +142,7 @@ def result_table(
         "success": column_of_values(result.success),
         "success_8bit": column_of_values(result.success_8bit),
         "violated": column_of_values(result.invalid),
-        "usable": column_of_values(usable),
+        "usable": column_of_values(result.usable),
         "robust": column_of_values(result.robust),
         "violations": pa.array([" ".join(kinds) for kinds in result.violations]),
         "predicted": column_of_values(result.logits.argmax(1)),
@@ -159,13 +173,80 @@ def result_table(
     for name in result.distances._fields:
         columns[name] = column_of_values(getattr(result.distances, name))
         columns[f"{name}_8bit"] = column_of_values(getattr(on_grid, name))
-    adv_cams = _adv_cams(result, classifier, inputs, cams, usable) if "attention" in groups else {}
-    measured, unmeasured = _measure(result, classifier, inputs, measures, adv_cams, usable)
-    columns |= {symbol: column_of_values(values) for symbol, values in measured.items()}
+    how: dict[str, Any] = {"first": first, "measures": measures, "memory": memory}
+    measured, maps, unmeasured = metric_columns(result, classifier, inputs, **how)
+    columns |= measured
     columns["adv_logits"] = column_of_logits(result.adv_logits)
-    columns["adv_cam"] = column_of_maps(adv_cams.get("predicted_adv_cams"), range(first, first + count))
+    columns["adv_cam"] = maps
     columns["adv_picture"] = column_of_pictures(result.adv_inputs, range(first, first + count))
     return pa.table(columns), unmeasured
+
+
+class RecordedOutputs(NamedTuple):
+    """Facts on a model from the record of a run, for metrics that do not need the model itself."""
+
+    outputs: str | None
+    detects: bool
+    random: bool = False
+
+
+@full_float32()
+def metric_columns(
+    result: AttackResult,
+    classifier: Classifier | RecordedOutputs,
+    inputs: Tensor,
+    *,
+    first: int,
+    measures: Sequence[str],
+    memory: Memory | None = None,
+) -> tuple[dict[str, pa.Array], pa.Array, dict[str, str]]:
+    """Return a column for each metric of a result, one of activation maps, and why some metrics have no value.
+
+    Args:
+        result: result of the attack.
+        classifier: the attacked model; its recorded outputs suffice unless `needs_model`.
+        inputs: clean images, shape (N, C, H, W).
+        first: index of the first image in the data.
+        measures: groups of metrics to compute.
+        memory: cache of values of these clean images, which are the same for all attacks; None for none.
+    """
+    usable, adv_cams = result.usable, dict[str, Tensor]()
+    with same_draws(classifier):
+        if "attention" in group_names(tuple(measures)) and isinstance(classifier, Classifier):
+            memory = {} if memory is None else memory
+            if "cams" not in memory:
+                memory["cams"] = label_activation_maps(classifier, inputs, result.labels)
+            adv_cams = _adv_cams(result, classifier, memory["cams"], usable)
+        elif isinstance(classifier, Classifier):
+            adv_cams = _shown_cams(result, classifier, first, usable)
+        measured, unmeasured = _measure(result, classifier, inputs, measures, adv_cams, usable)
+    maps = column_of_maps(adv_cams.get("predicted_adv_cams"), range(first, first + len(result.labels)))
+    return {symbol: column_of_values(values) for symbol, values in measured.items()}, maps, unmeasured
+
+
+def same_draws(classifier: Classifier | RecordedOutputs) -> AbstractContextManager[None]:
+    """Return a context in which a random model gives the same outputs, whatever numbers were drawn before."""
+    return seeded(0) if classifier.random else nullcontext()
+
+
+def needs_model(measures: Sequence[str]) -> bool:
+    """Whether a measure needs the model itself, not only its stored outputs."""
+    return _needs(measures, {"weight", *_CAMS}, ("model",)) or any(
+        name not in ALL_MEASURES for name in group_names(tuple(measures))
+    )
+
+
+def needs_images(measures: Sequence[str]) -> bool:
+    """Whether a measure needs the clean or the adversarial images."""
+    return needs_model(measures) or _needs(measures, {"inputs", "adv_inputs"}, ("inputs", "adv_inputs"))
+
+
+def _needs(measures: Sequence[str], arguments: set[str], of_users: Sequence[str]) -> bool:
+    symbols = [*measured_symbols(group_names(tuple(measures))), *filter(is_parametrised, measures)]
+    users = [name for each in measures if is_file_name(name := plain_name(each)) and not is_group(each)]
+    return any(not arguments.isdisjoint(METRICS[base_symbol(symbol)].arguments) for symbol in symbols) or any(
+        not {*of_users}.isdisjoint(find_metric(name).needs) for name in users
+    )
 
 
 def _columns_of_model(result: AttackResult, classifier: Classifier) -> dict[str, pa.Array]:
@@ -185,7 +266,8 @@ def label_activation_maps(classifier: Classifier, inputs: Tensor, labels: Tensor
     if not has_gradients(classifier, inputs):
         return None
     try:
-        return _maps_of(classifier, inputs, labels)
+        with same_draws(classifier):
+            return _maps_of(classifier, inputs, labels)
     except ModelFailed:
         raise
     except ValueError:  # no layer is known for this architecture
@@ -200,11 +282,8 @@ def _maps_of(classifier: Classifier, inputs: Tensor, classes: Tensor) -> Tensor:
     return maps
 
 
-def _adv_cams(
-    result: AttackResult, classifier: Classifier, inputs: Tensor, cams: Tensor | None, usable: Tensor
-) -> dict[str, Tensor]:
+def _adv_cams(result: AttackResult, classifier: Classifier, cams: Tensor | None, usable: Tensor) -> dict[str, Tensor]:
     """Return the activation maps that the two attention metrics need; zero for images that do not count."""
-    cams = label_activation_maps(classifier, inputs, result.labels) if cams is None else cams.to(inputs.device)
     if cams is None:
         return {}
     true, predicted = torch.zeros_like(cams), torch.zeros_like(cams)
@@ -216,23 +295,29 @@ def _adv_cams(
     return {"predicted_cams": cams, "true_cams": cams, "predicted_adv_cams": predicted, "true_adv_cams": true}
 
 
+def _shown_cams(result: AttackResult, classifier: Classifier, first: int, usable: Tensor) -> dict[str, Tensor]:
+    """Return the maps of the predicted classes on the images that are stored as pictures; zero if they do not count."""
+    shown = max(0, min(EXAMPLES - first, len(usable)))
+    rows = usable[:shown].nonzero()[:, 0]
+    if not len(rows):
+        return {}
+    maps = label_activation_maps(classifier, result.adv_inputs[rows], result.adv_logits[rows].argmax(1))
+    if maps is None:
+        return {}
+    predicted = torch.zeros_like(maps[:1]).repeat(shown, 1, 1)
+    predicted[rows] = maps
+    return {"predicted_adv_cams": predicted}
+
+
 def _measure(
     result: AttackResult,
-    classifier: Classifier,
+    classifier: Classifier | RecordedOutputs,
     inputs: Tensor,
     measures: Sequence[str],
     cams: Mapping[str, Tensor],
     usable: Tensor,
 ) -> tuple[dict[str, Tensor], dict[str, str]]:
-    given: dict[str, Any] = {name: getattr(result, name) for name in ("logits", "adv_logits", "labels", "targets")}
-    given |= {name: getattr(result, name) for name in ("success", "forwards", "backwards", "adv_inputs")}
-    given |= {"inputs": inputs, **cams}
-    similarity = _similarity_of(measures, result.logits.shape[1])
-    if similarity is not None:
-        given["similarity"] = similarity.to(inputs.device)
-    weight = call_where_layers_are(classifier, last_weight, result.logits.shape[1])
-    if isinstance(weight, Tensor) and weight.ndim == 2 and weight.shape[0] <= 2000:
-        given["weight"] = weight
+    given = {**_arguments(result, classifier, inputs, measures), **cams}
     columns, unmeasured = {}, {}
     for symbol in measured_symbols(group_names(tuple(measures))):
         metric = METRICS[symbol]
@@ -265,14 +350,31 @@ def _measure(
     return columns, unmeasured
 
 
-def _check_confidences(classifier: Classifier, symbol: str) -> None:
+def _arguments(
+    result: AttackResult, classifier: Classifier | RecordedOutputs, inputs: Tensor, measures: Sequence[str]
+) -> dict[str, Any]:
+    """Return the arguments of metrics by name, without activation maps; None or missing if there is no such thing."""
+    given: dict[str, Any] = {name: getattr(result, name) for name in ("logits", "adv_logits", "labels", "targets")}
+    given |= {name: getattr(result, name) for name in ("success", "forwards", "backwards", "adv_inputs")}
+    given |= {"inputs": inputs}
+    similarity = _similarity_of(measures, result.logits.shape[1])
+    if similarity is not None:
+        given["similarity"] = similarity.to(result.success.device)
+    if isinstance(classifier, Classifier) and _needs(measures, {"weight"}, ()):
+        weight = call_where_layers_are(classifier, last_weight, result.logits.shape[1])
+        if isinstance(weight, Tensor) and weight.ndim == 2 and weight.shape[0] <= 2000:
+            given["weight"] = weight
+    return given
+
+
+def _check_confidences(classifier: Classifier | RecordedOutputs, symbol: str) -> None:
     """Raise Unsupported if a metric needs confidences and the model returns labels only."""
     if classifier.outputs == "labels" and needs_confidences(symbol):
         raise Unsupported(NO_CONFIDENCES)
 
 
 def _parametrised(
-    classifier: Classifier, given: Mapping[str, Any], usable: Tensor, measures: Sequence[str]
+    classifier: Classifier | RecordedOutputs, given: Mapping[str, Any], usable: Tensor, measures: Sequence[str]
 ) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Compute the metrics with an interpretation or parameter in their symbols. Return why some have no value."""
     columns, unmeasured = {}, {}

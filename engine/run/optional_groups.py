@@ -1,6 +1,6 @@
 """Metrics of the optional groups, which are computed on request: coverage, boundary, neurons, consistency."""
 
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Any, Protocol
 
@@ -17,13 +17,14 @@ from ...errors import DavylampError, InvalidInput, Unsupported
 from ...metrics import boundary_steps, empirical_boundary_distance, noise_ratios, orthogonal_directions
 from ...metrics.coverage import beyond_ranges, most_active, neuron_values, sections_reached
 from ...metrics.neurons import neuron_sensitivity, neuron_uncertainty
+from ..cell_defaults import ALL_MEASURES, CURVE
 from ..measure_groups import GROUP_OF, MeasureGroup, is_group, read_group
 from ..metric_names import NO_CONFIDENCES, NO_GRADIENTS
 from ..store.columns import Coverage, Reached, column_of_values, pack
 from .activations import GROUP, Ranges, visit_layers
+from .measure import Memory, same_draws
 
 Columns = dict[str, Any]
-Memory = MutableMapping[Any, Columns]
 
 
 class RangesOf(Protocol):
@@ -42,7 +43,6 @@ def optional_columns(
     *,
     ranges_of: RangesOf,
     memory: Memory,
-    place: Any,
 ) -> tuple[dict[str, pa.Array], dict[str, str]]:
     """Compute a column for each metric of the optional groups among the measures, with reasons for missing ones.
 
@@ -52,28 +52,28 @@ def optional_columns(
         inputs: clean images, shape (N, C, H, W).
         measures: measures of the run.
         ranges_of: returns the neurons' ranges, for coverage.
-        memory: cache of values of clean images, which are the same for all attacks.
-        place: key of these images in `memory`.
+        memory: cache of values of these clean images, which are the same for all attacks.
     """
     columns: dict[str, pa.Array] = {}
     unmeasured: dict[str, str] = {}
     for measure in measures:
         group = read_group(measure) if is_group(measure) else None
-        if group is None or group.name not in GROUP_OF.values():
+        if group is None or group.name in (*ALL_MEASURES, CURVE):
             continue
         unmeasured |= _missing(classifier, inputs, group)
         try:
             _check_layers(classifier, group)
-            if group.name == "coverage":
-                made = _coverage_columns(result, classifier, inputs, group, ranges_of(classifier, measure))
-            elif group.name == "neurons":
-                made = _neuron_columns(result, classifier, inputs)
-            elif group.name == "consistency" and "adversarial" in group["noise"].split("+"):
-                made = _consistency_columns(classifier, inputs, result, group)
-            else:
-                if (place, measure) not in memory:
-                    memory[place, measure] = _OF_CLEAN[group.name](classifier, inputs, result, group)
-                made = memory[place, measure]
+            with same_draws(classifier):
+                if group.name == "coverage":
+                    made = _coverage_columns(result, classifier, inputs, group, ranges_of(classifier, measure))
+                elif group.name == "neurons":
+                    made = _neuron_columns(result, classifier, inputs)
+                elif group.name == "consistency" and "adversarial" in group["noise"].split("+"):
+                    made = _consistency_columns(classifier, inputs, result, group)
+                else:
+                    if measure not in memory:
+                        memory[measure] = _OF_CLEAN[group.name](classifier, inputs, result, group)
+                    made = memory[measure]
         except (ValueError, DavylampError) as error:
             reason = " ".join(str(error).split())
             symbols = [symbol for symbol, name in GROUP_OF.items() if name == group.name]

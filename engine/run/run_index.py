@@ -1,6 +1,7 @@
 """Index of the records that a results folder contains for a plan: reads and checks records, and joins shards."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -13,13 +14,38 @@ from ..plan.choices import chosen_of_cell
 from ..plan.plan import Plan
 from ..store.checksummed import ConflictingRecordsError, DamagedRecordError, Record
 from ..store.plan_records import join_shards, remove_pieces
-from ..store.record_validation import record_error
+from ..store.record_validation import read_records, record_error
 from ..store.store import Kind, ResultsStore
 from ..store.transfers import lacks_logits
 from .provenance import run_metadata
 from .task import Task, TaskResult
 
 _KINDS: Mapping[str, Kind] = {"clean": "clean", "fit": "fits", "transfer": "transfer"}  # of tasks, as the store says
+
+
+def with_stored_runs(plan: Plan, store: ResultsStore) -> Plan:
+    """Return the plan with stored runs in place of planned ones that differ only in having fewer measures."""
+    there = set(store.keys("cells"))
+    missing = [cell for cell in plan.cells if cell.key not in there]
+    if not missing or not there:
+        return plan
+    known: dict[str, list[AttackRun]] = {}
+    for _, record in read_records(store, "cells", (), headers=True):
+        if not record.failed:
+            cell = AttackRun.from_record(record.meta)
+            known.setdefault(replace(cell, measures=()).key, []).append(cell)
+    found: dict[str, AttackRun] = {}
+    for cell in missing:
+        wider = (each for each in known.get(replace(cell, measures=()).key, ()) if {*cell.measures} <= {*each.measured})
+        if (stored := next(wider, None)) is not None:
+            found[cell.key] = replace(cell, measures=stored.measures, added=stored.added)
+    keys = {key: cell.key for key, cell in found.items()}
+    return replace(
+        plan,
+        cells=tuple(found.get(cell.key, cell) for cell in plan.cells),
+        unknown={keys.get(key, key): parts for key, parts in plan.unknown.items()},
+        choices={keys.get(key, key): places for key, places in plan.choices.items()},
+    )
 
 
 class RunIndex:

@@ -34,7 +34,6 @@ class Task:
         keep_images: whether to return the adversarial images.
         keep_logits: whether to return the target model's logits, for "transfer".
         logits: the model's logits on the shard's clean images, shape (N, K), if known.
-        cams: clean activation maps of the shard's labels, shape (N, h, w), if known.
         adv_inputs: examples to test on a different model, shape (N, C, H, W).
         surrogate: source of the surrogate; empty if examples are made on the model itself.
         fit: source of the fit images, for "fit"; None if the attack needs no images.
@@ -51,7 +50,6 @@ class Task:
     keep_images: bool = False
     keep_logits: bool = False
     logits: Tensor | None = None
-    cams: Tensor | None = None
     adv_inputs: Tensor | None = None
     surrogate: tuple[ModelSource, ...] = ()
     fit: FitSource | None = None

@@ -37,7 +37,7 @@ from ..store.image_results import DETECTED
 from ..store.notes import describe_saturation
 from ..store.other_records import fit_table
 from .activations import GROUP, Ranges, ranges_of
-from .measure import clean_table, result_table
+from .measure import Memory, clean_table, result_table
 from .optional_groups import optional_columns
 from .task import Task, TaskResult
 
@@ -207,24 +207,9 @@ class TaskRunner(LoadedCache):
             fitted=task.fitted,
             progress=progress,
         )
-        table, unmeasured = result_table(
-            result,
-            classifier,
-            inputs,
-            data.names[part],
-            first=span.start,
-            measures=task.cell.measures,
-            cams=task.cams,
-        )
-        further, why = optional_columns(
-            result,
-            classifier,
-            inputs,
-            task.cell.measures,
-            ranges_of=self._ranges_of,
-            memory=self._of_clean,
-            place=(task.subject.key, span.start, span.stop),
-        )
+        shown: dict[str, Any] = {"measures": task.cell.measures, "memory": self.memory_of(task.subject, span)}
+        table, unmeasured = result_table(result, classifier, inputs, data.names[part], first=span.start, **shown)
+        further, why = optional_columns(result, classifier, inputs, **shown, ranges_of=self.ranges_of)
         for name, column in further.items():
             table = table.append_column(name, column)
         unmeasured = {**unmeasured, **why}
@@ -235,7 +220,14 @@ class TaskRunner(LoadedCache):
             outcome = outcome._replace(saturation=describe_saturation(result))
         return outcome
 
-    def _ranges_of(self, classifier: Classifier, measure: str) -> Ranges:
+    def memory_of(self, subject: ModelOnData, span: range) -> Memory:
+        """Return the cache of values of a shard's clean images."""
+        place = (subject.key, span.start, span.stop)
+        if place not in self._of_clean:
+            self._of_clean[place] = {}
+        return self._of_clean[place]
+
+    def ranges_of(self, classifier: Classifier, measure: str) -> Ranges:
         """Return the ranges of the neurons on the data of a coverage measure. The last ranges are cached.
 
         Raises:

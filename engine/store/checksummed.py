@@ -25,7 +25,7 @@ _UNSEALED = _SEAL + b"0" * 64
 # Metadata that may differ between two equal results of one run.
 _OF_THE_RUN = {
     *("seconds", "attack_seconds", "fit_seconds", "written", "python", "platform", "versions"),
-    *("device", "gpu", "traffic", "preset", "identity", "about", "chosen"),
+    *("device", "gpu", "traffic", "preset", "identity", "about", "chosen", "added_on"),
 }
 _CLOSE = 1e-3  # relative to the largest number of a column: effect of the summation order
 

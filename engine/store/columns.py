@@ -43,26 +43,16 @@ def column_of_maps(maps: Tensor | None, places: Sequence[int]) -> pa.Array:
     """Convert activation maps, shape (N, h, w), to nested lists; null except for the first images of the data.
 
     Args:
-        maps: None if the model has no maps.
-        places: indices of the N images in the data; maps are stored for the first `EXAMPLES` images of the data.
+        maps: of all N images, or only of the first ones whose maps are stored; None if the model has no maps.
+        places: indices of the N images in the data, ascending; maps are stored for the first `EXAMPLES` images.
     """
     if maps is None:
         return pa.nulls(len(places), _MAP)
     kept = np.array([place < EXAMPLES for place in places], bool)
-    values = maps.detach().float().cpu().numpy()[kept]
+    values = maps[: int(kept.sum())].detach().float().cpu().numpy()
     count, height, width = values.shape
     rows = pa.ListArray.from_arrays(_offsets(np.full(count * height, width)), pa.array(values.reshape(-1)))
     return pa.ListArray.from_arrays(_offsets(np.where(kept, height, 0), ~kept), rows)
-
-
-def maps_of(table: pa.Table, name: str) -> Tensor | None:
-    """Read the maps stored by `column_of_maps`, shape (N, h, w), float32; None if an image has no map."""
-    column = table[name].combine_chunks()
-    if column.null_count:
-        return None
-    rows = column.flatten()
-    shape = len(column), len(rows) // max(1, len(column)), -1
-    return torch.tensor(rows.flatten().to_numpy().astype(np.float32)).view(shape)
 
 
 def column_of_pictures(images: Tensor, places: Sequence[int]) -> pa.Array:

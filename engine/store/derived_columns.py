@@ -105,7 +105,7 @@ def _semantic_column(outcome: "RunResult", logits: Tensor | None, symbol: str) -
     if outcome.adv_logits is None or logits is None or not is_parametrised(symbol):
         return None
     answers, options = _answers(outcome), metric_parameter(symbol)
-    group = find_group(outcome.cell.measures, "confusion")
+    group = find_group(outcome.cell.measured, "confusion")
     if "similarity" in options:
         if answers.shape[1] != _IMAGENET:
             return None
@@ -169,7 +169,7 @@ def _users_metric(outcome: "RunResult", logits: Tensor | None, name: str) -> np.
         return missing
     if metric.of_records and outcome.adv_logits is not None:
         return of_record(metric, outcome.columns, outcome.usable, logits, outcome.adv_logits)
-    return outcome.columns.get(name, missing) if sealed_name(name) in outcome.cell.measures else missing
+    return outcome.columns.get(name, missing) if sealed_name(name) in outcome.cell.measured else missing
 
 
 def _answers(outcome: "RunResult") -> Tensor:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +15,9 @@ from ...adapters.models.remote.address import is_address
 from ...adapters.result import UNSTEADY
 from ...errors import DavylampError
 from ..attack_run import AttackRun, ModelOnData, is_foreign
+from ..cell_defaults import ALL_MEASURES
 from ..finding import Finding, State, note
+from ..measure_groups import group_names
 from .columns import logits_of
 from .image_results import NOT_MISCLASSIFIED, results_of
 from .imported import notes_of
@@ -103,6 +107,23 @@ def _about(cell: AttackRun, name: str, sentence: str, state: State = "note", **n
 def repair_hint(line: str) -> str:
     """Return advice for a file that was omitted; "" if the message already contains it."""
     return "" if line.endswith(WRONG_ONE) or "could not read" in line else "; run `davylamp evaluate` to recompute it"
+
+
+def unmeasured_line(cells: Iterable[AttackRun], folder: str | Path, *, kept: bool) -> str:
+    """Return a sentence on metrics of the usual groups that runs lack, and how to add them; "" if there are none.
+
+    Args:
+        cells: runs.
+        folder: their results folder.
+        kept: whether their examples are kept.
+    """
+    measured = [group_names(cell.measured) for cell in cells]
+    lacking = [name for name in ALL_MEASURES if any(name not in each for each in measured)]
+    if not lacking or not measured:
+        return ""
+    named = f"not measured: {', '.join(lacking)}"
+    add = f"`davylamp measure {quote(str(folder))} --metric all`"
+    return f"{named}; {add} adds them" if kept else f"{named}; add --metrics all, or --keep-images for {add} later"
 
 
 def unsteady_models(outcomes: "Results") -> list[str]:

@@ -140,7 +140,8 @@ class Results:
         refused: why a model could not be used on its clean images, by key of model and data.
         states: state of every run with a record, by key: finished, failed or of an unknown attack.
         lacking: a message on parts of an evaluation with missing shards.
-        left_out: a message for each image set that is omitted because a larger set of the same model contains it.
+        left_out: a message for each image set that is omitted because a larger set of the same model contains it, and
+            for each run that was evaluated again with more metrics.
         references: results of other programs on the same images.
     """
 
@@ -318,7 +319,7 @@ def read_outcomes(
         states=known,
         references=references,
     )
-    outcomes = _leave_subsets(outcomes)
+    outcomes = _leave_narrower(_leave_subsets(outcomes))
     if not outcomes.done and not outcomes.failed:
         raise Unavailable(f"no finished runs in {folder} ({_what_is_there(outcomes)})")
     return _with_model_names(outcomes)
@@ -446,8 +447,8 @@ def distinguishing_settings(cell: AttackRun) -> dict[str, str]:
     settings |= {f"{name} of": list(values) for name, values in cell.grid.items()}
     settings |= {"target": cell.target, "pixels": cell.pixels, "version": cell.version}
     settings |= {"rules": cell.rules, "torch": cell.torch, "device": cell.device}
-    users = [each for each in cell.measures if not is_group(each) and is_file_name(plain_name(each))]
-    if users := [*users, *(each for each in cell.measures if is_group(each) and ":" in each)]:
+    users = [each for each in cell.measured if not is_group(each) and is_file_name(plain_name(each))]
+    if users := [*users, *(each for each in cell.measured if is_group(each) and ":" in each)]:
         settings["metrics"] = users
     settings |= {"draws": cell.draws, "eot": cell.eot} if cell.draws or cell.eot > 1 else {}
     if cell.fitted_on is not None and cell.fitted_on.images:
@@ -523,6 +524,23 @@ def _leave_subsets(outcomes: Results) -> Results:
     return replace(
         outcomes, done=done, failed=failed, clean=clean, left_out=tuple(_subset_lines(outcomes, clean, larger))
     )
+
+
+def _leave_narrower(outcomes: Results) -> Results:
+    """Remove runs that were evaluated again with more metrics. Add a message for each removed run."""
+    if len({each.cell.measures for each in outcomes.done}) < 2:
+        return outcomes
+    alike: dict[str, list[AttackRun]] = {}
+    for each in outcomes.done:
+        alike.setdefault(replace(each.cell, measures=()).key, []).append(each.cell)
+    narrow = {
+        cell.key: f"omitted: {cell.title} on {cell.subject.model}: evaluated again with more metrics, counted once"
+        for cells in alike.values()
+        for cell in cells
+        if any({*cell.measured} < {*other.measured} for other in cells)
+    }
+    done = tuple(each for each in outcomes.done if each.cell.key not in narrow)
+    return replace(outcomes, done=done, left_out=(*outcomes.left_out, *narrow.values()))
 
 
 def _subset_lines(outcomes: Results, clean: Mapping[str, CleanResult], larger: Mapping[str, str]) -> Iterator[str]:

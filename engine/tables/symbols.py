@@ -8,7 +8,7 @@ import numpy as np
 from ...adapters.paths import is_file_name
 from ...errors import Unsupported
 from ...metrics import METRICS, default_symbols, record_of
-from ..cell_defaults import MEASURES
+from ..cell_defaults import ALL_MEASURES
 from ..measure_groups import GROUP_OF, group_names
 from ..metric_names import base_symbol, facts_of, is_parametrised, metric_parameter, resolve_symbols, unknown_metric
 from ..store.derived_columns import is_rate
@@ -104,7 +104,8 @@ def drop_absent(symbols: Sequence[str], outcomes: Results, *, explicit: bool) ->
 def optional_symbols(outcomes: Results) -> tuple[str, ...]:
     """Return the symbols of metrics of optional groups that the records have."""
     columns = {name for outcome in outcomes.done for name in outcome.columns}
-    return tuple(symbol for symbol in GROUP_OF if columns & {symbol, *({"coverage"} & {*facts_of(symbol).needs})})
+    symbols = (symbol for symbol, group in GROUP_OF.items() if group not in ALL_MEASURES)
+    return tuple(symbol for symbol in symbols if columns & {symbol, *({"coverage"} & {*facts_of(symbol).needs})})
 
 
 def _is_here(symbol: str, outcomes: Results) -> bool:
@@ -128,7 +129,7 @@ def _why_absent(symbol: str, outcomes: Results) -> str:
     reasons = reasons or {_LACKING[need] for need in record.needs if need in _LACKING}
     if reasons:
         return "; ".join(sorted(reasons))
-    if base_symbol(symbol) in GROUP_OF or is_parametrised(symbol):
+    if is_parametrised(symbol) or GROUP_OF.get(base_symbol(symbol), "") not in ("", *ALL_MEASURES):
         profile = ", `neuron_profile=DATA`" if "coverage" in record.needs else ""
         return f"evaluate with `measures={GROUP_OF.get(base_symbol(symbol), symbol)}`{profile}"
     if "target" in record.needs and not any(outcome.cell.threat_model.targeted for outcome in outcomes.done):
@@ -136,8 +137,8 @@ def _why_absent(symbol: str, outcomes: Results) -> str:
         return "there is no targeted attack" if not failed else "every targeted attack failed"
     if record.stored == "clean" or is_rate(symbol):
         return "there are no predictions on clean images"
-    if record.group not in MEASURES:
+    if record.group not in ALL_MEASURES:
         return "the records have no such column; evaluate again"
-    measured = any(record.group in group_names(outcome.cell.measures) for outcome in outcomes.done)
+    measured = any(record.group in group_names(outcome.cell.measured) for outcome in outcomes.done)
     lacking = "it needs ImageNet classes, a final linear layer or a convolutional layer, which are missing here"
-    return lacking if measured else f"it was evaluated without the measures {record.group!r}"
+    return lacking if measured else f"it was not measured; `davylamp measure FOLDER --metric {record.group}` adds it"

@@ -8,6 +8,7 @@ from typing import Any
 from ...adapters.display_text import format_threat_labels
 from ...engine.finding import plain
 from ...engine.metric_names import base_symbol, metric_command
+from ...engine.store.notes import unmeasured_line
 from ...engine.tables.symbols import drop_absent, is_of_clean, is_of_distances, shown_symbol
 from ...engine.tables.table import Table, TableRow
 from ...metrics import METRICS, PLAIN, record_of
@@ -75,7 +76,10 @@ def write_leaderboard(pairs: Table) -> Section:
 
 def write_metrics(attacks: Table, models: Table, pairs: Table, folder: ReportData) -> Section:
     """Build the section with CANARY's tables of attacks and models, the table by pairs, and definitions of symbols."""
-    notes = [Text(note, "note") for note in dict.fromkeys((*attacks.notes, *models.notes))]
+    results = folder.outcomes
+    kept = (results.store.folder / "images").is_dir()
+    lacking = unmeasured_line([each.cell for each in results.done], "FOLDER", kept=kept)
+    notes = [Text(note, "note") for note in dict.fromkeys((*attacks.notes, *models.notes, lacking)) if note]
     more = f"Only the usual metrics of {len(pairs.rows)} rows are shown: `davylamp table FOLDER --by pairs` prints all."
     left = [] if _narrow(pairs) is pairs else [Text(more, "note")]
     blocks: list[Any] = [

@@ -54,7 +54,7 @@ def test_every_metric_is_reached(run, tmp_path):
     (tmp_path / "tree.json").write_text(json.dumps(HIERARCHY))
     attacks = ("--attacks", "foolbox:pgd", "--attacks", "torchattacks:fgsm", "--epsilon", "0.3")
     shared = ("--models", "nets.py:first", "--models", "nets.py:second", "--data", "nets.py:data", "-o", "out")
-    names = ("coverage", "boundary:directions=2,spacing=42", "neurons", "consistency", "ALD@inf", "QI_Vis@0.3")
+    names = ("all", "coverage", "boundary:directions=2,spacing=42", "neurons", "consistency", "ALD@inf", "QI_Vis@0.3")
     groups = [each for name in names for each in ("--metric", name)]
     more = ("--neuron-profile", "nets.py:data", "--hierarchy", "tree.json", "--transfer", "full", "--param", "steps=3")
     code, _, err = run("evaluate", *attacks, *shared, *groups, *more)

@@ -205,7 +205,7 @@ def test_metrics_by_the_names_of_the_papers(world, run):
         (["--transfer", "--metric", "MR"], "--transfer cannot be combined with"),
         (["--defence", "first", "second", "--pool-images"], "--defence cannot be combined"),
         (["--metric", "MRR"], "unknown metric 'MRR'; did you mean MR or MRV"),
-        (["--metric", "ADMS"], "ADMS is not available in this folder: it was evaluated without the measures"),
+        (["--metric", "ADMS"], "ADMS is not available in this folder: it was not measured; `davylamp measure FOLDER"),
         (["--defence", "first", "third"], "unknown model 'third'"),
     ],
 )

@@ -221,6 +221,7 @@ def make(name: str, place: Path) -> Path:
         for line in MADE[name]:
             command = line if " --data " in line else f"{line} --data npz:images.npz"
             command = command if " -o " in line else f"{command} -o {name}"
+            command += " --metrics all" if line.startswith("evaluate") else ""
             command += " --isolate no" if line.startswith(("evaluate", "challenge")) else ""
             code, _, said = run(command)
             if code not in (0, 1) or (code == 1 and "failed" not in said):

@@ -1,12 +1,14 @@
 """Measures the cost of a whole evaluation: overhead over the attacks, two workers, memory, and resuming.
 
-- overhead: wall time of planning and evaluating PGD in three libraries (clean predictions, every metric, files),
+- overhead: wall time of planning and evaluating PGD in three libraries (clean predictions, default metrics, files),
   divided by the sum of the same attacks called directly, alternating (goal <= 1.10 with the 20 embedded images). With
   200 images, the same ones slightly brightened or darkened, it is measured once with one library (goal <= 1.05).
-  The rest, in seconds of processor where 10 steps on the photos take 7.2: judging the examples, as returned and in 8
-  bits 1.0, attention maps 0.8 (5 passes an image), other metrics 0.5, clean predictions 0.4; and once for a model,
-  however many images there are, planning and loading 0.8, probes 1.1. So 1.05 is out of reach for 40 steps (80 passes):
-  clean predictions and the judge need 3, counting passes costs 2 %, and attention maps are a default metric.
+  The rest with all metrics, in seconds of processor where 10 steps on the photos take 7.2: judging the examples, as
+  returned and in 8 bits 1.0, attention maps 0.8 (5 passes an image), other metrics 0.5, clean predictions 0.4; and once
+  for a model, however many images there are, planning and loading 0.8, probes 1.1. Attention and perceptual metrics are
+  no longer default: with one library, 20 photos and one thread, all metrics and the default ones in turns with the
+  attack (2026-11-28, seconds of processor) took 1.47 and 1.33 of the attack with 10 steps (5 rounds), and 1.09 and 1.02
+  with 40 steps (3 rounds; 1.12 and 1.06 by the fastest of each). 64 digits, 10 steps: 2.60 and 2.50 (9 rounds).
 - workers: one process against two on two models, with one torch thread each (goal >= 1.8). The two are timed with their
   start, which imports torch and the libraries, and again after it.
 - memory: the largest resident set of an evaluation of FGSM on a small CNN with every metric, at 224 x 224, for growing

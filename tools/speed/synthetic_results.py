@@ -18,7 +18,7 @@ from PIL import Image
 from davylamp.adapters import ThreatModel
 from davylamp.adapters.running.judge import RULES
 from davylamp.engine.attack_run import AttackRun, ModelOnData
-from davylamp.engine.cell_defaults import MEASURES
+from davylamp.engine.cell_defaults import ALL_MEASURES
 from davylamp.engine.run.measure import EXAMPLES, measured_symbols
 from davylamp.engine.store.store import ResultsStore
 
@@ -80,7 +80,7 @@ def write_results(  # noqa: PLR0913 - what is read by position, the choices by k
             name = attack.partition(":")[2]
             threat_model = ThreatModel("l2") if name in _MINIMUM else ThreatModel("linf", 4 / 255)
             cell = AttackRun(
-                subject, attack, threat_model, {"steps": 10}, measures=MEASURES, version="1.0", rules=RULES
+                subject, attack, threat_model, {"steps": 10}, measures=ALL_MEASURES, version="1.0", rules=RULES
             )
             reach = toughness + step * place - _STRENGTH.get(name, 0.5) + 0.3 * generator.normal(size=images)
             table = _attacked(cell, reach, head, predicted, classes, generator, shown)

@@ -9,9 +9,10 @@ from davylamp.adapters.catalogue.known_issues import known_issues_of
 from davylamp.adapters.data.datasets import Data
 from davylamp.benchmarks.canary.setting import paper_name, run_name
 from davylamp.engine import make_plan
+from davylamp.engine.cell_defaults import ALL_MEASURES
 from davylamp.engine.plan.presets import PRESETS
 from davylamp.engine.searches.kinds import parse_search
-from davylamp.metrics import METRICS
+from davylamp.metrics import METRICS, record_of
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -26,6 +27,8 @@ def test_no_row_with_a_known_finding_without_a_reason(name):
     assert met == set(preset.findings)
     for symbol in preset.metrics:
         assert symbol in METRICS or (symbol.startswith("FR@") and symbol[3:].isdigit())
+        record = record_of(symbol)
+        assert record is None or not {*ALL_MEASURES} & {record.group} - {*preset.config.measures}, symbol
     assert preset.lines()[0] == preset.source
     assert all(attack in preset.lines()[-1] for attack in preset.missing)
 

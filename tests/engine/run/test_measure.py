@@ -13,7 +13,7 @@ from davylamp.adapters import ThreatModel, run_attack
 from davylamp.adapters.data.datasets import load_data
 from davylamp.adapters.running.judge import quantise
 from davylamp.engine import Config, ResultsStore, evaluate, load, load_clean, make_plan
-from davylamp.engine.cell_defaults import MEASURES
+from davylamp.engine.cell_defaults import ALL_MEASURES
 from davylamp.engine.run import worker
 from davylamp.engine.run.measure import measured_symbols, result_table
 from davylamp.engine.run.worker import describe_gpu
@@ -93,7 +93,7 @@ def test_a_violation_is_no_credit_to_anyone(digits):
     success = result.success.clone()
     success[fooled] = False
     broken = type(result)(**{**vars(result), "success": success, "violations": violations})
-    table, _ = result_table(broken, digits.classifier, digits.inputs, [""] * 16, first=0, measures=MEASURES)
+    table, _ = result_table(broken, digits.classifier, digits.inputs, [""] * 16, first=0, measures=ALL_MEASURES)
     row = table.to_pylist()[fooled]
     assert row["violated"]
     assert not row["robust"]
@@ -108,7 +108,9 @@ def test_outside_its_radius_a_minimum_norm_example_counts_as_robust(digits):
     middle = float(unbounded.distance.median())
     threat_model = ThreatModel("l2", middle)
     result = run_attack("foolbox:ddn", digits.classifier, digits.inputs, digits.labels, threat_model, steps=20)
-    table, unmeasured = result_table(result, digits.classifier, digits.inputs, [""] * 16, first=0, measures=MEASURES)
+    table, unmeasured = result_table(
+        result, digits.classifier, digits.inputs, [""] * 16, first=0, measures=ALL_MEASURES
+    )
     assert "17 x 17" in unmeasured["ALMS"]
     assert np.isnan(table["ALMS"].to_numpy()).all()
     rates = table.select(["MR", "AAW"]).to_pandas()
