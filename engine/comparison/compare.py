@@ -22,7 +22,12 @@ from ...adapters import (
     run_attack,
 )
 from ...adapters.catalogue.known_issues import known_issues_of
-from ...adapters.catalogue.lookup import accepts_parameter, check_parameter_names, resolve_implementation
+from ...adapters.catalogue.lookup import (
+    accepts_parameter,
+    check_parameter_names,
+    library_defaults,
+    resolve_implementation,
+)
 from ...adapters.catalogue.step_size import resolve_step_size
 from ...adapters.data.duplicates import duplicate_warning
 from ...adapters.display_text import counted, format_threat_model
@@ -91,16 +96,34 @@ class Comparison:
         """Whether the attack is a minimum-norm attack, so that verdicts include distances."""
         return canonical_attack(self.rows[0].implementation).kind == "minimum-norm"
 
+    def differing_defaults(self) -> pd.DataFrame:
+        """Return the parameters whose defaults differ between the implementations: a row for each implementation.
+
+        The table has no columns if no default differs, or if the libraries did not run with their `defaults`.
+        """
+        rows = [row.implementation for row in self.rows if not isinstance(row.implementation, SearchImplementation)]
+        norm = self.threat_model.norm
+        defaults = {row.name: library_defaults(row, norm) for row in rows} if self.defaults else {}
+        names = dict.fromkeys(name for values in defaults.values() for name in values)
+        differing = [name for name in names if len({str(values.get(name)) for values in defaults.values()}) > 1]
+        cells = [[values.get(name) for name in differing] for values in defaults.values()]
+        return pd.DataFrame(cells, index=pd.Index(defaults, name="implementation"), columns=differing, dtype=object)
+
     def __repr__(self) -> str:
+        head = f"Comparison: {self.attack}, {format_threat_model(self.threat_model)}"
         rates = [f"{row.implementation.name}: {_rate_text(row, self.success_metric)}" for row in self.rows]
-        head = "; ".join((f"Comparison: {self.attack}, {format_threat_model(self.threat_model)}", *self.notes))
-        return "\n".join([head, *rates, *verdict_groups(self, "in `pairs`")])
+        defaults = self.differing_defaults()
+        table = f"Defaults that differ\n{defaults.fillna('-').to_string()}" if len(defaults.columns) else ""
+        notes = [f"- {note}" for note in self.notes]
+        return "\n".join([head, *verdict_groups(self, "(all in `pairs`)"), *rates, *[table] * bool(table), *notes])
 
     def _repr_html_(self) -> str:
-        summary = "; ".join((f"{self.attack}, {format_threat_model(self.threat_model)}", *self.notes))
-        head = f"<p>{html.escape(summary)}</p>"
-        pairs = pd.DataFrame([(pair.a, pair.b, pair.verdict) for pair in self.pairs], columns=["a", "b", "verdict"])
-        return f"{head}{self.to_frame().to_html(index=False)}{pairs.to_html(index=False)}"
+        head = f"Comparison: {self.attack}, {format_threat_model(self.threat_model)}"
+        lines = "".join(f"<p>{html.escape(line)}</p>" for line in (head, *verdict_groups(self, "(all in `pairs`)")))
+        defaults = self.differing_defaults()
+        table = f"<p>Defaults that differ</p>{defaults.to_html(na_rep='-')}" if len(defaults.columns) else ""
+        notes = "".join(f"<li>{html.escape(note)}</li>" for note in self.notes)
+        return f"{lines}{self.to_frame().to_html(index=False)}{table}<ul>{notes}</ul>"
 
     def to_frame(self) -> pd.DataFrame:
         """Return a row for each implementation: `implementation`, the numbers of `measure`, `findings` and `error`.
@@ -165,7 +188,7 @@ def verdict_groups(comparison: Comparison, rest: str = "") -> list[str]:
 
 
 def _short_clause(name: str, worse: dict[tuple[str, str], list[str]], largest_first: Sequence[tuple[str, str]]) -> str:
-    """Return "a than b", or "a than b (0.1 times the queries of the other) and 3 others". a and b differ most."""
+    """Return "a than b", or "a than b (with 0.1 times the queries) and 3 others". a and b differ most."""
     clauses = [clause for clause in largest_first if clause[0] == name]
     others = [other for clause in clauses for other in worse[clause]]
     more = f" and {counted(len(others) - 1, 'other')}" if len(others) > 1 else ""

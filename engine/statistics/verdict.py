@@ -153,7 +153,7 @@ class PairVerdict:
         if self.verdict not in ("weaker", "equivalent"):
             return ""
         unequal = not math.isnan(self.queries) and not 1 / UNEQUAL_COST <= self.queries <= UNEQUAL_COST
-        parts = [f"{self.queries:.2g} times the queries of the {'other' if self.weaker else 'second'}"] * unequal
+        parts = [f"{'' if self.weaker else 'the first '}with {self.queries:.2g} times the queries"] * unequal
         return ", ".join([*parts, *(["not after rounding to 8 bits"] if self.fades else [])])
 
     @property

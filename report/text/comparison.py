@@ -3,16 +3,14 @@
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ...adapters.catalogue.known_issues import FINDINGS
-from ...adapters.catalogue.lookup import library_defaults
 from ...adapters.display_text import format_radius, format_threat_model
 from ...adapters.result import AttackResult
 from ...engine.checks.verdicts import PairComparison
 from ...engine.comparison.compare import Comparison, ImplementationResult, verdict_groups
-from ...engine.comparison.searches import SearchImplementation
 from ...engine.searches.saturation import SaturatedResult
 from ...engine.statistics.paired_tests import min_images_for_equivalence
 from ...engine.statistics.verdict import DISTANCE_MARGIN, MARGIN, SIGNIFICANT
@@ -89,8 +87,10 @@ def print_comparison(comparison: Comparison, console: PlainConsole) -> None:
     for line in (*_range_text(comparison), *verdict_groups(comparison, rest)):
         console.print(line)
     print_table(about, heads, cells, console, order=order, narrow=True)
-    if comparison.defaults:
-        print_defaults(_defaults_of(comparison), console)
+    defaults = comparison.differing_defaults()
+    if len(defaults.columns):
+        rows = [(str(name), *values) for name, values in zip(defaults.index, defaults.to_numpy(), strict=True)]
+        print_table("Defaults that differ", ("implementation", *defaults.columns), rows, console, rest="stack")
     if comparison.pairs and console.verbose:
         heads = ("a", "b", "verdict", "n", "a - b", "interval", "p success", "p distance", "largest pixel difference")
         cells = [_pair_cells(pair) for pair in comparison.pairs]
@@ -162,21 +162,6 @@ def _power_lines(comparison: Comparison) -> list[str]:
         parts = ", ".join(f"{least} images with n = {images}" for images, least in sorted(able))
         return [f"smallest differences that can be detected: {parts}", *lines]
     return lines
-
-
-def _defaults_of(comparison: Comparison) -> dict[str, Mapping[str, Any]]:
-    """Return the library's own defaults for each implementation."""
-    rows = [row.implementation for row in comparison.rows]
-    norm = comparison.threat_model.norm
-    return {row.name: library_defaults(row, norm) for row in rows if not isinstance(row, SearchImplementation)}
-
-
-def print_defaults(defaults: Mapping[str, Mapping[str, Any]], console: PlainConsole) -> None:
-    """Print the parameters whose defaults differ. `defaults` maps implementation, then parameter, to the default."""
-    names = list(dict.fromkeys(name for parameters in defaults.values() for name in parameters))
-    names = [name for name in names if len({str(parameters.get(name)) for parameters in defaults.values()}) > 1]
-    rows = [(implementation, *map(parameters.get, names)) for implementation, parameters in defaults.items()]
-    print_table("Defaults that differ", ("implementation", *names), rows, console, rest="stack")
 
 
 def _notes(comparison: Comparison, *, every: bool) -> list[str]:
