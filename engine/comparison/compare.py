@@ -174,7 +174,10 @@ def verdict_groups(comparison: Comparison, rest: str = "") -> list[str]:
                 worse.setdefault((short.get(name, name), ""), [])
         else:
             alike.setdefault(judgement.text, []).append((a, b))
+    sides = {each.name: each.side for pair in comparison.pairs_that_ran for each in pair.contenders}
+    faults = {short.get(name, name): side.invalid_summary for name, side in sides.items() if side is not None}
     broken = [name for (name, _), others in worse.items() if not others]
+    broken = [f"{name} (invalid results: {faults[name]})" if faults.get(name) else name for name in broken]
     lines = [f"broken: {', '.join(broken)}"] * bool(broken)
     largest_first = sorted(effects, key=lambda clause: effects[clause], reverse=True)
     said = [f"{name} than {', '.join(worse[name, costs])}{costs}" for name, costs in largest_first]
@@ -292,6 +295,7 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
         Unsupported: If no implementation supports the norm or a given parameter.
         InvalidInput: If an argument has a wrong value.
         ModelFailed: If the model fails on the clean images.
+        KeyboardInterrupt: If the user interrupts it; its argument is the comparison of those that finished, if any did.
     """
     chosen = list(rows) if rows is not None else _implementations_of(attack)
     attack = attack if isinstance(attack, str) else chosen[0].attack
@@ -305,6 +309,14 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
     )
     unresolved = shared_parameters(attack, given, defaults=defaults)
     shared = resolve_step_size(unresolved, threat_model.epsilon)
+
+    def conclude(lines: Sequence[ImplementationResult], notes: tuple[str, ...] = ()) -> Comparison:
+        notes += ((UNSTEADY,) if classifier.steady is False else ()) + tuple(duplicate_warning(inputs, labels))
+        pairs = judge_comparison([contender(line) for line in lines])
+        return Comparison(
+            attack, threat_model, shared, seed, tuple(lines), pairs, notes, classifier.name, defaults=defaults
+        )
+
     with classifier.frozen():
         logits = clean_logits(classifier, inputs, labels)  # a model that fails here fails for every library
         targets = targets_for(classifier, logits, labels, target, seed) if threat_model.targeted else None
@@ -317,12 +329,14 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
             search = isinstance(row, SearchImplementation)
             run = partial(run_search if search else run_attack, row, classifier, inputs, labels, threat_model)  # type: ignore[arg-type]
             values = parameters_of_search(row, given, defaults=defaults) if search else shared
-            lines.append(_line(row, threat_model.norm, inputs, values, partial(run, **given_to_all)))
-    notes = ((UNSTEADY,) if classifier.steady is False else ()) + tuple(duplicate_warning(inputs, labels))
-    pairs = judge_comparison([contender(line) for line in lines])
-    return Comparison(
-        attack, threat_model, shared, seed, tuple(lines), pairs, notes, classifier.name, defaults=defaults
-    )
+            try:
+                lines.append(_line(row, threat_model.norm, inputs, values, partial(run, **given_to_all)))
+            except KeyboardInterrupt:
+                if not lines:
+                    raise
+                late = f"interrupted: {', '.join(row.name for row in fitting[len(lines) :])} did not finish"
+                raise KeyboardInterrupt(conclude(lines, (late,))) from None
+    return conclude(lines)
 
 
 def _implementations_of(attack: Any) -> list[Implementation]:
