@@ -74,6 +74,7 @@ from .python_inputs import (
 from .verb_result import Notes
 
 _MOST = 2**31 - 1  # of a whole number
+_MANY_PASSES = 2000  # passes per image from which a comparison says before it starts how many it may need
 _SETTINGS = ("judge_samples", "eot", "max_queries", "batch_size", "precision")  # keywords with the rules of `Config`
 
 __all__ = [
@@ -291,7 +292,8 @@ def compare(
         notes.add(*(note_fewer(source, len(images.labels), limit) if isinstance(source, str) else ()))
         notes.add(*warnings_before(rows, rules, shared, eot, classifier))
         before, count = total_usage(classifier), len(images.labels)
-        work = {row.name: (count, passes_of_row(row, parameters, rules.norm)) for row in rows}
+        work = {row.name: (count, passes_of_row(row, shared, rules.norm)) for row in rows}
+        notes.add(*_dear_note({name: passes for name, (_, passes) in work.items()}))
         comparison = compare_rows(
             name,
             classifier,
@@ -315,6 +317,15 @@ def compare(
     return replace(
         comparison, notes=tuple(notes.lines), chosen=chosen, data=source if isinstance(source, str) else "given"
     )
+
+
+def _dear_note(passes: Mapping[str, float]) -> tuple[str, ...]:
+    """Return a note on implementations that are expected to need thousands of passes per image."""
+    dear = sorted((name for name in passes if passes[name] >= _MANY_PASSES), key=lambda name: -passes[name])
+    if not dear:
+        return ()
+    counts = ", ".join(f"{name} {passes[name]:.0f}" for name in dear)
+    return (f"up to about this many passes per image: {counts}; fewer `steps` or images take less time",)
 
 
 def _further_rows(also: Any, rules: ThreatModel, *, fixed: bool) -> list[Implementation]:

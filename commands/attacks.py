@@ -1,12 +1,13 @@
 """Commands for attacks: list the catalogue, and compare libraries."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ..engine.plan.config import AttackChoice
-from ..errors import UnknownName
+from ..errors import InvalidInput, UnknownName
 from ..report.text.progress import show_runs
 from .config_options import FromConfig, Given
 from .input_options import InputOptions
@@ -130,34 +131,53 @@ def compare_libraries(
     as_latex: Latex = False,
     latex_words: LatexWords = None,
     as_json: Json = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="also write it to this file: .json, .csv or .tex")
+    ] = None,
 ) -> None:
     """Run one attack through every library that implements it, with matched parameters, and compare each pair."""
     from ..api.verbs import compare
 
     form, style = one_format({"csv": as_csv, "latex": as_latex, "json": as_json}), latex_style(latex_words)
     view.check(form)
+    if out is not None and out.suffix not in _SUFFIXES:
+        raise InvalidInput(f"expected a file that ends with {', '.join(_SUFFIXES)}, got -o {out}")
     loading, also = loading_keywords(how), split_list("--also", also) or []
     parameters = read_parameters(vars(words), threat.pop("parameters", []), [attack, *also])
     where = {"data": data, "seed": seed, "device": device, "loading": loading, "progress": show_runs}
     given = {**on, **threat, **among, **batch, **parameters}
-    done = compare(attack, seen.of(model), also=also, defaults=defaults, **where, **given)
+    try:
+        done = compare(attack, seen.of(model), also=also, defaults=defaults, **where, **given)
+    except KeyboardInterrupt as interrupt:
+        for finished in interrupt.args:
+            _print_in(form, replace(finished, data=data), style, view, out)
+        raise
     say_defaults(context, ("model", "data", "seed", "device"))
-    _print_in(form, done, style, view)
+    _print_in(form, done, style, view, out)
     if all_failed([row.error for row in done.rows if row.error], len(done.rows), "implementations"):
         raise typer.Exit(1)
 
 
-def _print_in(form: str, comparison: Any, style: Any, view: TableOptions) -> None:
-    from ..report.text.comparison import comparison_csv, comparison_json, print_comparison
+_SUFFIXES = {".json": "json", ".csv": "csv", ".tex": "latex"}
 
-    if form == "json":
-        print(comparison_json(comparison))  # noqa: T201
-    elif form == "latex":
-        from ..report.text.latex_comparison import comparison_latex
 
-        print(comparison_latex(comparison, style), end="")  # noqa: T201
-    elif form == "csv":
-        print(comparison_csv(comparison), end="")  # noqa: T201
+def _print_in(form: str, comparison: Any, style: Any, view: TableOptions, out: Path | None) -> None:
+    from ..engine.store.atomic_files import write_atomic
+    from ..report.text.comparison import print_comparison
+
+    if out is not None:
+        write_atomic(out, _text_in(_SUFFIXES[out.suffix], comparison, style))
+    if form:
+        print(_text_in(form, comparison, style), end="")  # noqa: T201 - standard output is the product
     else:
         with view.open() as console:
             print_comparison(comparison, console)
+
+
+def _text_in(form: str, comparison: Any, style: Any) -> str:
+    from ..report.text.comparison import comparison_csv, comparison_json
+    from ..report.text.latex_comparison import comparison_latex
+
+    if form == "latex":
+        return comparison_latex(comparison, style)
+    return comparison_csv(comparison) if form == "csv" else f"{comparison_json(comparison)}\n"

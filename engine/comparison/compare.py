@@ -22,7 +22,12 @@ from ...adapters import (
     run_attack,
 )
 from ...adapters.catalogue.known_issues import known_issues_of
-from ...adapters.catalogue.lookup import accepts_parameter, check_parameter_names, resolve_implementation
+from ...adapters.catalogue.lookup import (
+    accepts_parameter,
+    check_parameter_names,
+    library_defaults,
+    resolve_implementation,
+)
 from ...adapters.catalogue.step_size import resolve_step_size
 from ...adapters.data.duplicates import duplicate_warning
 from ...adapters.display_text import counted, format_threat_model
@@ -91,16 +96,34 @@ class Comparison:
         """Whether the attack is a minimum-norm attack, so that verdicts include distances."""
         return canonical_attack(self.rows[0].implementation).kind == "minimum-norm"
 
+    def differing_defaults(self) -> pd.DataFrame:
+        """Return the parameters whose defaults differ between the implementations: a row for each implementation.
+
+        The table has no columns if no default differs, or if the libraries did not run with their `defaults`.
+        """
+        rows = [row.implementation for row in self.rows if not isinstance(row.implementation, SearchImplementation)]
+        norm = self.threat_model.norm
+        defaults = {row.name: library_defaults(row, norm) for row in rows} if self.defaults else {}
+        names = dict.fromkeys(name for values in defaults.values() for name in values)
+        differing = [name for name in names if len({str(values.get(name)) for values in defaults.values()}) > 1]
+        cells = [[values.get(name) for name in differing] for values in defaults.values()]
+        return pd.DataFrame(cells, index=pd.Index(defaults, name="implementation"), columns=differing, dtype=object)
+
     def __repr__(self) -> str:
+        head = f"Comparison: {self.attack}, {format_threat_model(self.threat_model)}"
         rates = [f"{row.implementation.name}: {_rate_text(row, self.success_metric)}" for row in self.rows]
-        head = "; ".join((f"Comparison: {self.attack}, {format_threat_model(self.threat_model)}", *self.notes))
-        return "\n".join([head, *rates, *verdict_groups(self, "in `pairs`")])
+        defaults = self.differing_defaults()
+        table = f"Defaults that differ\n{defaults.fillna('-').to_string()}" if len(defaults.columns) else ""
+        notes = [f"- {note}" for note in self.notes]
+        return "\n".join([head, *verdict_groups(self, "(all in `pairs`)"), *rates, *[table] * bool(table), *notes])
 
     def _repr_html_(self) -> str:
-        summary = "; ".join((f"{self.attack}, {format_threat_model(self.threat_model)}", *self.notes))
-        head = f"<p>{html.escape(summary)}</p>"
-        pairs = pd.DataFrame([(pair.a, pair.b, pair.verdict) for pair in self.pairs], columns=["a", "b", "verdict"])
-        return f"{head}{self.to_frame().to_html(index=False)}{pairs.to_html(index=False)}"
+        head = f"Comparison: {self.attack}, {format_threat_model(self.threat_model)}"
+        lines = "".join(f"<p>{html.escape(line)}</p>" for line in (head, *verdict_groups(self, "(all in `pairs`)")))
+        defaults = self.differing_defaults()
+        table = f"<p>Defaults that differ</p>{defaults.to_html(na_rep='-')}" if len(defaults.columns) else ""
+        notes = "".join(f"<li>{html.escape(note)}</li>" for note in self.notes)
+        return f"{lines}{self.to_frame().to_html(index=False)}{table}<ul>{notes}</ul>"
 
     def to_frame(self) -> pd.DataFrame:
         """Return a row for each implementation: `implementation`, the numbers of `measure`, `findings` and `error`.
@@ -151,7 +174,10 @@ def verdict_groups(comparison: Comparison, rest: str = "") -> list[str]:
                 worse.setdefault((short.get(name, name), ""), [])
         else:
             alike.setdefault(judgement.text, []).append((a, b))
+    sides = {each.name: each.side for pair in comparison.pairs_that_ran for each in pair.contenders}
+    faults = {short.get(name, name): side.invalid_summary for name, side in sides.items() if side is not None}
     broken = [name for (name, _), others in worse.items() if not others]
+    broken = [f"{name} (invalid results: {faults[name]})" if faults.get(name) else name for name in broken]
     lines = [f"broken: {', '.join(broken)}"] * bool(broken)
     largest_first = sorted(effects, key=lambda clause: effects[clause], reverse=True)
     said = [f"{name} than {', '.join(worse[name, costs])}{costs}" for name, costs in largest_first]
@@ -165,7 +191,7 @@ def verdict_groups(comparison: Comparison, rest: str = "") -> list[str]:
 
 
 def _short_clause(name: str, worse: dict[tuple[str, str], list[str]], largest_first: Sequence[tuple[str, str]]) -> str:
-    """Return "a than b", or "a than b (0.1 times the queries of the other) and 3 others". a and b differ most."""
+    """Return "a than b", or "a than b (with 0.1 times the queries) and 3 others". a and b differ most."""
     clauses = [clause for clause in largest_first if clause[0] == name]
     others = [other for clause in clauses for other in worse[clause]]
     more = f" and {counted(len(others) - 1, 'other')}" if len(others) > 1 else ""
@@ -269,6 +295,7 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
         Unsupported: If no implementation supports the norm or a given parameter.
         InvalidInput: If an argument has a wrong value.
         ModelFailed: If the model fails on the clean images.
+        KeyboardInterrupt: If the user interrupts it; its argument is the comparison of those that finished, if any did.
     """
     chosen = list(rows) if rows is not None else _implementations_of(attack)
     attack = attack if isinstance(attack, str) else chosen[0].attack
@@ -282,6 +309,14 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
     )
     unresolved = shared_parameters(attack, given, defaults=defaults)
     shared = resolve_step_size(unresolved, threat_model.epsilon)
+
+    def conclude(lines: Sequence[ImplementationResult], notes: tuple[str, ...] = ()) -> Comparison:
+        notes += ((UNSTEADY,) if classifier.steady is False else ()) + tuple(duplicate_warning(inputs, labels))
+        pairs = judge_comparison([contender(line) for line in lines])
+        return Comparison(
+            attack, threat_model, shared, seed, tuple(lines), pairs, notes, classifier.name, defaults=defaults
+        )
+
     with classifier.frozen():
         logits = clean_logits(classifier, inputs, labels)  # a model that fails here fails for every library
         targets = targets_for(classifier, logits, labels, target, seed) if threat_model.targeted else None
@@ -294,12 +329,14 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
             search = isinstance(row, SearchImplementation)
             run = partial(run_search if search else run_attack, row, classifier, inputs, labels, threat_model)  # type: ignore[arg-type]
             values = parameters_of_search(row, given, defaults=defaults) if search else shared
-            lines.append(_line(row, threat_model.norm, inputs, values, partial(run, **given_to_all)))
-    notes = ((UNSTEADY,) if classifier.steady is False else ()) + tuple(duplicate_warning(inputs, labels))
-    pairs = judge_comparison([contender(line) for line in lines])
-    return Comparison(
-        attack, threat_model, shared, seed, tuple(lines), pairs, notes, classifier.name, defaults=defaults
-    )
+            try:
+                lines.append(_line(row, threat_model.norm, inputs, values, partial(run, **given_to_all)))
+            except KeyboardInterrupt:
+                if not lines:
+                    raise
+                late = f"interrupted: {', '.join(row.name for row in fitting[len(lines) :])} did not finish"
+                raise KeyboardInterrupt(conclude(lines, (late,))) from None
+    return conclude(lines)
 
 
 def _implementations_of(attack: Any) -> list[Implementation]:

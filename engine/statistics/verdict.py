@@ -153,7 +153,9 @@ class PairVerdict:
         if self.verdict not in ("weaker", "equivalent"):
             return ""
         unequal = not math.isnan(self.queries) and not 1 / UNEQUAL_COST <= self.queries <= UNEQUAL_COST
-        parts = [f"{self.queries:.2g} times the queries of the {'other' if self.weaker else 'second'}"] * unequal
+        times = self.queries if self.weaker else max(self.queries, 1 / self.queries)  # without an order: of either
+        differ = f"with {times:.2g} times the queries" if self.weaker else f"their queries differ {times:.2g}-fold"
+        parts = [differ] * unequal
         return ", ".join([*parts, *(["not after rounding to 8 bits"] if self.fades else [])])
 
     @property

@@ -54,9 +54,11 @@ def write_ranking(folder: ReportData, *, seed: int = 0) -> Section | None:
         check_rankable(responses)
         ranking, notes = _rank(responses, seed)
     except ValueError as error:
-        if len(set(folder.models.values())) < 2 and not libraries:
+        blocks: list[Any] = []
+        if len(set(folder.models.values())) > 1:
+            blocks = [Text(f"No ranking of models: {error}.", "note")]
+        elif not libraries:
             return None
-        blocks: list[Any] = [Text(f"No ranking: {error}.", "note")]
     else:
         blocks = _blocks(ranking, notes, len(set(responses.images)))
         if ranking.fit is not None:

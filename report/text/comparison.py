@@ -3,16 +3,14 @@
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ...adapters.catalogue.known_issues import FINDINGS
-from ...adapters.catalogue.lookup import library_defaults
 from ...adapters.display_text import format_radius, format_threat_model
 from ...adapters.result import AttackResult
 from ...engine.checks.verdicts import PairComparison
 from ...engine.comparison.compare import Comparison, ImplementationResult, verdict_groups
-from ...engine.comparison.searches import SearchImplementation
 from ...engine.searches.saturation import SaturatedResult
 from ...engine.statistics.paired_tests import min_images_for_equivalence
 from ...engine.statistics.verdict import DISTANCE_MARGIN, MARGIN, SIGNIFICANT
@@ -23,6 +21,7 @@ _ROW_COLUMNS = {  # columns after the rate and its interval: heading and metric
     "forwards": "forwards_median", "forwards max": "forwards_max", "backwards": "backwards_median",
     "backwards max": "backwards_max", "s/image": "seconds_per_image", "violations": "violations",
 }  # fmt: skip
+_LOW = 0.1  # largest success rate below which, and above 1 minus which, a comparison can show little
 _NUMBERS = (  # columns after those of the rate
     "robust", "AMD", "AED", "l0_median", "l0_mean", "l1_median", "l1_mean",
     "l2_median", "l2_mean", "linf_median", "linf_mean", "forwards_median", "forwards_max", "backwards_median",
@@ -33,7 +32,7 @@ _NUMBERS = (  # columns after those of the rate
 def comparison_document(comparison: Comparison) -> dict[str, Any]:
     """Return the comparison as JSON types, with undefined values as null.
 
-    `chosen` lists the defaults that were used.
+    `chosen` lists the defaults that were used, `notes` the warnings, errors and known issues.
     """
     threat_model = comparison.threat_model
     document = {
@@ -50,6 +49,7 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
         "chosen": dict(comparison.chosen),
         "rows": [_row_document(row, comparison.success_metric) for row in comparison.rows],
         "pairs": [_pair_document(pair) for pair in comparison.pairs],
+        "notes": list(dict.fromkeys((*comparison.notes, *_notes(comparison, every=True)))),
     }
     return _without_nan(document)
 
@@ -89,14 +89,16 @@ def print_comparison(comparison: Comparison, console: PlainConsole) -> None:
     for line in (*_range_text(comparison), *verdict_groups(comparison, rest)):
         console.print(line)
     print_table(about, heads, cells, console, order=order, narrow=True)
-    if comparison.defaults:
-        print_defaults(_defaults_of(comparison), console)
+    defaults = comparison.differing_defaults()
+    if len(defaults.columns):
+        rows = [(str(name), *values) for name, values in zip(defaults.index, defaults.to_numpy(), strict=True)]
+        print_table("Defaults that differ", ("implementation", *defaults.columns), rows, console, rest="stack")
     if comparison.pairs and console.verbose:
         heads = ("a", "b", "verdict", "n", "a - b", "interval", "p success", "p distance", "largest pixel difference")
         cells = [_pair_cells(pair) for pair in comparison.pairs]
         print_table(_verdicts_text(comparison.pairs), heads, cells, console, keys=2, rest="stack")
     lines = verdict_notes(comparison) if console.verbose else _power_lines(comparison)
-    print_notes((*lines, *_notes(comparison, every=console.verbose)), console)
+    print_notes((*_reading_notes(comparison), *lines, *_notes(comparison, every=console.verbose)), console)
 
 
 def _range_text(comparison: Comparison) -> list[str]:
@@ -151,6 +153,22 @@ def _verdicts_text(pairs: Sequence[PairComparison]) -> str:
     )
 
 
+def _reading_notes(comparison: Comparison) -> list[str]:
+    """Return notes on rates that cannot separate implementations, and on distances over different images."""
+    rates = {row.metrics.get(comparison.success_metric, math.nan) for row in comparison.rows}
+    rates = {rate for rate in rates if not math.isnan(rate)}
+    lines, name = [], comparison.success_metric
+    if rates and comparison.threat_model.epsilon is not None and max(rates) < _LOW:
+        lines.append(f"no {name} reaches {_LOW:g}: these rates hardly separate implementations; a larger epsilon does")
+    if rates and comparison.threat_model.epsilon is not None and min(rates) > 1 - _LOW:
+        lines.append(f"each {name} is above {1 - _LOW:g}: these rates hardly separate implementations; a smaller "
+                     "epsilon does")  # fmt: skip
+    if comparison.minimum_norm and len(rates) > 1:
+        lines.append(f"the median distances are over the images that each implementation fooled: at different {name} "
+                     "they are not over the same images; the verdicts compare the common ones")  # fmt: skip
+    return lines
+
+
 def _power_lines(comparison: Comparison) -> list[str]:
     """Describe the smallest detectable differences, in one line for all pairs that can be significant."""
     judgements = [pair.judgement for pair in comparison.pairs_that_ran]
@@ -162,21 +180,6 @@ def _power_lines(comparison: Comparison) -> list[str]:
         parts = ", ".join(f"{least} images with n = {images}" for images, least in sorted(able))
         return [f"smallest differences that can be detected: {parts}", *lines]
     return lines
-
-
-def _defaults_of(comparison: Comparison) -> dict[str, Mapping[str, Any]]:
-    """Return the library's own defaults for each implementation."""
-    rows = [row.implementation for row in comparison.rows]
-    norm = comparison.threat_model.norm
-    return {row.name: library_defaults(row, norm) for row in rows if not isinstance(row, SearchImplementation)}
-
-
-def print_defaults(defaults: Mapping[str, Mapping[str, Any]], console: PlainConsole) -> None:
-    """Print the parameters whose defaults differ. `defaults` maps implementation, then parameter, to the default."""
-    names = list(dict.fromkeys(name for parameters in defaults.values() for name in parameters))
-    names = [name for name in names if len({str(parameters.get(name)) for parameters in defaults.values()}) > 1]
-    rows = [(implementation, *map(parameters.get, names)) for implementation, parameters in defaults.items()]
-    print_table("Defaults that differ", ("implementation", *names), rows, console, rest="stack")
 
 
 def _notes(comparison: Comparison, *, every: bool) -> list[str]:

@@ -91,12 +91,13 @@ class RankingOutput:
 
         Args:
             items: number of the hardest and of the easiest images to print.
-            console: output console. If verbose, fit diagnostics and separating items are also printed.
+            console: output console. If verbose, bootstrap ranks, fit diagnostics and separating items are also printed.
         """
         ranking, frame = self.ranking, self.frame
         is_mean = ranking.method == "mean"  # one column, because the score is the mean
         columns = ("rank", "subject", ranking.score_name, "95 %", "ranks", "P(first)", "group")
-        columns += () if is_mean else ("mean", "ranks by bootstrap")
+        bootstrapped = console.verbose and not is_mean
+        columns += (() if is_mean else ("mean",)) + (("ranks by bootstrap",) if bootstrapped else ())
         digits = 3 if is_mean else 2
         rows = [
             (
@@ -107,7 +108,8 @@ class RankingOutput:
                 f"{row['rank_low']} - {row['rank_high']}",
                 f"{row['first']:.2f}",
                 row["group"],
-                *(() if is_mean else (f"{row['mean']:.3f}", f"{row['bootstrap_low']} - {row['bootstrap_high']}")),
+                *(() if is_mean else (f"{row['mean']:.3f}",)),
+                *((f"{row['bootstrap_low']} - {row['bootstrap_high']}",) if bootstrapped else ()),
             )
             for row in frame.to_dict("records")
         ]

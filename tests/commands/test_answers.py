@@ -167,8 +167,8 @@ class Row:
             ["identical: a, b, c"],
         ),
         (
-            [("a", "b", "identical"), ("a", "c", "weaker", "c"), ("b", "c", "weaker", "c", "2 times the queries")],
-            ["weaker: c than a; c than b (2 times the queries)", "identical: a, b"],
+            [("a", "b", "identical"), ("a", "c", "weaker", "c"), ("b", "c", "weaker", "c", "with 2 times the queries")],
+            ["weaker: c than a; c than b (with 2 times the queries)", "identical: a, b"],
         ),
         (
             [("a", "b", "equivalent"), ("a", "c", "equivalent"), ("b", "c", "no difference found")],
