@@ -213,7 +213,7 @@ def _stderr(folder, *, terminal, **keywords):
     reader.start()
     model, data = davylamp.load_model("demo:digits-cnn"), davylamp.load_data("demo:digits", limit=4)
     given = {"epsilon": 0.1, **keywords}
-    with open(writing, "w", encoding="utf-8") as errors, pytest.MonkeyPatch.context() as patch:
+    with os.fdopen(writing, "w", encoding="utf-8") as errors, pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stderr", errors)
         patch.setenv("COLUMNS", "80")
         patch.setenv("FORCE_COLOR", "1")
