@@ -186,19 +186,21 @@ def interpreted(monkeypatch) -> None:
 
 @pytest.fixture(scope="session")
 def with_few_draws():
-    """A context in which a fit has a quarter of its draws: for what is printed and kept of a ranking, not for how good
-    it is."""
-    from davylamp.scoring import irt
+    """A context in which a fit has a tenth of its draws and is not repeated for more of them: for what is printed and
+    kept of a ranking, not for how good it is."""
+    from davylamp.scoring import diagnostics, irt
 
     whole = irt._fit_on_grid
 
     def fit(model: Any, data: Any, chains: int, warmup: int, draws: int, seed: int) -> irt.IRTFit:
-        return whole(model, data, chains, max(20, warmup // 4), max(50, draws // 4), seed)
+        return whole(model, data, chains, max(20, warmup // 10), max(50, draws // 10), seed)
 
     @contextmanager
     def context():
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(irt, "_fit_on_grid", fit)
+            patch.setattr(diagnostics, "ESS", 1)
+            patch.setattr(diagnostics, "RHAT", 2.0)
             yield
 
     return context

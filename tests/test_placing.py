@@ -39,6 +39,13 @@ class Images(nn.Module):
         return self.net(inputs)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _few_draws(with_few_draws):
+    """Two ways to one placement are compared; how good it is is tested in tests/scoring."""
+    with with_few_draws():
+        yield
+
+
 @pytest.fixture(scope="module")
 def baseline(digits, tmp_path_factory):
     folder = tmp_path_factory.mktemp("placing") / "baseline"

@@ -8,13 +8,13 @@ import sys
 import pytest
 
 from davylamp import cli
-from davylamp.commands import quickstart
 from davylamp.engine.statistics.verdict import PairVerdict
 from davylamp.intervals import Interval
 from davylamp.report.text.comparison import verdict_groups
 
 from ..golden.corpus import copy_inputs, unpack
 
+pytestmark = pytest.mark.usefixtures("few_draws")
 LONGEST, WIDTH, FIRST = 40, 80, 10
 ASK = "--model models.py:cnn --data npz:images.npz --epsilon 0.15"
 FOLDERS = ("plain", "invalid", "defence", "random", "targeted", "transfer", "measures")
@@ -56,13 +56,14 @@ def check(lines):
 
 
 def test_a_comparison(screen):
-    answer = check(screen(f"compare pgd {ASK} --defaults"))
-    document = json.loads("\n".join(screen(f"compare pgd {ASK} --defaults --json")))
+    compare = f"compare pgd {ASK} --defaults --limit 6"
+    answer = check(screen(compare))
+    document = json.loads("\n".join(screen(f"{compare} --json")))
     shares = [row["MR"] for row in document["rows"]]
     assert {float(f"{share:.3g}") for share in (min(shares), max(shares))} <= numbers(answer)
     assert f"proportion of {document['rows'][0]['images']} images that are fooled" in answer
     assert {pair["verdict"] for pair in document["pairs"]} == verdicts(answer, document["pairs"])
-    assert len(screen(f"compare pgd {ASK} --defaults -v")) > LONGEST
+    assert len(screen(f"{compare} -v")) > LONGEST
 
 
 def verdicts(answer, pairs):
@@ -122,25 +123,16 @@ def test_a_column_that_was_asked_for_is_never_hidden(screen):
 
 
 def test_a_challenge_a_contract_and_the_robust_accuracy(screen):
-    model = "models.py:cnn+art:bit-depth:bits=2 --data npz:images.npz --epsilon 0.1 --limit 8"
-    lines = screen(f"challenge {model} --quick -o C")
+    model = "models.py:cnn+art:bit-depth:bits=2 --data npz:images.npz --epsilon 0.1 --limit 4"
+    lines = screen(f"challenge {model} --quick --steps 3 --queries 20 -o C")
     assert any("page: C/challenge.html" in line for line in lines)
     check(lines)
     assert any("worst-case accuracy" in line for line in lines)
     answer = check(screen("contract foolbox:fgsm"))
     promises = json.loads("\n".join(screen("contract foolbox:fgsm --json")))
     assert f"0 broken, {sum(each['state'] == 'kept' for each in promises)} kept" in answer
-    answer = check(screen("robust-accuracy models.py:cnn --data npz:images.npz --epsilon 0.1 --limit 6"))
+    answer = check(screen("robust-accuracy models.py:cnn --data npz:images.npz --epsilon 0.5 --limit 2"))
     assert "robust accuracy" in answer
-
-
-def test_the_quickstart(screen, monkeypatch, with_few_draws):
-    monkeypatch.setattr(quickstart, "IMAGES", 10)
-    with with_few_draws():
-        lines = screen("quickstart -o Q")
-    check(lines)
-    assert any("Report: Q/report.html" in line for line in lines)
-    assert len(lines) <= 30
 
 
 class Pair:

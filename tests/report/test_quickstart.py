@@ -12,7 +12,7 @@ from davylamp.commands import quickstart
 
 from ..madry import ascend
 
-IMAGES = 40
+IMAGES = 24
 
 
 @pytest.fixture(scope="module")
@@ -21,6 +21,7 @@ def both(tmp_path_factory, read_page, with_few_draws):
     folder = tmp_path_factory.mktemp("quickstart")
     with pytest.MonkeyPatch.context() as patch, with_few_draws():
         patch.setattr(quickstart, "IMAGES", IMAGES)
+        patch.setenv("COLUMNS", "80")
         done = CliRunner().invoke(cli.app, ["quickstart", "-o", str(folder)])
     assert done.exit_code == 0, done.output
     return done.stdout.splitlines(), folder, read_page((folder / "report.html").read_text(encoding="utf-8"))
@@ -41,6 +42,13 @@ def test_the_libraries_agree_with_a_pgd_written_here_once_they_have_its_paramete
     assert line.endswith(f" {fooled / right:.2f}")
     (identical,) = (line for line in lines if line.startswith("identical: "))
     assert {*identical.removeprefix("identical: ").split(", ")} == {*quickstart.LIBRARIES}
+
+
+def test_it_fits_a_terminal_of_80_columns_and_names_its_page(both):
+    lines, folder, _ = both
+    assert len(lines) <= 30
+    assert max(map(len, lines)) <= 80 + len(str(folder))
+    assert any("Report: " in line for line in lines)
 
 
 def test_the_terminal_says_what_is_in_the_folder_and_on_the_page(both):

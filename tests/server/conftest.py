@@ -46,10 +46,27 @@ def rounded(classifier):
 """
 
 
+POSTGRES = os.environ.get("DAVYLAMP_TEST_POSTGRES", "")
+# What they test is as it is whatever the database: strangers' programs, and pages in a browser.
+ON_SQLITE = {"test_server_browser.py", "test_server_hostile.py", "test_server_in_a_clone.py"}
+
+
+def pytest_collection_modifyitems(config, items):
+    """On PostgreSQL, run what uses the database alone: neither sandboxes nor browsers."""
+    if POSTGRES:
+        others = [
+            item
+            for item in items
+            if item.path.name in ON_SQLITE or "sandbox" in item.fixturenames or "database" not in item.fixturenames
+        ]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in others]
+
+
 @pytest.fixture
 def database():
     """A database of its own; "" is SQLite in the folder."""
-    with fresh_database(os.environ.get("DAVYLAMP_TEST_POSTGRES", "")) as address:
+    with fresh_database(POSTGRES) as address:
         yield address
 
 

@@ -1,6 +1,5 @@
 """A server over years: an older database is brought up to date, a backup is the server again, hours are limited."""
 
-import os
 import shutil
 import sqlite3
 import stat
@@ -35,7 +34,7 @@ from davylamp.server.tasks.submission import TaskRequest, submit
 from davylamp.server.tasks.work import TaskWorker, WorkerSettings
 from davylamp.tools.server.started import fresh_database
 
-from .conftest import ATTACK
+from .conftest import ATTACK, POSTGRES
 
 
 def differences(database):
@@ -129,7 +128,7 @@ def test_a_backup_is_the_server_again(folder, users, embedded, add, in_process, 
 def test_a_backup_moves_a_server_to_the_other_kind_of_database(folder, users, tmp_path):
     """From SQLite to PostgreSQL where there is one, from PostgreSQL to SQLite in any case."""
     file = back_up(folder, tmp_path / "lab.tar.gz")
-    address = os.environ.get("DAVYLAMP_TEST_POSTGRES", "") if folder.database.is_sqlite else ""
+    address = POSTGRES if folder.database.is_sqlite else ""
     with fresh_database(address) as other:
         again = restore(file, tmp_path / "again", other)
         assert rows_of(again.database) == rows_of(folder.database)

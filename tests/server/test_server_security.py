@@ -20,7 +20,7 @@ from PIL import Image
 from sqlalchemy import select, update
 from sqlalchemy.exc import OperationalError
 
-from davylamp.adapters.models.sandbox.bubblewrap import Sandbox, find_sandbox
+from davylamp.adapters.models.sandbox.bubblewrap import Sandbox
 from davylamp.errors import InvalidInput
 from davylamp.report.page import build
 from davylamp.server.accounts.sessions import make_token
@@ -217,7 +217,7 @@ def test_an_export_that_somebody_signed_anew_is_not_taken_for_the_server_s(folde
     assert run("server", "verify", str(tmp_path / "forged.zip"), "--key", key)[0] == 1
 
 
-@pytest.mark.skipif(not find_sandbox().program, reason=find_sandbox().reason)
+@pytest.mark.usefixtures("sandbox")
 @pytest.mark.usefixtures("in_process")
 def test_files_of_users_are_parsed_in_a_sandbox_alone(folder, users, embedded, add, digit_file, tmp_path, monkeypatch):
     net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10))

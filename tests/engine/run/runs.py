@@ -22,6 +22,7 @@ from itertools import count
 from pathlib import Path
 
 import torch
+from PIL import Image
 
 from davylamp.adapters import LIBRARIES
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
@@ -56,15 +57,16 @@ def log_work(log: Path) -> None:
 
 def copy_before_changes(folder: Path) -> None:
     """Copy a folder to root/step1, ... right before each change: what a process that is killed there leaves."""
-    numbers = count()
+    numbers, kept = count(), set()
 
     def look(event: str, arguments: tuple) -> None:
         changes = event in ("os.rename", "os.remove", "os.mkdir")
         changes = changes or (event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR))
         if changes and Path(os.fsdecode(arguments[0])).is_relative_to(folder):
-            copy = root / f"step{next(numbers)}"
-            if folder.exists():
-                shutil.copytree(folder, copy)
+            state = {(path, path.read_bytes() if path.is_file() else b"") for path in sorted(folder.rglob("*"))}
+            if folder.exists() and frozenset(state) not in kept:  # equal folders are resumed once
+                kept.add(frozenset(state))
+                shutil.copytree(folder, root / f"step{next(numbers)}")
 
     sys.addaudithook(look)
 
@@ -118,10 +120,10 @@ def resumed(folder: Path) -> dict:
 
 
 def steps():
-    yield resumed(root / "step0")  # before there was anything
+    yield resumed(root / "nothing")
     folder = root / "copied"
     assert run(folder, lambda: copy_before_changes(folder)) == 0
-    yield from (resumed(root / f"step{number}") for number in range(1, len(list(root.glob("step*[0-9]")))))
+    yield from [resumed(path) for path in sorted(root.glob("step*[0-9]"))]
 
 
 def moments():
@@ -203,8 +205,10 @@ def orphans():
 if __name__ == "__main__":
     torch.set_num_threads(1)
     if modes != ["orphans"]:
-        for name in (*LIBRARIES["torchattacks"].preload, "pandas"):  # which Arrow imports at its first table
+        # which Arrow imports at its first table
+        for name in (*LIBRARIES["torchattacks"].preload, "pandas", "pyarrow.pandas_compat", "threadpoolctl"):
             import_module(name)
+        Image.preinit()
         make_plan(config)
         assert run(root / "whole") == 0
     print(json.dumps({mode: list(globals()[mode]()) for mode in modes}))

@@ -55,7 +55,7 @@ def files(tmp_path, monkeypatch):
 
 
 def config(examples, **changes):
-    whole = Config((PLAIN, BITS, MEDIAN), ATTACKS, "net.py:images", measures=("effect", "cost"), shard_size=5)
+    whole = Config((PLAIN, BITS, MEDIAN), ATTACKS, "net.py:images", measures=("effect", "cost"), shard_size=6)
     return replace(whole, examples=examples, **changes)
 
 

@@ -55,14 +55,18 @@ MEETING = """
 import os, time
 from pathlib import Path
 
+import foolbox, pandas, torch  # once, before the fork
+
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
 from davylamp.engine.plan.plan import Part, plan_for_part
 
-number = 1 if os.fork() else 2
+torch.set_num_threads(1)
 attacks = [AttackChoice("foolbox:pgd", "linf", 0.05, parameters={"steps": 3, "random_start": False})]
 asked = {"data": "net.py:images", "measures": ("effect", "cost"), "shard_size": 4}
 config = Config(models=("net.py:one",), attacks=attacks, **asked)
-plan = plan_for_part(make_plan(config), Part(number, 2))
+plan = make_plan(config)
+number = 1 if os.fork() else 2
+plan = plan_for_part(plan, Part(number, 2))
 left = sum(len(plan.shards(cell)) for cell in plan.cells)
 write = ResultsStore.write
 

