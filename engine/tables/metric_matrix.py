@@ -15,6 +15,7 @@ from ...conventions import KNOWLEDGE
 from ...errors import DavylampError, InvalidInput, UnknownName, Unsupported
 from ...metrics import METRICS
 from ..defence_pairs import named_originals
+from ..store.notes import unmeasured_line
 from ..store.results import Results, RunResult, as_results, distinguishing_settings, read_outcomes
 from ..store.stored_columns import hold_columns, join_columns
 from .defence_table import build_defence
@@ -84,7 +85,12 @@ def build_layers(  # noqa: PLR0913 - the data by position, the choices by keywor
             return build_defence_matrix(outcomes, symbols, original=original, examples=examples, **kind)
         rows = "models" if subjects == "models" else "attacks"
         one = "implementation" if subjects == "implementations" else per
-        return build_matrix(outcomes, symbols, rows=rows, per=one, **kind)
+        matrix = build_matrix(outcomes, symbols, rows=rows, per=one, **kind)
+        if len(matrix.frame.columns) == len(symbols):
+            return matrix
+        kept = (outcomes.store.folder / "images").is_dir()
+        lacking = unmeasured_line([each.cell for each in _in_norm(outcomes, norm)], folder, kept=kept)
+        return matrix._replace(notes=(*matrix.notes, *filter(None, [lacking])))
 
     have = {outcome.cell.knowledge for outcome in _in_norm(outcomes, norm)}
     layers: list[Knowledge] = [knowledge] if knowledge else [layer for layer in LAYERS if have & set(KNOWLEDGE[layer])]

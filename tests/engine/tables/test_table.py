@@ -428,7 +428,7 @@ def test_a_half_distortion_beyond_the_radius_is_extrapolated_though_half_of_the_
 
 UNSUPPORTED = {  # symbol -> rows, and what the reason names
     "KMNCov": ("attacks", "neuron_profile"), "mCE": ("attacks", "corruptions run"), "CAV": ("attacks", "--defence"),
-    "CTC": ("models", "by='attacks'"), "RA_mean": ("pairs", "by='models'"), "AED": ("attacks", "'distance'"),
+    "CTC": ("models", "by='attacks'"), "RA_mean": ("pairs", "by='models'"), "AED": ("attacks", "--metric distance"),
     "OTR": ("attacks", "transfer='full'"), "TAS": ("attacks", "target"), "D_half": ("attacks", "minimum-norm"),
     "ACTC": ("attacks", "missing"),
 }  # fmt: skip

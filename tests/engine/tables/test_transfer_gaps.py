@@ -114,7 +114,7 @@ def test_the_reason_for_an_absent_metric_is_the_right_one(writer, by):
     for symbol in ("NS", "NU"):
         with pytest.raises(Unsupported, match="evaluate with `measures=neurons`"):
             build_table(writer.store.folder, by=by, metrics=[symbol])
-    with pytest.raises(Unsupported, match="without the measures 'effect'"):
+    with pytest.raises(Unsupported, match="--metric effect"):
         build_table(writer.store.folder, by=by, metrics=["TAS"])
     with pytest.raises(Unsupported, match="ImageNet classes"):
         build_table(writer.store.folder, by=by, metrics=["QI_Wup_T"])
@@ -129,5 +129,5 @@ def test_no_reason_names_measures_that_do_not_exist(writer):
             build_table(writer.store.folder, metrics=[symbol], bootstrap=0)
         except Unsupported as error:
             group = METRICS[symbol].function.__module__.rpartition(".")[2]
-            if "without the measures" in str(error):
+            if "--metric " in str(error):
                 Config(measures=(group,))
