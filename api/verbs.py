@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ..adapters import AttackResult, Classifier, Implementation, ThreatModel, implementations_of
 from ..adapters import run_attack as run_row
 from ..adapters.catalogue.lookup import ATTACKS, check_parameter_names, find_library, resolve_implementation
+from ..adapters.catalogue.step_reach import note_library_step, short_steps_warning, warn_repeated_draws
 from ..adapters.catalogue.step_size import resolve_step_size
 from ..adapters.coercion import (
     read_int,
@@ -57,7 +58,6 @@ from ..engine.comparison.searches import (
     search_rows,
 )
 from ..engine.plan.choices import assumed_texts, chosen_of, chosen_text, join_chosen, no_library, threat_model_of
-from ..engine.searches.step_reach import note_library_step, short_steps_warning, warn_repeated_draws
 from ..errors import InvalidInput, Unsupported
 from .python_inputs import (
     LOADING,

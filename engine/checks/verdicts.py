@@ -15,6 +15,7 @@ import torch
 
 from ...adapters import AttackResult, Implementation, canonical_attack
 from ...adapters.catalogue.lookup import accepts_parameter
+from ...adapters.catalogue.step_reach import max_step_distance
 from ...adapters.display_text import format_threat_model
 from ...adapters.running.judge import perturbation_norm, projection_of
 from ...errors import AttackFailed
@@ -139,6 +140,7 @@ class PairComparison:
         better = self.b if self.weaker == self.a else self.a
         costs = f", {judgement.costs}" if judgement.costs else ""
         costs += f"; only one implementation supports {', '.join(self.unshared)}" if self.unshared else ""
+        costs += self._short_steps()
         if judgement.is_apart:
             most, least = sorted((judgement.only_a, judgement.only_b), reverse=True)
             numbers = f"{most} images are fooled only by the other, {least} only by the weaker one, exact McNemar"
@@ -146,6 +148,14 @@ class PairComparison:
             numbers = "larger distances if both succeed, Wilcoxon"
         numbers += f" p = {judgement.p:.2g}, below {judgement.correction}"
         return f"{self.weaker} is weaker than {better} on {where}{costs}: {numbers}; n = {judgement.images}."
+
+    def _short_steps(self) -> str:
+        """Say how far the steps of the weaker implementation reach, if that is less than the radius."""
+        cell = next((each.cell for each in self.contenders if each.name == self.weaker), None)
+        if cell is None or cell.search.kind:
+            return ""
+        reach = max_step_distance(cell.row, cell.threat_model, cell.parameters)
+        return f"; its steps reach {reach:.2g} of the radius" if reach is not None and reach < 1 - 1e-6 else ""
 
 
 def judge_comparison(contenders: Sequence[AttackResultSummary]) -> tuple[PairComparison, ...]:

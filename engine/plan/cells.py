@@ -8,6 +8,7 @@ import torch
 
 from ...adapters import Classifier, Implementation, ThreatModel
 from ...adapters.catalogue.lookup import accepts_parameter, check_parameter_names
+from ...adapters.catalogue.step_reach import short_steps_warning, warn_repeated_draws
 from ...adapters.data.streaming import describe_files
 from ...adapters.display_text import format_threat_model
 from ...adapters.paths import expand_path, is_file_name
@@ -20,7 +21,6 @@ from ..hierarchy import check_order, read_hierarchy
 from ..measure_groups import digest_of_file, is_group, pin_measure, read_group, with_setting
 from ..query_estimates import estimate_queries
 from ..searches.kinds import check_learns_nothing, combinations, parse_search
-from ..searches.step_reach import short_steps_warning, warn_repeated_draws
 from ..searches.worst_case import WorstCase
 from ..user_metrics import find_metric, plain_name, sealed_name
 from .choices import USUAL_SIZE, rows_of, threat_model_of

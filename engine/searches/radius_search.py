@@ -10,6 +10,7 @@ from torch import Tensor
 from ...adapters import AttackResult, Classifier, Implementation, ThreatModel, canonical_attack, run_attack
 from ...adapters.catalogue.default_threat_model import default_epsilon
 from ...adapters.catalogue.lookup import check_support, resolve_implementation, supports_per_image_radii
+from ...adapters.catalogue.step_reach import with_reaching_step_size
 from ...adapters.catalogue.step_size import resolve_step_size
 from ...adapters.models.images import check_images
 from ...deprecation import takes_old_names
@@ -17,7 +18,6 @@ from ...errors import AttackFailed, InvalidInput, ModelFailed, Unsupported
 from .best_examples import BestExamples
 from .kinds import Grid, Search, Values, check_learns_nothing, combinations
 from .single import round_to_8bit
-from .step_reach import with_reaching_step_size
 
 UPPER = 16  # default largest radius of a search, in customary radii
 ROUNDS = 8

@@ -49,7 +49,7 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
         "chosen": dict(comparison.chosen),
         "rows": [_row_document(row, comparison.success_metric) for row in comparison.rows],
         "pairs": [_pair_document(pair) for pair in comparison.pairs],
-        "notes": list(dict.fromkeys((*comparison.notes, *_notes(comparison, every=True)))),
+        "notes": list(dict.fromkeys((*comparison.notes, *_reading_notes(comparison), *_notes(comparison, every=True)))),
     }
     return _without_nan(document)
 

@@ -140,7 +140,7 @@ class Pair:
 
     def __init__(self, a, b, verdict, weaker="", costs="", effect=(0.0, 0.0)):
         text = f"{verdict}: {weaker}" if weaker else verdict
-        self.a, self.b, self.verdict, self.weaker = a, b, verdict, weaker
+        self.a, self.b, self.verdict, self.weaker, self.contenders = a, b, verdict, weaker, ()
         self.judgement = type("Judgement", (), {"text": text, "costs": costs, "effect": effect})
 
 

@@ -8,7 +8,14 @@ import pytest
 import torch
 
 import davylamp
-from davylamp.adapters import AttackResult, Classifier, ThreatModel, find_implementation, implementations_of
+from davylamp.adapters import (
+    AttackResult,
+    Classifier,
+    ThreatModel,
+    find_implementation,
+    implementations_of,
+    run_attack,
+)
 from davylamp.adapters.running.judge import perturbation_distances
 from davylamp.adapters.running.targets import choose_targets
 from davylamp.engine import ImplementationResult, choose_threat_model, compare, default_epsilon
@@ -16,7 +23,7 @@ from davylamp.engine.checks.verdicts import judge_comparison, judge_two
 from davylamp.engine.comparison.compare import contender, matched_parameters, measure, verdict_groups
 from davylamp.errors import InvalidInput, UnknownName, Unsupported
 from davylamp.intervals import proportion_interval
-from davylamp.report.text.comparison import comparison_csv, comparison_json
+from davylamp.report.text.comparison import comparison_csv, comparison_document, comparison_json
 
 CLEAN = torch.full((20, 1, 2, 2), 0.5)
 
@@ -309,3 +316,36 @@ def test_the_interval_of_a_rate_reaches_to_what_violations_may_hide():
         numbers = measure(row.result, CLEAN[:10])
         low, high = proportion_interval(2, 10)[0], proportion_interval(most, 10)[1]
         assert (numbers["MR"], *numbers["MR_interval"]) == pytest.approx((0.2, low, high))
+
+
+def test_an_interrupted_comparison_has_the_implementations_that_finished(digits):
+    def stop(name, _):
+        if name == "foolbox:fgsm":
+            raise KeyboardInterrupt
+
+    rows = [find_implementation(f"{library}:fgsm") for library in ("art", "foolbox", "torchattacks")]
+    given = (digits.inputs[:2], digits.labels[:2], ThreatModel("linf", 0.1))
+    with pytest.raises(KeyboardInterrupt) as interrupt:
+        compare("fgsm", Classifier(digits.module), *given, rows=rows, progress=stop)
+    (finished,) = interrupt.value.args
+    assert [row.implementation.name for row in finished.rows] == ["art:fgsm"]
+    assert [row.result.success.tolist() for row in finished.rows] == [
+        run_attack("art:fgsm", Classifier(digits.module), *given).success.tolist()
+    ]
+    with pytest.raises(KeyboardInterrupt) as interrupt:
+        compare("fgsm", Classifier(digits.module), *given, rows=rows[1:], progress=stop)
+    assert not interrupt.value.args
+
+
+def test_the_notes_of_a_comparison_are_in_its_document(digits):
+    comparison = davylamp.compare(
+        "pgd",
+        digits.module,
+        digits.inputs,
+        digits.labels,
+        epsilon=0.1,
+        libraries=["torchattacks"],
+        steps=1,
+        step_size=0.02,
+    )
+    assert any("0.2 of the radius" in note for note in comparison_document(comparison)["notes"])

@@ -5,10 +5,10 @@ import pytest
 
 from davylamp.adapters import ThreatModel, find_implementation, run_attack
 from davylamp.adapters.catalogue.lookup import library_defaults
+from davylamp.adapters.catalogue.step_reach import max_step_distance, note_library_step, short_steps_warning
 from davylamp.adapters.catalogue.step_size import resolve_step_size
 from davylamp.engine import AttackChoice, Config, make_plan, search_radius
 from davylamp.engine.plan.cells import short_steps_warnings
-from davylamp.engine.searches.step_reach import max_step_distance, note_library_step, short_steps_warning
 
 LINF = ThreatModel("linf", 8 / 255)
 

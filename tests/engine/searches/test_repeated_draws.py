@@ -6,7 +6,7 @@ from torch import nn
 
 from davylamp.adapters import Classifier, ThreatModel, run_attack
 from davylamp.adapters.catalogue.lookup import find_implementation
-from davylamp.engine.searches.step_reach import warn_repeated_draws
+from davylamp.adapters.catalogue.step_reach import warn_repeated_draws
 
 
 class Counting(nn.Module):

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ...adapters import Implementation, ThreatModel, canonical_attack
-from ...adapters.catalogue.lookup import accepts_parameter, library_defaults
-from ...adapters.catalogue.step_size import is_relative, resolve_step_size
 from ...errors import InvalidInput, MissingLibrary
+from ..attack import Implementation
+from ..threat_model import ThreatModel
+from .lookup import accepts_parameter, canonical_attack, library_defaults
+from .step_size import is_relative, resolve_step_size
 
 REACHING = "2.5 epsilon / steps"
 # Parameter with the length of a step, if not `step_size`: Adam moves a component by about its learning rate.
