@@ -32,8 +32,6 @@ _OF_ALL = {"implementation": "mean", "norm": "", "epsilon": math.nan, "targeted"
 class TransferTable:
     """Transfer rates among M models on the same images under A attacks.
 
-    Every entry is an estimate over the examples that it is about.
-
     Args:
         models: names of the models, in the order of every axis M below.
         attacks: labels of each attack: `implementation`, `norm`, `epsilon`, `targeted`, `setting`.
@@ -90,8 +88,8 @@ def build_transfer(
         seed: has no effect.
 
     Returns:
-        The tables. A mean over models is undefined if an entry was not tested, as after `--transfer simple`. A mean
-        over attacks is over the tested ones, and a note names the others.
+        The tables. A mean over models is undefined if one of its entries was not tested, as after `--transfer simple`.
+        A mean over attacks includes only tested attacks, and a note names the others.
 
     Raises:
         Unsupported: if no example was tested on a different model.
