@@ -51,7 +51,7 @@ def precision_error(precision: str | None, classifier: Classifier, row: Implemen
         if not is_float32_in_torch(part):
             kind = str(part.anchor.dtype).removeprefix("torch.")
             why = "is not computed by torch here" if kind == "float32" else f"computes in {kind} by itself"
-            return f"{asked}: {part.name} {why}; omit precision"
+            return f"{asked} is not possible, because {part.name} {why}; omit precision"
     if precision == "bfloat16" and row.reads_layers:
         return f"{asked} is not available for {row.name}, which reads layer outputs; choose float32 or tf32"
     if precision == "tf32" and device.type != "cuda":

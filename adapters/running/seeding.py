@@ -38,7 +38,7 @@ def _seed_torch(seed: int) -> None:
 
 
 class NotedSeedings:
-    """Records which global generators of Python and NumPy are seeded or set by code other than `seeded`.
+    """Records the global generators of Python and NumPy that code other than `seeded` seeds or sets.
 
     A generator that is reset to its earlier state, or to the seed from `seeded`, counts as unchanged.
     """

@@ -19,7 +19,7 @@ FINDINGS: Mapping[str, KnownIssue] = {
     ),
     "wider-kernel": KnownIssue("smooths with the square root of the paper's kernel, which is wider by a factor of 1.4"),
     "climbs-the-label": KnownIssue(
-        "ascends the probability that the paper descends: untargeted, it makes the model more confident; "
+        "increases the probability that the paper decreases: untargeted, it makes the model more confident; "
         "targeted, it moves away from the target"
     ),
     "every-step-shrinks": KnownIssue(
