@@ -17,7 +17,7 @@ _BY_NUMBER: Mapping[Any, Norm] = {math.inf: "linf", 2: "l2", 1: "l1", 0: "l0"}  
 
 
 def same_radius(one: float, other: float) -> bool:
-    """Whether two radii are equal up to 1e-6, which a decimal form of 8/255 may be off; False for NaN."""
+    """Whether two radii are equal up to 1e-6, the rounding of a decimal form of 8/255; False for NaN."""
     return abs(one - other) < _CLOSE
 
 

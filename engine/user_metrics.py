@@ -36,7 +36,7 @@ class UserMetric(NamedTuple):
         needs: names of its arguments.
         digest: digest of its code, as far as the code can be identified.
         unknown: reasons why the digest may be incomplete; empty if it is complete.
-        surroundings: context manager in which it runs.
+        surroundings: context manager that is active while the function runs.
     """
 
     name: str

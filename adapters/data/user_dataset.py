@@ -14,7 +14,7 @@ from ..user_code_guard import guard_user_code, one_line
 from ..user_file import load_user_object
 from .array_files import check_arrays
 
-_WANTED = "images and labels (N of each), perhaps with names, or a dataset of such pairs"
+_WANTED = "images and labels (N of each), optionally with names, or a dataset of (image, label) pairs"
 
 
 def read_data_file(name: str, limit: int | None) -> tuple[Tensor, Tensor, list[str]]:

@@ -33,7 +33,7 @@ def import_robustbench(path: str | Path, folder: str | Path) -> PublishedImport:
 
     The names of the file's folders determine norm and data set, as in RobustBench's repository. A file that names a
     different data set gets a note. Robust accuracy is RobustBench's column "best known": `external` if present,
-    otherwise AutoAttack's. For corruptions, it is the mean over them.
+    otherwise AutoAttack's. For corruptions, it is the mean over all corruptions.
 
     Args:
         path: JSON file, or a folder that contains such files at any depth (`model_info` in RobustBench's repository).

@@ -110,8 +110,8 @@ def _load(
     note_shape(classifier, data.inputs.shape)
     if identify_asked(classifier, source.name, data.inputs).digest != subject.model_digest:
         raise Unavailable(
-            "the model differs from the evaluated one in weights, layers, attributes, code or "
-            "preprocessing (or the results are from davylamp 0.1.0, which did not hash code); evaluate it again"
+            "the model differs from the evaluated model in weights, layers, attributes, code or preprocessing (or "
+            "the results are from davylamp 0.1.0, which did not hash code); evaluate the model again"
         )
     if digest_data(data.inputs, data.labels) != subject.data_digest:
         raise Unavailable(f"the images of {subject.data} differ from the evaluated ones")
@@ -147,7 +147,7 @@ def _probe(store: ResultsStore, cell: AttackRun, classifier: Classifier, data: D
 
 
 def _is_probed(store: ResultsStore, key: str, images: int, *, apart: bool) -> bool:
-    """Whether a run has probes on `images` or more images, with those that read layers if these are accessible."""
+    """Whether a run has probes on at least `images` images, including probes of layers if layers are accessible."""
     try:
         meta = store.read("checks", key).meta
         return meta["asked"] >= images and (apart or not meta.get("apart"))
@@ -166,4 +166,4 @@ def _lacks_probes(outcomes: Results, subject: ModelOnData) -> bool:
 
 
 def _ignore(_: str, __: int) -> None:
-    """Ignore progress."""
+    """Ignore the progress of a probe."""

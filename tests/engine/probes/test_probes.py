@@ -144,7 +144,7 @@ def test_a_model_that_was_in_training_mode_is_told_and_passes(digits):
     module = Before(lambda inputs: inputs, digits.module)
     module.train()
     check = judge(module, digits)["eval-mode"]
-    assert (check.state, "given in training mode" in check.detail) == ("pass", True)
+    assert (check.state, "passed in training mode" in check.detail) == ("pass", True)
     assert "unchanged" in judge(digits.module.eval(), digits)["eval-mode"].detail
 
 
