@@ -159,7 +159,8 @@ def place_new_subject(  # noqa: PLR0913 - the data by position, the choices by k
     if len(subjects) != len(values) or len({*subjects, name}) <= len(values) or len(images) != len(answers):
         got = f"{len(set(subjects))}, {name} and {len(images)}"
         raise ValueError(
-            f"expected {len(values)} different subjects, a new name and {len(answers)} clusters, got {got}"
+            f"expected {len(values)} different subjects, a name that is not among them and {len(answers)} clusters, "
+            f"got {got}"
         )
     fit = fit_irt(values, choose_model(values, model), method=method, seed=seed) if fit is None else fit
     anchor, effect = Anchor(fit, values, seed=seed), design_effect(fit, values, images.tolist())

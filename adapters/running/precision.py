@@ -35,8 +35,9 @@ def check_precision(precision: str | None, classifier: Classifier, row: Implemen
         row: the attack.
 
     Raises:
-        Unsupported: if the device does not support the precision, the model already has a different one, torch does not
-            run the model (a server, ONNX Runtime), or the attack computes with layer outputs, which would be rounded.
+        Unsupported: if the device does not support the precision, or the model already has a different precision or is
+            not run by torch (a server, ONNX Runtime). Also if the attack computes with layer outputs, because these
+            would be rounded.
     """
     if why := precision_error(precision, classifier, row, classifier.device):
         raise Unsupported(why)

@@ -181,7 +181,7 @@ def _judge_steps(_: RunResult, probes: Mapping[str, Any], probe: Mapping[str, An
             state_of(ratio < SHRINK_FAIL, ratio < SHRINK_WARN or new), sentence, new, times=times, ratio=ratio
         )
     p = mcnemar([True] * len(new), [False] * len(new))
-    sentence = "{times} times the steps fool {new} more of {count} images ({before} before)"
+    sentence = "with {times} times the steps, the attack fools {new} more of {count} images ({before} before)"
     numbers = {"times": times, "new": len(new), "count": count, "before": len(base), "p": p}
     return judged(state_of(p < SIGNIFICANT or len(new) > count / 2, new), sentence, new, **numbers)
 

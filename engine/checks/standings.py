@@ -90,7 +90,7 @@ class StandingRow:
 
     @property
     def height(self) -> tuple[float, float]:
-        """Sort key of the ranking: the rounded value, then for infinite values the rate of images never fooled."""
+        """Sort key: the rounded value. Infinite values are ordered by the rate of images that no attack fools."""
         if math.isnan(self.value):
             return -1.0, 0.0
         decided = self.kept.images - self.kept.undecided

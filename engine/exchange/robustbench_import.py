@@ -71,7 +71,7 @@ def read_model(file: Path) -> PublishedRow:
     try:
         content = json.loads(read_regular_file(file, _LARGEST).decode("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"expected JSON of {SOURCE} in {file}, got an error ({str(error)[:80]})") from error
+        raise InvalidInput(f"expected JSON of {SOURCE} in {file}, got invalid JSON ({str(error)[:80]})") from error
     norm = NORMS.get(file.resolve().parent.name)
     if norm is None:
         raise InvalidInput(f"expected {_PLACE}, whose folder is the norm, got {file}")

@@ -144,7 +144,8 @@ _CANARY = Preset(
         **_SPSA,
         "largest-gradients": "the other library with JSMA compares all pairs of components, which needs too much "
         "memory",
-        "nan-momentum": "it affects only images with a gradient of exactly zero; no other library has all three",
+        "nan-momentum": "it affects only images with a gradient of exactly zero; no other library has all three "
+        "attacks",
         "fitness-logit": "no other library has GenAttack",
         "negatives-of-the-batch": "it is a property of SSAH itself",
         "untrained-alone": "it is fitted first",

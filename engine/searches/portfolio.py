@@ -165,8 +165,9 @@ def search_portfolio(  # noqa: PLR0913 - the nouns of run_attack by position, th
     (ALMA). 4. The attacks take rounds, with 48 passes per image in the first round and twice as many in each further
     one, until
        only a reserve of `max_queries` remains.
-    5. In linf and l2, FMN (if it is among the attacks) starts at the nearest example of each image and uses up to 33
-       passes of the reserve, at most a fifth of all. Except in l0, six more passes bisect the line between each example
+    5. In linf and l2, FMN (if it is among the attacks) starts at the nearest example of each image. It uses up to 33
+    passes of the reserve, at most a fifth of all passes. Except in l0, six more passes bisect the line between each
+    example
        and its image.
 
     In linf, every other round of FMN also starts at the nearest example. On a random model, no run starts at an

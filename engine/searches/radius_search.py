@@ -105,7 +105,7 @@ def search_radius(  # noqa: PLR0913 - the nouns of run_attack by position, the c
 
     The search turns a fixed-budget attack into a minimum-norm attack. It makes one run at the largest radius and then
     bisects: at most rounds + 1 runs per image. Without an epsilon, the radius is doubled for images that are not
-    fooled, up to the largest change that [0, 1] allows, and the bisection runs between the last two radii. The images
+    fooled, up to the largest change that [0, 1] allows. The bisection then runs between the last two radii. The images
     of a round run together if the library accepts a radius per image (`Implementation.per_image_radii`); otherwise
     images with equal radii do. The radii are k / 2**rounds times the largest radius. If success is monotonic in the
     radius, the result is the smallest successful radius of this grid. Otherwise, it is a radius at which the attack

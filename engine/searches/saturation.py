@@ -165,10 +165,11 @@ def at_saturation(  # noqa: PLR0913 - the nouns of run_attack by position, the c
 ) -> SaturatedResult:
     """Run a fixed-budget attack at doubling radii, and return the run at its saturation radius.
 
-    Nine radii are run. While the rate of fooled images still grows at the largest radius and the threat model sets no
-    limit, the radius is doubled, up to the largest change that [0, 1] allows. While the smallest radius has the highest
-    rate, the radius is halved, up to eight times. The result is that of the smallest radius whose rate is at most 0.01
-    below the highest. The radius is the same for all images, and the run equals that of `run_attack` at this radius.
+    Nine radii are run. If the threat model sets no limit, the radius is doubled while the rate of fooled images still
+    grows at the largest radius. The limit is the largest change that [0, 1] allows. While the smallest radius has the
+    highest rate, the radius is halved, up to eight times. The result is that of the smallest radius whose rate is at
+    most 0.01 below the highest. The radius is the same for all images, and the run equals that of `run_attack` at this
+    radius.
 
     Args:
         implementation: a fixed-budget implementation, or its name: "foolbox:pgd".

@@ -218,6 +218,6 @@ def _parse(text: bytes) -> Manifest:
 
 
 def _check_rows(name: str, rows: Tensor, count: int) -> None:
-    """Raise InvalidInput unless there are rows, in range(count), that increase, so that no image counts twice."""
+    """Raise InvalidInput unless the rows are a nonempty, increasing sequence in range(count): no image counts twice."""
     if not len(rows) or int(rows[0]) < 0 or int(rows[-1]) >= count or bool((rows.diff() <= 0).any()):
         raise InvalidInput(f"expected increasing positions below {count} in {name}.npy")

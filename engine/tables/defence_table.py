@@ -368,7 +368,7 @@ def _draw(symbol: str, pair: _Pair, truth: Tensor, counts: np.ndarray) -> Replic
 
 
 def _rates(symbol: str, pair: _Pair, truth: Tensor) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
-    """Return the values per image of two rates to subtract, (n,) each: the minuends, then the subtrahends.
+    """Return two rates of each image, (n,) each; the metric is the mean of the first minus the mean of the second.
 
     Each is followed by its upper bounds. The result is empty if a model has no rate.
     """

@@ -96,7 +96,7 @@ def find_union(outcomes: Results) -> ThreatUnion:
 
 
 def distinguishing_text(options: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return, for each of several settings, the values that are not common to all: "steps=5, step_size=0.02"."""
+    """Return for each setting the values in which the settings differ, as text: "steps=5, step_size=0.02"."""
     names = list(dict.fromkeys(name for option in options for name in option))
     varied = [name for name in names if len({option.get(name) for option in options}) > 1]
     return [", ".join(f"{name}={option[name]}" for name in varied if option.get(name)) for option in options]

@@ -25,7 +25,7 @@ _REFERENCE_SYMBOLS = ("fooled", "median", "gap", "OPT", "passes", "seconds")
 READINGS: Mapping[str, str] = {
     "fooled": "rate among the images that were correct when clean",
     "median": "median distance of these images, infinite for images that were not fooled",
-    "gap": "mean of the distance minus the envelope's, over images fooled by both",
+    "gap": "mean difference between the distance and the envelope's distance, over images that both fool",
     "OPT": "local optimality against the envelope: 1 if equal, 0 if no image is fooled, above 1 if better than all "
     "imported rows",
     "passes": "forward plus backward passes per attacked image, as counted by the program that judged it",

@@ -98,7 +98,7 @@ _TRANSFORMED = (
         {**_MOMENTUM, "samples": "num_spectrum", "spread": "rho"},
         **_BOTH,
         per_image_radii=True,
-        repairs=("draws noise in the shape of the images, because the library's always has 3 x 224 x 224",),
+        repairs=("draws noise in the shape of the images, because the library's noise always has 3 x 224 x 224",),
         findings=("momentum-dropped",),
     ),
     _row(
