@@ -120,7 +120,7 @@ class ThreatModel:
             labels: labels of the images, shape (N,), which determine the number of radii and the device.
 
         Raises:
-            InvalidInput: unless each image has such a radius.
+            InvalidInput: if a radius is missing or out of this range.
         """
         if radii.shape != labels.shape or not bool(((radii > 0) & (radii <= (self.epsilon or 0))).all()):
             got = f"{tuple(radii.shape)} from {float(radii.min()):g} to {float(radii.max()):g}"

@@ -58,7 +58,7 @@ class UserMetric(NamedTuple):
 
         Raises:
             ModelFailed: if the function fails, or changes the model. The message names the file and the user's line.
-            InvalidInput: if it returns any other value.
+            InvalidInput: if it does not return one number for each image.
         """
         guard = StateGuard(given["model"]) if "model" in self.needs else None
         try:

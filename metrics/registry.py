@@ -22,8 +22,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class Reading(NamedTuple):
     """An alternative interpretation of a metric's definition: options of its function, and a line of explanation.
 
-    If the value of an option is a function, the function's result is passed. Arguments that are too large to build in
-    advance are given in this way.
+    If the value of an option is a function, the function's result is passed. This is used for arguments that are too
+    large to build in advance.
     """
 
     options: Mapping[str, Any]

@@ -152,7 +152,7 @@ class LeaveOneOut(NamedTuple):
 def leave_one_out(
     score: Callable[[np.ndarray], np.ndarray], names: Sequence[str], *, axis: Literal["subjects", "items"]
 ) -> list[LeaveOneOut]:
-    """Rank again without each subject, item or metric in turn.
+    """Repeat the ranking once without each subject, item or metric.
 
     Args:
         score: function from the remaining indices of `names` to the scores of the remaining subjects. It raises

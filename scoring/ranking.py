@@ -192,7 +192,7 @@ def rank_responses(  # noqa: PLR0913 - the nouns by position, the choices by key
 
     Returns:
         The ranking. If images have several items, the draws of the abilities are widened around their means by the
-        square root of the `design_effect`. In this way `low`, `high`, ranks, `beats` and `groups` allow for correlated
+        square root of the `design_effect`. `low`, `high`, ranks, `beats` and `groups` therefore allow for correlated
         responses.
 
     Raises:

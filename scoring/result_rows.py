@@ -83,7 +83,7 @@ def is_of_models(subjects: str) -> bool:
 
 
 def abbreviate_list(names: Sequence[str]) -> str:
-    """Join the first few names, and add the number of the others."""
+    """Join the first few names, and add the number of further names."""
     rest = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + rest
 

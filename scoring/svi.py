@@ -307,8 +307,8 @@ def _rule(names: tuple[str, ...]) -> tuple[Tensor, Tensor]:
 def _differentiate(problem: IntegrationProblem, place: Tensor, where: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the log density of each item at each node, (K, m), and its first two derivatives, (K, G, m).
 
-    Every response and every item gets a separate copy of abilities and priors. In this way, the derivatives of a sum
-    are the derivatives of its parts.
+    Every response and every item gets a separate copy of abilities and priors. The derivatives of a sum then contain
+    the derivatives of its parts.
     """
     subjects, items = problem.values.shape
     vector = place.float()[:, None, None]

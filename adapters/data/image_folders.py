@@ -148,7 +148,7 @@ def _imagenet_classes(folders: Sequence[str], root: str) -> dict[str, int]:
         return {}
     if others:  # by their places one more folder would move the classes of all that follow it
         got = f"{', '.join(others[:3])} among {len(folders)} folders; move folders that are not classes elsewhere"
-        raise InvalidInput(f"expected WordNet ids as class folders of {root}, like the others, got {got}")
+        raise InvalidInput(f"expected WordNet ids as names of all class folders of {root}, got {got}")
     if len(folders) == _IMAGENET:
         return {}
     try:

@@ -28,7 +28,7 @@ def read_data_file(name: str, limit: int | None) -> tuple[Tensor, Tensor, list[s
         Unavailable: if there is no such file.
         UnknownName: if the file has no such function.
         ModelFailed: if the file or the function raises an error.
-        InvalidInput: if the function returns any other value.
+        InvalidInput: if the function does not return images and labels.
     """
     path, function = split_file_name(name)
     with load_user_object(path, function, "a data function") as (load, _):

@@ -36,8 +36,8 @@ def run_transfer(  # noqa: PLR0913 - as run_attack
     """Attack a surrogate, and judge the examples on the target model.
 
     The images that the target model classifies correctly are attacked. The attack has full access to the surrogate and
-    none to the target model. Restarts, query budgets and the search for a smallest change use the surrogate. An image
-    that the surrogate misclassifies is attacked like the others.
+    none to the target model. Restarts, query budgets and the search for a smallest change use the surrogate. Images
+    that the surrogate misclassifies are also attacked.
 
     Args:
         implementation: an implementation or its name.

@@ -51,7 +51,7 @@ class AttackChoice:
     Args:
         attack: "pgd" for every library that has it, "foolbox:pgd", "my_attack.py:MyAttack", or a user's attack itself,
             see `as_implementation`. "best(foolbox:pgd)" searches for the smallest radius,
-            "best(adv-lib:fmn,foolbox:pgd)" does so with several attacks together, and "best(auto)" or "best" with
+            "best(adv-lib:fmn,foolbox:pgd)" searches with several attacks together, and "best(auto)" or "best" with
             attacks that davylamp chooses. "at-saturation(foolbox:pgd)" runs the attack at the radius beyond which its
             success no longer grows.
         norm: None for the norm that most libraries support.

@@ -88,7 +88,7 @@ def load_surrogates(
     Args:
         config: the configuration.
         models: classifiers by name, in place of loading those names.
-        loading: options for loading the others by name.
+        loading: options for loading the other surrogates by name.
 
     Raises:
         DavylampError: if one cannot be loaded.

@@ -160,7 +160,8 @@ def assign_shards(cells: Iterable[AttackRun], of: int) -> dict[str, tuple[int, .
 
     The most expensive shards are assigned first, each to the part with the least work so far. The cost of a shard is
     its number of images times the expected passes per image (`expected_passes`). Equal shards are assigned in the order
-    of the plan. Every part thus gets shards of every model, whose speed is not known in advance.
+    of the plan. Every part therefore gets shards of every model. This balances the parts although the models' speeds
+    are unknown.
 
     Args:
         cells: runs of a plan, in its order.

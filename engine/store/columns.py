@@ -66,7 +66,7 @@ def maps_of(table: pa.Table, name: str) -> Tensor | None:
 
 
 def column_of_pictures(images: Tensor, places: Sequence[int]) -> pa.Array:
-    """Convert the first images of the data to PNG files, rounded to 8 bits; null for the others."""
+    """Convert the first images of the data to PNG files, rounded to 8 bits; null for all other images."""
     kept = [picture_of(images[i]) if place < EXAMPLES else None for i, place in enumerate(places)]
     return pa.array(kept, pa.binary())
 
@@ -181,7 +181,7 @@ def _logits_of_rows(record: Record, name: str, places: np.ndarray) -> Tensor:
 class Reached(NamedTuple):
     """Coverage of one layer by a set of images: the covered neurons and the covered sections of their ranges, bool.
 
-    `sections` has shape (units, sections), the others (units,).
+    `sections` has shape (units, sections), all other fields (units,).
     """
 
     sections: np.ndarray

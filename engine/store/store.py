@@ -286,7 +286,7 @@ class ResultsStore:
 def read_files(
     files: Iterable[Path], name: str, columns: Collection[str] | None = None, *, headers: bool = False
 ) -> tuple[dict[Path, Record], dict[Path, DamagedRecordError]]:
-    """Read the files of one key. Return the usable records and the errors of the others; missing files are skipped.
+    """Read the files of one key. Return the usable records, and the errors of unusable ones; missing files are skipped.
 
     Args:
         files: files of one key.

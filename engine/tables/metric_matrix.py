@@ -127,7 +127,7 @@ def build_matrix(
         rows: kind of the rows: "models" or "attacks".
         per: whether each attack counts once, or each implementation.
         norm: norm of the attacks; None for all.
-        knowledge: attacks to include; None for white-box attacks if there are any, with a note on the others.
+        knowledge: attacks to include; None for white-box attacks if there are any, with a note on the other attacks.
 
     Raises:
         UnknownName: if there is no such norm.
@@ -282,7 +282,7 @@ def _defended(names: Sequence[str], original: str | None) -> dict[tuple[str, str
 
 
 def read_matrix(path: Path, least: int = 2) -> MetricMatrix:
-    """Read a CSV table of metrics: names in the first column, metrics in the others, empty cells if missing.
+    """Read a CSV table of metrics: names in the first column, metrics in the other columns, empty cells for NaN.
 
     Args:
         path: path of the file.

@@ -89,7 +89,7 @@ def build_transfer(
 
     Returns:
         The tables. A mean over models is undefined if one of its entries was not tested, as after `--transfer simple`.
-        A mean over attacks includes only tested attacks, and a note names the others.
+        A mean over attacks includes only tested attacks, and a note names the attacks that were not tested.
 
     Raises:
         Unsupported: if no example was tested on a different model.
@@ -178,7 +178,7 @@ def _table(
 
 
 def _fooled_by(outcome: RunResult, keys: list[str], outcomes: Results, over: Over) -> dict[str, np.ndarray]:
-    """Return whether each of a run's examples fools each other model, (n,) bool, by key of model and data."""
+    """Return whether each of a run's examples fools the other models, (n,) bool, by key of model and data."""
     tested = (outcomes.transfers or {}).get(outcome.cell.key, {})
     return transfer_rates(outcome.columns, outcome.usable, {key: tested[key] for key in keys if key in tested}, over)
 
