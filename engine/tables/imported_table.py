@@ -36,7 +36,7 @@ _PUBLISHED_LABELS = ("model", "judged by", "data", "norm", "epsilon", "attacks",
 
 
 class _Distances(NamedTuple):
-    """Results of one run on n images: `attacked` and `known` are (n,) bool, other fields (n,) float; NaN if undefined."""
+    """Results of a run on n images: `attacked` and `known` are (n,) bool, other fields (n,) float, NaN if undefined."""
 
     attacked: np.ndarray
     known: np.ndarray
