@@ -23,7 +23,7 @@ class NoStart(Exception):
 class Parameter:
     """A canonical parameter: a name that has the same type, range and meaning in every library.
 
-    `useless` is a value within the range for which the attack might return the clean images. It raises an error.
+    `useless` is a value within the range for which the attack might return the clean images. Using it is an error.
     """
 
     type: type
@@ -61,23 +61,24 @@ class Implementation:
             supplied by `run_attack` to the implementations that name them.
         fixed: arguments, under the library's names, that are always passed because they turn the class into this
             attack.
-        variant: "fixed" if the algorithm differs from the one that the library ships.
+        variant: "fixed" if the algorithm differs from the library's.
         targeted: "no", "yes", or "only" (under an untargeted threat model, the target is then the second most likely
             class).
         aims_at: "least-likely" or "second-likely": target of a targeted-only implementation if none is given.
         random: sources of randomness that a seed fixes ("python", "numpy", "torch"); empty for a deterministic attack.
-        alone: the library gets one image per call, because it would couple the images of a batch.
+        alone: whether the library gets one image per call, because it would couple the images of a batch.
         order: "kept" if image i of the batch is row i of every query (a multiple of the batch consists of stacked
             copies); "content" if the library shuffles or shrinks the batch. Each queried row is then attributed to the
             nearest image.
-        universal: one perturbation for all images of a call. The call is never split, and a queried row that is equally
-            near to a second image is attributed to that one.
+        universal: whether the attack makes one perturbation for all images of a call. The call is never split. A
+            queried row that is equally near to two images is attributed to the second.
         fit: "module:function" of a fitted attack. It is called like the driver and returns tensors by name, from which
             `apply` makes examples of any images without querying the model.
-        apply: "module:function" (learned, inputs, threat_model) -> images. If empty, the "perturbation" is added. For
-            an attack that queries the model with its fitted tensors: the starting images.
-        learned: the library's name for the fitted tensors, for an attack that queries the model with them: they are
-            passed to it, not applied.
+        apply: "module:function" (learned, inputs, threat_model) -> images. If empty, the fitted tensor "perturbation"
+            is added to the images. For an attack that queries the model with its fitted tensors, the function returns
+            the starting images.
+        learned: the library's argument for the fitted tensors, for an attack that queries the model with them. They are
+            then passed to the attack instead of being applied.
         searches: canonical parameters that apply after the fit and do not affect the fitted tensors.
         data_free: whether the fit depends only on the model and the shape of the images.
         reads_layers: whether the attack reads or changes layers inside the model, which must then be in this process.
@@ -93,11 +94,11 @@ class Implementation:
         repairs: compatibility patches that let the implementation run, one sentence each.
         findings: ids of known issues of the library's algorithm (`Library.findings`), which runs as shipped.
         broken: why the implementation cannot run with current dependencies. Empty if it can.
-        described: the canonical attack, if it is not in the catalogue: a user's attack, or an attack of a library
-            that is not installed.
-        given: the user's attack itself, for an implementation made from one.
+        described: the canonical attack, if it is not in the catalogue: a user's attack, or an attack of a library that
+            is not installed.
+        given: the user's attack, for an implementation made from a user's attack.
         more: parameters of this implementation that are not canonical parameters.
-        says_norm: whether the norms are declared. If not, the user must name a norm.
+        says_norm: whether the attack declares its norms. If not, the user must name a norm.
         assumed: assumptions that davylamp makes about a user's attack, one sentence each.
         canonical: the canonical attack that a user's attack implements, as declared by its author. Empty if undeclared.
     """
@@ -163,12 +164,12 @@ class Implementation:
 
 
 def name_from_record(name: str) -> str:
-    """Return a name of implementations with the current name of the fixed variants: "@fixed" for "@repaired"."""
+    """Convert an implementation's name in a record to its current name: "@repaired" becomes "@fixed"."""
     return name.replace("@repaired", "@fixed")
 
 
 def current_implementation(name: str) -> str:
-    """Return the current name of implementations that a user named, and warn of an old name."""
+    """Return the current form of an implementation's name that a user gave, and warn if it is an old form."""
     current = name_from_record(name)
     if current != name:
         warn_replaced(name, current)
@@ -176,7 +177,7 @@ def current_implementation(name: str) -> str:
 
 
 def name_in_record(name: str) -> str:
-    """Return a name of implementations as records have it, so that their keys stay valid: "@repaired" for "@fixed"."""
+    """Convert an implementation's name to its form in records, which keeps keys valid: "@repaired" for "@fixed"."""
     return name.replace("@fixed", "@repaired")
 
 

@@ -110,7 +110,7 @@ def read_channels(name: str, values: Any) -> list[float]:
 
 
 def read_radius(value: Any) -> float | None:
-    """Convert to a radius. A number is returned as it is, a string such as "8/255" as its value, and None as None.
+    """Convert to a radius. A string such as "8/255" becomes a number; a number and None are returned unchanged.
 
     Raises:
         InvalidInput: if a string is not a number or a fraction.

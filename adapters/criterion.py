@@ -7,8 +7,8 @@ from torch import Tensor
 def is_fooled(logits: Tensor, labels: Tensor, targets: Tensor | None = None) -> Tensor:
     """Return whether each image counts as adversarial, shape (N,), bool.
 
-    A targeted example must be predicted as its target. An untargeted one must not be predicted as its label. An image
-    with a non-finite logit is never adversarial.
+    In a targeted attack, the prediction must be the target. In an untargeted attack, it must differ from the label. An
+    image with a non-finite logit is never adversarial.
     """
     predicted = logits.argmax(1)
     hit = predicted != labels if targets is None else predicted == targets

@@ -35,7 +35,7 @@ def format_threat_labels(labels: Mapping[str, Any]) -> str:
 def format_radius(norm: str, epsilon: float) -> str:
     """Format a radius or distance with four significant digits.
 
-    In linf, a radius that is a simple fraction of 255 is written as one, such as "4/255".
+    In linf, a simple fraction of 255 is written as a fraction, such as "4/255".
     """
     levels, is_round = epsilon * 255, math.isclose(epsilon, float(f"{epsilon:.2g}"), rel_tol=1e-9)
     if norm == "linf" and not is_round and abs(levels - round(levels, 2)) < 1e-6:
@@ -52,8 +52,8 @@ def merge_alike(lines: Iterable[str], most: int = 3) -> list[str]:
     """Merge lines "A: text" and "B: text" into "A, B: text".
 
     Args:
-        lines: lines in order. A merged line stands at the place of its first one.
-        most: number of subjects to name. The others are counted: "A, B, C and 4 more: text".
+        lines: lines in order. A merged line takes the position of its first line.
+        most: largest number of subjects to name. Further subjects are counted: "A, B, C and 4 more: text".
     """
     subjects: dict[str, dict[str, None]] = {}
     for line in lines:

@@ -75,7 +75,8 @@ class Protected:
             await _refuse(
                 send,
                 int(status[:3]),
-                "expected a request that addresses this machine by a name that it accepts (--allow-host NAME)",
+                "expected an accepted host name in the request; the server's option --allow-host NAME accepts "
+                "further names",
             )
             return
         asked = len(scope.get("raw_path") or b"") + len(scope["query_string"])

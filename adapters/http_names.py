@@ -62,7 +62,7 @@ def listen(host: str, port: int) -> socket.socket:
         raise Unavailable(f"cannot listen at {host}:{port} ({error}); choose a different --port") from error
     if bound in EVERYWHERE and host not in EVERYWHERE:
         listener.close()
-        raise InvalidInput(f"expected --host ADDRESS, got {host!r}, which is every address: write 0.0.0.0 to mean that")
+        raise InvalidInput(f"expected --host ADDRESS, got {host!r}, which stands for every address; write 0.0.0.0")
     return listener
 
 

@@ -58,9 +58,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     "max_evaluations": Parameter(int, 1, _INFINITY, "largest number of queries for one gradient estimate"),
     "orthogonal_step": Parameter(float, 0, _INFINITY, "step along the sphere, relative to the distance", 0),
     "source_step": Parameter(float, 0, _INFINITY, "step towards the image, relative to the distance", 0),
-    "trials": Parameter(
-        int, 1, _INFINITY, "random attempts in a step, of which the best is used, or after which the attack gives up"
-    ),
+    "trials": Parameter(int, 1, _INFINITY, "largest number of random attempts in one step"),
     "subspace": Parameter(
         int,
         1,
@@ -124,18 +122,18 @@ def find_parameter(name: str, more: Mapping[str, Parameter] | None = None) -> Pa
     if name not in PARAMETERS:
         meant = FOREIGN.get(name.strip().lower(), "")
         if name == "device":
-            raise UnknownName("parameter", name, (), hint="an attack runs where its model is: model.to(device)")
+            raise UnknownName("parameter", name, (), hint="an attack runs on its model's device: use model.to(device)")
         raise UnknownName("parameter", name, {*PARAMETERS, *(more or {})}, meant=meant)
     return PARAMETERS[name]
 
 
 def check_parameter(name: str, value: Any, more: Mapping[str, Parameter] | None = None) -> Any:
-    """Return `value` converted to the parameter's type.
+    """Convert a value to the parameter's type, and check its range.
 
     Args:
         name: name of a canonical parameter, or of one in `more`.
         value: the value.
-        more: parameters of a single implementation.
+        more: additional parameters, which only one implementation has.
 
     Raises:
         UnknownName: if there is no such parameter.
@@ -155,7 +153,7 @@ def check_parameter(name: str, value: Any, more: Mapping[str, Parameter] | None 
 def _check_range(name: str, wanted: Parameter, value: float) -> None:
     limit = _MOST if wanted.type is int else _LARGEST
     if value == wanted.useless:
-        raise InvalidInput(f"expected {name} other than {value!r}, because the attack would change nothing")
+        raise InvalidInput(f"expected {name} different from {value!r}, with which the attack changes nothing")
     if not wanted.low <= value <= min(wanted.high, limit):
         low = f"> {wanted.low:g}" if wanted.useless == wanted.low else f">= {wanted.low:g}"
         bounds = low if wanted.high == _INFINITY else f"from {wanted.low:g} to {wanted.high:g}"

@@ -127,7 +127,7 @@ class AttackResult:
 
     @property
     def undecided(self) -> int:
-        """Number of attacked images of which it is unknown whether they are fooled or robust.
+        """Number of attacked images with an unknown outcome, fooled or robust.
 
         Results that are invalid because of the library are not counted.
         """
@@ -164,7 +164,7 @@ class AttackResult:
         total = float(self.fooled_rate.sum())
         low, high = proportion_interval(total, attacked)[0], proportion_interval(total + self.undecided, attacked)[1]
         rate = f" (MR {total / attacked:.3g}, 95 % interval [{low:.3g}, {high:.3g}])" if attacked else ""
-        summary = f"{fooled} of {attacked} attacked images fooled{rate}, {int(self.robust.sum())} not"
+        summary = f"{fooled} of {attacked} attacked images fooled{rate}, {int(self.robust.sum())} robust"
         kinds = Counter(
             kind for kinds, hit in zip(self.violations, self.attacked.tolist(), strict=True) if hit for kind in kinds
         )
@@ -216,8 +216,8 @@ def distance_norm(norm: Norm) -> str:
 def fault_of(kinds: Collection[str]) -> Fault:
     """Return whether the model or the library caused an invalid result.
 
-    If the model caused it, its image does not count as robust. If the library caused it, the library did not fool the
-    image. If the cause is unknown, intervals cover both cases.
+    If the model is the cause, the image does not count as robust. If the library is the cause, the image does not count
+    as fooled. If the cause is unknown, intervals cover both cases.
 
     Args:
         kinds: reasons why the result of one image is invalid, see `judge.KINDS`. Empty if it is valid.

@@ -17,7 +17,7 @@ _BY_NUMBER: Mapping[Any, Norm] = {math.inf: "linf", 2: "l2", 1: "l1", 0: "l0"}  
 
 
 def same_radius(one: float, other: float) -> bool:
-    """Whether two radii are equal up to 1e-6, which a decimal form of 8/255 may be off; False for NaN."""
+    """Whether two radii are equal up to 1e-6, the rounding of a decimal form of 8/255; False for NaN."""
     return abs(one - other) < _CLOSE
 
 
@@ -120,7 +120,7 @@ class ThreatModel:
             labels: labels of the images, shape (N,), which determine the number of radii and the device.
 
         Raises:
-            InvalidInput: unless each image has such a radius.
+            InvalidInput: if a radius is missing or out of this range.
         """
         if radii.shape != labels.shape or not bool(((radii > 0) & (radii <= (self.epsilon or 0))).all()):
             got = f"{tuple(radii.shape)} from {float(radii.min()):g} to {float(radii.max()):g}"

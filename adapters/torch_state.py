@@ -226,7 +226,7 @@ def _set_all(products: str, *, allow_tf32: bool, precision: str) -> None:
 
 
 def _set_precisions(precisions: tuple[str, ...]) -> None:
-    """Set the precision of each backend. A backend that inherits its parent's precision continues to do so."""
+    """Set the precision of each backend. A backend that inherits its parent's precision continues to inherit it."""
     for place, precision in zip(_places(), precisions, strict=True):
         if place.fp32_precision != precision:
             place.fp32_precision = "none"

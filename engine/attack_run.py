@@ -47,8 +47,8 @@ class ModelOnData:
         data_digest: hash of pixels and labels.
         images: number of images.
         chosen: names of the images, if they were selected by name; empty for the first images of the data.
-        drawn: if they are the first images in a random order, the number of all images and the seed of the order (see
-            `sources.random_order`); otherwise empty.
+        drawn: number of all images and seed of their random order (see `sources.random_order`), if the images are the
+            first ones in a random order; otherwise empty.
         called: display name, if several models share a name; not part of the key.
     """
 
@@ -87,7 +87,7 @@ class ModelOnData:
 
     @property
     def population(self) -> int | None:
-        """Number of images from which these were drawn at random; None if they were not drawn."""
+        """Number of images from which the evaluation images were drawn at random; None if they were not drawn."""
         return self.drawn[0] if self.drawn else None
 
     @cached_property
@@ -152,10 +152,10 @@ class AttackRun:
         fitted_on: fit images of the attack; None if it is fitted on the evaluation images, or not at all.
         draws: number of samples of a random model on which each example is judged; 0 for a deterministic model.
         eot: number of samples of a random model whose mean the attack sees.
-        implementation: the implementation itself if its name does not suffice: a user's attack, or a placeholder for
-            one that is not installed here. Not part of the key.
-        asked: for a finished run at saturation, the requested threat model, which the key contains instead of the one
-            that was found.
+        implementation: the implementation, if it cannot be found by name: a user's attack, or a placeholder for an
+            attack that is not installed here. Not part of the key.
+        asked: for a finished run at saturation, the requested threat model. The key contains it instead of
+            `threat_model`.
         added: measures that were computed after the evaluation, see `measure_folder`; not part of the key.
     """
 
@@ -231,8 +231,8 @@ class AttackRun:
     def knowledge(self) -> Access:
         """Attacker knowledge of the run: "transfer" with a surrogate, otherwise that of the attack.
 
-        A fitted attack that also queries the model is "white-box" if it was fitted on the model itself, because the fit
-        used its gradients. If it was fitted on a surrogate, its queries determine the knowledge.
+        A fitted attack that also queries the model is "white-box" if it was fitted on this model, because the fit used
+        the model's gradients. If it was fitted on a surrogate, its queries determine the knowledge.
         """
         if self.row.learned:
             return "white-box" if self.fitted_on and not self.surrogate else canonical_attack(self.row).knowledge
@@ -255,7 +255,7 @@ class AttackRun:
 
     @property
     def needs_all_images(self) -> bool:
-        """Whether its result on an image depends on the others: it finds one perturbation, or one radius, for all."""
+        """Whether the attack finds one perturbation or one radius for all images, so that their results are linked."""
         return self.search.runs_once or (self.row.universal and self.fitted_on is None)
 
     @property
@@ -352,7 +352,7 @@ def is_single_step(cell: AttackRun) -> bool:
 
 
 def is_iterated(cell: AttackRun) -> bool:
-    """Whether this is an iterative white-box attack, which a single step or a black-box attack should not beat."""
+    """Whether the run is an iterative white-box attack, which single-step and black-box attacks should not beat."""
     if cell.search.sums_up:  # it is as strong as its attacks
         return False
     return cell.knowledge == "white-box" and not is_single_step(cell) and cell.row.canonical_name not in _OTHER_GOALS

@@ -52,11 +52,12 @@ def certify(  # noqa: PLR0913 - the names of the paper's algorithm by keyword
     seed: int = 0,
     progress: Callable[[int], object] | None = None,
 ) -> Certificates:
-    """Certify images by Cohen et al.'s CERTIFY: some samples select a class, others bound its probability.
+    """Certify images by Cohen et al.'s CERTIFY: `first` samples select a class, `draws` others bound its probability.
 
     The radius is sigma times the normal quantile of the bound (their theorem 1). The bound is Clopper and Pearson's,
     one-sided, so that an image's certificate is wrong with a probability of at most alpha. If the bound is not above
-    1/2, the smoothed model abstains. Samples with non-finite logits remain in the total, but count towards no class.
+    1/2, the smoothed model abstains. Samples with non-finite logits are included in the number of samples, but count
+    for no class.
 
     Args:
         classifier: the undefended model, without the noise.

@@ -7,7 +7,7 @@ from ..errors import InvalidInput
 
 
 def undefended_models(models: Sequence[str]) -> dict[str, str]:
-    """Return the undefended model of each defended one, by name, otherwise the first model for all others.
+    """Map defended models to undefended ones by their names. If no name matches, the first model is the undefended one.
 
     Args:
         models: names, in the order of the evaluation (`demo:digits`, `hardened.pt`).

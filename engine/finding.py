@@ -13,7 +13,7 @@ STATES: tuple[State, ...] = ("fail", "warn", "unknown", "pass")  # states of a c
 
 @dataclass(frozen=True)
 class Finding:
-    """A statement about a folder, a model, a run, a pair of implementations or a table.
+    """A statement about a folder, a model, a run, a pair of implementations or a table, with a severity.
 
     Args:
         name: kebab-case code of a failure indicator, a verdict or a note of a table.

@@ -22,8 +22,8 @@ def similarity_of_file(path: str | Path, classes: int) -> Tensor:
 
     A JSON file has nested groups with lists of classes as leaves: {"animal": {"pet": ["cat", "dog"]}, "vehicle":
     ["car"]}. A CSV file has a line `child,parent` for each class and group, optionally below a heading of these words.
-    The classes are the leaves. If all are whole numbers 0, 1, ..., they are ordered by number; otherwise the order is
-    that of the file. Several top groups get one common root.
+    The classes are the leaves. If the class names are the numbers 0, 1, ..., the classes are ordered by number,
+    otherwise as in the file. Several top groups get a common root.
 
     Args:
         path: path of the file, .json or .csv.

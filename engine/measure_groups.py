@@ -1,7 +1,8 @@
 """Groups of metrics that are computed in an evaluation, and their settings.
 
-"coverage:sections=100,profile=demo:imagenet" is the group "coverage" with two settings; the other settings have their
-default values. If a setting names data or a file to read, " code DIGEST" is appended.
+For example, "coverage:sections=100,profile=demo:imagenet" is the group "coverage" with two settings; all other settings
+have their default values. If a setting names data or a file, " code DIGEST" with the digest of their content is
+appended.
 """
 
 import hashlib

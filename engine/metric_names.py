@@ -1,7 +1,7 @@
 """Finds metrics by any of their names, and describes what each metric needs and which command prints it.
 
-A symbol may be followed by "@" and a parameter, "QI_Wup@0.5", "ALD@inf", or a part of the model or data,
-"KMNCov@clean".
+A symbol may be followed by "@" and a parameter ("QI_Wup@0.5", "ALD@inf"), or "@" and a part of the model or data
+("KMNCov@clean").
 """
 
 import math
@@ -93,7 +93,7 @@ def is_parametrised(symbol: str) -> bool:
 
 
 def readings_of(symbol: str) -> dict[str, str]:
-    """Return the alternative interpretations of a metric: the symbol that selects each, and its meaning."""
+    """Return the alternative interpretations of a metric: the meaning of each, by its symbol."""
     record = METRICS[symbol]
     readings = {f"{symbol}@{word}": reading.meaning for word, reading in record.readings.items()}
     if record.parameter == "wavelet":
@@ -150,7 +150,7 @@ def _classes_in(text: str, base: str) -> tuple[int, ...]:
 
 
 def resolve_symbols(names: Sequence[str]) -> tuple[str, ...]:
-    """Convert names of metrics to symbols. "mr" and "SSIM" give one each, a family such as "AND" all of its metrics.
+    """Convert names of metrics to symbols. "mr" gives one symbol; the name of a family ("AND") gives all its symbols.
 
     Args:
         names: symbols, aliases, titles, in any case; "@" and a parameter may follow.

@@ -1,4 +1,4 @@
-"""Rough estimates of the queries per image, for the remaining time and for the cost before anything runs."""
+"""Rough estimates of the queries per image, used to estimate the remaining time and the cost before a run."""
 
 import math
 from collections.abc import Mapping

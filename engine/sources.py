@@ -1,4 +1,4 @@
-"""Where models and images come from, and a cache of the last loaded ones."""
+"""Sources of models and images, and a cache of the last loaded model and images."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -79,8 +79,8 @@ class DataSource:
         limit: number of images, the first ones; None for all.
         data: the images, if the caller passed them.
         chosen: names of the images to select; empty for all.
-        drawn: number of images and seed, as `ModelOnData.drawn`: the first of them are put in `random_order`, of which
-            `limit` images are used; empty for the order of the data.
+        drawn: number of images and seed, as `ModelOnData.drawn`. This number of first images is put in `random_order`,
+            and the first `limit` of these are used. Empty for the order of the data.
     """
 
     name: str
@@ -91,17 +91,17 @@ class DataSource:
 
     @classmethod
     def of_subject(cls, subject: ModelOnData, data: Data | str | None = None) -> "DataSource":
-        """Return the source of a record's images; `data` are the same images, or a different name for them."""
+        """Return the source of a record's images. `data` may be the same images, or a different name for them."""
         name, given = (data, None) if isinstance(data, str) else (subject.data, data)
         return cls(name, None if subject.chosen else subject.images, given, subject.chosen, subject.drawn)
 
     @property
     def whole(self) -> "DataSource":
-        """The source of all images from which these are drawn."""
+        """The source of the population from which the images are drawn."""
         return replace(self, limit=self.drawn[0], drawn=())
 
     def draw(self, whole: Data) -> Data:
-        """Return the drawn images, given all.
+        """Select the drawn images from the whole population.
 
         Raises:
             Unavailable: if the number of all images has changed.
@@ -112,7 +112,7 @@ class DataSource:
         return whole.take(random_order(population, seed)[: self.limit])
 
     def load(self, classifier: Classifier | None) -> Data:
-        """Return the images, prepared for a classifier; None for those of `load_data`."""
+        """Return the images, prepared for a classifier; without a classifier, as from `load_data`."""
         if self.drawn:
             return self.draw(self.whole.load(classifier))
         if classifier is None and self.data is None:
@@ -221,7 +221,7 @@ class LoadedCache:
         return self._data[1]
 
     def _load_data(self, source: DataSource, key: tuple[Any, ...], classifier: Classifier) -> Data:
-        """Load images; all from which some are drawn, only once."""
+        """Load images. The population of drawn images is loaded only once."""
         if not source.drawn:
             return source.load(classifier)
         of_all = (key[0], *key[2:])
@@ -251,8 +251,8 @@ def load_evaluated(
     note_shape(classifier, images.inputs.shape)
     if identify_asked(classifier, source.name, images.inputs).digest != subject.model_digest:
         raise Unavailable(
-            "the model differs from the evaluated one in weights, layers, attributes, code or "
-            "preprocessing (or the results are from davylamp 0.1.0, which did not hash code); evaluate it again"
+            "the model differs from the evaluated model in weights, layers, attributes, code or preprocessing (or "
+            "the results are from davylamp 0.1.0, which did not hash code); evaluate the model again"
         )
     if digest_data(images.inputs, images.labels) != subject.data_digest:
         raise Unavailable(f"the images of {subject.data} differ from the evaluated ones")

@@ -16,11 +16,11 @@ _WAITING = 2  # steps per thread that are started before their results are consu
 
 
 def thread_map(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """Apply a function to items on threads, for steps that wait for NumPy, Arrow, Pillow, torch or a disk.
+    """Apply a function to items on threads. Use it for functions whose time is spent in native libraries or on a disk.
 
-    Results come in the order of the items, and only the calling thread uses the items' iterator. Only a few steps run
-    ahead of the caller, which limits memory. During the map, NumPy and SciPy use one thread for each matrix product in
-    this process. Products of thin matrices on several threads are slower, tenfold if other processes use the cores.
+    Results come in the order of the items. Only the calling thread uses the items' iterator. To limit memory, only a
+    few results are computed in advance. During the map, NumPy and SciPy use one thread for each matrix product in this
+    process. Products of thin matrices on several threads are slower, tenfold if other processes use the cores.
 
     Args:
         function: called with one item, from several threads at a time, or in this thread if there is one core.

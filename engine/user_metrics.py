@@ -36,7 +36,7 @@ class UserMetric(NamedTuple):
         needs: names of its arguments.
         digest: digest of its code, as far as the code can be identified.
         unknown: reasons why the digest may be incomplete; empty if it is complete.
-        surroundings: context manager in which it runs.
+        surroundings: context manager that is active while the function runs.
     """
 
     name: str
@@ -58,7 +58,7 @@ class UserMetric(NamedTuple):
 
         Raises:
             ModelFailed: if the function fails, or changes the model. The message names the file and the user's line.
-            InvalidInput: if it returns any other value.
+            InvalidInput: if it does not return one number for each image.
         """
         guard = StateGuard(given["model"]) if "model" in self.needs else None
         try:

@@ -199,7 +199,9 @@ def _layer(model: nn.Module, layer: str | nn.Module | None) -> nn.Module:
     known_layer = next(_known_layers(model), None)
     if known_layer is None:
         known = ", ".join(LAYERS)
-        raise ValueError(f"expected layer=, the name of a layer, or one of {known}; got {type(model).__name__}")
+        raise ValueError(
+            f"no default layer is known for {type(model).__name__}, only for {known}; give layer=, the name of a layer"
+        )
     return known_layer
 
 

@@ -12,7 +12,7 @@ from .wordnet import first_sense_similarity
 
 FIRST_SENSE = Reading(
     {"similarity": first_sense_similarity},
-    "ImageNet's classes by the first sense of their names in WordNet, as the paper looked them up (coral and jackfruit "
+    "each ImageNet class stands for the first sense of its name in WordNet, as in the paper (coral and jackfruit: "
     "0.46)",
 )
 PAPER_KS = (1, 2, 5, 10, 20, 50, 100)

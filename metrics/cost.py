@@ -24,7 +24,7 @@ AT_LEAST_ZERO = (0.0, float("inf"))
     only=("attacks", "pairs"),
 )
 def time_cost_levels(seconds: Tensor) -> Tensor:
-    """Running time of each attack relative to the others, in five levels from 0 (fastest) to 4 (slowest).
+    """Running time of each attack compared with the other attacks, in five levels from 0 (fastest) to 4 (slowest).
 
     The paper does not define the levels. Here they are five equal groups of ranks. Equal times have the same level.
     Only the order of the levels has a meaning.

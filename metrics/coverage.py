@@ -154,7 +154,7 @@ def top_k_coverage(layers: Sequence[Tensor], k: int, *, neurons: Neurons = "unit
 
 
 def sections_reached(units: Tensor, low: Tensor, high: Tensor, sections: int) -> Tensor:
-    """Return which sections of the neurons' ranges are reached.
+    """Return whether each section of the neurons' ranges is reached.
 
     Combine the results for several sets of images with a logical or.
 
@@ -183,13 +183,13 @@ def sections_reached(units: Tensor, low: Tensor, high: Tensor, sections: int) ->
 
 
 def beyond_ranges(units: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-    """Return which neurons exceed their ranges and which fall below them, each bool, shape (units,)."""
+    """Return whether each neuron exceeds its range, and whether it falls below its range, both bool, shape (units,)."""
     _check_ranges(units, low, high)
     return (units > high).any(0), (units < low).any(0)
 
 
 def most_active(units: Tensor, k: int) -> Tensor:
-    """Return which neurons of a layer are among its k most active for some image, bool, shape (units,).
+    """Return whether each neuron of a layer is among the k most active neurons for some image, bool, shape (units,).
 
     Args:
         units: values of the neurons, shape (N, units), from `neuron_values`.

@@ -207,7 +207,7 @@ def quantised_success(
         logits: logits of the clean images, shape (N, K).
         adv_logits: logits of the adversarial images after rounding to 8 bits, shape (N, K).
         labels: true classes, shape (N,), int64.
-        success: which images fooled the model before rounding, shape (N,), bool.
+        success: whether each image fooled the model before rounding, shape (N,), bool.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:

@@ -273,8 +273,12 @@ def peak_signal_to_noise_ratio(inputs: Tensor, adv_inputs: Tensor, *, reduction:
     formula="mean over successes of the sum over values j of |xa_j - x_j| / sd(3 x 3 region of x around j)",
     latex=r"\operatorname{mean}_{\text{successes}} \sum_j \frac{|x_{a,j} - x_j|}{\mathrm{sd}(R_j(x))}",
     readings={
-        "product": Reading({"weighting": "product"}, "change times deviation: AISafety's program and its Table VIII"),
-        "complement": Reading({"weighting": "complement"}, "change times 1 - deviation: DEEPSEC's program"),
+        "product": Reading(
+            {"weighting": "product"}, "change multiplied by the deviation, as in AISafety's program and its Table VIII"
+        ),
+        "complement": Reading(
+            {"weighting": "complement"}, "change multiplied by 1 - deviation, as in DEEPSEC's program"
+        ),
     },
 )
 def perturbation_sensitivity_distance(

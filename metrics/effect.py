@@ -108,9 +108,9 @@ def adversarial_confidence_increase(
 ) -> Tensor:
     """Increase of the probability of the class predicted under attack, over correctly classified images.
 
-    The value is the probability after the attack minus that before the attack. The paper prints the opposite sign in
-    its formula, but its tables are positive. Failed attacks also count. Their values may be negative, because the true
-    class is still predicted, with a lower probability.
+    The value is the probability after the attack minus the probability before the attack. The paper prints the opposite
+    sign in its formula, but its tables are positive. Failed attacks also count. Their values may be negative, because
+    the true class is still predicted, with a lower probability.
 
     Args:
         logits: logits of the clean images, shape (N, K).
@@ -193,8 +193,8 @@ def true_confidence_reduction(
 def adversarial_accuracy(adv_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Share of all adversarial images that the model classifies correctly.
 
-    The paper's equation 8 counts the misclassified images instead, which contradicts its name and tables. Its value is
-    1 minus this metric.
+    The paper's equation 8 counts the misclassified images instead and gives 1 minus this metric, which contradicts the
+    paper's name and tables.
 
     Args:
         adv_logits: logits of the adversarial images, shape (N, K), from white-box attacks (AAW) or black-box attacks

@@ -62,7 +62,7 @@ def neuron_sensitivity(activations: Tensor, adv_activations: Tensor, *, reductio
 def neuron_uncertainty(
     activations: Tensor, *, over: Literal["positions", "images"] = "positions", reduction: Reduction = "mean"
 ) -> Tensor:
-    """Variance of the neurons of a layer, averaged over them.
+    """Variance of each neuron of a layer, averaged over the neurons.
 
     The paper's equation does not state over which values the variance is computed. To get the uncertainty of one
     neuron, pass one channel.

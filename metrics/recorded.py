@@ -15,11 +15,11 @@ def recorded_mean(values: Tensor, counting: Tensor, *, reduction: Reduction = "m
 
     Args:
         values: recorded value of each image, shape (N,), >= 0.
-        counting: which images count, shape (N,), bool.
+        counting: whether each image counts, shape (N,), bool.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        A scalar, or shape (N,) for "none", NaN where the image does not count.
+        A scalar. For "none", one value for each image, shape (N,), and NaN for images that do not count.
 
     Raises:
         ValueError: if shapes, types or values are not as described.

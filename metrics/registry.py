@@ -22,8 +22,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class Reading(NamedTuple):
     """An alternative interpretation of a metric's definition: options of its function, and a line of explanation.
 
-    If an option is a function, its result is passed instead. This is for arguments that are too large to build in
-    advance.
+    If the value of an option is a function, the function's result is passed. This is used for arguments that are too
+    large to build in advance.
     """
 
     options: Mapping[str, Any]
@@ -40,8 +40,8 @@ class Metric:
         function: function that computes it.
         title: display name.
         meaning: explanation in one line. The default is the first line of the function's docstring.
-        robust_when: which values indicate a good model or defence, or None for neither.
-        between: smallest and largest possible value.
+        robust_when: values (higher or lower) that indicate a good model or defence. None if neither do.
+        between: range of the metric: smallest and largest possible value.
         unit: unit of the value.
         source: paper and equation.
         formula: default formula, in the notation of `NOTATION`.
@@ -52,12 +52,12 @@ class Metric:
             the images, a difference of two proportions, or one value for a set of images.
         stored: location in results folders: in a column if its group was measured, with the predictions on clean
             images, or in every result.
-        over: which images count, if the metric's column also has values for other images. "" for all images with a
+        over: images that count, if the metric's column also has values for other images. "" for all images with a
             value.
-        across: how a model's row aggregates several attacks: by the mean, or image by image by the worst case, over
-            the row's threat model or over the union of all.
+        across: how a model's row aggregates several attacks: by the mean, or image by image by the worst case, over the
+            row's threat model or over the union of all.
         invalid: value of an image with an invalid result; "" to exclude it.
-        knowledge: attacker knowledge of the attacks that it concerns; "" for all attacks.
+        knowledge: attacker knowledge of the attacks to which the metric applies; "" for all attacks.
         needs: requirements: the model's confidences, a target (implied by an argument `targets`), other models as
             transfer targets, a minimum-norm attack, image sequences, a baseline model, or a group of measurements that
             an evaluation makes only on request ("attention", "perceptual", "coverage", "boundary", "neurons",
@@ -66,10 +66,10 @@ class Metric:
         usual: value of the parameter if the symbol has no "@".
         readings: alternative interpretations of the definition, by the word that follows "@" in the symbol ("NTE@all").
         tables: tables (of attacks, models or pairs) that show the metric by default, in the order of `METRICS`. A
-            mapping gives for each table the metric that it follows instead.
+            mapping gives for each table the metric after which this metric is shown.
         only: the only tables that can show it. Empty for all.
         brief: whether a page shows it among its first few columns.
-        base: for a difference between two models, the symbol of the metric that is subtracted.
+        base: for a difference between two models, the symbol of the one-model metric.
     """
 
     symbol: str

@@ -30,7 +30,7 @@ class Step(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Worst minus best rank of the interval."""
+        """Width of the rank interval: worst minus best rank."""
         return self.rank_high - self.rank_low
 
 
@@ -42,7 +42,7 @@ class SelectionResult(NamedTuple):
         steps: ability and rank after each batch.
         enough: whether the rank interval after the last batch is at most `width` wide.
         width: requested width: worst minus best rank of the interval.
-        further: most informative images among those that were not available.
+        further: most informative images among the images that were not available.
     """
 
     images: tuple[str, ...]
@@ -56,9 +56,8 @@ class ImageSelector:
     """Selects images by their expected Fisher information about a new subject's ability, given its responses so far.
 
     The information of a response with probability P is P'^2 / (P (1 - P)). It is averaged over the posterior of the new
-    subject's ability and over draws of the baseline (van der Linden and Pashley 2000). P itself is averaged over the
-    posterior of the item, so uncertain items are less informative. The information of an image is the sum over its
-    items.
+    subject's ability and over draws of the baseline (van der Linden and Pashley 2000). P is averaged over the posterior
+    of the item, so uncertain items are less informative. The information of an image is the sum over its items.
 
     Args:
         fit: fitted model of the baseline, with binary responses.
@@ -74,7 +73,7 @@ class ImageSelector:
         from .anchor import Anchor
 
         if fit.model.response != "bernoulli":
-            raise ValueError("expected responses 0 and 1 for choosing images, got scores in between")
+            raise ValueError("expected responses 0 and 1, which the selection of images needs, got scores in between")
         self.clusters = np.asarray(clusters)
         self.effect = design_effect(fit, responses, list(clusters))
         _, first, self._pattern = np.unique(
@@ -93,7 +92,7 @@ class ImageSelector:
         self.images, self._image = np.unique(self.clusters, return_inverse=True)
 
     def log_likelihood(self, newcomer: np.ndarray) -> Tensor:
-        """Compute the same as `Anchor.log_likelihood`, from cached probabilities."""
+        """Compute the result of `Anchor.log_likelihood` from cached probabilities."""
         log = torch.zeros(self.anchor.prior.numel())
         for value, curves in enumerate(self._log):
             log += (
@@ -152,13 +151,13 @@ def choose_images(
 ) -> SelectionResult:
     """Evaluate a new subject on the most informative images, until its rank interval is narrow enough.
 
-    The first batch is the most informative one a priori. Stopping early does not bias the posterior, because stopping
-    depends only on the responses.
+    The first batch has the images that are most informative a priori. Stopping early does not bias the posterior,
+    because the decision to stop depends only on the responses.
 
     Args:
         chooser: selector of the baseline.
-        answer: called with the images selected so far. It evaluates them and returns the new subject's responses,
-            shape (M,). NaN is missing.
+        answer: called with the images selected so far. It evaluates them and returns the new subject's responses, shape
+            (M,). NaN is missing.
         width: largest accepted width of the rank interval (worst minus best rank). 0 for a single rank.
         batch: number of images per batch.
         among: available images. None for all.

@@ -22,8 +22,8 @@ class Anchor:
 
     Given the baseline's abilities and the priors, items are independent, and each item has a posterior on the sampler's
     grid. The probability of a response is averaged over that posterior. Items are therefore not treated as known, and
-    responses to uncertain items count less. Responses of a new subject do not change the baseline: its draws are not
-    weighted by their likelihood (a cut posterior, Plummer 2015).
+    responses to uncertain items count less. Responses of a new subject do not change the baseline: the baseline's draws
+    are not weighted by the likelihood of these responses (a cut posterior, Plummer 2015).
 
     Shapes use D for draws, T for grid abilities, N for subjects and M for items.
 
@@ -131,7 +131,7 @@ class Anchor:
 
 
 def joint_draws(anchor: Anchor, log: Tensor, effect: float, effect_of_newcomer: float) -> np.ndarray:
-    """Draw abilities of the baseline's subjects and a new subject, with deviations widened by a design effect.
+    """Draw abilities of the baseline's subjects and a new subject, widened by a design effect.
 
     Deviations from the mean are multiplied by the square root of the design effect.
 

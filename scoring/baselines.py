@@ -10,7 +10,7 @@ FEWEST = 5  # fewest images to resample
 
 
 def mean_response(responses: np.ndarray) -> np.ndarray:
-    """Return the mean response of each subject over the items that it has a response to.
+    """Return the mean response of each subject over the items to which it has a response.
 
     Args:
         responses: shape (N, M). NaN is missing.
@@ -24,7 +24,7 @@ def mean_response(responses: np.ndarray) -> np.ndarray:
 
 
 def borda(responses: np.ndarray) -> np.ndarray:
-    """Return the Borda count: how often a subject's response exceeds another subject's response to the same item.
+    """Return the Borda count: the rate at which a subject's response exceeds other subjects' responses to an item.
 
     Ties count half.
 
@@ -71,9 +71,9 @@ def expected_borda(shares: np.ndarray) -> np.ndarray:
     """Return the expected Borda count if each response is 1 with a given probability, independently.
 
     For probabilities p and q, the first response is greater with probability p (1 - q), and the responses are equal
-    with probability p q + (1 - p) (1 - q). The first subject therefore scores 1/2 + (p - q) / 2. If the probabilities
-    were compared directly, a model that is robust in 99 of 100 samples would lose every image to a model that is robust
-    in all samples. For probabilities 0 and 1 the result equals `borda`.
+    with probability p q + (1 - p) (1 - q). The first subject therefore scores 1/2 + (p - q) / 2. A direct comparison of
+    the probabilities would be too extreme: a model that is robust in 99 of 100 samples would lose every image to a
+    model that is robust in all samples. For probabilities 0 and 1 the result equals `borda`.
 
     Args:
         shares: probabilities, shape (N, M). NaN is missing. An item counts for the pairs in which both subjects have a
@@ -124,7 +124,7 @@ def bootstrap(
 
 
 def _resampled_means(responses: np.ndarray, cluster: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """Return the plain means over resampled clusters from the clusters' counts, without building resampled matrices."""
+    """Return plain means over resampled clusters. They follow from the clusters' counts, without resampled matrices."""
     seen = ~np.isnan(responses)
     times = np.stack([np.bincount(row, minlength=chosen.shape[1]) for row in chosen])
     sums, counts = np.zeros((2, chosen.shape[1], len(responses)))
@@ -139,8 +139,8 @@ class LeaveOneOut(NamedTuple):
 
     Attributes:
         name: omitted subject or item.
-        tau: Kendall's tau-b between the rankings with and without it, over common subjects. NaN if all subjects are
-            tied in one of the rankings.
+        tau: Kendall's tau-b between the ranking of all and the ranking without `name`, over common subjects. NaN if all
+            subjects are tied in one of the rankings.
         moved: largest rank change of a common subject. NaN if the common subjects cannot be ranked.
     """
 
@@ -152,7 +152,7 @@ class LeaveOneOut(NamedTuple):
 def leave_one_out(
     score: Callable[[np.ndarray], np.ndarray], names: Sequence[str], *, axis: Literal["subjects", "items"]
 ) -> list[LeaveOneOut]:
-    """Rank again without each subject, item or metric in turn.
+    """Repeat the ranking once without each subject, item or metric.
 
     Args:
         score: function from the remaining indices of `names` to the scores of the remaining subjects. It raises

@@ -42,9 +42,8 @@ class Rule(NamedTuple):
         category: category of the metric.
         scale: function that maps the metric into [0, 1].
         complement: views that use 1 minus the scaled metric.
-        between: smallest and largest possible value of the metric.
-        factor: factor by which the published program multiplies the metric before it cuts the value at 1. 0 if it does
-            not.
+        between: range of the metric: smallest and largest possible value.
+        factor: the published program multiplies the metric by this factor and then caps the value at 1. 0 for no cap.
     """
 
     category: str
@@ -145,7 +144,7 @@ def rank_table(  # noqa: PLR0913 - the data by position, the choices by keyword
 ) -> Ranking:
     """Rank models, attacks or defences by a table of metrics, as CANARY does, and estimate the uncertainty.
 
-    `RULES` map the metrics to [0, 1] and cut large distortions at 1, as the published program does. The metrics are
+    `RULES` map the metrics to [0, 1] and cap large distortions at 1, as the published program does. The metrics are
     then max-min normalised and rounded to two decimals, unless a metric is the same for every subject. A category is
     omitted with a note if no two subjects differ in it, or if its metrics cancel out. The abilities of each category
     are max-min normalised. They are not rounded as in the published program, because rounding would turn noise of 0.001
@@ -155,10 +154,10 @@ def rank_table(  # noqa: PLR0913 - the data by position, the choices by keyword
     likelihood. The posterior is the one of the published program, which samples it by Metropolis steps. Here every
     conditional draw is exact.
 
-    There are two differences from the published program. It inverts the time levels twice, so that slow attacks score
-    higher. Here fast attacks score higher, as in the paper's text. It also has no rules for defences. The text puts all
-    their metrics into one category (section 3.1.4), so there is only one layer, and the metrics are max-min normalised
-    in the direction that the text gives.
+    There are two differences from the published program. The program inverts the time levels twice, so that slow
+    attacks score higher; here fast attacks score higher, as in the paper's text. The program has no rules for defences;
+    here they follow the text, which puts all metrics of defences into one category (section 3.1.4). There is then only
+    one layer, and the metrics are max-min normalised in the direction that the text gives.
 
     Args:
         values: metrics, shape (N, M). NaN is missing.
@@ -184,8 +183,8 @@ def rank_table(  # noqa: PLR0913 - the data by position, the choices by keyword
     if values.shape != (len(subjects), len(metrics)) or len(set(metrics)) < len(metrics):
         raise ValueError(f"expected shape {(len(subjects), len(set(metrics)))}, got {values.shape}")
     if len(subjects) < 2:
-        alone = f"one {view}, {subjects[0]}" if subjects else "no subject"
-        raise ValueError(f"{alone}: nothing to rank it against; expected at least 2 subjects")
+        alone = f"one: {subjects[0]}" if subjects else "none"
+        raise ValueError(f"expected at least 2 {view}s to rank, got {alone}")
     check_seed(seed)
     responses = normalise_metrics(values, metrics, view, uncapped=uncapped)
     model = ResponseModel("3pl", "bernoulli", curve, hierarchical=False)
@@ -211,7 +210,7 @@ def rank_table(  # noqa: PLR0913 - the data by position, the choices by keyword
 
 
 def _capped_notes(values: np.ndarray, metrics: Sequence[str]) -> list[str]:
-    """Describe which metrics are cut at 1 before the max-min normalisation, and for how many subjects."""
+    """Return a note on the metrics that are capped at 1 before the max-min normalisation, with numbers of subjects."""
     cut = {
         metric: (int((RULES[metric].factor * column >= 1).sum()), int((~np.isnan(column)).sum()))
         for metric, column in zip(metrics, values.T, strict=True)
@@ -220,8 +219,8 @@ def _capped_notes(values: np.ndarray, metrics: Sequence[str]) -> list[str]:
     some = [f"{metric} {count} of {known}" for metric, (count, known) in cut.items() if 0 < count < known]
     if not every and not some:
         return []
-    parts = [f"at the cap for every subject, which says nothing: {', '.join(every)}"] if every else []
-    parts += [f"at the cap for some: {', '.join(some)}"] if some else []
+    parts = [f"at the cap for every subject, so without effect on the ranking: {', '.join(every)}"] if every else []
+    parts += [f"at the cap for some subjects: {', '.join(some)}"] if some else []
     return [f"caps of the published program: {'; '.join(parts)}; `uncapped` omits them"]
 
 
@@ -231,7 +230,7 @@ def _fit_layers(
     """Return the fits (the second layer is last), the metrics used by each first-layer fit, and notes.
 
     The first layer has only the categories in which subjects differ, because max-min normalisation would otherwise
-    scale simulation errors to [0, 1]. Notes list the other categories, and those without metrics.
+    scale simulation errors to [0, 1]. Notes list the omitted categories and the categories without metrics.
     """
     about = [RULES[metric].category for metric in metrics]
     layers, kept, notes = [], [], []
@@ -385,7 +384,7 @@ def normalise_metrics(values: np.ndarray, metrics: Sequence[str], view: View, *,
     foreign = [metric for metric in metrics if RULES[metric].category not in OF_VIEW[view]]
     if foreign:
         about = ", ".join(dict.fromkeys(RULES[metric].category for metric in foreign))
-        raise ValueError(f"{', '.join(foreign)} cannot be used in the view of {view}s: they are about {about}")
+        raise ValueError(f"{', '.join(foreign)} cannot be used to rank {view}s, because they are metrics of {about}")
     directed = _directed(np.asarray(values, dtype=float), metrics, view, uncapped)
     return np.stack([_normalised(column) for column in directed.T], 1)
 
@@ -417,7 +416,7 @@ def _normalised(value: np.ndarray, digits: int = 2, among: np.ndarray | None = N
 
 
 def _fit(responses: np.ndarray, model: ResponseModel, seed: int) -> IRTFit:
-    """Fit one layer with many short chains. They are sufficient because draws with few items are exact."""
+    """Fit one layer with many short chains, which suffice because there are few items and every draw is exact."""
     return fit_irt(responses, model, method="fast", chains=CHAINS, warmup=WARMUP, draws=DRAWS, seed=seed)
 
 

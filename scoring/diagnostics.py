@@ -46,7 +46,7 @@ class Diagnostics:
         if self.divergences:
             problems.append(f"{self.divergences} divergent steps")
         if not self.step <= STEP:
-            problems.append(f"the optimisation still moved by {self.step:.2g} posterior deviations")
+            problems.append(f"the last step of the optimisation was {self.step:.2g} posterior standard deviations")
         remedy = "use a different method (fast)" if self.sampler == "svi" else "run more draws"
         return f"the fit has not converged: {', '.join(problems)}; {remedy}" if problems else None
 

@@ -1,8 +1,8 @@
 """Gibbs sampling of an item response model on a grid, as a kernel of Pyro's MCMC.
 
-Given the items, abilities are independent, and given the abilities, items are. Every conditional distribution is
-therefore a table, which is evaluated from the Pyro program and sampled exactly. A sweep is two look-ups and two
-categorical draws for all chains in parallel. There is no tuning and no rejection.
+The abilities are independent given the items, and the items are independent given the abilities. Every conditional
+distribution is therefore a table, which is computed from the Pyro program and sampled exactly. A sweep consists of two
+table look-ups and two categorical draws, for all chains in parallel. No step needs tuning or is rejected.
 """
 
 import logging
@@ -41,9 +41,10 @@ class State(NamedTuple):
 class GridGibbs(MCMCKernel):
     """Samples the posterior of `item_response` on a grid. Run it with `VectorizedMCMC`.
 
-    Its sites are those of the program, with the chains as first dimension, and two generated quantities.
-    "ability_expected" is the mean of the abilities given everything else in the draw, shape (chains, N, 1). It has the
-    same mean as the abilities and far less Monte Carlo noise. "steepness" is the mean log discrimination, (chains,).
+    The samples have the program's sites, with the chains as first dimension, and two further quantities.
+    "ability_expected" is the conditional mean of the abilities given all other sites of the draw, shape (chains, N, 1).
+    Its mean is that of the abilities, with far less Monte Carlo noise. "steepness" is the mean log discrimination,
+    (chains,).
 
     Args:
         chains: number of chains, which advance together. Each starts from its own draw of the prior.
@@ -105,7 +106,7 @@ class GridGibbs(MCMCKernel):
     def _first(self, items: int) -> State:
         """Draw prior settings from their weights, and abilities from the priors.
 
-        Items need no start, as a sweep draws them first.
+        Items need no initial values, because a sweep draws them first.
         """
         priors = _priors(self._tables)
         settings = [_draw(prior.weight.repeat(self.chains, 1), self._generator) for prior in priors]
@@ -187,7 +188,7 @@ def draw_settings(
 
 
 def _given(prior: Prior, places: Tensor) -> Tensor:
-    """Return the log probability of each setting of a prior, given the points drawn from it, shape (chains, H)."""
+    """Return the log probability of each setting of a prior given the points drawn from this prior, (chains, H)."""
     return _tally(places, prior.points.shape[1]) @ prior.points.T + prior.weight
 
 

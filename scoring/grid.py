@@ -32,7 +32,7 @@ class Tables(NamedTuple):
     Attributes:
         difficulty: index into B of each item setting, shape (G,).
         discrimination: index into A of each item setting, shape (G,).
-        last: last parameter of each item setting, guessing or precision, shape (G,).
+        last: last parameter of each item setting, shape (G,): guessing, or the precision of a Beta response.
         ability: abilities, shape (T,).
         difficulties: difficulties, shape (B,), or intercepts for the "intercept" curve.
         discriminations: log discriminations, shape (A,).
@@ -108,7 +108,7 @@ def count_settings(model: ResponseModel, subjects: int, items: int) -> int:
 def likelihood(model: ResponseModel, values: dict[str, Tensor]) -> Tensor:
     """Return the coefficients of a response's log-likelihood, which is linear in K statistics of the response.
 
-    They are determined by the values of the Pyro program at K responses.
+    They are computed from the values of the Pyro program at K responses.
 
     Args:
         model: item response model.
@@ -125,7 +125,7 @@ def likelihood(model: ResponseModel, values: dict[str, Tensor]) -> Tensor:
 
 
 def _sites(model: ResponseModel, values: dict[str, Tensor]) -> dict[str, Any]:
-    """Return all sites of the program, given the values of some sites. The values of the others do not matter."""
+    """Return all sites of the program, with fixed values of some sites. The values of the other sites are arbitrary."""
     rest = {
         name: torch.ones((), dtype=torch.double) for name in ("ability_mean", *(f"{n}_spread" for n in HALF_NORMAL))
     }
@@ -158,9 +158,9 @@ def _line(reach: float, step: float) -> np.ndarray:
 
 
 def _spreads(low: float, high: float, count: int) -> np.ndarray:
-    """Return standard deviations that are too close for `count` values to distinguish.
+    """Return a grid of standard deviations, so fine that `count` values cannot distinguish neighbours.
 
-    With larger gaps, chains get stuck.
+    On a coarser grid, the chains would mix slowly.
     """
     return np.geomspace(low, high, 8 + math.ceil(math.log(high / low) * math.sqrt(2 * count)))
 

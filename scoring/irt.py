@@ -142,7 +142,7 @@ def fit_irt(
 
 
 def _too_large(model: ResponseModel, subjects: int, items: int) -> bool:
-    """Return whether the sampler would take minutes. This depends on sizes only, so that the choice is reproducible."""
+    """Return whether the sampler would take minutes. Only sizes decide this, so the choice is reproducible."""
     from .grid import count_settings
 
     simulated = model.hierarchical and subjects >= SIMULATED and model.name != "3pl" and model.response == "bernoulli"
@@ -174,14 +174,14 @@ def check_responses(responses: np.ndarray) -> np.ndarray:
     """
     values = _numbers(responses)
     if values.ndim == 2 and len(values) == 1:
-        raise ValueError("expected at least 2 subjects, got one: nothing to rank it against")
+        raise ValueError("expected at least 2 subjects to rank, got one")
     if values.ndim != 2 or len(values) < 2 or values.shape[1] < 1:
         raise ValueError(f"expected responses of at least 2 subjects to at least 1 item, got shape {values.shape}")
     seen = ~np.isnan(values)
     if not seen.any(1).all() or not seen.any(0).all():
         empty = np.count_nonzero(~seen.any(1)), np.count_nonzero(~seen.any(0))
         raise ValueError(
-            f"expected a response in every row and column, got {empty[0]} and {empty[1]} without; drop them"
+            f"expected a response in every row and column, got {empty[0]} and {empty[1]} without a response; drop these"
         )
     if not ((values[seen] >= 0) & (values[seen] <= 1)).all():
         raise ValueError(f"expected responses in [0, 1], got {values[seen].min():g} to {values[seen].max():g}")

@@ -64,8 +64,8 @@ def _short_radius(match: re.Match[str]) -> str:
 def item_kinds(responses: Responses) -> tuple[str, ...]:
     """Return the kind of each item, length M: the attack and its threat model, or the attacked model.
 
-    It is the item's name without the image and without trailing words that all items share. Radii have four digits if
-    they remain distinct.
+    A kind is the item's name without the image and without trailing words that all items share. Radii are shortened to
+    four digits if this keeps them distinct.
     """
     pairs = zip(responses.items, responses.images, strict=True)
     texts = [item.removeprefix(f"{image} x ").replace(" nan", "") for item, image in pairs]
@@ -85,7 +85,7 @@ def item_kinds(responses: Responses) -> tuple[str, ...]:
 def libraries_of(implementations: Sequence[str]) -> list[str]:
     """Return the library of each implementation.
 
-    It is "foolbox" for "foolbox:pgd linf 0.03" and for "best(foolbox:pgd)".
+    For example, it is "foolbox" for "foolbox:pgd linf 0.03" and for "best(foolbox:pgd)".
 
     Args:
         implementations: names of implementations as subjects.
@@ -98,12 +98,13 @@ def libraries_of(implementations: Sequence[str]) -> list[str]:
 
 
 def informative_items(fit: IRTFit, responses: np.ndarray, clusters: Sequence[str]) -> pd.DataFrame:
-    """Return a table of how much each image, or each attack, contributes to separating the subjects.
+    """Return a table of the contribution of each image, or each attack, to separating the subjects.
 
     The measure is the Fisher information of a response about the subject's ability, a^2 p (1 - p), where p excludes
     guessing. With guessing, it is multiplied by (1 - c) p / (c + (1 - c) p) (Birnbaum 1968). It is averaged over the
-    subjects with a response and over joint draws of abilities and items. An item on which no two subjects differ has
-    some information, because other subjects might differ on it, but it does not separate these subjects.
+    subjects with a response and over joint draws of abilities and items. An item on which no two of these subjects
+    differ has positive information, because other subjects might differ on it. It does not count in `share` and
+    `differ`.
 
     Args:
         fit: fitted model of binary responses, with a curve that has difficulties.
@@ -169,11 +170,11 @@ def differential_items(
 ) -> pd.DataFrame:
     """Test each image for uniform differential item functioning: one group responds differently at equal ability.
 
-    The test statistic is the focal group's number of positive responses, summed over the items of an image. Its
-    distribution, given each item's total, does not depend on the difficulty (Rasch 1960). It is computed exactly, as in
-    Fisher's test, because an image has few responses. The effect is the group's coefficient in a logistic regression on
-    ability and group (Swaminathan and Rogers 1990), with the fitted ability and item. The p-values are adjusted for the
-    number of images (Benjamini and Hochberg 1995).
+    The test statistic is the focal group's number of positive responses, summed over the items of an image. The
+    distribution of this statistic, given each item's total, does not depend on the difficulty (Rasch 1960). It is
+    computed exactly, as in Fisher's test, because an image has few responses. The effect is the group's coefficient in
+    a logistic regression on ability and group (Swaminathan and Rogers 1990), with the fitted ability and item. The
+    p-values are adjusted for the number of images (Benjamini and Hochberg 1995).
 
     Args:
         fit: fitted model, with a Bernoulli response.
@@ -182,9 +183,9 @@ def differential_items(
         clusters: image of each item, length M.
 
     Returns:
-        Columns: `item` (the image), `effect` (log odds of the focal group on this image, relative to its ability, from
-        one Newton step of the score that is orthogonal to the item's difficulty), `z`, `p`, `p_adjusted`, `responses`.
-        Values are NaN if only one group has responses. The smallest p is first.
+        Columns: `item` (the image), `effect` (log odds of the focal group on this image, at equal ability; from one
+        Newton step, with the score orthogonal to the item's difficulty), `z`, `p`, `p_adjusted`, `responses`. Values
+        are NaN if only one group has responses. The smallest p is first.
 
     Raises:
         ValueError: If there is only one group, or the fit does not have a Bernoulli response.
@@ -293,7 +294,7 @@ def describe_differences(table: pd.DataFrame, what: str = "images") -> list[str]
         what: plural noun for the items, used in the sentences.
 
     Returns:
-        A sentence for each group that differs. If no group differs, one sentence that says so.
+        A sentence for each group that differs. If no group differs, one sentence states this.
     """
     tested: Any = table[table["p"].notna()]
     images, groups = tested["item"].nunique(), list(dict.fromkeys(table["group"]))

@@ -37,7 +37,7 @@ class Placement:
         responses: number of the new subject's responses, or of its metrics.
         images: number of images with a response. 0 for metrics.
         notes: notes to read first.
-        choice: which images would have been enough, if this was requested.
+        choice: the images that would have been enough, if requested.
     """
 
     newcomer: str
@@ -150,14 +150,18 @@ def place_new_subject(  # noqa: PLR0913 - the data by position, the choices by k
     seen = ~np.isnan(answers)
     if answers.shape != values.shape[1:] or not seen.any():
         raise ValueError(
-            f"expected shape {values.shape[1:]} with at least one response, got shape {answers.shape} with {seen.sum()}"
+            f"expected new responses of shape {values.shape[1:]}, at least one not NaN, got shape {answers.shape} "
+            f"with {seen.sum()} not NaN"
         )
     if not ((answers[seen] >= 0) & (answers[seen] <= 1)).all():
         raise ValueError(f"expected responses in [0, 1], got {answers[seen].min():g} to {answers[seen].max():g}")
     images = np.arange(len(answers)).astype(str) if clusters is None else np.asarray(clusters)
     if len(subjects) != len(values) or len({*subjects, name}) <= len(values) or len(images) != len(answers):
         got = f"{len(set(subjects))}, {name} and {len(images)}"
-        raise ValueError(f"expected {len(values)} different subjects, a new one and {len(answers)} clusters, got {got}")
+        raise ValueError(
+            f"expected {len(values)} different subjects, a name that is not among them and {len(answers)} clusters, "
+            f"got {got}"
+        )
     fit = fit_irt(values, choose_model(values, model), method=method, seed=seed) if fit is None else fit
     anchor, effect = Anchor(fit, values, seed=seed), design_effect(fit, values, images.tolist())
     log = anchor.log_likelihood(answers)
@@ -213,7 +217,7 @@ def place_results(  # noqa: PLR0913 - the data by position, the choices by keywo
         model: see `rank_responses`.
         method: see `rank_responses`.
         seed: see `rank_responses`.
-        adaptive: whether to also compute how few of the new subject's images would have been enough (see
+        adaptive: whether to also compute the number of the new subject's images that would have been enough (see
             `replay_selection`).
         max_rank_width: largest accepted width of the rank interval (worst minus best rank). None for the width of the
             interval from all of the new subject's images.
@@ -252,7 +256,7 @@ def place_results(  # noqa: PLR0913 - the data by position, the choices by keywo
 
 
 class Aligned(NamedTuple):
-    """Rows of both tables, marked by a column `new`, and a note for each name whose meaning differs."""
+    """Rows of both tables with a column `new`, and a note for each name that has different meanings in the tables."""
 
     results: pd.DataFrame
     notes: tuple[str, ...]
@@ -341,7 +345,7 @@ def _labels(rows: Any) -> Any:
 
 
 def _changed(baseline: Any, new: Any, name: str, what: str) -> list[str]:
-    """Return the names that occur in both tables, but with different values in the column `what`."""
+    """Return the names that occur in both tables with different values in the column `what`."""
     meant = baseline.groupby(name, observed=True)[what].agg(set)
     return [
         str(each)

@@ -15,7 +15,7 @@ ROUNDED = 0.25  # logits: bin width of difficulties drawn as one circle
 
 
 def plot_ranking(axes: Any, ranking: "Ranking", *, label: str = "score", name: str = "ranking") -> dict[str, str]:
-    """Plot scores with 95 % intervals, the best at the top, and a bracket around each tie group.
+    """Plot scores with 95 % intervals (the best at the top), and a bracket around each tie group.
 
     A subject outside all brackets differs significantly from its neighbours. The axes need space on the left for names
     and on the right for numbers.
@@ -85,7 +85,7 @@ def margin_of(ranking: "Ranking") -> float:
 
 
 def _brackets(ranking: "Ranking") -> dict[str, tuple[int, list[int]]]:
-    """Return the column and the rows of each tie group's bracket. Groups without a common row share a column."""
+    """Return the column and the rows of each tie group's bracket. Brackets that do not overlap share a column."""
     ends: list[int] = []
     brackets = {}
     for letter, rows in members(ranking).items():
@@ -125,9 +125,9 @@ def plot_item_map(
 ) -> dict[str, str]:
     """Plot abilities and difficulties on a common axis (Wright map).
 
-    Subjects are above, and the items of each kind below. If ability equals difficulty, a subject responds positively to
-    an item of average discrimination with probability 1/2. Items of about equal difficulty are drawn as one circle,
-    whose area is proportional to their number.
+    The subjects are plotted at the top, and the items of each kind below them. If ability equals difficulty, a subject
+    responds positively to an item of average discrimination with probability 1/2. Items of about equal difficulty are
+    drawn as one circle, whose area is proportional to their number.
 
     Args:
         axes: Matplotlib axes. Colours come from their colour cycle.

@@ -96,7 +96,7 @@ def images_to_separate(deviations: float, images: int, critical: float) -> list[
     Args:
         deviations: present distance from the bound, in standard deviations of the value.
         images: present number of images.
-        critical: distance at which they count as separate, in standard deviations.
+        critical: distance at which the value and the bound count as separate, in standard deviations.
 
     Returns:
         Numbers of additional images. None if the total would exceed `TIMES` times the present number.
@@ -120,7 +120,7 @@ def describe_projections(projections: Sequence[Projection]) -> list[str]:
 
 
 def _first(numbers: np.ndarray, enough: np.ndarray) -> int | None:
-    """Return the smallest number from which on the condition holds, or None if there is no such number."""
+    """Return the smallest number such that it and all larger ones satisfy the condition. None if there is none."""
     short = np.flatnonzero(~enough)
     if not len(short):
         return int(numbers[0])
@@ -134,7 +134,7 @@ class Subsample(NamedTuple):
         images: number of images in a subset.
         subsets: number of random subsets.
         width: mean width of the scores' 95 % intervals.
-        projected: width that is expected from the width with all images, if it is proportional to 1 / sqrt(images).
+        projected: expected width, if the width is proportional to 1 / sqrt(images).
         ranks: mean number of ranks in a rank's 95 % interval.
         apart: mean number of subject pairs that differ significantly.
     """

@@ -21,8 +21,8 @@ from .significance import design_effect, pair_deviations, paired_p_values, tell_
 
 Scoring = Literal["irt", "mean", "borda"]
 VARIATIONAL = (
-    "fitted by variational inference (svi), an approximation: in simulations of 20 to 200 subjects its 95 % intervals "
-    "covered 91 to 98 % of the abilities"
+    "fitted by variational inference (svi), an approximation: in simulations with 20 to 200 subjects, 91 to 98 % of "
+    "the abilities were inside its 95 % intervals"
 )
 _DECIMALS = 7  # of an ability: what lies behind them differs between processors, and decides no rank
 NOTICED = 1.1  # design effect from which a note is added
@@ -48,7 +48,7 @@ class Ranking:
         apart: whether subjects i and j differ significantly at 95 %, corrected for all pairs (see `tell_apart`), shape
             (N, N), bool. Letters, brackets, projections and all outputs are based on it.
         deviations: number of standard deviations by which subject i exceeds subject j, shape (N, N). 0 if i is lower.
-        critical: number of standard deviations that a pair must exceed to differ significantly.
+        critical: a pair differs significantly if its `deviations` exceed this number.
         mean: plain mean response, shape (N,).
         agreement: Kendall's tau with other rankings, by name.
         bootstrap_low: best rank in the 95 % interval of the plain mean's bootstrap over images, shape (N,).
@@ -192,7 +192,7 @@ def rank_responses(  # noqa: PLR0913 - the nouns by position, the choices by key
 
     Returns:
         The ranking. If images have several items, the draws of the abilities are widened around their means by the
-        square root of the `design_effect`. In this way `low`, `high`, ranks, `beats` and `groups` allow for correlated
+        square root of the `design_effect`. `low`, `high`, ranks, `beats` and `groups` therefore allow for correlated
         responses.
 
     Raises:
@@ -217,7 +217,8 @@ def rank_responses(  # noqa: PLR0913 - the nouns by position, the choices by key
         options["p_values"] = paired_p_values(borda_parts(plain) if rule is borda else plain, images)
         ranking = make_ranking(scoring, subjects, rule(plain), draws, plain, resampled, **options)
         note = (
-            f"too few to resample (minimum {FEWEST}); no difference is significant, and how many images would suffice "
+            f"too few to resample (minimum {FEWEST}); no difference is significant, and the number of images that "
+            "would suffice "
         )
         notes = [f"{_count(several)}: {note}is not known"] if several < FEWEST else []
         return replace(ranking, notes=(*ranking.notes, *notes))
@@ -245,8 +246,11 @@ def note_stretch(effect: float) -> list[str]:
     """Return a note on how much the design effect widens the intervals, or no note if it is negligible."""
     if effect < NOTICED:
         return []
-    note = f"responses to one image are correlated: intervals and ranks are {np.sqrt(effect):.2g} times as wide as the "
-    return [f"{note}model's ones (design effect {effect:.2g}, images as clusters)"]
+    note = (
+        f"responses to one image are correlated: intervals and rank intervals are {np.sqrt(effect):.2g} times as "
+        "wide as those of the "
+    )
+    return [f"{note}model (design effect {effect:.2g}, images as clusters)"]
 
 
 def _count(images: int) -> str:
@@ -352,8 +356,8 @@ def make_ranking(  # noqa: PLR0913 - the draws by position, what is known of the
         responses: scored responses, shape (N, M).
         resampled: plain means of bootstrap replicates, shape (replicates, N).
         fit: fitted item response model. None if no model was fitted.
-        images: number of resampled images, for expanded percentile intervals (see `tail_probability`). 0 for plain
-            percentile intervals.
+        images: number of resampled images. It determines the expanded percentile intervals (see `tail_probability`). 0
+            for plain percentile intervals.
         p_values: p-values of a paired test over images, shape (N, N). A significant difference must also pass this
             test. None for no such test.
         count: function that returns the Borda count of the responses.
@@ -414,7 +418,7 @@ def _rank_bounds(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _rank_interval(best: np.ndarray, worst: np.ndarray, tail: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the smallest and largest rank of each subject's 95 % interval, from the ranks of the draws, (D, N)."""
+    """Return the best and worst rank of each subject's 95 % interval, from the ranks of the draws, (D, N)."""
     low = np.quantile(best, tail, axis=0, method="inverted_cdf")
     return low, np.quantile(worst, 1 - tail, axis=0, method="inverted_cdf")
 
@@ -429,7 +433,7 @@ def _rank_probability(best: np.ndarray, worst: np.ndarray) -> np.ndarray:
 def _score_interval(draws: np.ndarray, tail: float) -> tuple[np.ndarray, np.ndarray]:
     """Return the bounds of the 95 % interval, each (N,).
 
-    NaN if the width is zero, because other values are possible.
+    The bounds are NaN if all draws are equal, because other values are possible.
     """
     known = ~np.isnan(draws).all(0)
     ends = np.full((2, draws.shape[1]), np.nan)

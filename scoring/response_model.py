@@ -28,12 +28,12 @@ class ResponseModel:
             additional guessing parameter c.
         response: "bernoulli" for binary responses and their fractions, or "beta" for continuous scores.
         curve: probability of a positive response. "difficulty" is c + (1 - c) / (1 + exp(-a (theta - b))). "paper" has
-            1.702 a instead of a. "intercept" has a theta + b instead of a (theta - b), as in CANARY's
-            published program.
-        hierarchical: whether the priors' spreads are estimated: theta ~ N(m, s), b ~ N(0, t), log a ~ N(0, u) with
-            m ~ N(0, 2), s ~ HalfNormal(2), t ~ HalfNormal(2), u ~ HalfNormal(0.5), so that the items fix the scale. If
-            False, the priors are fixed as in CANARY: theta ~ N(0, 1), b ~ N(0, 1), log a ~ N(0, 1). In both cases
-            c ~ Beta(5, 17).
+            1.702 a instead of a. "intercept" has a theta + b instead of a (theta - b), as in CANARY's published
+            program.
+        hierarchical: whether the priors' spreads are estimated: theta ~ N(m, s), b ~ N(0, t), log a ~ N(0, u) with m ~
+            N(0, 2), s ~ HalfNormal(2), t ~ HalfNormal(2), u ~ HalfNormal(0.5). The items then determine the scale. If
+            False, the priors are fixed as in CANARY: theta ~ N(0, 1), b ~ N(0, 1), log a ~ N(0, 1). In both cases c ~
+            Beta(5, 17).
     """
 
     name: Model = "2pl"
@@ -67,7 +67,7 @@ def observe(responses: np.ndarray, response: Response, subjects: int | None = No
     Args:
         responses: shape (N, M), in [0, 1]. NaN is missing.
         response: response distribution.
-        subjects: number of subjects, which determines how far responses are moved. None for N.
+        subjects: number of subjects, which determines the size of this shift. None for N.
     """
     seen = ~np.isnan(responses)
     values = np.where(seen, responses, 0.5)

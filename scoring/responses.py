@@ -59,19 +59,21 @@ def build_responses(
 ) -> Responses:
     """Build the responses of subjects to images under attack.
 
-    A model responds positively if the attack did not fool it. An image that it misclassifies when clean counts against
-    it. An attack or implementation responds positively if it fooled the model. An image that the model misclassifies
-    when clean is missing. An invalid result counts against the model or library that caused it (columns
-    `invalid_by_model` and `invalid_by_library`). Other invalid results are missing, as are all results of failed
-    attacks. Notes report how many are missing, and whether this depends on the subject.
+    If the subjects are models, a response is 1 if the attack did not fool the model, and 0 if it did or if the model
+    misclassifies the clean image. If the subjects are attacks or implementations, a response is 1 if the attack fooled
+    the model; the response to an image that the model misclassifies when clean is missing. An invalid result counts
+    against the model or library that caused it (columns `invalid_by_model` and `invalid_by_library`). Other invalid
+    results and all results of failed attacks are missing. Notes report the number of missing responses, and whether it
+    depends on the subject.
 
     An attack that ran in several libraries counts once, by the strongest implementation on each image, as in a worst
     case. Weak or broken implementations therefore have no effect, and the result does not depend on the order of the
     libraries.
 
     For a randomised model, the column `draws_fooled` has the rate of samples that are fooled (NaN for other models).
-    These rates are the `shares` of the responses. `values` has one random draw for each rate, which does not depend on
-    the other ranked results. If there are several attempts at an image, the attempt with the strongest rate counts.
+    These rates are the `shares` of the responses. `values` has one random draw for each rate. The draw does not depend
+    on the other ranked results. If there are several attempts at an image, the attempt with the highest fooled rate
+    counts.
 
     A worst case of several attacks (`worst-case(A,B)`) is omitted unless there are only worst cases.
 
@@ -128,9 +130,10 @@ def build_against(
 ) -> tuple[Responses, ...]:
     """Build a matrix of responses for each new subject: the baseline's subjects and, last, the new subject.
 
-    Results that the new subject lacks are missing responses. On an item that it has a response to, only attempts that
-    were made on both sides count, because a comparison of one library with the strongest of three would favour the new
-    subject. On other items, all results of the baseline count.
+    Results that the new subject lacks are missing responses. If the new subject has a response to an item, only
+    attempts that were made on both the baseline and the new subject count for this item. Otherwise, for example, one
+    library would be compared with the strongest of three, which favours the new subject. On all other items, all
+    results of the baseline count.
 
     Args:
         results: as for `build_responses`, with a column `new` that marks rows of new results.
@@ -186,7 +189,7 @@ def choose_results(results: pd.DataFrame, norm: str | None = None, knowledge: st
     wanted |= {} if knowledge is None else {"knowledge": (KNOWLEDGE[knowledge], f"{knowledge} attacks")}
     for column, (values, what) in wanted.items():
         if column not in results:
-            raise ValueError(f"the table has no column {column}, from which rows are chosen")
+            raise ValueError(f"the table has no column {column}, which is needed to choose rows")
         have = sorted(set(results[column]))
         results = results.loc[results[column].isin(values)]
         if results.empty:
@@ -243,8 +246,8 @@ def check_rankable(responses: Responses) -> None:
     by = "models" if is_of_models(responses.kind) else "attacks"
     others = ", and `rank(subjects='attacks')` ranks the attacks" if responses.kind == "models" else ""
     raise ValueError(
-        f"one {kind}: nothing to rank it against; `table(by='{by}')` shows the numbers of "
-        f"{', '.join(responses.subjects)}, a ranking needs results of a second {kind}{others}"
+        f"expected at least 2 {kind}s to rank, got one: {', '.join(responses.subjects)}. `table(by='{by}')` shows "
+        f"its numbers{others}"
     )
 
 
@@ -298,7 +301,7 @@ def _drawn(matrix: Responses) -> Responses:
 
 
 def _common(labels: Any, *, of_models: bool) -> tuple[np.ndarray, list[str]]:
-    """Return which rows belong to attempts made on all subjects, (rows,) bool, and notes on omissions."""
+    """Return whether each row belongs to an attempt made on all subjects, (rows,) bool, and notes on omissions."""
     place, names = pd.factorize(labels["subject"])
     attempt, attempts = pd.factorize(labels["attempt"])
     ran: Any = np.zeros((len(names), len(attempts)), bool)
@@ -319,16 +322,19 @@ def _common(labels: Any, *, of_models: bool) -> tuple[np.ndarray, list[str]]:
             lines.append(f"omitted: {what}: no result {'on' if of_models else 'of'} {lacking}")
     if not kept.any():
         raise ValueError(
-            f"all {len(names)} subjects have no results in common ({'; '.join(lines[:2])}): evaluate "
-            "the missing ones, or rank with unequal='keep'"
+            f"all {len(names)} subjects have no results in common ({'; '.join(lines[:2])}): evaluate the missing "
+            "results, or rank with unequal='keep'"
         )
     more = [f"omitted: {len(lines) - NAMED} more without results of all subjects"] if len(lines) > NAMED else []
-    note = "ranked by the results that all subjects have; unequal='keep' uses all, with the rest missing at random"
+    note = (
+        "ranked by the results that all subjects have; unequal='keep' uses all results, and assumes that the "
+        "others are missing at random"
+    )
     return kept, [*lines[:NAMED], *more, note]
 
 
 def _shared(labels: Any, is_new: np.ndarray, name: str, choices: Choices) -> tuple[np.ndarray, list[str]]:
-    """Return which rows of the baseline and a new subject are comparable, (rows,) bool, and notes on omitted rows."""
+    """Return whether each row of the baseline and a new subject is comparable, (rows,) bool, and notes on omissions."""
     of_name = is_new & (labels["subject"] == name).to_numpy()
     attempt, attempts = pd.factorize(labels["attempt"])
     kept = ~is_new
@@ -369,8 +375,8 @@ def _note_uneven(labels: Any) -> list[str]:
         return []
     shares = abbreviate_list([f"{name} {count / total:.0%}" for name, count in counts.items()])
     return [
-        f"subjects have results for different attacks, kept as requested: {shares} of all. Scores are biased if the "
-        "choice of runs depended on their outcomes"
+        f"subjects have results for different attacks ({shares} of all), kept as requested. Scores are biased if "
+        "the choice of runs depended on their outcomes"
     ]
 
 
@@ -392,6 +398,6 @@ def _note_selective(labels: Any, missing: Any) -> list[str]:
     order = np.argsort(-shares, kind="stable")
     extremes = ", ".join(f"{names[one]} {shares[one]:.0%}" for one in (order[0], order[-1]))
     return [
-        f"missing responses depend on the subject (most and least: {extremes}; p = {chance:.1g}): the scores use the "
-        "remaining responses, and are biased if the missing ones differ systematically"
+        f"the rate of missing responses depends on the subject (highest and lowest: {extremes}; p = {chance:.1g}): "
+        "the scores use the other responses, and are biased if the missing responses differ systematically"
     ]

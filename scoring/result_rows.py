@@ -1,4 +1,4 @@
-"""Interprets rows of a results table as responses: subject, item and outcome."""
+"""Converts rows of a results table to responses: subject, item and outcome."""
 
 import json
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ class Choices(NamedTuple):
 
     @property
     def of_models(self) -> bool:
-        """Whether the subjects are attacked (models, defences), rather than attacking."""
+        """Whether the subjects are attacked (models, defences). False if they attack."""
         return is_of_models(self.subjects)
 
 
@@ -46,7 +46,7 @@ class ResultRows(NamedTuple):
         value: response of each row, 1 in favour of the subject. For randomised models, a rate over samples.
         missing: whether the response is unknown, bool.
         larger: whether the response is unknown because the attack ran at a radius above the budget and its example is
-            farther away than the budget, bool.
+            outside the budget, bool.
         notes: notes about the rows.
     """
 
@@ -78,12 +78,12 @@ def read_rows(results: Any, choices: Choices) -> ResultRows:
 
 
 def is_of_models(subjects: str) -> bool:
-    """Return whether subjects of this kind are attacked ("models", "defences"), rather than attacking."""
+    """Return whether subjects of this kind are attacked ("models", "defences"). False if they attack."""
     return subjects in ("models", "defences")
 
 
 def abbreviate_list(names: Sequence[str]) -> str:
-    """Join the first few names, and add the number of the others."""
+    """Join the first few names, and add the number of further names."""
     rest = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + rest
 
@@ -99,7 +99,7 @@ def _check(results: Any, choices: Choices) -> None:
         if given not in (*others, last):
             raise ValueError(f"expected {name} {', '.join(others)} or {last}, got {given!r}")
     if choices.original is not None and choices.subjects != "defences":
-        raise ValueError(f"an original model can be given for subjects defences only, got {choices.subjects}")
+        raise ValueError(f"`original` can be given only with subjects='defences', got subjects={choices.subjects!r}")
     if choices.budget is not None:
         _check_budget(results, choices.budget)
 
@@ -109,7 +109,8 @@ def _check_budget(results: Any, budget: Any) -> None:
     if "made_on" in results and (results["made_on"] == "original").any():
         kind = "responses to examples of the original"
         raise ValueError(
-            f"a budget cannot be used with {kind}, because their distances are those that fool it; got {budget}"
+            f"a budget cannot be used with {kind}, because their distances are those that fool the original; got "
+            f"{budget}"
         )
     if isinstance(budget, bool) or not isinstance(budget, (int, float, np.number)) or not 0 < budget < np.inf:
         raise ValueError(f"expected a budget as a positive number, got {budget!r}")
@@ -198,7 +199,7 @@ def _decide(rows: Any, choices: Choices) -> tuple[Any, Any, Any]:
 
 
 def _is_undecided(rows: Any, choices: Choices) -> Any:
-    """Return which rows have an invalid result that was not caused by the subject (a model or a library)."""
+    """Return whether each row has an invalid result that the subject (a model or a library) did not cause."""
     violated = rows["violated"].astype(bool)
     blamed = "invalid_by_model" if choices.of_models else "invalid_by_library"
     return violated & ~rows[blamed].astype(bool) if blamed in rows else violated
@@ -325,7 +326,7 @@ def notes_on_rows(rows: Any, choices: Choices) -> list[str]:
             str(threat).strip() for threat in _threat_texts(_kinds_of_rows(rows, ("model", *_THREAT))[1]).unique()
         ]
         if len(threats) > 1:
-            why = "these threat models are not equally hard, so the order does not reflect the attacks only"
+            why = "these threat models are not equally hard, so the ranking does not depend on the attacks only"
             notes.append(f"ranked together: {abbreviate_list(threats)}: {why}")
     if random := list(map(str, rows.loc[_is_random(rows), "model"].unique())):
         notes.append(
@@ -343,7 +344,7 @@ def notes_on_rows(rows: Any, choices: Choices) -> list[str]:
 
 
 def _notes_on_libraries(rows: Any, subjects: str, per: str) -> list[str]:
-    """Describe how often an attack counts if several libraries ran it."""
+    """Return notes on attacks that several libraries ran: whether each library counts, or only the strongest."""
     libraries = rows.groupby("attack", sort=False, observed=True)["library"].unique()
     several = [f"{attack} ({', '.join(sorted(names))})" for attack, names in libraries.items() if len(names) > 1]
     if not several:

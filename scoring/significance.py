@@ -25,15 +25,15 @@ def tell_apart(deviations: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, f
     If all subjects are equal, at least 95 % of rankings have no significant pair. The method is step-down max-T
     (Westfall and Young 1993; Romano and Wolf 2005). A pair differs if its deviations exceed the 95 % quantile of the
     largest deviation over all pairs, computed from joint draws centred on their means. This is repeated for the
-    remaining pairs until no more differ. The threshold is at least the 97.5 % quantile of the normal distribution,
-    which applies to a single pair.
+    remaining pairs until no further pair differs. The threshold is at least the 97.5 % quantile of the normal
+    distribution, which applies to a single pair.
 
     Args:
         deviations: number of standard deviations between subjects, from `pair_deviations`, shape (N, N).
         draws: joint draws of the scores, shape (D, N). NaN is unknown.
 
     Returns:
-        Whether each pair differs, shape (N, N), bool, and the deviations that the remaining pairs would need.
+        Whether each pair differs, shape (N, N), bool, and the last threshold, which the remaining pairs do not exceed.
     """
     single, apart = float(norm.ppf((1 + LEVEL) / 2)), np.zeros(deviations.shape, bool)
     centred, scale = _centred(draws)
@@ -58,8 +58,8 @@ def pair_deviations(draws: np.ndarray, beats: np.ndarray, p_values: np.ndarray |
 
     Args:
         draws: draws of the scores, shape (D, N). NaN is unknown.
-        beats: P(i ranks above j), shape (N, N). A few draws cannot resolve values near 1, so the mean difference is
-            also used.
+        beats: P(i ranks above j), shape (N, N). Near 1, this rate is imprecise because the number of draws is finite,
+            so the mean difference is also used.
         p_values: see `make_ranking`.
     """
     known = ~np.isnan(draws)
@@ -85,7 +85,8 @@ def _centred(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def tie_groups(score: np.ndarray, apart: np.ndarray) -> tuple[str, ...]:
     """Return the tie group letters of each subject. Two subjects that share a letter do not differ significantly.
 
-    Two subjects share a letter exactly if no two subjects differ among them and those with scores in between.
+    Two subjects share a letter if and only if no two subjects differ in the set that contains them and all subjects
+    with scores in between.
 
     Args:
         score: score of each subject, shape (N,).
@@ -114,9 +115,9 @@ def paired_p_values(parts: np.ndarray, clusters: Sequence[str]) -> np.ndarray:
     """Return the two-sided p-value of each pair of subjects, by a sign-flip test over images.
 
     The null hypothesis is that each image favours either subject with equal probability. The test flips the sign of
-    each image's difference. If images have one item and responses are 0 or 1, it is McNemar's exact test. It is exact
-    if few images differ or if the differences have a common unit. Otherwise it uses a normal distribution with the same
-    variance.
+    each image's difference. If images have one item and responses are 0 or 1, it is McNemar's exact test. The test is
+    exact if few images differ, or if all differences are multiples of a common unit. Otherwise, it uses a normal
+    distribution with the same variance.
 
     Args:
         parts: contribution of each item to the score of each subject, shape (N, M): responses, or rates of comparisons
@@ -197,13 +198,13 @@ def missing_by_subject(missing: np.ndarray) -> float:
     """Return the p-value of the differences between the subjects' numbers of missing responses.
 
     The test is Cochran's Q (1950) with the images as blocks, and with counts instead of 0 and 1 (Friedman 1937).
-    Responses to one image may depend on each other, because all its responses are permuted together.
+    Dependence between the responses to one image does not matter, because these responses are permuted together.
 
     Args:
         missing: number of missing responses of each subject to each image, shape (N, images).
 
     Returns:
-        The p-value, 1 if there is nothing to test.
+        The p-value. 1 if no response is missing, or if all subjects lack the same responses.
     """
     spread = missing.var(0, ddof=1).sum() if len(missing) > 1 else 0.0
     if spread <= 0:
@@ -247,7 +248,7 @@ def design_effect(fit: "IRTFit", responses: np.ndarray, clusters: Sequence[str])
 
 
 def _scores(fit: "IRTFit", responses: np.ndarray) -> np.ndarray:
-    """Return the score of each response about differences of abilities, shape (N, M). 0 if missing."""
+    """Return the likelihood score of each response for differences of abilities, shape (N, M). 0 if missing."""
     seen = ~np.isnan(responses)
     nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
     expected = np.zeros(responses.shape)

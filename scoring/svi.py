@@ -1,12 +1,12 @@
 """Variational inference for data that are too large to sample.
 
-First, a guide of independent normal distributions is fitted to the Pyro program on random subsamples of its items. Then
-every item is integrated out around the guide, which gives the joint posterior of abilities and priors. Given the
-abilities, the items are independent, so each is an integral over its few parameters, which is computed by adaptive
-Gauss-Hermite quadrature (Naylor and Smith 1982). The program's values at the nodes give gradient and information of the
-abilities (Louis 1982). Newton's method finds the mode. There, the inverse information includes the items' uncertainty.
-Only the abilities are therefore approximated by a normal distribution (Laplace), and each of them depends on responses
-to many items.
+First, a variational distribution (the guide, with independent normal distributions) is fitted to the Pyro program on
+random subsamples of its items. Then every item is integrated out, starting from the guide. The result is the joint
+posterior of abilities and priors. Given the abilities, the items are independent. Each item is therefore an integral
+over its few parameters, computed by adaptive Gauss-Hermite quadrature (Naylor and Smith 1982). The program's values at
+the nodes give the gradient and the information of the abilities (Louis 1982). Newton's method finds the mode. The
+inverse information at the mode includes the items' uncertainty. Only the abilities are approximated by a normal
+distribution (Laplace); each ability depends on responses to many items.
 """
 
 import math
@@ -307,8 +307,8 @@ def _rule(names: tuple[str, ...]) -> tuple[Tensor, Tensor]:
 def _differentiate(problem: IntegrationProblem, place: Tensor, where: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the log density of each item at each node, (K, m), and its first two derivatives, (K, G, m).
 
-    Every response and every item gets a separate copy of abilities and priors. In this way, the derivatives of a sum
-    are the derivatives of its parts.
+    Every response and every item gets a separate copy of abilities and priors. The derivatives of a sum then contain
+    the derivatives of its parts.
     """
     subjects, items = problem.values.shape
     vector = place.float()[:, None, None]
@@ -325,7 +325,7 @@ def _differentiate(problem: IntegrationProblem, place: Tensor, where: Tensor) ->
 
 
 def _gradient(total: Tensor, sources: tuple[Tensor, ...]) -> list[Tensor]:
-    """Return derivatives that can be differentiated again. They are zero if the total does not depend on a source."""
+    """Return derivatives that can be differentiated again. Zero for a source that does not affect the total."""
     parts = torch.autograd.grad(total, sources, create_graph=True, allow_unused=True)
     return [torch.zeros_like(source) if each is None else each for each, source in zip(parts, sources, strict=True)]
 

@@ -52,5 +52,5 @@ def test_a_result_prints_its_images_and_the_interval_that_a_comparison_has(digit
 def test_a_result_without_attacked_images_states_no_rate(digits):
     wrong = (digits.labels + 1) % 10
     text = repr(davylamp.run_attack("foolbox:fgsm", digits.module, digits.inputs, wrong, epsilon=0.05))
-    assert "0 of 0 attacked images fooled, 0 not" in text
+    assert "0 of 0 attacked images fooled, 0 robust" in text
     assert "nan" not in text

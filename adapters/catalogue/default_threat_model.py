@@ -22,7 +22,7 @@ def choose_threat_model(
     epsilon: float | None = None,
     targeted: bool = False,
 ) -> ThreatModel:
-    """Complete a threat model with the most widely supported norm and, if the attack needs one, the usual radius.
+    """Complete a threat model with the most widely supported norm and, if the attack needs a radius, the usual radius.
 
     Args:
         attack: the canonical attack.
@@ -51,7 +51,7 @@ def choose_threat_model(
     if norm is None and not rows[0].says_norm:
         name = rows[0].name
         wanted = "`norm='linf'`, or `norm = \"linf\"` on the attack"
-        raise InvalidInput(f"{name} declares no norm, so one is needed: {wanted}")
+        raise InvalidInput(f"{name} declares no norm; give one: {wanted}")
     chosen: Norm = norm if norm in NORMS else _usual_norm(rows[0], have)  # type: ignore[assignment]
     if epsilon is not None and chosen == "unrestricted":
         raise InvalidInput(f"expected no epsilon for {attack} under an unrestricted threat model, got {epsilon}")
@@ -69,7 +69,7 @@ def _norm_that_follows(row: Implementation, have: Sequence[Norm], epsilon: float
     wanted = f"epsilon {format_radius('linf', epsilon)} for {row.attack} needs a norm"
     name_it = f"add `norm={' or '.join(have)}`"
     if canonical_attack(row).kind == "minimum-norm":
-        meaning = "an image counts as fooled if this minimum-norm attack finds an example within that radius"
+        meaning = "an image counts as fooled if this minimum-norm attack finds an example within the radius"
         raise InvalidInput(f"{wanted}: {meaning}; {name_it}")
     if len(have) > 1 and ("linf" not in have or epsilon > 1):
         raise InvalidInput(f"{wanted}: a radius has no meaning without its norm; {name_it}")

@@ -255,7 +255,9 @@ def check_settings(
     else:
         settings = check_support(row, threat_model, parameters)
     if radii is not None and not supports_per_image_radii(row, threat_model.norm, settings):
-        raise Unsupported(f"{row.name} does not accept a radius per image here: expected one epsilon, got radii")
+        raise Unsupported(
+            f"{row.name} does not accept a radius per image with these settings; give one epsilon for all images"
+        )
     return settings
 
 
@@ -301,8 +303,9 @@ def accepted_parameters(row: Implementation) -> list[str]:
 def library_defaults(row: Implementation, norm: str) -> dict[str, Any]:
     """Return the library's default values by canonical name, read from the installed class. Raises MissingLibrary.
 
-    A parameter that the class requires has the value that its driver passes, and is omitted if there is none. So are
-    those that it sets internally. A step size that depends on the radius is a string, such as "0.03333 epsilon".
+    A parameter that the class requires has the value that its driver passes; it is omitted if the driver passes none.
+    Parameters that the class sets internally are omitted. A step size that depends on the radius is a string, such as
+    "0.03333 epsilon".
     """
     if row.given is not None:
         return declared_defaults(row)

@@ -16,10 +16,9 @@ _ANSWERS = "eot_iter"  # libraries' name for the number of samples at one point 
 
 
 def max_step_distance(row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]) -> float | None:
-    """Return how far an attack can move from its start, in units of the radius: steps x step size / epsilon.
+    """Return the largest distance of an attack from its start, in units of the radius: steps x step size / epsilon.
 
-    Missing parameters have the library's defaults. For a search, which has no fixed radius, absolute step sizes are not
-    examined.
+    Missing parameters have the library's defaults. A search has no fixed radius, so absolute step sizes give None.
 
     Args:
         row: implementation of a fixed-budget attack.
@@ -27,8 +26,8 @@ def max_step_distance(row: Implementation, threat_model: ThreatModel, parameters
         parameters: canonical parameters.
 
     Returns:
-        None if the implementation has no steps of a known length, does not support the norm or is not installed, or if
-        there is no radius.
+        The distance. None if there is no radius, or if the implementation has no steps of a known length, does not
+        support the norm or is not installed.
     """
     length = _LENGTH.get(row.attack, "step_size")
     if canonical_attack(row).kind != "fixed-budget" or not (
@@ -111,7 +110,7 @@ def with_reaching_step_size(
 
 
 def warn_repeated_draws(row: Implementation, norm: str, parameters: Mapping[str, Any], eot: int) -> str | None:
-    """Return a warning if an attack averages several samples although each is already a mean of samples.
+    """Return a warning if an attack averages several outputs, each of which is already a mean of several samples.
 
     The result is None otherwise.
 

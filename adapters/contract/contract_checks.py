@@ -48,9 +48,9 @@ _ROUNDING = 1e-3  # of the clean margin: an example this close is on the boundar
 class ContractCheck(NamedTuple):
     """Result of one contract check of an implementation under one norm.
 
-    `state` is "kept", "broken" or one of three others. "weak": the attack breaks no rule, but misses examples that are
-    known to exist. "not shown": the attack returned every image nearly unchanged, so the check is inconclusive. "not
-    promised": the implementation does not declare the property. `detail` describes the observation.
+    `state` is "kept", "broken" or one of three others. "weak": the attack breaks no rule, but misses known examples.
+    "not shown": the attack returned every image nearly unchanged, so the check is inconclusive. "not promised": the
+    implementation does not declare the property. `detail` describes the observation.
     """
 
     implementation: str
@@ -61,7 +61,7 @@ class ContractCheck(NamedTuple):
 
 
 class _CallObservation(NamedTuple):
-    """One library call: passes that davylamp counted, passes that the model received, and changed global settings."""
+    """Observations on a library call: passes counted by davylamp, passes received by the model, changed settings."""
 
     counted: tuple[int, int]
     seen: tuple[int, int]
@@ -105,7 +105,7 @@ class _CheckSetup(NamedTuple):
         return 2 * float(self.least.max())
 
     def run(self, times: float | None = None, *, images: slice = slice(None), **more: Any) -> AttackResult:
-        """Run the attack at the default radius, or at `times` the largest least perturbation among `images`."""
+        """Run the attack at the default radius, or at `times` times the largest least perturbation among `images`."""
         radius = self.radius if times is None else times * float(self.least[images].max())
         return self.watched(radius, images, **more).result
 
@@ -250,7 +250,7 @@ def run_contract_check(
     try:
         state, detail = _CHECKS[name](trial)
         if state == "kept" and trial.idle:
-            state, detail = "not shown", f"the attack did nothing; {detail}"
+            state, detail = "not shown", f"the attack changed no image; {detail}"
     except MissingLibrary:
         raise
     except DavylampError as error:
@@ -284,7 +284,7 @@ def _repeats(trial: _CheckSetup) -> tuple[State, str]:
 
 
 def _alone(trial: _CheckSetup) -> tuple[State, str]:
-    """Check that a deterministic attack returns the same example for an image alone as in a batch."""
+    """Check that a deterministic attack returns the same example for an image alone and in a batch."""
     if trial.row.random or trial.row.universal:
         return (
             "not promised",
@@ -303,7 +303,7 @@ def _alone(trial: _CheckSetup) -> tuple[State, str]:
     missed = int((flipped & (margin > _ROUNDING * _margin(together.logits))).sum())
     kept = change <= _ALONE and not missed
     detail = f"distances differ by at most {change:.2%}, success on {int(flipped.sum())} of {len(both)} images"
-    detail += f" ({missed} of these are away from the decision boundary)" if flipped.any() else ""
+    detail += f" ({missed} of these images are not near the decision boundary)" if flipped.any() else ""
     return ("kept" if kept else "broken"), f"for an image alone and in a batch, {detail}"
 
 
@@ -350,7 +350,7 @@ def _restores(trial: _CheckSetup) -> tuple[State, str]:
 
 
 def _nothing_impossible(trial: _CheckSetup) -> tuple[State, str]:
-    """Check that no attack succeeds below the least perturbation, and that no distance is smaller than it."""
+    """Check that the attack has no success and no distance below the least perturbation."""
     least = trial.least
     if trial.bound:
         impossible = trial.run(times=0.9 * float(least.min() / least.max()))

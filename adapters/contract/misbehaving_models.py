@@ -1,8 +1,8 @@
 """Runs implementations on deliberately misbehaving models, and checks for false success and false robustness.
 
-Every model is small, takes images of 3 x 16 x 16, and has known true logits. An implementation passes if every image
-that it reports as fooled or robust is so according to the true logits. It must report every other image as invalid,
-or raise an error.
+Every model is small, takes images of 3 x 16 x 16, and has known true logits. An implementation passes if the true
+logits confirm every image that it reports as fooled or robust. It must report every other image as invalid, or raise an
+error.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ _DUAL = {"linf": 1.0, "l2": 2.0, "l1": float("inf")}
 
 
 class MisbehavingModel(NamedTuple):
-    """A misbehaving model as an attack sees it, and a function that returns the true logits of images."""
+    """A misbehaving model, and a function that returns the true logits of images."""
 
     module: nn.Module
     truth: Callable[[Tensor], Tensor]
@@ -53,7 +53,7 @@ class MisbehavingModel(NamedTuple):
 class FalseResult(NamedTuple):
     """Result of one implementation on one misbehaving model.
 
-    `complaint` describes a false report, and is "" if the report is true. `outcome` counts the reported results.
+    `complaint` describes a false report; "" if the report is true. `outcome` has the numbers of reported results.
     """
 
     implementation: str

@@ -80,7 +80,9 @@ def _read_member(archive: zipfile.ZipFile, keys: Sequence[str], path: Path) -> n
         try:
             return np.lib.format.read_array(stream, allow_pickle=False)
         except ValueError as error:
-            raise InvalidInput(f"expected an array as {key} in {path}, got ({one_line(error)})") from error
+            raise InvalidInput(
+                f"expected an array as {key} in {path}, got unreadable data ({one_line(error)})"
+            ) from error
 
 
 def _check_header(stream: Any, size: int, key: str, path: Path) -> None:

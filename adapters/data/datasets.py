@@ -123,11 +123,11 @@ def load_data(
     - `imagenet-c:PATH+fog:3` and `cifar-10-c:PATH+fog:3`: corrupted images on disk, in folders PATH/fog/3/CLASS as in
       ImageNet-C, or in PATH/fog.npy with the severities in sequence.
 
-    A file that several links lead to is loaded once.
+    A file is loaded once even if several links point to it.
 
     Args:
         name: a fixed name or a pattern of `dataset_name_patterns()`.
-        limit: number of images, the first ones in a fixed order, or None for all.
+        limit: largest number of images; the first images in a fixed order are used. None for all.
         resize: length to which the shorter side is resized. Image files are resized and cropped as by torchvision.
         crop: side of the square centre crop after the resizing. If neither `resize` nor `crop` is given, ImageNet's
             samples are resized to 256 and cropped to 224, and all other images keep their size. Photos of
@@ -200,7 +200,11 @@ def _places(names: Sequence[str], chosen: Collection[str]) -> list[int]:
     counts = Counter(names)
     for name in chosen:
         if counts[name] != 1:
-            got = f"none among {len(names)}, the first is {names[0]}" if not counts[name] else f"{counts[name]}"
+            got = (
+                f"no such name among {len(names)} images (the first is {names[0]})"
+                if not counts[name]
+                else f"{counts[name]}"
+            )
             raise InvalidInput(f"expected one image of the name {name}, got {got}")
     wanted = set(chosen)
     return [place for place, name in enumerate(names) if name in wanted]

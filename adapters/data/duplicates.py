@@ -29,7 +29,9 @@ def duplicate_warning(inputs: Tensor, labels: Tensor) -> list[str]:
     if not repeated:
         return []
     differing = sum(classes[place] != classes[first[place]] for place in repeated)
-    line = f"{len(repeated)} of {len(first)} images duplicate an earlier image; intervals treat them as independent"
+    line = (
+        f"{len(repeated)} of {len(first)} images duplicate an earlier image; intervals treat duplicates as independent"
+    )
     return [line + (f"; {differing} with a different label than the earlier image" if differing else "")]
 
 

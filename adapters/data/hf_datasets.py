@@ -105,7 +105,7 @@ def _columns_of(file: _DataFile) -> _Columns:
 
 
 def _choose_column(names: Sequence[str], of_its_kind: Sequence[str], usual: Sequence[str]) -> str:
-    """Return the only column of a kind, or else the column with a usual name. "" if there is none."""
+    """Return the only column of a kind, otherwise the column with a usual name; "" if there is no such column."""
     if len(of_its_kind) == 1:
         return of_its_kind[0]
     return next((name for name in usual if name in (of_its_kind or names)), "")
@@ -126,7 +126,7 @@ def _indices_of(
     most = len(columns.names) or None
     for label in set(labels):
         if not isinstance(label, int) or label < 0 or (most is not None and label >= most):
-            got = f"{label!r}: an unlabelled split?" if label in (None, -1) else repr(label)
+            got = f"{label!r}; the split may have no labels" if label in (None, -1) else repr(label)
             raise InvalidInput(f"expected classes numbered from 0 in the column {columns.label} of {where}, got {got}")
     if most is None:
         return int

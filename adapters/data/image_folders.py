@@ -1,4 +1,4 @@
-"""Lists the image files of a folder with their labels. A file that several links lead to occurs once."""
+"""Lists the image files of a folder with their labels. A file occurs once even if several links point to it."""
 
 import csv
 import os
@@ -107,7 +107,7 @@ def class_indices(
     unnamed = [name for name in classes_there if name not in indices]
     if strict and unnamed:
         got = f"{', '.join(unnamed[:3])} among {len(classes_there)} classes"
-        raise InvalidInput(f"expected the classes of {where} among the {len(indices)} given labels, got {got}")
+        raise InvalidInput(f"expected the classes of {where} among the {len(indices)} class names given, got {got}")
     labels: Mapping[str, int] = {} if unnamed else indices
     if not labels and classes == _IMAGENET:
         labels = _imagenet_classes(classes_there, where)
@@ -127,7 +127,7 @@ def _check_depth(items: list[ImageFile], root: Path) -> None:
 
 
 def _walk(folder: Path) -> list[tuple[Path, str]]:
-    """List the image files below a folder with their real paths. A folder that several links lead to is read once."""
+    """List the image files below a folder with their real paths. A folder with several links is read once."""
     paths, seen = [], set()
     for parent, folders, files in os.walk(folder, followlinks=True):
         here = os.path.realpath(parent)
@@ -148,7 +148,7 @@ def _imagenet_classes(folders: Sequence[str], root: str) -> dict[str, int]:
         return {}
     if others:  # by their places one more folder would move the classes of all that follow it
         got = f"{', '.join(others[:3])} among {len(folders)} folders; move folders that are not classes elsewhere"
-        raise InvalidInput(f"expected WordNet ids as class folders of {root}, like the others, got {got}")
+        raise InvalidInput(f"expected WordNet ids as names of all class folders of {root}, got {got}")
     if len(folders) == _IMAGENET:
         return {}
     try:

@@ -57,7 +57,7 @@ def read_published(name: str, limit: int | None) -> tuple[Tensor, Tensor]:
 
     Args:
         name: name of the data. The default folder is torch's, `TORCH_HOME/datasets`.
-        limit: largest number of images. The first ones are loaded.
+        limit: largest number of images; the first images are loaded.
 
     Raises:
         UnknownName: if there is no such data set.

@@ -14,7 +14,7 @@ from ..user_code_guard import guard_user_code, one_line
 from ..user_file import load_user_object
 from .array_files import check_arrays
 
-_WANTED = "images and labels (N of each), perhaps with names, or a dataset of such pairs"
+_WANTED = "images and labels (N of each), optionally with names, or a dataset of (image, label) pairs"
 
 
 def read_data_file(name: str, limit: int | None) -> tuple[Tensor, Tensor, list[str]]:
@@ -28,7 +28,7 @@ def read_data_file(name: str, limit: int | None) -> tuple[Tensor, Tensor, list[s
         Unavailable: if there is no such file.
         UnknownName: if the file has no such function.
         ModelFailed: if the file or the function raises an error.
-        InvalidInput: if the function returns any other value.
+        InvalidInput: if the function does not return images and labels.
     """
     path, function = split_file_name(name)
     with load_user_object(path, function, "a data function") as (load, _):

@@ -1,7 +1,7 @@
 """The attack libraries: one package for each, and libraries that other packages provide through an entry point.
 
-A library whose definition is invalid is skipped, and the reason is kept. `catalogue.lookup.LIBRARIES` contains the
-libraries in use.
+A library with an invalid definition is rejected with a reason. `catalogue.lookup.LIBRARIES` contains the libraries in
+use.
 """
 
 from dataclasses import replace
@@ -19,7 +19,7 @@ ENTRY_POINTS = "davylamp.libraries"
 
 
 def collect_libraries() -> tuple[dict[str, Library], dict[str, str]]:
-    """Return the built-in libraries and those of other packages by name, and the rejected ones with the reasons."""
+    """Return by name the built-in libraries and those of other packages, and why libraries were rejected."""
     known = {
         module.LIBRARY.name: module.LIBRARY
         for module in (

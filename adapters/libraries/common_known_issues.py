@@ -6,7 +6,7 @@ from .library import KnownIssue
 
 COMMON: Mapping[str, KnownIssue] = {
     "epsilon-on-mean-gradient": KnownIssue(
-        "adds an absolute epsilon to the norm of a mean-reduced gradient, so confident images take shorter steps",
+        "adds a constant to the norm of a gradient averaged over the batch, so steps are shorter on confident images",
         ("l2", "l1"),
     ),
     "l1-one-pixel": KnownIssue("moves only one pixel in each l1 step, so the radius is not used up", ("l1",)),

@@ -37,11 +37,11 @@ class Library:
         package: the package to which a leading dot in `driver`, `classes` and `within` refers, usually `__name__` of
             the definition's package.
         extra: the extra of davylamp that installs the library. If empty, `pip install DISTRIBUTION` installs it.
-        command: install command, if neither of these installs the library.
+        command: install command, if neither the extra nor `pip install DISTRIBUTION` installs the library.
         introduces: canonical attacks that the implementations need and davylamp's catalogue does not have.
         findings: known issues by id, in addition to the common ones. The implementations refer to them by id.
-        open_defaults: values of parameters that a class requires, or leaves open, by canonical name: those that the
-            library itself or the driver uses. A step size may be a text such as "1 epsilon / steps".
+        open_defaults: values by canonical name, for parameters that have no default in the signature of a class. They
+            are the values that the library or the driver uses. A step size may be a text such as "1 epsilon / steps".
         preload: modules that are imported once, before worker processes start.
         refuses: "module:function", called as `refuses(row, setting)` before anything is computed. It returns why the
             library cannot run in that setting, as a text that follows the implementation's name, or "" if it can. If

@@ -28,7 +28,7 @@ class AttackState:
         spent: queries that each image used before this attack, shape (N,).
         trace: records the nearest example of each image, or None to skip this.
         fitted: the fitted tensors of a fitted attack.
-        seed: random seed for the samples by which restarts are compared, if the model is random.
+        seed: random seed of the samples that are used to compare restarts, if the model is random.
     """
 
     draws_fooled: Tensor | None = None  # proportion of samples, (N,), of a random model, once concluded
@@ -108,13 +108,13 @@ class AttackState:
         self.success = self._hit(drawn.logits) & ~self._flagged()
 
     def mark_invalid(self, kind: str, images: Tensor) -> None:
-        """Add a reason why results are invalid. `images` is a mask, shape (N,), bool."""
+        """Add a reason why results are invalid to images. `images` is a mask, shape (N,), bool."""
         for i in images.nonzero()[:, 0].tolist():
             if kind not in self.violations[i]:
                 self.violations[i] = (*self.violations[i], kind)
 
     def _forget(self, kind: str, images: Tensor) -> None:
-        """Remove a reason why results are invalid. `images` is a mask, shape (N,), bool."""
+        """Remove a reason why results are invalid from images. `images` is a mask, shape (N,), bool."""
         for i in images.nonzero()[:, 0].tolist():
             self.violations[i] = tuple(each for each in self.violations[i] if each != kind)
 
@@ -124,7 +124,7 @@ class AttackState:
         Args:
             classifier: the model.
             attacked: whether each image was attacked, shape (N,), bool.
-            unsteady: a seed if the model's predictions vary between calls, otherwise None.
+            unsteady: random seed of repeated queries if the model's predictions vary between calls, otherwise None.
 
         Returns:
             The logits, the successes, and the successes that remain after rounding to 8 bits.
@@ -191,7 +191,7 @@ def last_on_grid(
         classifier: the model under attack.
         examples: the examples, with labels and targets.
         success: whether each example fools the model, shape (N,), bool.
-        unsteady: a seed if the model's predictions vary between calls, otherwise None.
+        unsteady: random seed of repeated queries if the model's predictions vary between calls, otherwise None.
     """
     rounded, broken = success.clone(), torch.zeros_like(success)
     if not success.any():

@@ -1,4 +1,4 @@
-"""Query budgets per image, the outputs for queries beyond the budget, and the best example so far."""
+"""Query budgets per image, the best example so far, and the outputs returned after the budget is used up."""
 
 import torch
 from torch import Tensor
@@ -17,12 +17,13 @@ class QueryBudgetExhausted(BaseException):
 class QueryBudget:
     """Query budget of each image in one library call, and the best example among the image's queries.
 
-    For a threat model with epsilon, the best example is the first one inside the ball that fools the model. If there is
-    none, it is the one with the smallest margin. A point that was queried outside the ball (such as momentum's
-    look-ahead) is projected into the ball, because an attacker without queries left would submit it as well. Without
-    epsilon, the best example is the nearest one that fools the model.
+    For a threat model with epsilon, the best example is the first queried point inside the ball that fools the model,
+    otherwise the point with the smallest margin. A point that was queried outside the ball (such as momentum's
+    look-ahead) is projected into the ball, because an attacker without queries left could also submit this projection.
+    Without epsilon, the best example is the nearest queried point that fools the model.
 
-    A forward query costs `cost` queries, and so does its gradient. A remainder smaller than `cost` is not used.
+    A forward pass costs `cost` queries, and so does its gradient. Remaining queries are not used if they are fewer than
+    `cost`.
     """
 
     def __init__(
@@ -45,10 +46,10 @@ class QueryBudget:
         self._idle = 0
 
     def allow_forward(self, owners: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
-        """Return which rows may be queried, and which of these with a gradient, shape (rows,), bool each.
+        """Return whether each row may be queried, and whether it may have a gradient, shape (rows,), bool each.
 
-        An image's rows are granted in their order, as many as the image has queries left. Queries that remain after
-        that pay for gradients of the granted rows, in the same order.
+        The rows of an image are granted in their order, until the image has no queries left. Any remaining queries are
+        used for gradients of the granted rows, in the same order.
 
         Raises:
             QueryBudgetExhausted: if no image has any query left, or if the last `IDLE_CALLS` calls queried only images
@@ -67,9 +68,10 @@ class QueryBudget:
         return granted, granted & (earlier < left - asked)
 
     def allow_backward(self, owners: Tensor, used: Tensor) -> Tensor:
-        """Return which rows may have a gradient, (rows,), bool: for each image, as many as it has queries left.
+        """Return whether each row may have a gradient, (rows,), bool: for each image, at most its remaining queries.
 
-        For the other rows, a gradient of zeros is passed through the model. It reveals nothing and is not counted.
+        For the other rows, a gradient of zeros is passed through the model. It contains no information and is not
+        counted.
 
         Raises:
             QueryBudgetExhausted: if no image has any query left. The backward pass is then not made.

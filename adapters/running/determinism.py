@@ -32,7 +32,7 @@ class Answered(NamedTuple):
 def is_deterministic(classifier: Classifier, inputs: Tensor, logits: Tensor, seed: int) -> bool:
     """Whether images get the same logits alone, in a different batch, and repeatedly.
 
-    Three clean images and a noisy one are queried. They have different predictions if possible. The check is made once
+    Three clean images, with different predictions if possible, and a noisy image are queried. The check is made once
     per classifier and costs six forward passes. `stays_steady` makes a similar check after each run.
 
     Args:
@@ -61,10 +61,10 @@ def stays_steady(
 ) -> bool:
     """Whether a deterministic model still returns the same outputs after a run, for clean images and examples.
 
-    An image that the attack returned unchanged has been queried twice already, and the two outputs are compared. In
-    addition, one attacked image is queried again for every 200 queries since the last check, clean or as an example,
-    with different predictions if possible. If these are fewer than four images, or the model is on a server, none is
-    queried. `RemoteModel.has_changed` checks servers.
+    An image that the attack returned unchanged has already been queried twice, so its two outputs are compared. In
+    addition, one image is queried again for every 200 queries since the last check, the clean image or its example;
+    images with different predictions are preferred. This is omitted if it would be fewer than four images, or if the
+    model is on a server (`RemoteModel.has_changed` checks servers).
 
     Args:
         classifier: the model.
@@ -106,7 +106,7 @@ def spread(classes: Tensor, seed: int) -> Tensor:
 
 
 class RepeatedOutcomes(NamedTuple):
-    """Whether each image was fooled in all repetitions, and whether it was in any. Each has shape (N,), bool."""
+    """Whether each image was fooled in all repetitions, and in at least one. Both have shape (N,), bool."""
 
     always: Tensor
     ever: Tensor
@@ -138,7 +138,7 @@ def draw_hits(
 
 
 def agree(logits: Tensor, expected: Tensor, tolerance: float = TOLERANCE) -> bool:
-    """Whether two sets of logits for the same images, shape (N, K), differ only as much as batching explains."""
+    """Whether two sets of logits for the same images, shape (N, K), differ by no more than the effect of batching."""
     scale = expected.abs().amax(1, keepdim=True)
     close = (logits - expected).abs() <= tolerance * scale
     return bool((close | (~torch.isfinite(logits) & ~torch.isfinite(expected))).all())

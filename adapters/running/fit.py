@@ -1,4 +1,4 @@
-"""Fits attacks that are fitted on some images and then applied to others, and applies them."""
+"""Fits attacks on images (universal perturbations, generators), and applies the fitted attacks to images."""
 
 import hashlib
 import time
@@ -117,7 +117,7 @@ def fit_attack(
     """
     row, seed = resolve_implementation(implementation), read_seed(seed)
     if not row.fit:
-        raise Unsupported(f"{row.name} attacks each image separately: it has nothing to fit")
+        raise Unsupported(f"{row.name} cannot be fitted: it attacks each image separately")
     settings = check_settings(row, threat_model, parameters, None)
     settings = {name: value for name, value in settings.items() if name not in (*_OF_IMAGES, *row.searches)}
     attack_class = load_class(row, threat_model.norm)
@@ -127,7 +127,7 @@ def fit_attack(
         logits = clean_logits(classifier, inputs, labels)
         if not has_gradients(classifier, inputs):
             raise Unsupported(
-                f"fitting {row.name} needs gradients, and {classifier.name} has none; fit it on a surrogate"
+                f"fitting {row.name} needs gradients, but {classifier.name} has none; fit it on a surrogate"
             )
         precision = precision_of(row, settings)
         check_precision(precision, classifier, row)
@@ -179,13 +179,15 @@ def fit_attack(
 
 
 def check_single_target(row: Implementation, threat_model: ThreatModel, target: int | None) -> None:
-    """Raise an error unless a fitted attack gets a target class exactly if it is targeted.
+    """Raise an error if a targeted fit has no target class, or an untargeted fit has one.
 
     Raises:
         InvalidInput: if the attack needs a target class and none is given, or if one is given for an untargeted attack.
     """
     if row.targeted == "only" and (target is None or not threat_model.targeted):
-        raise InvalidInput(f"{row.name} moves all images to one class; give its index, for example target=3")
+        raise InvalidInput(
+            f"{row.name} moves all images to one class; give the index of this class, for example target=3"
+        )
     if target is not None and not threat_model.targeted:
         raise InvalidInput(f"expected no target for an untargeted threat model, got class {target}")
 
@@ -230,9 +232,9 @@ def _learn(
 def check_fitted(
     row: Implementation, fitted: Fitted, threat_model: ThreatModel, labels: Tensor, targets: Tensor | None
 ) -> None:
-    """Raise InvalidInput unless `fitted` comes from this implementation and threat model, and has these targets.
+    """Raise InvalidInput unless `fitted` has this implementation, threat model and target.
 
-    An image whose label is the fitted target class may have any target, because it cannot be moved to this class.
+    An image that already has the fitted target class as its label may have any target.
     """
     if not isinstance(fitted, Fitted):
         raise type_error("fitted as a result of fit_attack", fitted)
@@ -245,7 +247,7 @@ def check_fitted(
         return
     other = (targets != fitted.target) & (labels.to(targets.device) != fitted.target)
     if other.any():
-        got = f"{int(other.sum())} with a different one, such as {int(targets[other][0])}"
+        got = f"{int(other.sum())} images with different targets, such as {int(targets[other][0])}"
         raise InvalidInput(f"expected the target {fitted.target} of the fit for every image, got {got}")
 
 

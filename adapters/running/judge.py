@@ -19,11 +19,12 @@ KINDS: Mapping[str, str] = {
     "out-of-bounds": "the returned image has pixels outside [0, 1]",
     "out-of-ball": "the returned image is outside the ball, although the attack should stay inside",
     "black": "a black image was returned for an image that is not black",
-    "unchanged": "the attack returned the clean image, which it does not do on failure, or it tried no other image",
+    "unchanged": "the attack returned the clean image, which it does not return on failure, or it queried no other "
+    "image",
     "barely-moved": "not fooled, and the change is invisible at 8 bits and far smaller than the radius",
     "another-image": "the returned image belongs to a different image of the run",
-    "nan-query": "not fooled, and the library queried an image, or differentiated a loss, that is not finite",
-    "nan-logits": "the model's logits are not finite for the returned image, or for a valid image that was tried",
+    "nan-query": "not fooled, and the library queried a non-finite image or differentiated a non-finite loss",
+    "nan-logits": "the model's logits are not finite for the returned image, or for a valid image that was queried",
     "nan-gradient": "not fooled, and the model gave the attack a gradient that is not finite",
     "no-gradient": "not fooled, and most gradients that the attack received are zero",
     "no-signal": "not fooled, and the scores that the attack received never changed",
@@ -41,7 +42,7 @@ LITTLE = 0.1  # of the radius: an invisible change below this proportion of it i
 
 
 class JudgedImages(NamedTuple):
-    """Returned images after clipping, and the reasons why each was invalid before clipping. Empty if it was valid."""
+    """Returned images after clipping, and the reasons why each was invalid before clipping (empty if valid)."""
 
     adv_inputs: Tensor
     violations: tuple[tuple[str, ...], ...]
@@ -99,8 +100,8 @@ def judge_images(
         returned: returned images, same shape.
         threat_model: the threat model.
         bound: whether the attack should stay inside the ball.
-        may_stay: images for which the clean image is a valid result, shape (N,), bool, because the library returns it
-            on failure, or the image ran out of queries.
+        may_stay: whether the clean image is a valid result for each image, shape (N,), bool: the library returns it on
+            failure, or the image ran out of queries.
 
     Returns:
         The images clipped to the ball (linf: clamped; l2 and l1: rescaled; l0: only the largest changes remain) and to
@@ -129,17 +130,18 @@ def judge_images(
 def judge_outcomes(
     inputs: Tensor, adv_inputs: Tensor, hit: Tensor, threat_model: ThreatModel, *, may_stay: Tensor
 ) -> dict[str, Tensor]:
-    """Return the reasons for invalid results that depend on the model's outputs, with a mask (N,), bool, for each.
+    """Return the invalid reasons that depend on the model's outputs, each with a mask of its images, (N,), bool.
 
     "unchanged": the model is fooled by a mere rounding difference from the clean image. "barely-moved": the model is
-    not fooled, the change is lost on 8 bits, and it uses less than a tenth of the radius, if there is one.
+    not fooled, rounding to 8 bits removes the change, and the change is less than a tenth of the radius (if there is a
+    radius).
 
     Args:
         inputs: clean images, shape (N, C, H, W).
         adv_inputs: examples within the threat model, same shape.
         hit: whether each example fools the model, shape (N,), bool.
         threat_model: the threat model.
-        may_stay: as for `judge_images`. Such an image may be returned nearly unchanged.
+        may_stay: as for `judge_images`. These images may be returned nearly unchanged.
     """
     change = adv_inputs.double() - inputs.double()
     unchanged = perturbation_norm(change, "linf") <= UNCHANGED
@@ -149,12 +151,12 @@ def judge_outcomes(
 
 
 def belongs_to_other_image(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
-    """Return which examples belong to a different image of the run, shape (N,), bool.
+    """Return whether each example belongs to a different image of the run, shape (N,), bool.
 
-    Such an example is less than half as far (l2) from a different clean image as from its own, and at least as near to
-    that image as the example returned for that image. Swapped or repeated examples and copies of other images are thus
-    detected. An example that is merely far from its clean image is not. All pairs of images are compared with one
-    matrix product.
+    An example x of image i belongs to image j if two conditions hold. The l2 distance from x to image j is less than
+    half of the distance from x to image i. And it is at most the distance from j's own example to image j. This detects
+    swapped or repeated examples and copies of other images, but not examples that are merely far from their clean
+    images. All pairs of images are compared with one matrix product.
     """
     images, examples = inputs.flatten(1), adv_inputs.flatten(1)
     nearest = (images.square().sum(1) - 2 * examples @ images.T).argmin(1)

@@ -48,9 +48,9 @@ class LibraryOutput(NamedTuple):
 
     The following have one entry per image, shape (n,). `denied`: a query was denied. `moved`: the image was queried at
     a point different from the clean image. `silent`: a query in [0, 1] returned non-finite logits. `odd_gradient`: a
-    gradient was not finite although the loss was. `odd_query`: an output was not finite for a point that is not an
-    image in [0, 1], or for a loss that is not finite. `scored`: a score-based attack saw scores change. `gradients`:
-    number of gradients that were finite and not zero.
+    gradient was not finite although the loss was. `odd_query`: an output was not finite although the queried point was
+    outside [0, 1], or the loss was not finite. `scored`: the scores that a score-based attack received changed.
+    `gradients`: number of gradients that were finite and not zero.
 
     Two fields concern the process. `put_back` has the names of changed settings that davylamp restored. `torch_seeds`
     has the seed of torch's generator right before and right after the call.
@@ -116,14 +116,15 @@ def call_library(
         row: the implementation.
         classifier: the model under attack.
         images: the images to attack, on any device.
-        threat_model: passed to the library. A targeted-only implementation gets targets even if this is untargeted.
+        threat_model: passed to the library. An implementation that is always targeted gets default targets if the
+            threat model is untargeted.
         kwargs: arguments under the library's names.
         seed: seed of every random generator during the call.
         meter: query limits and trace.
 
     Returns:
         The images as the library returned them, on the device of `images`. An image that ran out of queries is replaced
-        by its best example so far. If the library crashed, the clean images with the error in `error`.
+        by its best example so far. If the library crashed, the images are the clean ones, and `error` has the error.
     """
     device, batch = images.inputs.device, images.to(classifier.device)
     counter = QueryCounter(
@@ -184,11 +185,11 @@ def call_library(
 
 
 def _blame(error: BaseException, classifier: Classifier, seen: QueryObservations) -> BaseException:
-    """Return the error as the model's error if its forward pass raised it, or if the model returned NaN before."""
+    """Return the error as the model's error if a forward pass raised it, or if the model returned NaN before it."""
     if isinstance(error, ModelFailed):
         return error
     if bool((seen.silent | seen.odd_gradient).any()):
-        raised = f"the library {describe_error(error)} after logits or gradients that are not finite"
+        raised = f"after non-finite logits or gradients, the library {describe_error(error)}"
         failure = ModelFailed(f"the model {classifier.name}: {raised}")
         failure.__cause__ = error
         return failure
@@ -197,13 +198,13 @@ def _blame(error: BaseException, classifier: Classifier, seen: QueryObservations
     raised = traceback.extract_tb(error.__traceback__)
     if not raised or raised[-1].filename not in files:
         return error
-    failure = ModelFailed(f"the model {classifier.name} {describe_error(error)} while its gradient was computed")
+    failure = ModelFailed(f"while its gradient was computed, the model {classifier.name} {describe_error(error)}")
     failure.__cause__ = error
     return failure
 
 
 def _scores_of(row: Implementation) -> Callable[[Tensor], Tensor] | None:
-    """Return the function from logits to the scores that a score-based attack sees. None for other attacks."""
+    """Return the function that maps logits to the scores that a score-based attack receives. None for other attacks."""
     if canonical_attack(row).knowledge != "score-based":
         return None
     return (lambda logits: logits.softmax(1)) if row.probabilities else (lambda logits: logits)

@@ -35,8 +35,9 @@ def check_precision(precision: str | None, classifier: Classifier, row: Implemen
         row: the attack.
 
     Raises:
-        Unsupported: if the device does not support the precision, the model already has a different one, torch does not
-            run the model (a server, ONNX Runtime), or the attack computes with layer outputs, which would be rounded.
+        Unsupported: if the device does not support the precision, or the model already has a different precision or is
+            not run by torch (a server, ONNX Runtime). Also if the attack computes with layer outputs, because these
+            would be rounded.
     """
     if why := precision_error(precision, classifier, row, classifier.device):
         raise Unsupported(why)
@@ -51,7 +52,7 @@ def precision_error(precision: str | None, classifier: Classifier, row: Implemen
         if not is_float32_in_torch(part):
             kind = str(part.anchor.dtype).removeprefix("torch.")
             why = "is not computed by torch here" if kind == "float32" else f"computes in {kind} by itself"
-            return f"{asked}: {part.name} {why}; omit precision"
+            return f"{asked} is not possible, because {part.name} {why}; omit precision"
     if precision == "bfloat16" and row.reads_layers:
         return f"{asked} is not available for {row.name}, which reads layer outputs; choose float32 or tf32"
     if precision == "tf32" and device.type != "cuda":

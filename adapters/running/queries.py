@@ -3,10 +3,11 @@
 A query is one pass of one image through the model, forward or backward. A batch of b images is b queries. An output
 that is the mean over k samples of a random model (`Classifier.eot`) is k queries.
 
-Every row of a query is attributed to an image. With `order="kept"`, the library preserves the order of the batch, so
-row r of a call belongs to image r modulo the number of images. This includes stacked copies. An image that is
-attacked alone has all rows. With `order="content"`, the library shuffles or shrinks the batch, so a row belongs to
-the clean image nearest to it in l2. `separable_groups` divides a batch so that this is certain everywhere in the ball.
+Every row of a query is attributed to an image. If an image is attacked alone, all rows belong to it. With
+`order="kept"`, the library preserves the order of the batch, so row r of a call belongs to image r modulo the number of
+images; the batch may also be stacked several times. With `order="content"`, the library shuffles or shrinks the batch,
+so a row belongs to the clean image nearest to it in l2. `separable_groups` divides images into batches in which this is
+correct for every point in the ball.
 """
 
 import math
@@ -34,22 +35,22 @@ __all__ = [
 
 
 class QueryCounter(nn.Module):
-    """The classifier as an attack sees it. It returns the same logits, and counts every query for its image.
+    """A wrapped classifier for an attack. It returns the same logits, and counts every query for its image.
 
     Args:
         classifier: the model under attack.
         inputs: the clean images of this library call, shape (n, C, H, W).
         labels: labels of the images, shape (n,).
-        threat_model: defines valid examples, from which the best one is selected if the budget runs out.
+        threat_model: defines valid examples. The best valid example is selected if the budget runs out.
         targets: target classes, shape (n,), or None.
         order: "kept" or "content", see the module's description.
         max_queries: forward plus backward passes that each image may still use, shape (n,), or None for no limit.
             Further queries of an image return its last output without a gradient. If no image has queries left,
-            `QueryBudgetExhausted` ends the attack. A forward pass that leaves no query for its backward pass is made
-            without a gradient.
+            `QueryBudgetExhausted` ends the attack. If no query would be left for the backward pass, the forward pass
+            has no gradient.
         needs_gradients: whether the attack is white-box. A model without gradients then raises
             `ModelNotDifferentiable`.
-        scores: maps logits to the scores that a score-based attack sees, which are recorded in `seen`. None for other
+        scores: maps logits to the scores that a score-based attack receives; `seen` records them. None for other
             attacks.
         trace: records the nearest example of each image, or None to skip this.
         asked: called with the number of queries after each model call, or None to skip this.
@@ -92,8 +93,8 @@ class QueryCounter(nn.Module):
     def best_examples(self, returned: Tensor | None = None) -> Tensor:
         """Return the final example of each image, (n, C, H, W).
 
-        An image whose queries were used up gets its best example so far, every other image the attack's `returned`. If
-        the attack was stopped, `returned` is None and every image gets its best example.
+        An image without queries left gets its best example so far. Any other image gets the attack's `returned` image.
+        If the attack was stopped, `returned` is None, and every image gets its best example so far.
         """
         if self.budget is None:
             return self._images if returned is None else returned
@@ -169,9 +170,9 @@ class QueryCounter(nn.Module):
         return logits
 
     def _draw(self, inputs: Tensor, owners: Tensor | None) -> Tensor:
-        """Run one pass, in parts if no gradient is needed.
+        """Run one forward pass, in several smaller batches if no gradient is needed.
 
-        SPSA queries 2048 images per call, which would need some 40 GB at 224 x 224.
+        For example, SPSA queries 2048 images per call, which would need about 40 GB at 224 x 224.
         """
         with model_autocast(self._precision, self.classifier.device):
             return self._pass(inputs, owners)
@@ -265,7 +266,7 @@ class QueryObservations:
         self._all_moved, self._all_scored, self._first_scores = False, False, None
 
     def note_inputs(self, inputs: Tensor, owners: Tensor | None) -> None:
-        """Record which images were queried at a point different from the clean image."""
+        """Record the images that were queried at a point different from the clean image."""
         if self._all_moved:
             return
         if inputs.shape[1:] != self._images.shape[1:]:  # a resized copy
@@ -278,7 +279,7 @@ class QueryObservations:
         self._all_moved = bool(self.moved.all())
 
     def note_logits(self, logits: Tensor, inputs: Tensor, owners: Tensor | None) -> None:
-        """Record which images had a non-finite output, and whether the queried point was an image in [0, 1]."""
+        """Record the images with a non-finite output, and whether the queried point was an image in [0, 1]."""
         if _is_finite(logits.detach()):
             return
         odd = ~torch.isfinite(logits.detach()).all(1)
@@ -310,7 +311,7 @@ class QueryObservations:
         self.odd_query |= self._any(~asked, owners)
 
     def note_scores(self, scores: Tensor, owners: Tensor | None) -> None:
-        """Record which images had scores different from their first scores."""
+        """Record the images whose scores differ from their first scores."""
         if self._all_scored:
             return
         owners = torch.arange(len(scores), device=scores.device) if owners is None else owners
@@ -346,7 +347,7 @@ def nearest(inputs: Tensor, images: Tensor) -> Tensor:
 
 
 def separable_groups(inputs: Tensor, threat_model: ThreatModel) -> list[list[int]]:
-    """Divide images into groups in which every point of an image's ball is nearer (l2) to it than to the others.
+    """Divide images into groups in which every point of an image's ball is nearest (l2) to this image.
 
     By Hoelder's inequality, |x_i - x_j|_2^2 > 2 epsilon |x_i - x_j|_q is sufficient, with q dual to the norm. Without a
     radius, and for l0, whose components may change by up to 1, every image is a group.

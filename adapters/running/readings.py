@@ -1,4 +1,4 @@
-"""Files and environment variables that a model's own code reads when it is called, for the model's identity."""
+"""Finds the files and environment variables that a model's code reads during a call, for the model's identity."""
 
 import hashlib
 import importlib.util
@@ -32,13 +32,13 @@ _is_hooked = False
 
 
 def identify_asked(classifier: Classifier, name: str, inputs: Tensor) -> ModelIdentity:
-    """Return `identify_model`, extended by everything that a user's code reads during a call on two images.
+    """Return the result of `identify_model`, extended by everything that user code reads in a call on two images.
 
-    If the model reads nothing, or has no user code, the identity is the same as without this.
+    If the model has no user code, or its code reads nothing, the result is that of `identify_model`.
 
     Args:
         classifier: a model, preferably just loaded.
-        name: name by which the classifier was loaded.
+        name: name with which the classifier was loaded.
         inputs: images, shape (N, C, H, W).
     """
     identity = identify_model(classifier, name)
@@ -57,7 +57,7 @@ def identify_asked(classifier: Classifier, name: str, inputs: Tensor) -> ModelId
 
 
 def list_readings(classifier: Classifier, inputs: Tensor, digest: str) -> list[list[str]]:
-    """Return kind, name and digest of everything that user code reads in a pass.
+    """Return the kind, name and digest of every file and variable that user code reads in a forward pass.
 
     The digest is "" if a file or variable does not exist.
     """
@@ -86,7 +86,7 @@ def _digest(kind: str, which: str) -> str:
 
 @contextmanager
 def _noting(seen: set[tuple[str, str]]) -> Iterator[set[tuple[str, str]]]:
-    """Record reads in `seen` inside the block. Hooks for files stay installed, because Python cannot remove them."""
+    """Record reads in `seen` inside the block. Python cannot remove the hook for files, so it stays installed."""
     global _noted, _is_hooked  # noqa: PLW0603 - a hook cannot be taken away
     if not _is_hooked:
         sys.addaudithook(_note)
@@ -135,7 +135,7 @@ def _note_file(kind: str, path: Path) -> None:
 
 
 def _reader(frame: FrameType | None, *, files: bool) -> bool:
-    """Whether user code makes a read, directly or, for files, through a library. Imports do not count."""
+    """Whether user code makes the current read, directly or (for files) through a library. Imports do not count."""
     below, nearest = "", True
     while frame is not None and frame.f_code is not list_readings.__code__:
         name = frame.f_globals.get("__name__", "")

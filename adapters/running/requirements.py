@@ -15,7 +15,9 @@ from .seeding import seeded
 # Attacks that a refusal may name, the first three that have the norm.
 _BY_DECISIONS = ("hopskipjump", "boundary", "rays", "geoda", "pointwise", "spatial")
 _BY_SCORES = ("square", "spsa", "simba", "one-pixel", *_BY_DECISIONS)
-_ELSEWHERE = "needs the model's layers, but the model runs in a separate process; --isolate no runs it in this one"
+_ELSEWHERE = (
+    "needs the model's layers, but the model runs in a separate process; use --isolate no to run it in this process"
+)
 
 
 def check_requirements(
@@ -37,7 +39,7 @@ def check_requirements(
 def check_any_access(
     rows: Sequence[Implementation], classifier: Classifier, inputs: Tensor, *, norm: str = "", aimed: bool = False
 ) -> None:
-    """Raise Unsupported, with the reason for the first attack, if the model supports none of several attacks."""
+    """Raise Unsupported if the model supports none of several attacks. The message has the first attack's reason."""
     if all(missing_requirement(row, classifier, inputs, aimed=aimed) for row in rows):
         check_requirements(rows[0], classifier, inputs, norm=norm, aimed=aimed)
 
@@ -50,7 +52,7 @@ def missing_requirement(row: Implementation, classifier: Classifier, inputs: Ten
         why = classifier.answers.no_gradients
         gives = "labels only" if classifier.outputs == "labels" else f"none{f' ({why})' if why else ''}"
         assumed = f" ({'; '.join(row.assumed)})" if row.assumed else ""
-        return f"needs gradients{assumed}, and the model returns {gives}"
+        return f"needs gradients{assumed}, but the model returns {gives}"
     if classifier.outputs == "labels":
         if knowledge == "score-based":
             return "needs scores, and the model returns labels only"

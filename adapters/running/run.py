@@ -41,7 +41,7 @@ _PROBES = 32  # images of each kind used to detect a changed model
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Options of a run, apart from its five main arguments and the attack's parameters. See `run_attack`."""
+    """Optional arguments of `run_attack`, except the attack's parameters."""
 
     targets: Tensor | None = None
     seed: int = 0
@@ -105,8 +105,8 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
     results in any process.
 
     Args:
-        implementation: an implementation, its name ("foolbox:pgd", "art:square@fixed", "my_attack.py:MyAttack"), or
-            a user's attack itself (`as_implementation`).
+        implementation: an implementation, its name ("foolbox:pgd", "art:square@fixed", "my_attack.py:MyAttack"), or a
+            user's attack itself (`as_implementation`).
         classifier: the model under attack.
         inputs: clean images in [0, 1], shape (N, C, H, W). They are attacked in float32.
         labels: true classes, int64, shape (N,).
@@ -121,22 +121,23 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
         radii: a radius per image instead of one for all, shape (N,), 0 < radius <= epsilon, if the implementation
             supports it (`supports_per_image_radii`). `step_size` may then also be a tensor with one value per image.
         logits: logits of the clean images, shape (N, K), if known. The clean images are then not queried.
-        attacked: which images are attacked, shape (N,), bool, or None for those that are classified correctly. A
+        attacked: whether to attack each image, shape (N,), bool. None to attack the correctly classified images. A
             misclassified image counts as fooled if the returned image is different and is also misclassified.
         fitted: the result of `fit_attack` for this implementation, with its parameters. It is applied without queries,
             unless the implementation queries the model with its fitted tensors (`Implementation.learned`).
-        progress: called with the number of finished images after each library call. If it has a method `asked`, that is
-            called with the number of queries after each model call.
+        progress: called with the number of finished images after each library call. If it has a method `asked`, this
+            method is called with the number of queries after each model call.
         watch: called with the output of each library call, before it is judged.
         trace: records the nearest example of each image among all queries, even if the attack does not return it. It
             must be made for these images in this order. The queries in `spent` are included in its counts.
-        judge_samples: number of samples on which each example is judged, if the model is random
-            (`Classifier.random`); default 20. They do not count as the attack's queries.
-        eot: number of samples of such a model whose mean logits (and gradient) the attack sees: expectation over
-            transformation (Athalye et al. 2018). Each sample is a query; default 1. Other models are sampled once.
-        **parameters: canonical parameters (`parameters.PARAMETERS`); besides the implementation's: `restarts` if it is
-            random, `max_queries`, `batch_size` (default 32; 1 if the implementation couples its images), and
-            `precision` of its passes (`PRECISIONS`; default: torch's settings). The judge always uses full float32.
+        judge_samples: number of samples on which each example is judged, if the model is random (`Classifier.random`);
+            default 20. They do not count as the attack's queries.
+        eot: number of samples of a random model whose mean logits (and gradient) the attack receives: expectation over
+            transformation (Athalye et al. 2018). Each sample is a query; default 1. Has no effect on other models.
+        **parameters: canonical parameters (`parameters.PARAMETERS`) of the implementation. All implementations also
+            have `max_queries`, `batch_size` (default 32; 1 if the implementation couples its images) and `precision` of
+            the passes (`PRECISIONS`; default: torch's settings; the judge always uses full float32). Random
+            implementations have `restarts`.
 
     Returns:
         One entry per image, see `AttackResult`. `success` is determined after clipping to the ball and to [0, 1], with
@@ -248,9 +249,9 @@ def _run(
 def _conclude(
     classifier: Classifier, evidence: AttackState, attacked: Tensor, logits: Tensor, *, steady: bool
 ) -> tuple[tuple[Tensor, Tensor, Tensor], bool]:
-    """Return the result of `AttackState.finish`, and whether the model is still deterministic.
+    """Return the result of `AttackState.finish`, and whether the model is deterministic.
 
-    If the model turns out not to be, the examples are judged again.
+    If the model was assumed to be deterministic and is not, the examples are judged again.
     """
     seed = evidence.seed
     if not steady:  # it changes by itself: that is not the library's doing
@@ -318,11 +319,11 @@ def _attack_all(
 
 
 class _ModelStateGuard:
-    """Restores the model after library calls. Images that were attacked while it was changed become invalid.
+    """Restores the model after library calls. Results of images that were attacked while it was changed are invalid.
 
-    At the end, the model is queried on probe images once more, in order to detect any change. This is done after users'
-    attacks, and after other attacks if it costs little in comparison. A change that cannot be undone is recorded on the
-    classifier (`changed_by`). `known` has the logits of the clean images, shape (N, K).
+    At the end, probe images are queried once more to detect any change of the model. This is done after users' attacks,
+    and after other attacks if its cost is small compared with the attack's. If a change cannot be undone, the
+    classifier records it (`changed_by`). `known` has the logits of the clean images, shape (N, K).
     """
 
     def __init__(self, classifier: Classifier, evidence: AttackState, known: Tensor):
@@ -372,7 +373,7 @@ class _ModelStateGuard:
         return bool(self.attacked and worth and one.steady and one.stated_identity is None)
 
     def _ask_widely(self) -> Tensor:
-        """Query clean and attacked images, noise, black and white, in order to detect a change of the model."""
+        """Query clean images, attacked images, noise, a black and a white image to detect a change of the model."""
         clean, examples = self.evidence.images.inputs[:_PROBES], self.evidence.adv_inputs[:_PROBES]
         noise = torch.rand(clean[:2].shape, generator=torch.Generator().manual_seed(0), device="cpu").to(clean)
         with seeded(0):  # so that a random model returns the same for both calls
@@ -382,7 +383,7 @@ class _ModelStateGuard:
 
 
 def _batches(row: Implementation, rows: Tensor, evidence: AttackState, batch_size: int) -> Iterator[Tensor]:
-    """Yield the images of each call: fewer than a batch if the implementation or counting its queries requires it."""
+    """Yield the images of each call, fewer than a batch if the implementation or the query count requires it."""
     for batch in rows.split(1 if row.alone else batch_size):
         if row.order == "content" and not row.universal:
             groups = separable_groups(evidence.images.inputs[batch], evidence.threat_model)
@@ -401,7 +402,7 @@ def _check_targets(threat_model: ThreatModel, labels: Tensor, targets: Tensor | 
     check_labels(targets, len(labels), classes)
     targets = targets.to(labels.device, torch.long)
     if (targets == labels).any():
-        raise InvalidInput("expected every target to differ from its label, got some that are equal")
+        raise InvalidInput("expected every target to differ from its label, got targets equal to their labels")
     return targets
 
 
@@ -414,12 +415,12 @@ def _check_flags(attacked: Tensor, labels: Tensor) -> Tensor:
 
 
 def _places(first: Any, count: int) -> Any:
-    """Return the index of every image in the whole data set, given that of the first image or of all."""
+    """Return the index of every image in the whole data set. `first` is the first image's index or all indices."""
     return torch.arange(count, device="cpu") + int(first) if isinstance(first, Integral) else first
 
 
 def _check_whole(name: str, values: Any, labels: Tensor) -> Tensor:
-    """Return the values on the labels' device. Raises InvalidInput unless there is an integer >= 0 per image."""
+    """Return the values on the labels' device. Raises InvalidInput unless each image has an integer >= 0."""
     if not isinstance(values, Tensor):
         raise type_error(f"{name} as a tensor of {len(labels)} whole numbers", values)
     if values.shape != labels.shape or values.is_floating_point() or bool((values < 0).any()):

@@ -54,7 +54,7 @@ def sampling_context(classifier: Classifier, *, draws: int | None = None, eot: i
 def clean_logits(classifier: Classifier, inputs: Tensor, labels: Tensor, logits: Tensor | None = None) -> Tensor:
     """Check clean images and return the logits on which they are judged, see `Classifier.check`.
 
-    For a random model, they are those of the median sample, which is the same at each call.
+    For a random model, they are the logits of the median sample, which is the same in every call.
 
     Args:
         classifier: the model.
@@ -101,10 +101,10 @@ def judge_outputs(
         images: shape (N, C, H, W).
         labels: shape (N,), on the same device.
         targets: shape (N,), or None.
-        seed: random seed of the samples. All runs are judged with the same seed, independently of their own, because
-            otherwise the worst case over several runs would select the most favourable samples.
-        final: whether this is the final result, for which the random numbers are different from those used to choose
-            between examples.
+        seed: random seed of the samples. All runs are judged with the same seed, whatever seed they have. Otherwise,
+            the worst case over several runs would select the samples with the lowest accuracy.
+        final: whether the outputs are the final result. Its random numbers differ from those used to choose between
+            examples.
     """
     if not classifier.random:
         return SampledOutputs(classifier.predict_logits(images))
@@ -125,7 +125,7 @@ def _draw(classifier: Classifier, images: Tensor, labels: Tensor, targets: Tenso
 def _median(answers: Tensor, labels: Tensor, targets: Tensor | None) -> SampledOutputs:
     """Return, for each image, the output among (draws, n, K) with the median margin, and the proportion fooled.
 
-    A non-finite output counts as not fooled. If an image has one, this output is returned, and the image is neither
+    A non-finite output counts as not fooled. An image with a non-finite output gets this output, so that it is neither
     fooled nor robust.
     """
     hit = torch.stack([is_fooled(answer, labels, targets) for answer in answers])

@@ -38,7 +38,7 @@ def _seed_torch(seed: int) -> None:
 
 
 class NotedSeedings:
-    """Records which global generators of Python and NumPy are seeded or set by code other than `seeded`.
+    """Records the global generators of Python and NumPy that code other than `seeded` seeds or sets.
 
     A generator that is reset to its earlier state, or to the seed from `seeded`, counts as unchanged.
     """
@@ -93,7 +93,7 @@ def call_seed(seed: int, first_image: int, restart: int) -> int:
     """Return the seed of a library call, which is `seed` for the first batch of the first run.
 
     For other calls, it is `seed` mixed with the run's number and with the index of the call's first image in the data
-    set. An attack that takes one image at a time thus does not give every image the same noise.
+    set. If an attack takes one image at a time, the images therefore get different noise.
     """
     if first_image == 0 and restart == 0:
         return seed

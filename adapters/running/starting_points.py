@@ -27,8 +27,8 @@ def find_starting_points(
         seed: random seed of the noise. Each image has its own random stream.
 
     Returns:
-        The starting points, shape (N, C, H, W), with the clean image if none was found, and whether one was found,
-        shape (N,), bool.
+        The starting points, shape (N, C, H, W), and whether each was found, shape (N,), bool. If an image has no
+        starting point, it gets the clean image.
     """
     starts = inputs.clone()
     has_start = torch.zeros(len(inputs), dtype=torch.bool, device=inputs.device)

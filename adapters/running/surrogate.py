@@ -36,8 +36,8 @@ def run_transfer(  # noqa: PLR0913 - as run_attack
     """Attack a surrogate, and judge the examples on the target model.
 
     The images that the target model classifies correctly are attacked. The attack has full access to the surrogate and
-    none to the target model. Restarts, budgets and smallest changes refer to the surrogate. An image that the surrogate
-    misclassifies is attacked like the others.
+    none to the target model. Restarts, query budgets and the search for a smallest change use the surrogate. Images
+    that the surrogate misclassifies are also attacked.
 
     Args:
         implementation: an implementation or its name.
@@ -122,10 +122,10 @@ def _judge(
 
 
 def _kept(made: AttackResult, hit: Tensor) -> list[tuple[str, ...]]:
-    """Return, for each image, the reasons for invalid results on the surrogate that also apply to the target model.
+    """Return for each image the invalid reasons on the surrogate that also apply to the target model.
 
-    It does not matter whether the surrogate's outputs vary or are not finite. If the surrogate misclassifies an image,
-    the clean image is a valid example. An example that fools the target model is valid, whatever the surrogate
+    Varying or non-finite outputs of the surrogate do not make a result invalid. If the surrogate misclassifies an
+    image, the clean image is a valid example. An example that fools the target model is valid, whatever the surrogate
     returned.
     """
     wrong = is_fooled(made.logits, made.labels, made.targets).tolist()

@@ -12,7 +12,7 @@ from ..threat_model import ThreatModel
 
 
 def class_of(rule: str) -> int | None:
-    """Return the class number that a rule consists of. None if the rule is not a number."""
+    """Parse a target rule that is a class number. None if the rule is not a number."""
     return int(rule) if rule.isascii() and rule.isdecimal() and len(rule) <= 9 else None
 
 
@@ -52,7 +52,7 @@ def why_no_class(classifier: Classifier, rule: str, image: Tensor) -> str:
 
 
 def check_targeted_required(classifier: Classifier, threat_model: ThreatModel) -> None:
-    """Raise Unsupported for an untargeted attack on a model with a detector, since detection would count as success."""
+    """Raise Unsupported for an untargeted attack on a model with a detector. A detected image would count as fooled."""
     if classifier.detects and not threat_model.targeted:
         raise Unsupported(
             f"{classifier.name} includes a detector, so attacks on it must be targeted (otherwise a detected "
@@ -85,7 +85,8 @@ def moved_target_note(rules: Iterable[str], labels: Tensor) -> list[str]:
         count = 0 if aim is None else int((labels == aim).sum())
         if count:
             lines.append(
-                f"target {aim}: {count} of {len(labels)} images already have this class; their target is the next class"
+                f"target {aim}: {count} of {len(labels)} images have this class as label; their target is the next "
+                "class"
             )
     return lines
 

@@ -22,8 +22,8 @@ def _start_and_note(thread: threading.Thread) -> None:
 def started_threads() -> Iterator[Callable[[], list[threading.Thread]]]:
     """Yield a function that lists the running threads that this thread or its child threads started in the block.
 
-    Python does not record which thread started a thread. `Thread.start` is therefore replaced by a function that
-    records this, until the last of several simultaneous blocks has ended.
+    Python does not record the parent of a thread. `Thread.start` is therefore replaced by a function that records it,
+    until the last of several simultaneous blocks has ended.
     """
     with _START_LOCK:
         if not _START["calls"]:
@@ -53,8 +53,8 @@ def started_threads() -> Iterator[Callable[[], list[threading.Thread]]]:
 def end_threads(threads: Iterable[threading.Thread]) -> None:
     """End threads that run a user's code, with an exception like that of `sys.exit`.
 
-    A thread that is blocked in C code ends when it returns to Python. It is marked as `left`, so that the command line
-    does not wait for it.
+    A thread that is blocked in C code ends when it returns to Python. Its attribute `left` is set, so that the command
+    line does not wait for it.
     """
     for thread in threads:
         code = getattr(thread, "_target", None) or type(thread).run

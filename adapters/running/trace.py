@@ -22,7 +22,8 @@ class Trace:
     """Nearest example so far of each image, over any number of library calls.
 
     A queried point counts if it fools the model, is finite, lies in [0, 1] and differs from the clean image by more
-    than rounding. The prediction is that of the attack's own batch, so an example must be judged before it is used.
+    than rounding. The prediction comes from the attack's own batch, so an example must be judged again before it is
+    used.
 
     `nearest` has the examples, (N, C, H, W). `distance` has their distances, (N,), float64, inf if there is none.
     `curves` has a point for each decrease of an image's distance.
@@ -88,7 +89,7 @@ class CallTrace:
         self._trace, self._images, self._spent = trace, images, spent
 
     def note(self, asked: Tensor, logits: Tensor, owners: Tensor, passes: Tensor) -> None:
-        """Record query results for the images `owners`.
+        """Record query results. `owners` has the index of the image to which each row belongs.
 
         `passes` has the queries of each image of the call, shape (n,).
         """

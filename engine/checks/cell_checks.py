@@ -76,9 +76,9 @@ class _Kinds:
 
 
 def _older_rules(outcome: RunResult) -> Judged:
-    """Judge a run of an earlier davylamp by the number of images that today's rules would count differently."""
+    """Judge a run of an earlier davylamp version by the number of images that the current rules count differently."""
     if outcome.cell.rules >= RULES:
-        return judged("pass", "evaluated with rules {rules}, the current ones", rules=outcome.cell.rules)
+        return judged("pass", "evaluated with the current rules ({rules})", rules=outcome.cell.rules)
     columns, results = outcome.columns, outcome.results
     success, robust, still = columns["success"], columns["robust"], columns["linf"] <= UNCHANGED
     gave_up = robust & still & (outcome.cell.row.failure == "last" or still[results.attacked].all())
@@ -90,7 +90,7 @@ def _older_rules(outcome: RunResult) -> Judged:
     }
     parts = [f"{int(images.sum())} {what}" for what, images in doubts.items() if images.any()]
     doubtful = np.logical_or.reduce(list(doubts.values()))
-    sentence = "evaluated with rules {rules}, of davylamp 0.1.0; the current ones are {today}; "
+    sentence = "evaluated with rules {rules}, those of davylamp 0.1.0; the current rules are {today}; "
     sentence += (
         "{doubtful} of {attacked} images are judged differently: {parts}; "
         if parts
@@ -103,7 +103,7 @@ def _older_rules(outcome: RunResult) -> Judged:
 
 
 def _broken(outcome: RunResult, broken: np.ndarray, sentence: str, **numbers: Any) -> Judged:
-    """Judge the number of invalid images, as in `compare`: one or more warn, more than a tenth fail."""
+    """Judge the number of invalid images, as in `compare`: "warn" from one image on, "fail" above a tenth."""
     attacked = int(outcome.results.attacked.sum())
     state = state_of(broken.sum() > TOO_MANY_VIOLATIONS * max(1, attacked), broken.any())
     numbers |= {"broken": int(broken.sum()), "attacked": attacked}
@@ -176,12 +176,12 @@ def _judge_steps(_: RunResult, probes: Mapping[str, Any], probe: Mapping[str, An
         before, after = (dict(zip(each["fooled"], each["distances"], strict=True)) for each in (probes["base"], probe))
         ratios = [after[place] / before[place] if before[place] else 1.0 for place in both]
         ratio = float(np.median(ratios)) if both else 1.0
-        sentence = "with {times} times the steps, the median distance is {ratio:.2f} times the original one"
+        sentence = "with {times} times the steps, the median distance is {ratio:.2f} times the original distance"
         return judged(
             state_of(ratio < SHRINK_FAIL, ratio < SHRINK_WARN or new), sentence, new, times=times, ratio=ratio
         )
     p = mcnemar([True] * len(new), [False] * len(new))
-    sentence = "{times} times the steps fool {new} more of {count} images ({before} before)"
+    sentence = "with {times} times the steps, the attack fools {new} more of {count} images ({before} before)"
     numbers = {"times": times, "new": len(new), "count": count, "before": len(base), "p": p}
     return judged(state_of(p < SIGNIFICANT or len(new) > count / 2, new), sentence, new, **numbers)
 

@@ -56,7 +56,7 @@ def _beaten_checks(outcomes: Results) -> Iterator[Finding]:
 
 
 def _beaten(outcome: RunResult, rivals: list[tuple[str, np.ndarray]]) -> Judged | None:
-    """Compare a run with all its rivals, of which the best on each image counts; None without rivals."""
+    """Compare a run with the best of its rivals on each image; None without rivals."""
     if not rivals:
         return None
     cell, attacked = outcome.cell, outcome.results.attacked
@@ -104,7 +104,7 @@ def _in_ball(distance: np.ndarray, cell: AttackRun) -> np.ndarray:
 
 
 def _wins(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return where the first distance is smaller by more than the tolerance of searches, (n,) bool."""
+    """Return whether the first distance is smaller by more than the tolerance of searches, (n,) bool."""
     return (first < NEARER * second) & np.isfinite(first)
 
 
@@ -123,7 +123,7 @@ def _growth_checks(outcomes: Results) -> Iterator[Finding]:
 
 
 def _growth(group: Sequence[RunResult]) -> Judged:
-    """Judge whether success grows from each radius to the next larger one; the worst pair decides."""
+    """Judge whether success grows from each radius to the next larger radius; the worst pair of radii decides."""
     attacked, images = group[0].results.attacked, group[0].columns["image"]
     fooled = [outcome.columns["success"] & attacked for outcome in group]
     counts = [int(flags.sum()) for flags in fooled]

@@ -12,7 +12,7 @@ LIMITS = (
 
 
 class Demand(NamedTuple):
-    """A topic of a document, and the measurements that give evidence on it. Without any, davylamp has none."""
+    """A topic of a document, and the davylamp measurements that give evidence on it (empty if there are none)."""
 
     document: str
     place: str

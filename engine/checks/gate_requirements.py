@@ -84,8 +84,8 @@ class Decision:
         high: upper bound of the 95 % interval.
         images: number of images.
         attacks: number of attacks in the metric; 0 for a metric of clean images.
-        more: for "too few images", how many more images would decide it with probability 0.5, if `value` is the true
-            value; None if more than nine times as many.
+        more: for "too few images", the number of additional images that would decide the requirement with probability
+            0.5, if `value` is the true value. None if it exceeds nine times `images`.
         detail: the reason, or what to do; "" for a pass.
     """
 
@@ -143,7 +143,7 @@ def parse_requirement(text: str) -> Requirement:
 
 
 def is_at(norm: str, epsilon: float | None, threat_model: ThreatModel) -> bool:
-    """Whether a norm and a radius (None for none) are those of a threat model."""
+    """Whether a norm and a radius (None: no radius) are those of a threat model."""
     if norm != threat_model.norm or epsilon is None or threat_model.epsilon is None:
         return norm == threat_model.norm and epsilon == threat_model.epsilon
     return same_radius(epsilon, threat_model.epsilon)
@@ -160,8 +160,8 @@ def pair_with_baseline(
         other: row of the baseline, with its folder.
 
     Returns:
-        The comparison, whose `difference` is the model's rate minus the baseline's; the same without images whose
-        result is invalid; the number of attacks; and the attacks of the baseline that the model lacks.
+        The comparison, whose `difference` is the model's rate minus the baseline's; the same comparison without images
+        that have an invalid result; the number of attacks; and the attacks of the baseline that the model lacks.
 
     Raises:
         InvalidInput: if they have no image or no attack in common.
@@ -197,7 +197,7 @@ def pair_with_baseline(
 
 
 def _of_drawn(pair: PairVerdict, first: np.ndarray, second: np.ndarray, population: int | None) -> PairVerdict:
-    """Return a comparison with the interval that holds at every number of images in random order."""
+    """Return a comparison whose interval stays valid for any number of images drawn in random order."""
     ends = [np.nan_to_num(first, nan=end) - np.nan_to_num(second, nan=1 - end) for end in (0, 1)]
     mean = AnytimeMean(population)
     mean.add(*((end + 1) / 2 for end in ends))
@@ -206,7 +206,7 @@ def _of_drawn(pair: PairVerdict, first: np.ndarray, second: np.ndarray, populati
 
 
 def _shared_images(subjects: list[Any], clean: list[Any], values: list[np.ndarray]) -> list[np.ndarray]:
-    """Return both values on the shared images: those with equal pixels, or with equal name and label in equal data."""
+    """Return both values on the shared images, which have equal pixels, or equal names and labels in the same data."""
     if subjects[0].data_digest == subjects[1].data_digest:
         return values
     named = [list(zip(each.columns["image"], each.columns["label"], strict=True)) for each in clean]
@@ -220,6 +220,10 @@ def _shared_images(subjects: list[Any], clean: list[Any], values: list[np.ndarra
     if subjects[0].data != subjects[1].data or not shared or not is_whole:
         raise InvalidInput(
             f"expected a baseline on the same images, got {images_text(subjects[1])} for {images_text(subjects[0])}"
-            + ("" if is_whole else ": images in random order need a baseline with all of them, or their first ones")
+            + (
+                ""
+                if is_whole
+                else ": for images in random order, the baseline must have all images or the first images of the order"
+            )
         )
     return [values[side][[pair[side] for pair in shared]] for side in (0, 1)]

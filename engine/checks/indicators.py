@@ -35,7 +35,7 @@ class FailureIndicator(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """The state of an indicator, with its sentence and the numbers for it. `advice` replaces the indicator's advice."""
+    """The state of an indicator, its sentence and the sentence's numbers. `advice` replaces the indicator's advice."""
 
     state: State
     sentence: str
@@ -108,13 +108,14 @@ _ALL = (
     FailureIndicator(
         "bounds",
         "Bounds and epsilon respected",
-        "use a different library's implementation, or the @fixed one; images outside the threat model are invalid",
+        "use the implementation of a different library, or the @fixed variant; images outside the threat model are "
+        "invalid",
         "davylamp",
     ),
     FailureIndicator(
         "older-rules",
         "Evaluated with older rules",
-        "evaluate it again into a new folder: this version does not mix results of both rules",
+        "evaluate again into a new folder: this version does not mix results of different rules",
         "davylamp",
     ),
     FailureIndicator(
@@ -172,7 +173,7 @@ _ALL = (
     FailureIndicator(
         "more-steps",
         "Incomplete optimisation",
-        "increase the steps until four times as many fool no more images",
+        "increase the number of steps until four times as many steps fool no further image",
         f"{_PINTOR}, incomplete optimisation; {_CARLINI}, attacks have converged",
     ),
     FailureIndicator(

@@ -47,7 +47,7 @@ def _judge_mode(probe: Mapping[str, Any]) -> Judged:
     parts += [f"batch norm without running statistics: {', '.join(norms[:3])}"] if norms else []
     if parts:
         return Judged("fail", "; ".join(parts))
-    handed = "given in training mode, and switched to evaluation mode" if probe["handed_over_training"] else "unchanged"
+    handed = "passed in training mode, switched to evaluation mode" if probe["handed_over_training"] else "unchanged"
     return Judged("pass", f"every layer is in evaluation mode ({handed})")
 
 
@@ -57,7 +57,7 @@ def _judge_deterministic(probe: Mapping[str, Any]) -> Judged:
     relative, changed = probe["difference"] / max(probe["scale"], _TINY), probe["changed"]
     unsteady = probe.get("unsteady", False)
     sentence = (
-        "the same {count} images twice: logits differ by up to {relative:.1e} of the largest, "
+        "the same {count} images in two calls: logits differ by up to {relative:.1e} of the largest logit, "
         "{changed} predictions change"
     )
     sentence += "; its server returns different outputs for the fixed images of its fingerprint" if unsteady else ""
@@ -70,7 +70,7 @@ def _judge_zero(probe: Mapping[str, Any]) -> Judged:
         return _DECLARED
     relative, changed = probe["difference"] / max(probe["scale"], _TINY), probe["changed"]
     sentence = (
-        "{count} images one by one and together: logits differ by up to {relative:.1e} of the largest, "
+        "{count} images one by one and in one batch: logits differ by up to {relative:.1e} of the largest logit, "
         "{changed} predictions change"
     )
     state = state_of(changed, relative > SAME_BATCH)

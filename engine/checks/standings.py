@@ -27,8 +27,8 @@ class RobustnessEstimate(NamedTuple):
 
     An image is undecided if an attack's result on it is invalid and no attack fools it. `value` is the rate of decided
     images that are robust to every attack, or the median of the smallest distances. `low` and `high` are the bounds of
-    its 95 % interval. The interval covers `least` and `most`: the rates over all images with undecided ones as fooled,
-    and as robust; NaN for medians. `undecided` and `unfooled` are numbers of images.
+    its 95 % interval. The interval covers `least` and `most`, the rates over all images if undecided images count as
+    fooled and as robust; NaN for medians. `undecided` and `unfooled` are numbers of images.
     """
 
     value: float
@@ -58,15 +58,15 @@ class StandingRow:
         images: number of images of a model; for an attack, number of attacked images over all models.
         violations: number of invalid results of an attack.
         runs: number of runs of an attack on each image, with different seeds.
-        tries: number of images of an attack, each counted for every run on it.
+        tries: number of images of an attack; each image counts once for every run on it.
         attack: name of an attack without its setting.
         distance: mean distance of the attack's successes, in the norm of the threat model; NaN without any.
         kept: robust accuracy or median distance of a model.
         clean: clean accuracy of a model.
         drawn: whether its rates are over samples of a randomised model.
-        p: p-value of the paired test against the first, or against all tied with it; NaN for the first, and if no test
-            is possible.
-        pairs: number of images in that test; None if the two were evaluated on different images.
+        p: p-value of the paired test against the first place, or against all rows tied with the first. NaN for the
+            first place, or if no test is possible.
+        pairs: number of images in that test. None if the two rows have different images.
         apart: whether it differs significantly from the first.
     """
 
@@ -90,7 +90,7 @@ class StandingRow:
 
     @property
     def height(self) -> tuple[float, float]:
-        """Sort key of the ranking: the rounded value, then for infinite values the rate of images never fooled."""
+        """Sort key: the rounded value. Infinite values are ordered by the rate of images that no attack fools."""
         if math.isnan(self.value):
             return -1.0, 0.0
         decided = self.kept.images - self.kept.undecided
@@ -114,7 +114,7 @@ class ThreatModelRanking:
         places: models or attacks in order; empty if there is no order.
         why: reason why there is no order.
         attacks: for models, the number of attack settings that were run on all models. Only these count.
-        left: for models, the attacks that do not count, with the models without a result.
+        left: for models, the attacks that do not count, each with the models that lack a result.
         others: for attacks, the number of attacks that ran on different models and are not ranked.
         equivalent: whether the rates of two models are equivalent, by the rule for comparisons.
     """
@@ -163,7 +163,7 @@ class ThreatModelRanking:
 
 
 def rank_models(outcomes: Results, guessing: Collection[str]) -> list[ThreatModelRanking]:
-    """Rank the models under each threat model. Fixed radii come first, then those with most models and attacks.
+    """Rank the models under each threat model: fixed radii first, then by the number of models and attacks, descending.
 
     Args:
         outcomes: results of the folder.
@@ -180,7 +180,7 @@ def rank_models(outcomes: Results, guessing: Collection[str]) -> list[ThreatMode
 def rank_attacks(outcomes: Results) -> list[ThreatModelRanking]:
     """Rank the attacks under each threat model with a radius.
 
-    Only attacks that ran on the same models are compared: those on the largest set of models.
+    Only attacks that ran on the same set of models are compared: the largest such set.
 
     An untargeted attack fools an image if the model misclassifies its example, a targeted one if it predicts the
     target.
@@ -206,7 +206,7 @@ def place_attacks(groups: Sequence[TableGroup]) -> list[StandingRow]:
 
 
 def _rivals(groups: Sequence[TableGroup]) -> Sequence[TableGroup]:
-    """Omit worst cases, which combine all attacks, unless there is nothing else."""
+    """Omit worst cases, which combine all attacks, unless there are only worst cases."""
     return [group for group in groups if not group.parts[0][0].cell.search.sums_up] or groups
 
 
@@ -251,7 +251,7 @@ def _models_under(
 
 
 def _compare(order: Sequence[StandingRow]) -> tuple[StandingRow, ...]:
-    """Add to each place the test against the first, or against all tied with it."""
+    """Add to each row the test against the first row, or against all rows tied with the first."""
     tied = [each for each in order if each.height == order[0].height]
     compared = list(order[:1])
     for place, other in enumerate(order[1:], start=1):
@@ -269,8 +269,8 @@ def _compare(order: Sequence[StandingRow]) -> tuple[StandingRow, ...]:
 def _test(first: StandingRow, other: StandingRow, *, sided: bool) -> tuple[float, int | None]:
     """Return the p-value of an exact sign test (McNemar's for two rates), and the number of images in it.
 
-    Images that are undecided for either are excluded. The p-value is NaN without any images, and the number is None if
-    images or models differ. If `sided`, p is 1 when `other` is ahead on more images although `first` has the larger
+    Images that are undecided for either row are excluded. The p-value is NaN without images, and the number is None if
+    images or models differ. If `sided`, p is 1 when `other` is better on more images although `first` has the larger
     value.
     """
     if first.results.keys() != other.results.keys():
@@ -292,7 +292,7 @@ def _test(first: StandingRow, other: StandingRow, *, sided: bool) -> tuple[float
 
 
 def _difference(one: np.ndarray, two: np.ndarray) -> Any:
-    """Return `one` - `two`, and 0 where both are infinite."""
+    """Return `one` - `two`; 0 if both are infinite."""
     with np.errstate(invalid="ignore"):
         return np.where(one == two, 0.0, one - two)
 
@@ -382,7 +382,7 @@ def robust_accuracy_estimate(group: TableGroup, level: float = LEVEL) -> Robustn
 
 
 def worst_case_bounds(group: TableGroup) -> tuple[np.ndarray, np.ndarray]:
-    """Return, per image, its worst-case robustness to a group's attacks with undecided results as 0 and as 1, (n,)."""
+    """Return two bounds of each image's worst-case robustness, (n,): undecided results count as 0, then as 1."""
     results = [each.results for each in _every(group)]
     low, high = (np.minimum.reduce([getattr(each, end) for each in results]) for end in ("robust", "robust_at_most"))
     return low, high

@@ -42,8 +42,8 @@ class AttackResultSummary(NamedTuple):
     Args:
         name: name of the implementation.
         side: its outcomes by image. None without results.
-        changes: columns "success", "adv_predicted", "linf" and "projection" (older records: all distances), (n,) each,
-            which identify equal perturbations of an image.
+        changes: columns "success", "adv_predicted", "linf" and "projection" (older records: all distances), (n,) each.
+            Equal values identify equal perturbations of an image.
         is_minimum: whether it is a minimum-norm attack, so that distances are compared.
         reason: why there are no results.
         crashed: whether the library is at fault for the missing results.
@@ -130,7 +130,7 @@ class PairComparison:
 
     @property
     def sentence(self) -> str:
-        """A sentence with the weaker implementation, the conditions of the comparison, and the numbers of the test."""
+        """Sentence with the weaker implementation, the conditions of the comparison, and the numbers of the test."""
         judgement = self.judgement
         where = f"{self.cell.subject.name}, {format_threat_model(self.cell.threat_model)}"
         if judgement.verdict == "broken":
@@ -143,9 +143,12 @@ class PairComparison:
         costs += self._short_steps()
         if judgement.is_apart:
             most, least = sorted((judgement.only_a, judgement.only_b), reverse=True)
-            numbers = f"{most} images are fooled only by the other, {least} only by the weaker one, exact McNemar"
+            numbers = (
+                f"{most} images are fooled only by the other implementation, {least} only by the weaker one, "
+                "exact McNemar test"
+            )
         else:
-            numbers = "larger distances if both succeed, Wilcoxon"
+            numbers = "larger distances if both succeed, Wilcoxon test"
         numbers += f" p = {judgement.p:.2g}, below {judgement.correction}"
         return f"{self.weaker} is weaker than {better} on {where}{costs}: {numbers}; n = {judgement.images}."
 
@@ -222,7 +225,7 @@ def verdicts_of(outcomes: Results) -> list[PairComparison]:
 
 
 def comparisons_of(outcomes: Results) -> list[list[AttackResultSummary]]:
-    """Return the comparisons in a folder, of at least two implementations each. Among equal runs the latest is used.
+    """Return the comparisons of at least two implementations in a folder. Of equal runs, the latest is used.
 
     Two runs are comparable if every parameter that both implementations support is equal.
     """

@@ -21,7 +21,7 @@ _ALONE = Single("")  # placeholder: dataclass fields after inherited ones need a
 
 @dataclass(frozen=True)
 class SearchImplementation(Implementation):
-    """A search over the radius that acts as an implementation, with the norms and parameters of those inside it.
+    """A search over the radius that acts as an implementation, with the norms and parameters of its implementations.
 
     Args:
         search: search over the radius.
@@ -57,7 +57,7 @@ def is_search(attack: Any) -> bool:
 def search_rows(
     attack: str, norm: Any = None, libraries: Sequence[str] = (), *, fixed: bool = False
 ) -> list[Implementation]:
-    """Return the implementations of a search: one, or for `best(pgd)` one per library that implements the attack.
+    """Return the implementations of a search: a single one, or for `best(pgd)` one for each library that has PGD.
 
     Args:
         attack: "best(foolbox:pgd)", "best(A,B)", "best", "at-saturation(pgd)".

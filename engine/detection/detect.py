@@ -92,8 +92,8 @@ def check_detectors_match(
         if not beside:
             there = ", ".join(dict.fromkeys(subject.model for subject in subjects))
             raise InvalidInput(
-                f"{file} was trained for {trained.model or 'a different model'}, but the results are of {there}"
-                " (or different weights, code or preprocessing); train a detector for each model"
+                f"{file} was trained for {trained.model or 'a different model'}, but the results are for {there}, "
+                "or for different weights, code or preprocessing; train a detector for each model"
             )
 
 

@@ -24,9 +24,9 @@ class OperatingPoint:
     Args:
         rate: nominal false-positive rate.
         threshold: score above which an image is called adversarial.
-        detected: among the images that fooled the model, those with a score above the threshold.
-        false_alarms: among the clean test images, those with a score above the threshold.
-        missed: among the validly attacked images, those that fooled the model and were not detected.
+        detected: proportion with a score above the threshold, among the examples that fooled the model.
+        false_alarms: proportion with a score above the threshold, among the clean test images.
+        missed: proportion that fooled the model and was not detected, among the validly attacked images.
     """
 
     rate: float

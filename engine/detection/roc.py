@@ -64,7 +64,7 @@ def area_of_images(clean: np.ndarray, adversarial: np.ndarray, fooled: np.ndarra
     Args:
         clean: score of every image, shape (N,).
         adversarial: score of each example, (N,).
-        fooled: which examples to use, (N,) bool.
+        fooled: whether to use each example, (N,) bool.
         seed: random seed of the resampling.
 
     Returns:

@@ -47,14 +47,14 @@ def train_detector(
     seed: int = 0,
     **parameters: Any,
 ) -> TrainedDetector:
-    """Train a detector on one part of the images, and score the clean images of the other to set the threshold.
+    """Train a detector on one part of the images. Its scores on the other part's clean images set the threshold.
 
     Args:
         name: name from `adapters.models.detectors.detector_rows`.
         classifier: the detector's model.
         data: clean images and labels, which must not be used for testing. 30 % calibrate the threshold and are not used
             for training.
-        shown: attack on whose successes it is trained, if it needs examples.
+        shown: attack whose successful examples the detector is trained on. None if the detector needs no examples.
         model: name by which the classifier was loaded.
         seed: random seed.
         **parameters: parameters of the detector.
@@ -104,7 +104,7 @@ def train_detector(
 
 
 def check_shown(row: DetectorSpec, shown: TrainingAttack | None) -> None:
-    """Raise InvalidInput if the detector needs an attack and none is given, or needs none and one is given."""
+    """Raise InvalidInput if the detector needs an attack and gets none, or gets an attack without needing one."""
     if row.learns_examples and shown is None:
         raise InvalidInput(f"{row.full_name} is trained on the examples of an attack; give `attack`")
     if not row.learns_examples and shown is not None:

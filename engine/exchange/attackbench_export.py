@@ -32,10 +32,10 @@ class Exported(NamedTuple):
 def export_attackbench(folder: str | Path, path: str | Path, *, data: Data | str | None = None) -> Exported:
     """Write the finished runs that AttackBench's format can represent: untargeted, in linf, l2, l1 or l0.
 
-    The distances are those of the nearest examples for minimum-norm attacks and searches. For a fixed-budget attack,
-    they are the distances of its examples, infinite if an example did not succeed. Every image is a batch. An invalid
-    result is a failed batch, because it is inconclusive. Failed runs are not written, because they would count as a
-    success rate of 0. `final_distances` equal `distances`, because one example per image is stored.
+    For minimum-norm attacks and searches, the distances are those of the nearest examples. For a fixed-budget attack,
+    they are the distances of its examples, infinite if an example did not succeed. Every image is written as a batch,
+    and an invalid result as a failed batch. Failed runs are omitted, because AttackBench would count them as a success
+    rate of 0. `final_distances` equal `distances`, because one example per image is stored.
 
     Args:
         folder: results folder of `davylamp evaluate`.
@@ -79,7 +79,7 @@ def export_attackbench(folder: str | Path, path: str | Path, *, data: Data | str
 
 
 def _why_not(cell: AttackRun, clean: CleanResult | None) -> str:
-    """Return the reason why the format cannot represent a run; "" if it can."""
+    """Return the reason why AttackBench's format cannot represent a run; "" if it can."""
     if cell.threat_model.norm not in NORMS:
         return f"the format has no norm {cell.threat_model.norm}"
     if cell.threat_model.targeted:

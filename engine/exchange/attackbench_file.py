@@ -175,8 +175,8 @@ def _envelope(path: Path, about: Mapping[str, Any], norm: str, distances: Any) -
 def failed_batches(failures: Any, images: int) -> np.ndarray:
     """Return whether an image may have been in a batch on which the attack raised an error, (images,) bool.
 
-    The file has the number of batches, but not their size. An image counts if it was in a failed batch for any possible
-    size.
+    The file has the number of batches, but not their size. The result is True if the image is in a failed batch for at
+    least one possible size.
     """
     if not isinstance(failures, list) or not any(failures):
         return np.zeros(images, bool)

@@ -60,8 +60,8 @@ def import_attackbench(
 ) -> tuple[list[ImportedRun], list[str]]:
     """Import AttackBench results into a results folder, next to its records (`references/`), which do not change.
 
-    A file that names a model of the folder is matched with that model only. Any other file is matched with the model
-    whose clean predictions it contains. The predictions of a named model must match as well. Images are identified by
+    A file that names a model of the folder is matched with this model only, and its clean predictions must agree with
+    the model's. Any other file is matched with the model whose clean predictions it contains. Images are identified by
     SHA-512. Importing a file again replaces the earlier import.
 
     Args:

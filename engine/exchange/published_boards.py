@@ -54,8 +54,8 @@ class BoardPlacement(NamedTuple):
         estimate: its robust accuracy.
         rank: 1 + the number of entries with a higher accuracy under AutoAttack.
         rank_low: best rank in the 95 % interval.
-        rank_high: worst rank in the interval; the model itself counts as one more entry.
-        neighbours: all entries, by rank.
+        rank_high: worst rank in the interval. The model counts as an additional entry.
+        neighbours: all published entries, by rank.
     """
 
     board: PublishedBoard
@@ -99,7 +99,7 @@ def _key(entry: PublishedRow) -> tuple[str, str]:
 
 
 def protocol_error(group: TableGroup, data: str = "") -> str:
-    """Return how the results of a model depart from the protocol of every leaderboard; "" if they follow one.
+    """Return why the results of a model follow no leaderboard's protocol; "" if they follow one.
 
     Args:
         group: row of the model in a table by models.
@@ -112,10 +112,11 @@ def protocol_error(group: TableGroup, data: str = "") -> str:
         images = group.parts[0][0].cell.subject.data
         known = ", ".join(DATA)
         return (
-            f"its images are {images}; boards exist for {known}. If the images are of one of these, name it: --test-set"
+            f"its images are {images}; leaderboards exist for {known}. If the images come from one of these test "
+            "sets, name it with --test-set"
         )
     if labels["targeted"] or group.parts[0][0].cell.pixels:
-        return "its attacks are targeted, or judged on 8 bits, and the published ones are not"
+        return "its attacks are targeted or judged on 8 bits, unlike the published results"
     if any(each.is_random for each in group.outcomes):
         return "it is randomised, and AutoAttack's standard version is for deterministic models"
     if find_board(group, data) is None:

@@ -33,7 +33,7 @@ def import_robustbench(path: str | Path, folder: str | Path) -> PublishedImport:
 
     The names of the file's folders determine norm and data set, as in RobustBench's repository. A file that names a
     different data set gets a note. Robust accuracy is RobustBench's column "best known": `external` if present,
-    otherwise AutoAttack's. For corruptions, it is the mean over them.
+    otherwise AutoAttack's. For corruptions, it is the mean over all corruptions.
 
     Args:
         path: JSON file, or a folder that contains such files at any depth (`model_info` in RobustBench's repository).
@@ -71,7 +71,7 @@ def read_model(file: Path) -> PublishedRow:
     try:
         content = json.loads(read_regular_file(file, _LARGEST).decode("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"expected JSON of {SOURCE} in {file}, got an error ({str(error)[:80]})") from error
+        raise InvalidInput(f"expected JSON of {SOURCE} in {file}, got invalid JSON ({str(error)[:80]})") from error
     norm = NORMS.get(file.resolve().parent.name)
     if norm is None:
         raise InvalidInput(f"expected {_PLACE}, whose folder is the norm, got {file}")

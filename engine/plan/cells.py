@@ -260,7 +260,7 @@ def sealed_measures(config: Config) -> tuple[str, ...]:
 def pin_metric_inputs(config: Config, classifier: Classifier | None = None) -> tuple[str, ...]:
     """Append to the measures of a config the digests of the data and files that they read.
 
-    These are the profile data for coverage and the file with a class hierarchy.
+    These inputs are the profile data for coverage and the file with a class hierarchy.
 
     Args:
         config: the configuration.
@@ -302,7 +302,7 @@ def note_hierarchies(config: Config, classifier: Classifier) -> list[str]:
 
 
 def _seal_profile(measure: str, inside: str, beside: str, classifier: Classifier | None) -> str:
-    """Append the digest of the profile data to a coverage measure. The measure or the config names these data."""
+    """Append the digest of the profile data to a coverage measure. The data are named in the measure or the config."""
     if not (inside or beside):
         raise InvalidInput("coverage needs `neuron_profile=DATA`, the data that define the ranges of the neurons")
     whole = measure if inside else with_setting(measure, "profile", beside)

@@ -20,7 +20,7 @@ _SETTINGS = {"models": "model", "data": "data", "limit": "images", "seeds": "see
 
 
 def rows_of(choice: AttackChoice, libraries: Sequence[str] = (), *, fixed: bool = False) -> list[Implementation]:
-    """Return the implementations that a choice runs, in the given libraries (empty for all).
+    """Return the implementations that a choice runs, from the given libraries (empty for all libraries).
 
     Raises:
         UnknownName: if there is no such attack or implementation.
@@ -35,7 +35,7 @@ def rows_of(choice: AttackChoice, libraries: Sequence[str] = (), *, fixed: bool 
     if search.kind == "worst-case":
         raise InvalidInput(f"list the attacks of {choice.attack} separately and set `stop_when_fooled`")
     if set(name) & set("()"):
-        wanted = "NAME, LIBRARY:NAME or best(...) or at-saturation(...) of one"
+        wanted = "NAME, LIBRARY:NAME, best(LIBRARY:NAME) or at-saturation(LIBRARY:NAME)"
         raise InvalidInput(f"expected an attack as {wanted}, got {choice.attack!r}")
     rows = [choice.row] if choice.row else [find_implementation(name)] if ":" in name else implementations_of(name)
     chosen = [row for row in rows if not libraries or row.library in libraries or row.given is not None]
@@ -120,9 +120,7 @@ def spread_parameters(
     for name in parameters:
         without = [attack for attack, values in zip(attacks, per_attack, strict=True) if name not in values]
         if len(without) == len(attacks):
-            raise Unsupported(
-                f"expected a parameter of {' or '.join(attacks)}, got {name}, which none of the attacks has"
-            )
+            raise Unsupported(f"expected a parameter of {' or '.join(attacks)}, got {name}, which they do not have")
         if without:
             notes.append(f"{', '.join(without)}: no parameter {name}; run without it")
     return per_attack, notes
@@ -154,7 +152,7 @@ def chosen_of(
 
 
 def chosen_of_cell(config: Config, cell: AttackRun) -> dict[str, Any]:
-    """Return the settings of a run that the user left to davylamp; for a worst case by the names of its attacks."""
+    """Return the settings of a run that the user left to davylamp. For a worst case, the keys are attack names."""
     from .presets import preset_radius  # builds every preset
 
     if cell.search.kind == "worst-case":
@@ -232,7 +230,7 @@ def _value(value: Any) -> str:
 
 
 def _chosen_as(cell: AttackRun) -> tuple[str, str]:
-    """Return the names of a run's attack and of its implementation, which are equal for a user's attack."""
+    """Return the names of a run's attack and of its implementation. For a user's attack, both are equal."""
     row = cell.row
     return (row.name, row.name) if row.is_user_attack else (row.attack, row.name)
 

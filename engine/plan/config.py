@@ -51,13 +51,13 @@ class AttackChoice:
     Args:
         attack: "pgd" for every library that has it, "foolbox:pgd", "my_attack.py:MyAttack", or a user's attack itself,
             see `as_implementation`. "best(foolbox:pgd)" searches for the smallest radius,
-            "best(adv-lib:fmn,foolbox:pgd)" does so with several attacks together, and "best(auto)" or "best" with
+            "best(adv-lib:fmn,foolbox:pgd)" searches with several attacks together, and "best(auto)" or "best" with
             attacks that davylamp chooses. "at-saturation(foolbox:pgd)" runs the attack at the radius beyond which its
             success no longer grows.
         norm: None for the norm that most libraries support.
-        epsilon: a number or a fraction such as "8/255". None for the customary radius, for attacks that need one.
-            Without a norm, a radius of at most 1 is one of linf for a fixed-budget attack that supports linf; otherwise
-            the attack must have only one norm.
+        epsilon: a number or a fraction such as "8/255". None for the customary radius, for attacks that need one. If
+            `norm` is None, a radius of at most 1 is a linf radius for a fixed-budget attack that supports linf. In all
+            other cases, `norm` may be None only if the attack has a single norm.
         target: "", or "second-likely", "least-likely", "random", or a class number.
         parameters: canonical parameters, in addition to the attack's matched ones.
         grid: for "best(...)", the parameters to vary and the values to try.
@@ -133,7 +133,7 @@ class Config:
         batch_size: images per library call.
         precision: precision of the attacks' passes; the judge uses full float32. None for torch's setting.
         shard_size: number of images that are attacked, measured and saved together.
-        order: order of a model's runs: as given, or those with the fewest expected passes per image first.
+        order: order of a model's runs: as given, or by the expected passes per image, ascending.
         stop_when_fooled: whether the attacks under one threat model run in this order as one worst case. Each attack
             then runs only on the images that the attacks before it have not fooled, which saves passes.
         eight_bit: whether success and distance are measured on 8-bit images, as in RoBIC.
@@ -144,14 +144,15 @@ class Config:
         keep_images: whether to store every adversarial image, without loss.
         device: torch device.
         surrogate: models on which the examples are made, by the mean of their logits, and then judged on `models`. If
-            some attacks have a `surrogate` of their own, this one replaces it, and the other attacks have none.
+            some attacks have a `surrogate`, this value replaces theirs, and the other attacks run without a surrogate.
         fit_data: name of the fit data of fitted attacks (universal perturbations, generators), without the evaluation
             images. If empty, they are fitted on the evaluation images.
         fit_limit: largest number of fit images.
         judge_samples: number of samples of a random model on which each example is judged.
         eot: number of samples of a random model whose mean an attack sees. Each sample is a query. With 1, the attack
             treats the model as deterministic.
-        isolate: which models run in a separate process, see `Isolation`. Modules that the caller passes never do.
+        isolate: which models run in a separate process, see `Isolation`. Modules passed by the caller always run in
+            this process.
         time_limit: time limit of one call of an isolated model, in seconds.
         memory_limit: memory limit of the process of an isolated model, in GiB; None for four fifths of the machine's
             memory.
@@ -161,7 +162,7 @@ class Config:
         token: name of the environment variable with the token of a server, or "HEADER=VARIABLE".
         timeout: time to wait for a server's response, in seconds.
         request_size: largest number of images per request.
-        no_cache: whether not to cache the outputs of servers in the results folder.
+        no_cache: if True, the outputs of servers are not cached in the results folder.
 
     Raises:
         InvalidInput: if a value has a wrong type or is out of range. The message begins with the key.
@@ -372,7 +373,7 @@ def in_usual_order(measures: Iterable[str]) -> tuple[str, ...]:
 
 
 def _at(path: str, error: DavylampError) -> DavylampError:
-    """Return the same error with a key path, with which its message begins unless the message already contains it."""
+    """Return the error with a key path before its message, unless the message already contains the path."""
     error.path = path
     return error
 

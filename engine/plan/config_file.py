@@ -161,7 +161,7 @@ def parameters_of(attacks: Iterable[Any]) -> dict[str, Parameter]:
 
 
 def read_parameter(name: str, value: Any, more: Mapping[str, Parameter] | None = None) -> Any:
-    """Convert the value of a canonical parameter. Texts are accepted only for values that TOML has no type for.
+    """Convert the value of a canonical parameter. Texts are accepted only for values without a TOML type.
 
     These are fractions ("1/255") and a `step_size` relative to epsilon ("2 epsilon / steps").
 

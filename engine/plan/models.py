@@ -60,8 +60,8 @@ class LoadedSurrogate(NamedTuple):
         same = [each.model for each in self.identities if each.model_digest == subject.model_digest]
         if same:
             raise InvalidInput(
-                f"expected a surrogate other than the model, got {same[0]}: that would be a white-box attack; "
-                "evaluate it without a surrogate"
+                f"expected a surrogate that differs from the model, got {same[0]} for both, which would be a "
+                "white-box attack; for a white-box attack, give no surrogate"
             )
         check_surrogate(classifier, self.classifier, data.inputs[:1].to(classifier.device))
 
@@ -88,7 +88,7 @@ def load_surrogates(
     Args:
         config: the configuration.
         models: classifiers by name, in place of loading those names.
-        loading: options for loading the others by name.
+        loading: options for loading the other surrogates by name.
 
     Raises:
         DavylampError: if one cannot be loaded.
@@ -103,7 +103,7 @@ def check_surrogates(
     classifier: Classifier,
     data: Data,
 ) -> tuple[dict[tuple[str, ...], LoadedSurrogate], dict[str, str]]:
-    """Return the surrogates that fit a model, and for each attack with an unfit surrogate the reason.
+    """Return the surrogates that fit a model, and the reason for each attack whose surrogate does not fit.
 
     Raises:
         InvalidInput: if none fits.

@@ -38,8 +38,8 @@ class Plan:
         data: source of the images.
         failed: models and implementations that are not evaluated, each with the reason.
         unknown: models, attacks and metrics that cannot be identified completely, each with the reason, by key of a
-            model on data or a run. Their records are valid for this plan only.
-        name: name of this plan, stored in such records.
+            model on data or a run. Records that depend on them are valid for this plan only.
+        name: name of this plan, which is stored in these records.
         choices: indices in `config.attacks` of a run's attacks, by key of the run.
         surrogates: sources of surrogates, by identities; () stands for the evaluated model itself.
         fit: source of the images for fitted attacks; None for the evaluation images.
@@ -98,7 +98,7 @@ class Plan:
 
     @property
     def originals(self) -> dict[str, str]:
-        """The undefended model of each defended model that is tested on its examples; empty for examples "defended"."""
+        """Undefended model, by defended model that is tested on its examples. Empty if `examples` is "defended"."""
         return {} if self.config.examples == "defended" else undefended_models(self.config.models)
 
     def shards(self, cell: AttackRun) -> list[int]:
@@ -123,7 +123,7 @@ class Plan:
 
     @property
     def images(self) -> int:
-        """Number of images in this part's tasks, in which progress is counted. An image counts once for each task."""
+        """Number of images in this part's tasks, the unit of progress. An image counts once for each task."""
         tasks = [subject for subject, _ in self.subjects_here]
         tasks += [subject for subject, _ in self.transfers_here]
         spans = (len(cell.shard_slice(shard)) for cell in self.runs_in_this_part for shard in self.shards(cell))
@@ -138,7 +138,7 @@ def read_part(text: str) -> Part:
     """
     number, _, of = text.strip().partition("/")
     if not (number.isdecimal() and of.isdecimal() and len(of) < 10):
-        advice = "; is the variable of the scheduler set?" if text.strip().startswith("/") else ""
+        advice = "; check that the scheduler's variable is set" if text.strip().startswith("/") else ""
         raise InvalidInput(f"expected a part as K/N with K from 1 to N (3/64), got {text!r}{advice}")
     part = Part(int(number[:10]), int(of))
     if not 1 <= part.of <= MOST_PARTS:
@@ -151,7 +151,7 @@ def read_part(text: str) -> Part:
 
 
 def count_processes(workers: int, part: Part | None) -> int:
-    """Return how many processes query servers at the same time: the workers of all parts."""
+    """Return the number of processes that query servers at the same time: the workers of all parts."""
     return workers if part is None else workers * part.of
 
 
@@ -160,7 +160,8 @@ def assign_shards(cells: Iterable[AttackRun], of: int) -> dict[str, tuple[int, .
 
     The most expensive shards are assigned first, each to the part with the least work so far. The cost of a shard is
     its number of images times the expected passes per image (`expected_passes`). Equal shards are assigned in the order
-    of the plan. Every part thus gets shards of every model, whose speed is not known in advance.
+    of the plan. Every part therefore gets shards of every model. This balances the parts although the models' speeds
+    are unknown.
 
     Args:
         cells: runs of a plan, in its order.

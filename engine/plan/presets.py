@@ -1,4 +1,4 @@
-"""The settings of published evaluations (attacks, threat models, parameters, metrics), if libraries support them."""
+"""The settings of published evaluations: attacks, threat models, parameters and metrics that libraries support."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,8 +23,8 @@ class Preset:
         missing: attacks of the paper that no library has.
         readings: differences from the paper, and choices where the paper gives no value.
         findings: known issues of implementations, each with the reason why the preset uses the implementation anyway.
-        radii: by norm, the radius for images of up to `SMALL` components and for larger ones; used if the attack has no
-            radius.
+        radii: pairs of radii by norm: for images of up to `SMALL` components, and for larger images. They apply to
+            attacks without a given radius.
     """
 
     config: Config
@@ -70,7 +70,7 @@ def _choice(attack: str, norm: Norm, epsilon: float | None = None, target: str =
     return AttackChoice(attack, norm, epsilon, target, parameters)
 
 
-_BLACK = {"black-on-failure": "black images, which it returns on failure, count as invalid"}
+_BLACK = {"black-on-failure": "it returns black images on failure; these count as invalid"}
 _SPSA = {
     "targets-ignored": "it is run untargeted",
     "one-short-step": "it is run with the number of steps of the preset instead of its default, one",
@@ -131,21 +131,23 @@ _CANARY = Preset(
     "CANARY (Sun et al. 2023), 5.1, Tables 4 and 5: radii, budgets; parameters from its authors' Canary_Master",
     (),
     (
-        "AdvGAN and TREMBA are fitted on the attacked model and on the evaluation images, as in CANARY's program:"
-        " white-box there, black-box in its tables; --fit-data gives other images, a surrogate (TOML) a "
-        "different model",
+        "AdvGAN and TREMBA are fitted on the attacked model and on the evaluation images, as in CANARY's program. "
+        "They are therefore white-box, although CANARY's tables list them as black-box. --fit-data selects other "
+        "images, and `surrogate` (TOML) a different model",
         "SI-FGSM averages the gradients of its copies, as in its paper; CANARY's program averages the logits",
         "SSAH uses the input of every model's last layer as features, and the images of a batch as negatives; "
         "CANARY runs 20 to 150 images together",
         "LSA follows its paper; CANARY's program changes all pixels except the five least important, most to black",
-        "JSMA, for which the paper gives no limit, is run at its saturation radius (3.2.1), with 4000 passes at "
-        "each radius; black-box attacks are also run on 1000 images, in the paper on 600",
+        "the paper gives no limit for JSMA, so it is run at its saturation radius (3.2.1), with 4000 passes at each "
+        "radius; black-box attacks are also run on 1000 images, but on 600 in the paper",
     ),
     {
         **_BLACK,
         **_SPSA,
-        "largest-gradients": "the other library with JSMA compares all pairs of components: too much memory",
-        "nan-momentum": "it affects only images with a gradient of exactly zero; no other library has all three",
+        "largest-gradients": "the other library with JSMA compares all pairs of components, which needs too much "
+        "memory",
+        "nan-momentum": "it affects only images with a gradient of exactly zero; no other library has all three "
+        "attacks",
         "fitness-logit": "no other library has GenAttack",
         "negatives-of-the-batch": "it is a property of SSAH itself",
         "untrained-alone": "it is fitted first",
@@ -205,8 +207,8 @@ _AISAFETY = Preset(
     "AISafety (Liu et al. 2021), IV.A and Tables II to IV: radii",
     (),
     (
-        "PGD is transferred from demo:efficientnet-lite2 (ImageNet), in the paper from an Inception-V3; --surrogate "
-        "MODEL replaces it, which models with other classes (CIFAR-10) need for transfer",
+        "PGD examples are transferred from demo:efficientnet-lite2 (ImageNet); the paper uses an Inception-V3. For "
+        "models with other classes, such as CIFAR-10's, choose a different surrogate with --surrogate MODEL",
         "for l1, PGD changes all components in each step, as in Foolbox",
         f"{_MATCHED}; the boundary attack gets 5000 queries",
     ),

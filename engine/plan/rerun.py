@@ -1,4 +1,4 @@
-"""Rebuilds a config from runs, with which the same runs can be repeated."""
+"""Rebuilds the config of stored runs, so that they can be repeated."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from .config import AttackChoice, Config, Examples, Transfer
 
 
 class TransferRun(NamedTuple):
-    """Summary of a folder's transfer tests, as settings of a config.
+    """Settings of a config that give the transfer tests of a folder.
 
     `rule` is the value of `transfer` that covers all tests, and `first` the first model for the rule "simple". Under
     this rule there are `asked` pairs of a run and a different model on the same images, of which `tested` are in the
@@ -91,10 +91,10 @@ def configs_of(
     examples: Examples = "defended",
     defended: Sequence[str] = (),
 ) -> tuple[Config, ...]:
-    """Return one config for each data set and set of shared settings. Its plan contains these runs, with equal keys.
+    """Return configs whose plans contain these runs, with equal keys: one for each data set and set of shared settings.
 
-    A config combines every model with every attack and seed: if a folder has fewer, the config has additional runs. For
-    images drawn at random, it has all the images from which they were drawn.
+    A config combines every model with every attack and seed, so its plan may have runs that the folder lacks. If the
+    images were drawn at random, the config has the whole population.
 
     Args:
         cells: runs of a results folder.
@@ -158,7 +158,7 @@ def _config(cells: list[AttackRun], transfer: Transfer, model: str) -> Config:
 
 
 def _choice(cell: AttackRun) -> AttackChoice:
-    """Build an attack choice that gives every parameter of the run, so that none is matched again."""
+    """Build an attack choice with every parameter of the run, so that no parameter is matched again."""
     threat = cell.as_planned.threat_model
     return AttackChoice(
         cell.attack, threat.norm, threat.epsilon, cell.target, cell.parameters, cell.grid, defaults=True

@@ -1,16 +1,16 @@
 """Tests an attack on a model with a planted adversarial example (binarization test, Zimmermann et al. 2022).
 
-For each image, the last linear layer is replaced by a binary classifier that is linear in the same features. Its
-class "inner" contains the image and random points well within the radius, and "planted" one random point on the
-ball's boundary. An adversarial example is thus known to exist. If the attack misses it, its failure on the original
+For each image, the last linear layer is replaced by a binary classifier that is linear in the same features. Its class
+"inner" contains the image and random points well within the radius, and "planted" one random point on the ball's
+boundary. An adversarial example is thus known to exist. If the attack misses it, the attack's failure on the original
 model does not show robustness.
 
 Departures from the authors' code: There are 32 inner points and few images, because the test runs alongside an
 evaluation. The binary classifier is the least-squares interpolation of the features (a closed form, exact with more
 features than points) instead of an unregularised logistic regression. The random attack uses 32 points, half on the
 ball's surface and half in its corners (linf). Images on which the random attack finds the planted class are excluded,
-because a success on them would show nothing. The authors report the random attack's success rate next to the attack's
-for the same reason.
+because success on these images shows nothing. For the same reason, the authors report the random attack's success rate
+next to the attack's rate.
 """
 
 from typing import Any
@@ -131,7 +131,7 @@ def plant_adversarial_example(
 
 
 def _interpolate(features: Tensor) -> tuple[Tensor, float]:
-    """Return a minimum-norm linear function: -1 on all rows but the last and 1 on the last, minus CLOSENESS."""
+    """Return a minimum-norm linear function: -1 on all rows except the last, 1 on the last row, minus CLOSENESS."""
     points = features.double().cpu()
     centre = points[:-1].mean(0)
     wanted = torch.cat([torch.zeros(len(points) - 1), torch.full((1,), 2.0)]).double()

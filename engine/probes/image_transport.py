@@ -1,7 +1,7 @@
 """Detects whether images are changed in transport to a remote model: rounded to 8 bits, or compressed as JPEG.
 
-If a change does not affect the output, while a random change of the same size does, the image had already been
-changed in this way.
+If a change (such as rounding) does not affect the output, but a random change of the same size does, the transport
+already makes this change.
 """
 
 import io
@@ -23,7 +23,8 @@ _GRID = 1 / 255
 def probe_transport(classifier: Classifier, inputs: Tensor) -> dict[str, Any]:
     """Measure how much outputs change under each change of the images, and under a random change of the same size.
 
-    This takes 27 queries: each of 3 images unchanged, after 4 changes, and after 4 random changes of the same sizes.
+    This takes 27 queries: each of 3 images is queried unchanged, after 4 changes, and after 4 random changes of the
+    same sizes.
 
     Args:
         classifier: remote model.

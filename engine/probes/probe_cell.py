@@ -37,8 +37,8 @@ def probe_cell(cell: AttackRun, classifier: Classifier, inputs: Tensor, labels: 
     - "random-noise": ten random perturbations at the run's radius.
     - "active-test": the binarization test.
 
-    If the run has no radius, "random-noise" and "active-test" use the median distance that the attack finds, or the
-    customary radius if it finds nothing.
+    If the run has no radius, "random-noise" and "active-test" use the median distance of the attack's examples, or the
+    customary radius if there are no examples.
 
     Args:
         cell: attack run.
@@ -108,7 +108,7 @@ class _CellProbe:
         if threat_model.epsilon is None:
             return {"radius": None, "fooled": self.base["fooled"]}
         if is_single_step(self.cell):
-            raise Unsupported("a single step is not expected to reach every image")
+            raise Unsupported("an attack with a single step is not expected to reach every image")
         self.check_cost(1)
         wide = largest_radius(threat_model, self.components)
         settings = dict(self.cell.parameters)
@@ -159,7 +159,7 @@ class _CellProbe:
             places["planted"].append(place)
             places["found"] += [place] if bool(result.success[0]) else []
         if not places["planted"]:
-            lost = f"{len(places['not separable'])} not separable, {len(places['easy'])} found by chance"
+            lost = f"{len(places['not separable'])} not separable, {len(places['easy'])} found by random noise"
             raise Unsupported(f"no example could be planted: {lost}")
         return {"radius": radius, **places}
 
@@ -194,7 +194,7 @@ def largest_radius(threat_model: ThreatModel, components: int) -> float:
 
 
 def _fixed(cell: AttackRun, components: int) -> AttackRun:
-    """Return the fixed-budget run inside a radius search, at its or the customary radius; others unchanged."""
+    """Return the fixed-budget run inside a radius search, at its radius or the customary one; other runs unchanged."""
     if cell.search.is_portfolio or not cell.search.searches_radius:
         return cell
     epsilon = cell.threat_model.epsilon or default_epsilon(cell.threat_model.norm, components)

@@ -127,7 +127,7 @@ def _probe(store: ResultsStore, cell: AttackRun, classifier: Classifier, data: D
 
 
 def _is_probed(store: ResultsStore, key: str, images: int, *, apart: bool) -> bool:
-    """Whether a run has probes on `images` or more images, with those that read layers if these are accessible."""
+    """Whether a run has probes on at least `images` images, including probes of layers if layers are accessible."""
     try:
         meta = store.read("checks", key).meta
         return meta["asked"] >= images and (apart or not meta.get("apart"))
@@ -146,4 +146,4 @@ def _lacks_probes(outcomes: Results, subject: ModelOnData) -> bool:
 
 
 def _ignore(_: str, __: int) -> None:
-    """Ignore progress."""
+    """Ignore the progress of a probe."""

@@ -85,7 +85,7 @@ def _of_remote(
 ) -> dict[str, Callable[[], dict[str, Any]]]:
     """Run the probes of a remote model: on fewer images, and including transport.
 
-    They bypass the answer cache, so that outputs different from `logits` mean that the server has changed.
+    The queries bypass the answer cache. Outputs that differ from `logits` therefore mean that the server has changed.
     """
     few, part = slice(FEW_REMOTE), slice(LABELLED_REMOTE)
 
@@ -121,7 +121,7 @@ def probe_mode(classifier: Classifier) -> dict[str, Any]:
 
 
 def probe_outputs(logits: Tensor) -> dict[str, Any]:
-    """Describe whether the outputs look like something other than logits, such as probabilities."""
+    """Describe whether the outputs are probably not logits, but, for example, probabilities."""
     flat = logits.detach().float().cpu()
     sums = flat.logsumexp(1)
     return {
@@ -157,9 +157,10 @@ def probe_gradients(classifier: Classifier, inputs: Tensor, labels: Tensor) -> d
 def probe_normalisation(classifier: Classifier, inputs: Tensor, labels: Tensor, logits: Tensor) -> dict[str, Any]:
     """Return the accuracy as configured, and under other common normalisations.
 
-    Other normalisations are tried only if enough images are wrong for a significant improvement. If one is better by a
-    paired exact test, the configured normalisation is wrong, because a correct one is never worse. The correct images
-    are classified again only if a normalisation corrects enough wrong images to be significantly better.
+    Other normalisations are tried only if enough images are misclassified for a significant improvement. If another
+    normalisation is better by a paired exact test, the configured normalisation is wrong. To save passes, correctly
+    classified images are queried only if a normalisation corrects enough misclassified images for a significant
+    improvement.
     """
     logits, labels = logits[: len(inputs)].cpu(), labels.cpu()
     hits = (logits.argmax(1) == labels) & logits.isfinite().all(1)
@@ -201,7 +202,7 @@ def _hits_of(classifier: Classifier, changed: Tensor, labels: Tensor, chosen: Te
 
 
 def _other_normalisations(classifier: Classifier, inputs: Tensor) -> dict[str, Tensor]:
-    """Return the inputs under each common normalisation other than the configured one, by its name."""
+    """Return the inputs under each common normalisation except the configured one, by name of the normalisation."""
     pixels = inputs.to(classifier.anchor)
     given = pixels
     if classifier.mean is not None and classifier.std is not None:
@@ -215,7 +216,7 @@ def _other_normalisations(classifier: Classifier, inputs: Tensor) -> dict[str, T
 
 
 def _gives(classifier: Classifier) -> dict[str, str]:
-    """Return the output format, if the outputs are not logits."""
+    """Return the output format; "" for logits."""
     return {} if classifier.outputs in (None, "logits") else {"gives": classifier.outputs}
 
 

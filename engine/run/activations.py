@@ -74,7 +74,7 @@ def ranges_of(classifier: Classifier, blocks: Iterable[Data], neurons: Neurons) 
     Args:
         classifier: a model.
         blocks: blocks of images.
-        neurons: what counts as a neuron, see `metrics.coverage`.
+        neurons: unit that counts as a neuron, see `metrics.coverage`.
 
     Raises:
         Unsupported: if the model has no layers, or more than `MOST_NEURONS` neurons.

@@ -29,6 +29,6 @@ def choose_executor(name: str, *, workers: int = 1, address: str | None = None, 
     if name != "local":
         raise UnknownName("executor", name, ("local", "ray"))
     if address is not None:
-        raise InvalidInput(f"`address` needs `executor=ray`: drop the address {address}, or choose that executor")
+        raise InvalidInput(f"`address` needs `executor=ray`: choose this executor, or omit the address {address}")
     check_device(device)
     return InProcessExecutor() if workers == 1 else WorkerPoolExecutor(workers)

@@ -81,7 +81,7 @@ class CorruptionPlan:
         for name in self.sequences:
             find_sequence(name)
         if self.on_disk and self.sequences:
-            raise InvalidInput(f"sequences need clean images, but those of {self.data} are already corrupted")
+            raise InvalidInput(f"sequences need clean images, but the images of {self.data} are already corrupted")
         if not self.corruptions and not self.sequences:
             raise InvalidInput("expected a corruption or a sequence, got none")
         if self.on_disk:
@@ -115,7 +115,7 @@ def measure_corruptions(
         models: classifiers by name.
         plan: corruptions to measure.
         store: results folder of the records.
-        progress: called with a title and the number of images just done; without a title for reused ones.
+        progress: called with a title and the number of images just done. For reused records, the title is empty.
 
     Raises:
         DavylampError: if the plan is invalid or the images are unavailable.

@@ -32,7 +32,7 @@ class ModelCost(NamedTuple):
         passes: forward and backward passes of all images, if no image is fooled early.
         seconds: time of these passes, one after the other; NaN if a pass was not timed.
         memory: peak memory during a pass with gradients, in bytes, of the GPU or of this process; NaN if not measured.
-        price: price of the forward passes sent to a server, if none is in the answer cache; 0 for a local model.
+        price: price of the forward passes sent to a server, if the answer cache is empty; 0 for a local model.
         note: why a number is missing, or what it does not include; "" otherwise.
     """
 
@@ -58,9 +58,9 @@ class _PassTime(NamedTuple):
 def estimate_plan(plan: Plan, store: ResultsStore) -> list[ModelCost]:
     """Estimate the cost of the unfinished runs of a plan, with one timed pass of each local model.
 
-    The number of passes follows from the steps of each attack, or is typical for its kind, see `query_estimates`. A
-    model behind a server is not queried; its time follows from the rate limit. The library's own computation, the
-    metrics and the judge are not included. With several workers, the time is divided among them.
+    The number of passes follows from the steps of each attack. If an attack has no steps, it is a typical number (see
+    `query_estimates`). A model behind a server is not queried; its time follows from the rate limit. The library's own
+    computation, the metrics and the judge are not included. With several workers, the time is divided among them.
 
     Args:
         plan: the plan.
@@ -119,7 +119,11 @@ def _remote_cost(plan: Plan, passes: float) -> tuple[float, float, float, str]:
     if transport.rate:
         images = transport.rate * (transport.request_size if transport.unit == "requests" else 1)
         seconds = passes / images
-    note = "at its rate limit" if transport.rate else "a server is not queried for this: its time is not known"
+    note = (
+        "at its rate limit"
+        if transport.rate
+        else "the time is unknown, because servers are not queried for an estimate"
+    )
     note += "" if transport.cost else "; no price is given (--price-per-image)"
     return seconds, math.nan, passes * transport.cost, note
 

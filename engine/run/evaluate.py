@@ -75,7 +75,8 @@ def evaluate(
     repeated, and the records do not depend on interruptions (except for the seconds).
 
     Args:
-        plan: the plan. For one part (`plan.plan_for_part`), its shards are run, and the transfers of its complete runs.
+        plan: the plan. For a part (`plan.plan_for_part`), only the part's shards and the transfers of complete runs are
+            run.
         store: results folder of the records.
         executor: executes the tasks; None for this process.
         retry_failed: whether to repeat failed runs, and those with conflicting results.
@@ -92,8 +93,8 @@ def evaluate(
     if plan.part is not None and plan.unknown and not trust_unknown:
         name, why = next(each for parts in plan.unknown.values() for each in parts.items())
         raise InvalidInput(
-            f"a part needs code that can be identified, but {name} cannot ({why}): separate parts could run different "
-            "code; add `trust_unknown` if they do not"
+            f"a part needs code that can be identified, but {name} cannot ({why}): separate parts could run "
+            "different code. If all parts run the same code, add `trust_unknown`"
         )
     ledger = RunIndex(plan, store, retry_failed=retry_failed, trust_unknown=trust_unknown)
     return _Evaluation(ledger, executor or InProcessExecutor(), progress or (lambda *_: None)).run()
@@ -181,15 +182,15 @@ class _Evaluation:
         return {name: why for parts in self.plan.unknown.values() for name, why in parts.items()}
 
     def _claim_unknown(self) -> None:
-        """Lock code that cannot be identified, because a second process would repeat the work of this one."""
+        """Lock code that cannot be identified, because a second process would repeat the work of this process."""
         if self.ledger.trust_unknown or not self.plan.unknown:
             return
         for claim, name in dict(self._unknown_claims()).items():
             lock = self.store.claim(claim)
             if lock is None:
                 raise Unavailable(
-                    f"a different process evaluates {name} in {self.store.folder}, and its identity is unknown "
-                    f"({self._unknown()[name]}); wait for that process"
+                    f"a different process is evaluating {name}, which cannot be identified "
+                    f"({self._unknown()[name]}), in {self.store.folder}; wait until that process ends"
                 )
             self.locks[claim] = lock
 
@@ -252,9 +253,9 @@ class _Evaluation:
             skip(label_of(task), task.images)
 
     def _transfer_tasks(self) -> list[Task]:
-        """Return tasks that test each run's examples on the other models with the same images, if it has not failed.
+        """Return tasks that test each successful run's examples on the other models with the same images.
 
-        Every part with a shard of a complete run does this. The last part to finish always finds the run complete.
+        Every part that has a shard of a complete run returns these tasks. The run is always complete for the last part.
         """
         plan, tasks = self.plan, []
         for subject, cell in plan.transfers_here:

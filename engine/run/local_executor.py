@@ -31,7 +31,7 @@ class InProcessExecutor:
 
 
 class Count:
-    """Progress callback of a task. It reports finished images, and queries if the receiver supports this."""
+    """Progress callback of a task. It reports finished images, and queries if the receiver has a method `asked`."""
 
     def __init__(self, name: str, progress: Progress):
         self.images, self._name, self._progress = 0, name, progress

@@ -123,7 +123,7 @@ def tally_coverage(classifier: Classifier, inputs: Tensor, ranges: Ranges, group
 def _coverage_columns(
     result: AttackResult, classifier: Classifier, inputs: Tensor, group: MeasureGroup, ranges: Ranges
 ) -> Columns:
-    """Return coverage of usable images, before and after the attack, as bits in the row of the shard's first image."""
+    """Return the coverage of usable images, before and after the attack, as bits in the shard's first row."""
     rows, count = result.usable.nonzero()[:, 0], len(inputs)
     names = ("coverage", "coverage_clean", "coverage_layers", "coverage_sizes")
     kinds = (pa.binary(), pa.binary(), pa.list_(pa.string()), pa.list_(pa.int64()))
@@ -176,7 +176,7 @@ def _boundary_columns(classifier: Classifier, inputs: Tensor, result: AttackResu
 
 
 def _consistency_columns(classifier: Classifier, inputs: Tensor, result: AttackResult, group: MeasureGroup) -> Columns:
-    """Compute ENI of each image: the mean over noisy versions, all within epsilon. The noise is seeded by the image.
+    """Compute ENI of each image: the mean over noisy versions within epsilon. The image determines the seed.
 
     As in equation 21, every version counts once: `versions` of each kind of noise, and one adversarial example.
     """

@@ -188,7 +188,7 @@ def _start_server() -> None:
 def _next(tasks: Iterator[Task], lost: deque[Task], running: list[Task], deaths: Mapping[str, int]) -> Task | None:
     """Return the next task, or None if none can be started now.
 
-    A task whose worker died, perhaps for lack of memory, is repeated while no other task runs.
+    A task whose worker died (perhaps out of memory) is repeated alone, while no other task runs.
     """
     if lost:
         return None if running else lost.popleft()

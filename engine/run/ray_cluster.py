@@ -31,7 +31,8 @@ class RayCluster:
     """Executes tasks on a Ray cluster. If a worker or machine is lost, its tasks are repeated on a different one.
 
     davylamp and files that tasks need by name (models, weights) must be on every machine. Models and images that were
-    passed as objects are sent there. The connection lasts until this process ends, or `ray.shutdown()` is called.
+    passed as objects are sent to the machines. The connection lasts until this process ends, or `ray.shutdown()` is
+    called.
 
     Args:
         address: address of a running cluster, "HOST:PORT" or "auto"; None for `RAY_ADDRESS`, or without it a new
@@ -72,7 +73,9 @@ class RayCluster:
         self._connect(address)
         if self._on_gpu and self.slots < 1:
             gpus = ray.cluster_resources().get("GPU", 0)
-            raise Unavailable(f"expected {gpus_per_task:g} GPUs for a task in the Ray cluster, got {gpus:g}")
+            raise Unavailable(
+                f"expected at least {gpus_per_task:g} GPUs in the Ray cluster, as each task needs, got {gpus:g}"
+            )
         options = {"num_cpus": 1, "num_gpus": self._share if self._on_gpu else 0, "max_retries": attempts - 1}
         self._remote = ray.remote(**options)(_work)
 

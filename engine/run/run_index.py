@@ -73,7 +73,7 @@ class RunIndex:
     def has(self, task: Task) -> bool:
         """Whether a task is finished.
 
-        For a shard, the run's record is looked up once more at the end, because joining the shards deletes them.
+        For a shard, the run's record is looked up at the end again, because joining the shards deletes them.
         """
         if task.kind != "attack" or task.cell is None:
             record = self._read_done(_KINDS.get(task.kind, "clean"), task.name)
@@ -122,7 +122,7 @@ class RunIndex:
         return record if self._is_ours(record) else None
 
     def read_clean(self, subject: str) -> Record | None:
-        """Return the record of a subject's clean images, or None. The last one is cached for the run's next shards."""
+        """Return the record of a model's clean images, or None. The last record is cached for the run's next shards."""
         if self._clean[0] != subject or self._clean[1] is None:
             self._clean = subject, self.read("clean", subject)
         return self._clean[1]
@@ -152,7 +152,7 @@ class RunIndex:
                 self._join(cell)
 
     def _is_ours(self, record: Record) -> bool:
-        """Whether this plan may use a record. If its code could not be identified, only the plan that wrote it may."""
+        """Whether this plan may use a record. A record of unidentified code is valid only for the plan that made it."""
         if self.trust_unknown or not self.plan.unknown:
             return True
         meta = record.meta

@@ -130,8 +130,8 @@ class TaskRunner(LoadedCache):
     def _load(self, task: Task) -> tuple[Classifier, Data]:
         """Load the model and the images of a task, and compare them with the plan.
 
-        Models and data from a user's file are hashed again, because the file may have been edited or its result may be
-        random.
+        Models and data from a user's file are hashed again, because the file may have been edited, or its functions may
+        be random.
 
         Raises:
             InvalidInput: if they differ from the plan.
@@ -147,7 +147,7 @@ class TaskRunner(LoadedCache):
         return classifier, data
 
     def _look(self, task: Task) -> tuple[Classifier, Data, str]:
-        """Load model and images. Return them with the name of the one that differs from the plan ("" if none).
+        """Load model and images. Return both, and the name of the model or data that differs from the plan, or "".
 
         Cached models and data are hashed only once.
         """
@@ -278,7 +278,7 @@ def _is_edited(cell: AttackRun) -> bool:
 
 
 def _changed(task: Task, classifier: Classifier, data: Data) -> str:
-    """Return the name of a model or data from a file, if it differs from the plan; "" if all match."""
+    """Return the name of the model or data from a file that differs from the plan; "" if both match."""
     if task.model.classifier is None and _FILE in task.model.name:
         identity = identify_asked(classifier, task.model.name, data.inputs)
         if not identity.reasons and identity.digest != task.subject.model_digest:

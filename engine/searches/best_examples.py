@@ -26,7 +26,7 @@ def copy_examples(total: AttackResult, rows: Tensor, result: AttackResult, bette
     Args:
         total: result that is changed.
         rows: indices in `total` of the images of `result`, shape (n,).
-        result: result on those images.
+        result: result on these `n` images.
         better: which examples to copy, shape (n,) bool.
     """
     pairs = [(getattr(total, name), getattr(result, name)) for name in _OF_AN_EXAMPLE]
@@ -44,12 +44,12 @@ def add_costs(total: AttackResult, rows: Tensor, result: AttackResult) -> None:
 
 
 class BestExamples:
-    """State of a search over several runs, whose examples were judged.
+    """State of a search over several attack runs: the best judged example of each image, and the costs.
 
     `best` is the best result so far, updated in place. `distance` is the distance of its examples, (N,) float64, inf
     without an example. `runs` is the number of runs of each image. `winner` is the index of the attack that found each
-    example, -1 without an example. `curves` have, for traced runs, a point for each decrease of an image's judged
-    distance.
+    example, -1 without an example. For traced runs, `curves` has a point whenever the judged distance of an image
+    decreases.
 
     Args:
         best: initial result; its examples count only after a call of `take` with `is_start`.
@@ -71,7 +71,7 @@ class BestExamples:
         return self.best.forwards + self.best.backwards
 
     def take(self, rows: Tensor, result: AttackResult, place: int | Tensor = 0, *, is_start: bool = False) -> Tensor:
-        """Add the cost of a run, and those of its examples that are nearer than the best so far.
+        """Add the cost of a run. Keep its examples that are nearer than the best so far.
 
         Args:
             rows: indices of the run's images.
@@ -96,7 +96,7 @@ class BestExamples:
         start: Tensor,
         classifier: Classifier,
     ) -> None:
-        """Add a traced run. Queried points count as well if they are nearer than all returned examples.
+        """Add a traced run. A queried point also counts as an example if it is nearer than all returned examples.
 
         Args:
             rows: indices of the run's images.
@@ -224,7 +224,7 @@ def line_search_implementation(examples: Tensor, queries: int) -> Implementation
 
 
 def _handing_in(examples: Tensor) -> Implementation:
-    """Build an implementation that returns the given examples and makes no queries."""
+    """Build an implementation that returns the given examples without queries."""
 
     def best(model: Callable[[Tensor], Tensor], inputs: Tensor, labels: Tensor) -> Tensor:
         del model, inputs, labels

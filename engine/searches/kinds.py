@@ -39,14 +39,14 @@ class Search:
     """A search over one or several attacks. `Single` is an attack without a search.
 
     Args:
-        inside: name of the attack, "foolbox:pgd" or "pgd"; of several, separated by commas; or "auto".
+        inside: name of the attack ("foolbox:pgd" or "pgd"), names of several attacks separated by commas, or "auto".
 
     Attributes:
         kind: the word before the brackets of the name; None for an attack alone.
         searches_radius: whether it tries radii itself. A threat model without a radius then sets no limit.
         finds_smallest: whether it returns the smallest change of each image, as a minimum-norm attack does.
         stands_for_several: whether its implementation represents several attacks, whose names are inside.
-        runs_once: whether one run handles all images together, because its result is common to all of them.
+        runs_once: whether one run handles all images together, because it has a result that all images share.
         sums_up: whether its result is the worst case of its attacks on each image. Rankings then do not compare it with
             these attacks.
         chooses_radius: whether it chooses the radius for each model, whatever radius was requested.
@@ -83,11 +83,11 @@ class Search:
         return self.finds_smallest and self.stands_for_several
 
     def around(self, row: Implementation) -> "Search":
-        """Return the same search with an implementation inside. The implementation may represent several."""
+        """Return a copy of the search for this implementation, which may represent several attacks."""
         return replace(self, inside=row.attack if self.stands_for_several else row.name)
 
     def choose_members(self, norm: str, *, targeted: bool) -> "Search":
-        """Return the same search, with the attacks that davylamp chooses in place of "auto".
+        """Return a copy of the search in which the attacks that davylamp chooses replace "auto".
 
         Raises:
             Unsupported: for a norm without a tested choice.
@@ -122,7 +122,7 @@ class Search:
     def complete_parameters(
         self, row: Implementation, given: Mapping[str, Any], epsilon: float | None = None, *, defaults: bool = False
     ) -> dict[str, Any]:
-        """Return the given parameters, and the matched ones unless the libraries' `defaults` are requested.
+        """Return the given parameters, completed by the matched ones unless the libraries' `defaults` are requested.
 
         A search resolves a relative step size at each of its radii.
         """
@@ -156,7 +156,7 @@ class Search:
 
         Args:
             row: the implementation, or the one that represents several.
-            *nouns: classifier, inputs, labels and threat model, as for `run_attack`.
+            *nouns: classifier, inputs, labels and threat model, in this order, as for `run_attack`.
             **options: options of `run_attack` with canonical parameters (for a worst case, a dict of parameters for
                 each attack by its name), and the options of this kind of search: `eight_bit`, `grid`, `surrogate`.
 
@@ -220,7 +220,7 @@ def check_learns_nothing(row: Implementation, *, apart: bool = False) -> None:
 
     Args:
         row: the attack.
-        apart: whether it would be fitted on images other than the attacked ones.
+        apart: whether the attack would be fitted on fit images, which differ from the attacked images.
     """
     if row.fit and (apart or row.data_free or row.learned):
         raise Unsupported(f"{row.name} is fitted at one radius, so radii cannot be searched; run it at a radius")

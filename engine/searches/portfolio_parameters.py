@@ -29,7 +29,7 @@ _SHARE_STEP = 8  # DeepFool's step may cost an eighth of all passes: a backward 
 
 
 class RoundContext(NamedTuple):
-    """State of an image before an attack's next round on it.
+    """State of an image before the next round of an attack on this image.
 
     Args:
         number: number of earlier rounds of the attack on this image.
@@ -97,14 +97,14 @@ def is_one_step(row: Implementation, norm: str) -> bool:
     """Whether an attack makes only one step, after the opening: adv-lib's DeepFool in l2, unless it comes first.
 
     DeepFool goes to the nearest class by the gradients of all classes, while the other attacks go to the likeliest
-    class. From the point after its first step, the other attacks find nearer examples than DeepFool's further steps do.
-    A second round would repeat the first.
+    class. After this first step, the other attacks find nearer examples than further steps of DeepFool. A second round
+    would repeat the first.
     """
     return norm == "l2" and row.library == "adv-lib" and row.attack == "deepfool"
 
 
 def starts_from_best(number: int, norm: str) -> bool:
-    """Whether a round starts at the nearest example, if the attack can: in linf, every other round.
+    """Whether a round of an attack that accepts a start starts at the nearest example: in linf, every other round.
 
     In l2, FMN comes after DDN, which ends at the same boundary, so a round from the clean image gains more.
     """
@@ -127,7 +127,7 @@ def min_useful_queries(row: Implementation, classes: int, *, one_step: bool, cos
 
 
 def round_parameters(row: Implementation, given: Mapping[str, Any], turn: RoundContext) -> dict[str, Any]:
-    """Return the parameters of one round: the given ones, and the values that the search chooses for others."""
+    """Return the parameters of one round: the given ones, and for all others values that the search chooses."""
     chosen: dict[str, Any] = {"steps": steps_within_budget(turn.passes), **_OF_ATTACK.get(row.attack, _nothing)(turn)}
     if canonical_attack(row).kind == "fixed-budget" and accepts_parameter(row, "steps"):
         chosen["step_size"] = _STEP_SIZES[turn.number % len(_STEP_SIZES)]
@@ -168,7 +168,7 @@ def _alma(turn: RoundContext) -> dict[str, Any]:
 
 
 def _deepfool(turn: RoundContext) -> dict[str, Any]:
-    """Allow DeepFool a second step, because it tests the result of the first step only then.
+    """Set two steps for DeepFool, because it tests the result of a step only at the beginning of the next one.
 
     With two classes, three passes must suffice.
     """

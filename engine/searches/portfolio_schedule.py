@@ -52,7 +52,7 @@ class PortfolioSchedule:
         base: result before any attack, updated in place.
         places: indices of the images in the data set, shape (N,), which determine their random numbers.
         limits: limits of the search.
-        settings: given parameters; if there are several sets, an attack uses the next set in each round.
+        settings: sets of given parameters; an attack uses the next set in each of its rounds.
     """
 
     def __init__(
@@ -179,8 +179,9 @@ class PortfolioSchedule:
     def _take(self, place: int, share: int, *, slack: int, least: int, begun: bool = False) -> None:
         """Run one round of an attack on every image with at least `least` passes left.
 
-        An image gets `share` passes, or all of its remaining passes if fewer than `slack` would be left. If `begun`,
-        the round starts at the nearest example, if there is one, regardless of the round's number.
+        An image gets `share` passes. If fewer than `slack` passes would then be left, it gets all of its remaining
+        passes. If `begun`, the round starts at the nearest example (if the image has an example), regardless of the
+        round's number.
         """
         rows = self._images
         left = self._end - self.state.queries_used[rows]

@@ -70,9 +70,9 @@ class RadiusSearchResult(AttackResult):
     """Result of `search_radius`: the nearest example of each image over the whole search, and its total cost.
 
     `runs` is the number of attack runs of each image, (N,) int64. `chosen` are the values from the grid with which each
-    image reached its `budget`, None without an example. The radii were k / 2**rounds of `upper`. For images that were
-    not fooled at `upper`, it was doubled repeatedly. `searched` is the largest radius tried for each image, (N,)
-    float64, inf for the largest change that [0, 1] allows.
+    image reached its `budget`, None without an example. The radii were k / 2**rounds times `upper`. For images that
+    were not fooled at `upper`, the largest radius was doubled repeatedly. `searched` is the largest radius tried for
+    each image, (N,) float64, inf for the largest change that [0, 1] allows.
     """
 
     runs: Tensor
@@ -105,11 +105,11 @@ def search_radius(  # noqa: PLR0913 - the nouns of run_attack by position, the c
 
     The search turns a fixed-budget attack into a minimum-norm attack. It makes one run at the largest radius and then
     bisects: at most rounds + 1 runs per image. Without an epsilon, the radius is doubled for images that are not
-    fooled, up to the largest change that [0, 1] allows, and the bisection runs between the last two radii. The images
+    fooled, up to the largest change that [0, 1] allows. The bisection then runs between the last two radii. The images
     of a round run together if the library accepts a radius per image (`Implementation.per_image_radii`); otherwise
-    images with equal radii do. If the attack succeeds at every radius above its first success, the result is the
-    minimum over all radii k / 2**rounds of the largest one. Otherwise it is a radius at which the attack succeeds and
-    one step below which it fails.
+    images with equal radii do. The radii are k / 2**rounds times the largest radius. If success is monotonic in the
+    radius, the result is the smallest successful radius of this grid. Otherwise, it is a radius at which the attack
+    succeeds, and fails one step below.
 
     Every combination of a `grid` is searched. With later combinations, an image is attacked only below its best radius
     so far: first one step below, then by bisection. An implementation that gets one image at a time draws the same
@@ -122,9 +122,9 @@ def search_radius(  # noqa: PLR0913 - the nouns of run_attack by position, the c
         inputs: clean images in [0, 1], shape (N, C, H, W).
         labels: ground truth, int64, shape (N,).
         threat_model: norm, targeted, and the largest radius; without epsilon the first is 16 times the customary one
-            (`default_epsilon`): linf 64/255, l2 a root mean square change of 32/255, l0 16 % of the components.
-        rounds: number of halvings, 1 to 24: the radii are k / 2**rounds of the largest (l0: rounded up to whole
-            numbers).
+            (`default_epsilon`): 64/255 in linf, a root mean square change of 32/255 in l2, 16 % of the components in
+            l0.
+        rounds: number of halvings, 1 to 24. In l0, radii are rounded up to whole numbers.
         targets: target classes, shape (N,), for a targeted threat model.
         seed: random seed.
         first: index of the first image in the whole data set, or of each, as in `run_attack`.
@@ -132,8 +132,8 @@ def search_radius(  # noqa: PLR0913 - the nouns of run_attack by position, the c
         grid: further parameters, with the values to try of each.
         eight_bit: whether success and distance are measured on 8-bit examples, which are returned.
         progress: called with the increase in progress since the last call, as a number of images.
-        reach: whether to use the step size "2.5 epsilon / steps" (as in the result's parameters) if none is given and
-            all steps of the library's size together are shorter than the largest radius.
+        reach: whether to use the step size "2.5 epsilon / steps" if the library's default steps together are shorter
+            than the largest radius. It appears in the result's parameters. A given step size is not changed.
         **parameters: canonical parameters; `max_queries` applies to the whole search of an image. `step_size` may be
             relative to the radius: "2.5 epsilon / steps" or "2 epsilon", with any number.
 
@@ -253,14 +253,14 @@ def run_at(
     """Run an attack with a radius for each image.
 
     Args:
-        row: the implementation. Different radii need one with `supports_per_image_radii`.
+        row: the implementation. If the radii differ, it needs `supports_per_image_radii`.
         classifier: the model under attack.
         inputs: clean images, shape (n, C, H, W).
         labels: ground truth, shape (n,).
         threat_model: norm and targeted.
         radii: float64, shape (n,); None for a minimum-norm attack.
         settings: canonical parameters, with a step size that may be relative to the radius.
-        **options: as for `run_attack`; canonical parameters among them replace those of `settings`.
+        **options: options of `run_attack`, and canonical parameters, which replace those of `settings`.
     """
     if radii is None:
         resolved = resolve_step_size(settings, None)
@@ -331,8 +331,8 @@ class Bisection:
     def search_below(self, number: int, max_queries: int | None) -> None:
         """Search with one set of settings below the best node of each image.
 
-        The first settings have already run at the largest radius. The other settings, and all settings after `extend`,
-        are first tried one node below the best, and bisected if they succeed.
+        The first settings have already run at the largest radius. All other settings (after `extend`, the first too)
+        run one node below the best node first, and are bisected only if this run succeeds.
         """
         low, high = torch.full_like(self._node, self._failed_at), self._node.clone()
         started = number == 0 and not self._failed_at
@@ -363,7 +363,7 @@ class Bisection:
         return replace(best, budget=self._reached.where(best.attacked, 0.0))
 
     def _attempt(self, rows: Tensor, nodes: Tensor, number: int) -> Tensor:
-        """Attack images at the radii of their nodes. Return which were fooled, shape (rows,) bool."""
+        """Attack images at the radii of their nodes. Return whether each was fooled, shape (rows,) bool."""
         missed = torch.zeros_like(self._closed[rows])
         radii = self._radii_at(nodes)
         try:

@@ -50,7 +50,7 @@ class AtSaturation(Search):
 
 
 class Saturation(NamedTuple):
-    """Saturation radius, or None if the ratio still grows; the radii tried, ascending, and the ratio at each.
+    """Saturation radius (None if the ratio still grows), the radii tried, ascending, and the ratio at each.
 
     The ratio is the misclassification ratio. `attacked` is the number of attacked images, and `violations` the number
     of invalid results at each radius, which count as not fooled.
@@ -84,10 +84,10 @@ def saturating_budget(  # noqa: PLR0913 - the nouns of run_attack by position, t
     highest ratio. The ratio is over the images that the classifier classifies correctly when clean; for a random model
     it is the mean rate over samples.
 
-    The paper instead walks from a first radius: up while the ratio grows significantly, then down while it does not
-    fall significantly. It gives neither the first radius, nor the step length, nor the significance. Both rules give
-    the same radius if the ratio only grows. Unlike the walk, the rule used here is not misled by small radii at which
-    nothing succeeds, or by many small losses on the way down.
+    The paper instead walks from a first radius: up while the ratio grows significantly, then down until the ratio falls
+    significantly. It does not state the first radius, the step length or the significance level. Both rules give the
+    same radius if the ratio grows monotonically. Small radii without any success, or many small decreases in a row, can
+    stop the walk too early; the rule used here avoids this.
 
     Args:
         implementation: a fixed-budget implementation, or its name: "foolbox:pgd".
@@ -165,10 +165,11 @@ def at_saturation(  # noqa: PLR0913 - the nouns of run_attack by position, the c
 ) -> SaturatedResult:
     """Run a fixed-budget attack at doubling radii, and return the run at its saturation radius.
 
-    Nine radii are run. While the rate of fooled images still grows at the largest radius and the threat model sets no
-    limit, the radius is doubled, up to the largest change that [0, 1] allows. While the smallest radius has the highest
-    rate, the radius is halved, up to eight times. The result is that of the smallest radius whose rate is at most 0.01
-    below the highest. The radius is the same for all images, and the run equals that of `run_attack` at this radius.
+    Nine radii are run. If the threat model sets no limit, the radius is doubled while the rate of fooled images still
+    grows at the largest radius. The limit is the largest change that [0, 1] allows. While the smallest radius has the
+    highest rate, the radius is halved, up to eight times. The result is that of the smallest radius whose rate is at
+    most 0.01 below the highest. The radius is the same for all images, and the run equals that of `run_attack` at this
+    radius.
 
     Args:
         implementation: a fixed-budget implementation, or its name: "foolbox:pgd".
@@ -296,7 +297,7 @@ def _share_fooled(result: AttackResult) -> float:
 
 
 def _near(ratios: Mapping[float, float], threshold: float = THRESHOLD) -> list[float]:
-    """Return the radii, ascending, whose ratio is not significantly below the highest one."""
+    """Return the radii, ascending, at which the ratio is at most `threshold` below the highest ratio."""
     least = max(ratios.values()) - threshold - _ROUNDING
     return [radius for radius, ratio in ratios.items() if ratio >= least]
 

@@ -39,9 +39,9 @@ def run_single(  # noqa: PLR0913 - the nouns of run_attack by position, the choi
         inputs: clean images in [0, 1], shape (N, C, H, W).
         labels: ground truth, int64, shape (N,).
         threat_model: norm, epsilon, targeted.
-        surrogate: model on which the examples are made. An attack that was fitted on the surrogate queries
-            `classifier`.
-        with_curves: whether to record the distance of each image's nearest adversarial example against passes, for a
+        surrogate: model on which the examples are made. An attack that was already fitted on the surrogate queries
+            `classifier` instead.
+        with_curves: whether to record each image's smallest adversarial distance after each pass. Only for a
             minimum-norm attack in the judge's precision.
         eight_bit: whether success and distance are measured on 8-bit images.
         **options: as for `run_attack`.

@@ -82,7 +82,7 @@ class WorstCaseResult(AttackResult):
 
     `winner` is the index of the attack whose example fools each image, (N,) int64, -1 without an example. `tried` is
     the number of attacks that ran on each image, (N,) int64. No attack runs on an image after the winner, unless the
-    model is random. None runs on an image that is misclassified when clean.
+    model is random, or on an image that is misclassified when clean.
     """
 
     winner: Tensor
@@ -117,7 +117,8 @@ def run_worst_case(  # noqa: PLR0913 - the nouns of run_attack by position, the 
         targets: target classes, shape (N,), for a targeted threat model.
         first: index of the first image in the whole data set.
         logits: logits of the clean images, shape (N, K), if known.
-        progress: called with the number of finished images; its method `asked`, if any, with the number of queries.
+        progress: called with the number of finished images; if it has a method `asked`, this is called with the number
+            of queries.
         **options: as for `run_single`; the parameters of each attack by its name.
 
     Raises:
@@ -167,7 +168,7 @@ class _Passes:
         self.asked: Any = getattr(progress, "asked", None)
 
     def __call__(self, images: int) -> None:
-        """Do nothing: an image that this attack has finished is not done, later attacks may still run on it."""
+        """Do nothing, because later attacks may still run on an image that this attack has finished."""
 
     def report(self, images: int) -> None:
         if self._progress is not None and images:
@@ -184,7 +185,7 @@ def _begin(result: AttackResult) -> WorstCaseResult:
 
 
 def _take(total: WorstCaseResult, rows: Tensor, result: AttackResult, place: int) -> WorstCaseResult:
-    """Add an attack's cost on some images, and those of its examples that are better than the current ones."""
+    """Add an attack's cost on some images. Keep its examples that are better than the current ones."""
     add_costs(total, rows, result)
     total.tried[rows] += 1
     fooled, before, after = total.success[rows], total.fooled_rate[rows], result.fooled_rate

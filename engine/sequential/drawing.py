@@ -1,4 +1,4 @@
-"""Images of a plan in random order, and finished runs on the first of them as shards of runs on more."""
+"""Selects images of a plan in random order, and reuses finished runs as shards of runs on more images."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from ..store.store import ResultsStore
 
 
 def count_images(plan: Plan) -> int:
-    """Return the number of images of a plan, which every model has to have.
+    """Return the number of images of a plan, which must be the same for every model.
 
     Raises:
         InvalidInput: if they differ, or if a result on an image would depend on the number of images.
@@ -26,7 +26,7 @@ def count_images(plan: Plan) -> int:
     for cell in plan.cells:
         if cell.needs_all_images or cell.fitted_on is not None:
             why = "is fitted before it attacks" if cell.fitted_on is not None else "needs all images at once"
-            raise InvalidInput(f"`until` adds images block by block, but {cell.attack} {why}: leave it out")
+            raise InvalidInput(f"`until` adds images block by block, but {cell.attack} {why}; omit this attack")
     if plan.config.images:
         raise InvalidInput("`until` draws images at random: it cannot be combined with `images`, which names them")
     counts = {subject.model: subject.images for subject, _ in plan.subjects}
@@ -69,7 +69,7 @@ def draw_images(plan: Plan, images: Mapping[str, Data], drawn: tuple[int, int], 
 
 
 def reuse_shards(store: ResultsStore, before: Sequence[AttackRun], after: Sequence[AttackRun]) -> None:
-    """Store finished runs as shards of the same runs on more images, of which theirs are the first.
+    """Store finished runs on the first images as shards of the same runs on more images.
 
     Args:
         store: the folder.
@@ -95,7 +95,7 @@ def reuse_shards(store: ResultsStore, before: Sequence[AttackRun], after: Sequen
 
 
 def remove_results(store: ResultsStore, plan: Plan) -> None:
-    """Remove the results of a plan, because those of a plan on more images contain them."""
+    """Remove the results of a plan, because the results on more images contain them."""
     for cell in plan.cells:
         for shard in range(cell.shards):
             store.remove("parts", f"{cell.key}-{shard}")

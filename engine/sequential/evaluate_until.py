@@ -20,7 +20,7 @@ Run = Callable[[Plan, SequenceRecord], EvaluationSummary]
 
 
 class Stopped(NamedTuple):
-    """Where an evaluation stopped: the plan of its images, the summary of the last block, and the record."""
+    """A stopped evaluation: the plan of its images, the summary of the last block, and the record."""
 
     plan: Plan
     summary: EvaluationSummary
@@ -40,8 +40,8 @@ def evaluate_until(
     """Run a plan on blocks of images in random order until the question is decided, or a run fails.
 
     Each block is an evaluation of the images so far, whose finished shards are reused. A killed call resumes in its
-    block; several processes with the same arguments share the work. A different question goes on from the images so
-    far. Results of earlier blocks are removed, because later ones contain them.
+    block; several processes with the same arguments share the work. A call with a different question continues with the
+    images so far. Results of earlier blocks are removed, because results of later blocks contain them.
 
     Args:
         plan: plan on all images.
@@ -99,7 +99,7 @@ def _images_there(store: ResultsStore, drawn: tuple[int, int]) -> int:
 
 
 def next_block(images: int, shard_size: int, workers: int, population: int) -> int:
-    """Return the number of images at the end of the block that begins after this number."""
+    """Return the number of images at the end of the next block, from the number at its beginning."""
     shards = max(workers, 1, math.ceil(_GROWTH * images / shard_size))
     return min(images + shards * shard_size, population)
 

@@ -1,4 +1,4 @@
-"""Questions that end an evaluation on images in random order, and their answers by intervals that allow looking."""
+"""Questions that end an evaluation on images in random order, and answers by intervals valid at any stopping time."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -30,9 +30,10 @@ class SequentialAnswer(NamedTuple):
 
     Args:
         about: the model or the pair, with the threat model.
-        interval: robust accuracy, or the difference of two, with an interval that holds at every number of images.
+        interval: robust accuracy, or the difference of two models', with an interval that stays valid for any number of
+            images.
         verdict: the decision; "" if there is none yet.
-        models: names of the model, or of the two.
+        models: names of the model, or of both models.
         threat: the threat model.
     """
 
@@ -53,7 +54,7 @@ class Question:
 
     Args:
         text: the question as given.
-        requirement: bound on robust accuracy that every model meets or not.
+        requirement: bound on the robust accuracy of every model.
         width: largest width of the interval of every model.
         pair: names of two models, of which the first may be more robust. Without a requirement, a width and a pair, the
             question is the order of all models.
@@ -72,7 +73,7 @@ class Question:
         return self.requirement is None and self.width is None
 
     def check(self, cells: Iterable[AttackRun]) -> None:
-        """Raise InvalidInput if runs cannot answer it: no such model or threat model, or a single model."""
+        """Raise InvalidInput if the runs cannot answer the question, for example without the named model."""
         cells = [*cells]
         fitting = [cell for cell in cells if self._is_about(cell)]
         if not fitting:
@@ -83,7 +84,7 @@ class Question:
         models = dict.fromkeys(cell.subject.name for cell in fitting)
         if lacking := [name for name in self.pair if name not in models]:
             raise InvalidInput(
-                f"expected models of this evaluation in `until={self.text}` ({', '.join(models)}), got {lacking[0]}"
+                f"expected names of evaluated models in `until={self.text}` ({', '.join(models)}), got {lacking[0]}"
             )
         if self.is_of_pairs and len(models) < 2:
             raise InvalidInput(f"`until={self.text}` compares models: expected at least two, got {len(models)}")
@@ -95,7 +96,7 @@ class Question:
         return at is None or is_at(threat.norm, threat.epsilon, at)
 
     def groups(self, outcomes: Results) -> list[TableGroup]:
-        """Return the rows of a table by models that it is about."""
+        """Return the rows of a table by models to which the question applies."""
         groups = [group for group in group_cells(outcomes, "models") if group.parts]
         return [group for group in groups if self._is_about(group.parts[0][0].cell)]
 
@@ -114,7 +115,7 @@ def parse_question(text: str) -> Question:
     if _NUMBER.fullmatch(body) and not body.startswith("width"):
         requirement = parse_requirement(text)
         if requirement.symbol != "RA":
-            raise InvalidInput(f"{wrong}: only RA is decided early")
+            raise InvalidInput(f"{wrong}: `until` supports RA only")
         return Question(text, requirement, threat_model=requirement.threat_model)
     try:
         threat_model = None if norm is None else ThreatModel(norm, radius)  # type: ignore[arg-type]
@@ -145,7 +146,7 @@ class Answers:
         self._means: dict[str, AnytimeMean] = {}
 
     def update(self, outcomes: Results) -> list[SequentialAnswer]:
-        """Return the answers by results that contain all earlier images, in their random order.
+        """Return the answers from results that contain all earlier images, in their random order.
 
         Raises:
             InvalidInput: if two compared models have no attack in common, or different images.

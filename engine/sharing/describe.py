@@ -13,7 +13,7 @@ from ...errors import InvalidInput
 from .flat_tables import COLUMNS, MEANINGS
 
 _SPDX = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]{0,60}")
-_UNSTATED = "no licence is stated: ask the creator of these results before you use them"
+_UNSTATED = "no licence is stated; ask the creator of these results for permission before you use them"
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,8 @@ class SharedTables:
         cells = self.tables.get("cells")
         count = 0 if cells is None else len(cells)
         made = (
-            f"Per-image results of {count} attack runs (a model, an attack of a library, a threat model, a seed): "
+            f"Per-image results of {count} attack runs (each with a model, an attack of a library, a threat model "
+            "and a seed): "
             f"{len(self.distinct('model'))} models, {len(self.distinct('implementation'))} implementations of attacks, "
             f"measured by davylamp. A failed attack is recorded as failed, never as robust."
         )

@@ -53,14 +53,15 @@ COLUMNS = {
     "usable": "attacked, not invalid, and fooled or within the radius",
     "predicted": "class of the clean image",
     "adv_predicted": "class of the example",
-    "projection": "projection of the example on a fixed random direction; if it differs, so do the examples",
+    "projection": "projection of the example on a fixed random direction; examples with different projections are "
+    "different",
     "forwards": "forward passes",
     "backwards": "backward passes",
     "seconds": "time of the attack",
     "status": "done, failed, running, waiting",
     "reason": "reason for a failure",
     "images": "number of images",
-    "spec": "configuration of the run, from which the key is hashed, JSON",
+    "spec": "configuration of the run, JSON; the key is its hash",
     "versions": "versions of the programs, JSON",
     "written": "time of writing, UTC",
 }

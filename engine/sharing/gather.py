@@ -75,8 +75,8 @@ def gather(folders: Sequence[str | Path], prefer: str | Path | None = None) -> M
     """Inspect every file of several results folders, without writing anything.
 
     If several folders have equal records, up to rounding, the first folder's file is used. A result takes precedence
-    over a failure, and a replacement over the record that it replaces. Records about the examples of a run are taken
-    only from folders with the selected result of the run.
+    over a failure, and a replacement takes precedence over the record that it replaces. Records about a run's examples
+    are taken only from folders with the selected result of this run.
 
     Args:
         folders: results folders of `davylamp evaluate`.
@@ -107,7 +107,7 @@ def gather(folders: Sequence[str | Path], prefer: str | Path | None = None) -> M
     _gather_images(stores, chosen, gathered)
     sequences = {record: store.folder / SEQUENCE for store in stores if (record := read_sequence(store)) is not None}
     if len(sequences) > 1:
-        gathered.notes.append(f"omitted: {SEQUENCE}: the folders differ in the question (--until) or its answers")
+        gathered.notes.append(f"omitted: {SEQUENCE}: the folders have different questions (--until) or answers")
     elif sequences:
         gathered.files[SEQUENCE] = next(iter(sequences.values()))
     gathered.notes += _notes_on_folders(stores)
@@ -172,7 +172,7 @@ def _prefer(
     stores: Sequence[ResultsStore],
     prefer: str | Path | None,
 ) -> Path | None:
-    """Return the file that the user's preference selects; None if there is no preference or it does not decide."""
+    """Return the file that the user's preference selects; None without a preference, or if it selects no file."""
     if prefer is None:
         return None
     if prefer == NEWEST:

@@ -101,7 +101,7 @@ def check_mergeable(gathered: MergePlan) -> MergePlan:
         count = len(gathered.conflicts)
         raise FoldersDisagree(
             f"the folders have different contents for {count} record{'s' * (count > 1)}: {lines}; "
-            f"choose one with `davylamp merge --prefer FOLDER` or `--prefer {NEWEST}`"
+            f"choose a folder with `davylamp merge --prefer FOLDER`, or `--prefer {NEWEST}`"
         )
     return gathered
 
@@ -142,7 +142,7 @@ def link_file(source: Path, new: Path) -> None:
 
 
 def join_parts(folder: Path) -> None:
-    """Join the shards of runs that were computed in separate folders, if all shards of a run are there."""
+    """Join the shards of runs that were computed in separate folders, if all shards of a run are present."""
     store = ResultsStore(folder)
     if join_all(store):
         forget_finished(store)

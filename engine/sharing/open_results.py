@@ -62,7 +62,7 @@ def open_results(*sources: str | Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _named(folder: Path, sources: Sequence[str | Path]) -> Iterator[None]:
-    """Name the sources instead of the temporary folder in messages of errors."""
+    """Replace the temporary folder by the sources in error messages."""
     try:
         yield
     except DavylampError as error:

@@ -45,7 +45,9 @@ def read_private_key(path: str | Path) -> bytes:
     except (ValueError, TypeError) as error:
         raise InvalidInput(f"expected a private key as a PEM file without a password, got {path}") from error
     if not isinstance(key, Ed25519PrivateKey):
-        raise InvalidInput(f"expected an Ed25519 key (openssl genpkey -algorithm ed25519), got another one in {path}")
+        raise InvalidInput(
+            f"expected an Ed25519 key (openssl genpkey -algorithm ed25519), got a key of another type in {path}"
+        )
     return key.private_bytes_raw()
 
 
@@ -57,7 +59,7 @@ def sign(text: bytes, key: bytes) -> dict[str, str]:
 
 
 def check_signature(text: bytes, stated: Mapping[str, Any], key: str) -> None:
-    """Raise InvalidInput unless the document was signed with the stated key, and by `key` if that is not ""."""
+    """Raise InvalidInput unless the document was signed with the stated key, which must equal `key` (if not "")."""
     ed25519 = _ed25519()
     from cryptography.exceptions import InvalidSignature
 
@@ -73,7 +75,7 @@ def check_signature(text: bytes, stated: Mapping[str, Any], key: str) -> None:
 
 
 def check_files(archive: zipfile.ZipFile, files: Mapping[str, str], more: Collection[str]) -> None:
-    """Raise InvalidInput unless the archive has exactly `files`, with these SHA-256 hashes, and the files `more`."""
+    """Raise InvalidInput unless the archive has exactly `files` (with their SHA-256 hashes) and the files `more`."""
     there = archive.namelist()
     if len(there) != len(set(there)):  # unpacking could choose a different duplicate
         raise InvalidInput("expected every file once, got a file twice")

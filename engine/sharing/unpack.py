@@ -123,7 +123,7 @@ def _why_refused(entry: zipfile.ZipInfo, entries: Mapping[str, zipfile.ZipInfo])
         "it is duplicated": entry.filename in entries,
         "it is encrypted": bool(entry.flag_bits & 1),
         "its compression method is not ZIP's own": entry.compress_type not in _METHODS,
-        f"it unpacks to {entry.file_size} bytes from {entry.compress_size}": entry.file_size
+        f"it unpacks from {entry.compress_size} to {entry.file_size} bytes, a suspicious ratio": entry.file_size
         > max(_SMALL, _RATIO * entry.compress_size),
     }
     return next((why for why, holds in reasons.items() if holds), "")

@@ -26,7 +26,7 @@ _NOT_FOOLED = "the example does not fool the model"
 
 
 class JudgedClaim(NamedTuple):
-    """A claim after it was judged.
+    """Result of judging a claim.
 
     Args:
         claim: the claim.
@@ -45,7 +45,7 @@ class JudgedClaim(NamedTuple):
 
 
 class JudgedVerdict(NamedTuple):
-    """A verdict after it was judged.
+    """Result of judging all claims of a verdict.
 
     Args:
         claims: the judged claims.
@@ -72,7 +72,7 @@ def judge_verdict(
         verdict: the verdict.
         classifier: the model, just loaded.
         name: name by which the model was loaded; "" for a module.
-        data: the images from which the originals were taken, to check them as well.
+        data: the images from which the originals were taken, to check the originals as well. None to trust them.
 
     Raises:
         InvalidInput: if the number of images in the data differs from the claim, or the model cannot read the images.
@@ -127,7 +127,7 @@ def _are_in(verdict: Verdict, images: Data) -> Tensor:
     """Whether each original is the image of the data at its position, with its label, (m,) bool."""
     wanted, index = verdict.manifest.subject.images, verdict.index
     if len(images.labels) != wanted:
-        raise InvalidInput(f"the verdict is about {wanted} images, and the data has {len(images.labels)}")
+        raise InvalidInput(f"expected data with {wanted} images, as in the verdict, got {len(images.labels)}")
     if images.inputs.shape[1:] != verdict.originals.inputs.shape[1:]:
         return torch.zeros_like(index, dtype=torch.bool)
     same = (images.inputs[index].cpu() == verdict.originals.inputs).flatten(1).all(1)
@@ -167,13 +167,13 @@ def notes_on_verdict(verdict: Verdict, judged: JudgedVerdict, key: str) -> list[
             )
     if not judged.same_model:
         notes.append(
-            f"the model's digest is not the one in the file ({subject.model}, {subject.model_digest}): other weights, "
-            "code or preprocessing, or another way of loading it; the result holds for this model"
+            f"the model's digest differs from the digest in the file ({subject.model}, {subject.model_digest}): "
+            "different weights, code, preprocessing or loading; the result holds for this model"
         )
     if not judged.checked:
         notes.append(
-            f"the originals, their labels and the number of images ({subject.images}) are as the file states; "
-            "pass `data` to check them"
+            f"the originals, their labels and the number of images ({subject.images}) were taken from the file and "
+            "not checked; pass `data` to check them"
         )
     if judged.distinct < len(verdict.index):
         notes.append(f"only {judged.distinct} of the {len(verdict.index)} originals have different pixels")

@@ -1,4 +1,4 @@
-"""Verdict files: the adversarial examples of one model, with what they claim, for anybody to judge again."""
+"""Verdict files: adversarial examples of one model with the claims that they support, which anyone can verify."""
 
 import json
 import zipfile
@@ -36,7 +36,8 @@ class Claim:
     Args:
         threat_model: norm, radius (None if the attacks minimised the distance), and whether a target is reached.
         eight_bit: whether the examples are 8-bit images, and distances are measured from the rounded originals.
-        judge_samples: for a random model, number of samples of which at least half are fooled; otherwise 0.
+        judge_samples: for a random model, number of samples on which an example is judged (at least half must be
+            fooled); otherwise 0.
         criterion: condition on the model's prediction for an example, in words.
         fooled: number of fooled images.
         largest_distance: largest distance of an example, in the norm of the threat model (l2 if unrestricted).
@@ -140,9 +141,9 @@ def _read(archive: zipfile.ZipFile, source: Path, key: str) -> Verdict:
     if len(labels) != len(index) or len(originals) != len(index):
         raise InvalidInput(f"expected {len(index)} originals with labels, got {len(originals)} and {len(labels)}")
     if not 0 <= int(labels.min()) <= int(labels.max()) < _CLASSES:
-        raise InvalidInput(f"expected labels from 0 to {_CLASSES - 1}, got others")
+        raise InvalidInput(f"expected labels from 0 to {_CLASSES - 1}, got labels outside this range")
     if not bool(((originals >= 0) & (originals <= 1)).all()):  # also for NaN
-        raise InvalidInput("expected originals in [0, 1], got other pixels")
+        raise InvalidInput("expected originals in [0, 1], got pixels outside this range")
     found = []
     for number, claim in enumerate(manifest.claims):
         rows = torch.from_numpy(_read_array(archive, f"claim-{number}-rows", 1))
@@ -173,7 +174,7 @@ def _read_manifest(archive: zipfile.ZipFile, source: Path, key: str) -> tuple[Ma
         check_signature(text, stated, key)
         signed_by = stated["public_key"]
     elif key:
-        raise InvalidInput(f"expected it to be signed by {key[:16]}..., got no signature")
+        raise InvalidInput(f"expected a file signed by {key[:16]}..., got no signature")
     manifest = _parse(text)
     check_files(archive, manifest.files, [MANIFEST, *([SIGNATURE] if signed_by else [])])
     return manifest, signed_by
@@ -199,7 +200,7 @@ def _check_sizes(entries: Iterable[zipfile.ZipInfo], size: int) -> None:
         if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1 or entry.compress_size != entry.file_size:
             raise InvalidInput(f"expected files that are stored unchanged, got {entry.filename[:100]!r}")
     if sum(entry.file_size for entry in entries) > size:
-        raise InvalidInput("the files in it overlap")
+        raise InvalidInput("the files in the archive overlap")
 
 
 def _parse(text: bytes) -> Manifest:
@@ -217,6 +218,6 @@ def _parse(text: bytes) -> Manifest:
 
 
 def _check_rows(name: str, rows: Tensor, count: int) -> None:
-    """Raise InvalidInput unless there are rows, in range(count), that increase, so that no image counts twice."""
+    """Raise InvalidInput unless the rows are a nonempty, increasing sequence in range(count): no image counts twice."""
     if not len(rows) or int(rows[0]) < 0 or int(rows[-1]) >= count or bool((rows.diff() <= 0).any()):
         raise InvalidInput(f"expected increasing positions below {count} in {name}.npy")

@@ -46,7 +46,7 @@ def write_verdict_file(
     data: Data | str | None = None,
     key: bytes | None = None,
 ) -> WrittenVerdict:
-    """Write the examples that fooled a model, losslessly, with the claims that they prove.
+    """Write the examples that fooled a model, losslessly, with the claims that they support.
 
     Runs with the same threat model are one claim, with the nearest example of each image. The same folder, model, key
     and versions give the same bytes.
@@ -75,7 +75,7 @@ def write_verdict_file(
         notes.append(f"no image is fooled under {format_threat_model(runs[group][0][0].cell.threat_model)}")
         del found[group]
     if not found:
-        raise Unavailable(f"nothing to show of {subject.name}: {notes[-1]}")
+        raise Unavailable(f"no claim can be made about {subject.name}: {notes[-1]}")
     index = torch.stack([least.isfinite() for least, _, _ in found.values()]).any(0).nonzero()[:, 0]
     arrays = {
         "index": index.numpy(),
@@ -158,7 +158,7 @@ def _read_runs(
 
 
 def _nearest(runs: Sequence[tuple[RunResult, Tensor]], inputs: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return for each image the least distance of an example (inf: none), the example, and its target (or None)."""
+    """Return for each image the smallest distance of an example (inf without one), the example, and its target."""
     rules = runs[0][0].cell.threat_model
     start = quantise(inputs) if runs[0][0].cell.pixels else inputs
     least, best = torch.full((len(inputs),), torch.inf, dtype=torch.double), inputs.clone()

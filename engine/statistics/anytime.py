@@ -1,4 +1,4 @@
-"""Intervals of a mean that hold at every number of images, so that stopping at any time is allowed."""
+"""Intervals of a mean that stay valid for any number of images, so that stopping at any time is allowed."""
 
 import math
 from functools import lru_cache
@@ -17,16 +17,16 @@ class _LowerBound:
     """A lower bound of the mean of values in [0, 1], by betting against every smaller mean.
 
     For each candidate mean m, a gambler's wealth starts at 1 and is multiplied with 1 + bet * (x - m) for each value x.
-    Before a value is seen, the bet is chosen from the earlier ones, never negative and never so large that the wealth
-    could become negative. If m is the mean, the wealth is a martingale and reaches 1 / alpha with a probability of at
-    most alpha (Ville 1939); such m are excluded (Waudby-Smith and Ramdas 2024, Estimating means of bounded random
-    variables by betting). Half of the wealth is bet as if values were 0 or 1 with the mean so far, the other half by
-    the mean and variance so far, which is better for values close together.
+    Each bet depends only on earlier values. It is never negative, and so small that the wealth stays nonnegative. If m
+    is the true mean, the wealth is a martingale and reaches 1 / alpha with a probability of at most alpha (Ville 1939).
+    Each m whose wealth reaches 1 / alpha is therefore excluded (Waudby-Smith and Ramdas 2024, Estimating means of
+    bounded random variables by betting). Half of the wealth is bet as if values were 0 or 1 with the mean so far. The
+    other half is bet by the mean and variance so far, which is better for values close together.
 
     Args:
-        population: number of all values, of which those seen are drawn at random without replacement, or None for
+        population: number of values in the population, if the values are drawn at random without replacement. None for
             independent draws.
-        alpha: probability that the bound is ever above the mean.
+        alpha: largest probability that the bound is ever above the mean.
         grid: candidate means, ascending from 0 to 1, with their complements.
     """
 
@@ -60,7 +60,7 @@ class _LowerBound:
         self.sum, self.deviations = float(sums[-1, 0]), float(deviations[-1, 0])
 
     def _remaining_means(self, sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Return the mean of the values not seen yet, for each number of values seen and each candidate mean of all."""
+        """Return the mean of the unseen values, for each number of seen values and each candidate mean."""
         if self.population is None:
             return np.broadcast_to(self.grid, (len(sums), len(self.grid)))
         return (self.population * self.grid - sums) / (self.population - counts)
@@ -79,23 +79,24 @@ class _LowerBound:
 
     @property
     def _excluded(self) -> int:
-        """Place of the largest candidate up to which all are excluded by their wealth; 0 if none is."""
+        """Index of the largest candidate up to which all candidates are excluded by their wealth; 0 if none is."""
         excluded = np.logaddexp(*self.log_wealth) - math.log(2) >= -math.log(self.alpha)
         return max(int(np.argmin([*excluded, False])) - 1, 0)
 
 
 class AnytimeMean:
-    """The mean of values per image, with an interval that holds at every number of images at once.
+    """Mean of values per image, with an interval that is valid for all numbers of images simultaneously.
 
-    Values may be known only as a range, as for invalid results: the interval covers the mean of their lower ends and
-    the mean of their upper ends.
+    A value may be known only as a range (invalid results). The interval covers both the mean of the lower ends and the
+    mean of the upper ends of the ranges.
 
     Args:
-        population: number of all images, of which those seen are drawn at random without replacement; the interval is
-            then of the mean over these images. None for independent draws: of the mean of their distribution.
+        population: number of images in the population, if images are drawn at random without replacement; the interval
+            is then for the mean over the population. None for independent draws; the interval is then for the mean of
+            their distribution.
         level: probability that the interval is right at all numbers of images together, inside (0, 1).
-        grid: candidate means and their complements, ascending from 0 to 1; the bounds are rounded outwards to them. If
-            only decisions at some means are needed, a simulation is faster with only these.
+        grid: candidate means and their complements, ascending from 0 to 1; bounds are rounded outwards to candidates. A
+            grid with few candidates makes simulations of decisions faster.
     """
 
     def __init__(self, population: int | None = None, level: float = LEVEL, grid: np.ndarray = GRID):
@@ -115,7 +116,7 @@ class AnytimeMean:
         """
         ends = np.stack([np.asarray(low, float), np.asarray(low if high is None else high, float)])
         if not ((ends >= 0) & (ends <= 1)).all():
-            raise ValueError("expected values from 0 to 1, got others")
+            raise ValueError("expected values from 0 to 1, got values outside this range")
         population = self._low.population
         if population is not None and self._low.count + ends.shape[1] > population:
             raise ValueError(f"expected at most {population} values, got {self._low.count + ends.shape[1]}")
@@ -143,9 +144,9 @@ def rate_interval(
     Args:
         low: values in [0, 1], shape (n,), in their random order if they were drawn.
         high: upper ends of the values, shape (n,).
-        population: number of all images, of which these were drawn at random, possibly with a number that depends on
-            the results: the interval then holds at every number (`AnytimeMean`). None for a number fixed in advance:
-            Clopper and Pearson's.
+        population: number of images in the population, if the images were drawn at random. Their number may depend on
+            the results, because the interval of `AnytimeMean` is valid for any number. None if the number was fixed in
+            advance, for Clopper and Pearson's interval.
         level: confidence level, in (0, 1).
     """
     if population is None:
@@ -156,7 +157,7 @@ def rate_interval(
 
 @lru_cache(maxsize=256)
 def _drawn_interval(low: bytes, high: bytes, population: int, level: float) -> tuple[float, float]:
-    """Return the interval of `AnytimeMean`, which several tables of a folder show."""
+    """Return the interval of `AnytimeMean`. It is cached, because several tables of a folder show it."""
     mean = AnytimeMean(population, level)
     mean.add(np.frombuffer(low), np.frombuffer(high))
     return mean.interval.low, mean.interval.high

@@ -31,7 +31,7 @@ class Estimate(NamedTuple):
 
 
 class Replicates(NamedTuple):
-    """A mean as sums and counts, (R,) each: row 0 for the images themselves, the others for R - 1 resamples.
+    """Means as sums and counts, (R,) each: row 0 is for the original images, the other rows for R - 1 resamples.
 
     `n` is the number of images, counted once for each attack. `different` is the number of distinct images, 0 if all
     images are distinct.
@@ -50,7 +50,7 @@ class Replicates(NamedTuple):
 
 
 def resample(images: int, replicates: int, seed: int) -> np.ndarray:
-    """Return how often each image is drawn in each bootstrap replicate.
+    """Return the number of times that each image is drawn in each bootstrap replicate.
 
     Equal arguments give equal counts, so that comparisons of runs stay paired.
 
@@ -60,7 +60,7 @@ def resample(images: int, replicates: int, seed: int) -> np.ndarray:
         seed: random seed of the replicates.
 
     Returns:
-        Shape (replicates + 1, images), uint8. Row 0 is all ones, for the images themselves.
+        Shape (replicates + 1, images), uint8. Row 0 is all ones and stands for the original images.
 
     Raises:
         InvalidInput: if a number is out of range.
@@ -84,7 +84,7 @@ def bootstrap_means(counts: np.ndarray, values: np.ndarray) -> list[Replicates]:
         values: shape (n, S); NaN if undefined.
 
     Returns:
-        One for each column. Columns that are defined on the same images share their counts.
+        Replicates for each column. Columns that are defined on the same images share their counts.
     """
     defined, endless = ~np.isnan(values), np.isinf(values)
     places: dict[bytes, int] = {}
@@ -111,7 +111,7 @@ def interval(draws: np.ndarray, n: int, different: int = 0) -> Estimate:
     would claim certainty. For rates, use `proportion_interval` instead.
 
     Args:
-        draws: the estimate on the images themselves, then in every replicate, shape (R,).
+        draws: the estimate on the original images, then in every replicate, shape (R,).
         n: number of images.
         different: number of distinct images, or 0 if all images are distinct.
     """
@@ -125,8 +125,8 @@ def interval_bands(draws: np.ndarray, tail: float = TAIL) -> tuple[np.ndarray, n
     """Return the bounds of the percentile interval of every column of `draws`, two arrays of shape (C,).
 
     Args:
-        draws: shape (R, C): in row 0, which is ignored, the estimates on the images themselves, then one row per
-            replicate.
+        draws: shape (R, C). Row 0 has the estimates on the original images and is ignored; the other rows are
+            replicates.
         tail: proportion of the replicates that is cut off on each side.
     """
     ordered = np.sort(draws[1:], axis=0)  # NaN last

@@ -12,13 +12,14 @@ _ENUMERATED = 13  # most pairs for which the p-value is exact in spite of ties
 def min_images_for_significance(level: float) -> int:
     """Return the smallest number of images with which McNemar's p-value can be below `level`.
 
-    It is reached if all images favour one attack. With fewer pairs, Wilcoxon's test cannot be significant either.
+    This p-value is reached if all images favour one attack. With fewer pairs, Wilcoxon's test cannot be significant
+    either.
     """
     return math.floor(math.log2(2 / level)) + 1
 
 
 def min_images_for_equivalence(margin: float, level: float = 0.9) -> int:
-    """Return how many images with equal outcomes are needed for `difference_interval` to be inside the margin."""
+    """Return the number of images with equal outcomes at which `difference_interval` lies inside the margin."""
     return math.floor(math.log((1 - level) / 2) / math.log1p(-margin)) + 1
 
 

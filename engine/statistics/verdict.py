@@ -93,7 +93,7 @@ class PairVerdict:
         verdict: see `RULE`.
         weaker: name of the weaker or broken implementation; "A and B" if both are broken.
         images: number of images that were compared.
-        left_out: number of attacked images that were omitted because a result is invalid, though not through its
+        left_out: number of attacked images that were omitted because a result is invalid for a reason other than its
             library's fault.
         p_success: p-value of the exact McNemar test.
         p_distance: p-value of Wilcoxon's test on images where both succeed.
@@ -132,13 +132,13 @@ class PairVerdict:
 
     @property
     def p(self) -> float:
-        """p-value of the decisive test: that of success, or that of distances if only these differ."""
+        """p-value of the decisive test: the test of success, or the test of distances if only distances differ."""
         by_distance = self.verdict == "weaker" and not self.is_apart
         return self.p_distance if by_distance else self.p_success
 
     @property
     def is_apart(self) -> bool:
-        """Whether the success rates differ, whatever the outcomes of the omitted images."""
+        """Whether the success rates differ for all possible outcomes of the omitted images."""
         return self.difference.low > 0 or self.difference.high < 0
 
     @property
@@ -222,9 +222,9 @@ def decide_verdict(
         b: outcomes of the second, on the same images.
         minimum_norm: whether they are minimum-norm attacks. Then distances are also tested, and each of the two tests
             has half the level.
-        same: whether both returned the same example, (n,) bool.
-        moved: whether at least one of the two changed the image, (n,) bool; None for all. If both returned the clean
-            image, this does not count as agreement.
+        same: whether both implementations returned the same example, (n,) bool.
+        moved: whether at least one of the two changed the image, (n,) bool; None if this holds for all images. If both
+            returned the clean image, this does not count as agreement.
         pairs: number of pairs compared together, including this one. The levels are such that at most 5 % of such sets
             of pairs contain a false difference.
     """
@@ -259,7 +259,7 @@ def decide_verdict(
     if verdict == "weaker":
         costs["fades"] = _fades(*((a, b) if weaker == b.name else (b, a)), paired, level if numbers.is_apart else 0.0)
     elif verdict == "undecided" and numbers.p_success < numbers.level:
-        costs["reason"] = f"as {_images(left_out)} omitted as invalid could change the verdict"
+        costs["reason"] = f"because {_images(left_out)} omitted as invalid could change the verdict"
     if broken:
         verdict, weaker = "broken", broken
     elif images and same[paired].all() and (moved is None or moved[paired].any()):
@@ -273,10 +273,11 @@ def compare_rates(
     """Compare two rates on the same images, such as the robust accuracy of two models, by `RULE`.
 
     Args:
-        names: names of the two.
+        names: names of the two compared models or implementations.
         first: outcomes of the first, (n,) bool.
         second: outcomes of the second, (n,) bool.
-        undecided: whether an outcome is unknown, (n,) bool. Such an image may count for either. None for none.
+        undecided: whether an outcome is unknown, (n,) bool. Such an image may count for either side. None if all
+            outcomes are known.
     """
     nothing, every = np.zeros(len(first)), np.ones(len(first), bool)
     unknown = np.zeros(len(first), bool) if undecided is None else undecided
@@ -342,7 +343,7 @@ def _ratio_of_queries(a: PairedOutcomes, b: PairedOutcomes, both: np.ndarray) ->
 def _fades(strong: PairedOutcomes, weak: PairedOutcomes, paired: np.ndarray, level: float) -> bool:
     """Whether the stronger implementation is no longer significantly stronger on 8-bit images.
 
-    For a verdict on distances, `level` is 0, because no difference of success has to be significant.
+    For a verdict on distances, `level` is 0, so that no difference of success is required.
     """
     if strong.success_8bit is None or weak.success_8bit is None or not paired.any():
         return False

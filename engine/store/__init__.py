@@ -6,6 +6,6 @@ folder, `record_validation` validates records, `columns` and `stored_columns` co
 
 Reading: `results` reads a folder for tables, curves, indicators and pages, and `image_results` determines the result of
 an attack on each image. `transfers`, `shown` and `derived_columns` add transfers and further metrics. `data_frames`
-makes pandas tables, and `notes` makes sentences. `other_records` has fits, corruptions and detections, `imported` the
-results of other programs.
+makes pandas tables, and `notes` writes the sentences that are printed with results. `other_records` has fits,
+corruptions and detections, `imported` the results of other programs.
 """

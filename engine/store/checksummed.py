@@ -49,9 +49,9 @@ class TableShape:
 class Record:
     """Content of a file: a table with a row for each image, and metadata (`spec`, `status`, `versions`...).
 
-    If only some columns were requested, `table` has only these, and `of_file` is the shape of the whole file. `more`
-    reads further columns by name; if a number is given, only that many rows. `replaces` lists the content hashes of the
-    files that this file replaced.
+    `table` has only the requested columns; `of_file` is then the shape of the whole file. `more(names, rows)` reads
+    further columns, of the first `rows` rows or of all. `replaces` lists the content hashes of the files that this file
+    replaced.
     """
 
     table: pa.Table
@@ -67,7 +67,7 @@ class Record:
 
     @property
     def shape(self) -> TableShape:
-        """Names, types, gaps and rows of the whole file."""
+        """Column names, types, numbers of missing values and number of rows of the whole file."""
         return shape_of_table(self.table) if self.of_file is None else self.of_file
 
 
@@ -94,7 +94,8 @@ def unpack_record(
         data: the bytes of the file.
         name: expected name of the record: "cells/KEY".
         columns: names of columns to read, if the file has them; None for all.
-        reopen: opens the file to read its shape later, so that the bytes need not stay in memory; None to keep them.
+        reopen: function that opens the file again when its shape is needed, so that the bytes need not stay in memory.
+            None to keep the bytes.
 
     Raises:
         DamagedRecordError: if any byte is altered, or the record has a different name.
@@ -109,7 +110,7 @@ def read_header(opened: Source, name: str) -> Record:
     """Read a file's metadata (a few kilobytes), without its columns and without verifying its checksum.
 
     Args:
-        opened: opens the file.
+        opened: function that opens the file.
         name: expected name of the record: "cells/KEY".
 
     Raises:
@@ -233,14 +234,14 @@ def shape_of_table(table: pa.Table) -> TableShape:
 
 
 def shape_of_file(file: pq.ParquetFile, reopen: Callable[[], AbstractContextManager[Any]]) -> TableShape:
-    """Return the shape of a file from its footer. A column is read if the footer does not tell whether it has gaps.
+    """Return the shape of a file from its footer. Columns are read only if the footer does not count their gaps.
 
-    For nested columns, the footer has the number of missing values of the leaves. 0 means no gaps. Otherwise, the
-    missing values may be inside an entry, where they are not gaps of the column.
+    A gap is a missing entry. For nested columns, the footer counts missing entries and missing values inside entries
+    together. If this count is not 0, the column is read.
 
     Args:
         file: the open file.
-        reopen: opens the file again, to read columns.
+        reopen: function that opens the file again, to read columns.
     """
     schema, metadata = file.schema_arrow.remove_metadata(), file.metadata
     first, begins = 0, []
@@ -268,8 +269,8 @@ def shape_of_file(file: pq.ParquetFile, reopen: Callable[[], AbstractContextMana
 def read_columns(file: pq.ParquetFile, names: Collection[str] | None) -> pa.Table:
     """Read the named columns that the file has, in the file's order; None for all columns.
 
-    Parquet readers also match a name with the beginning of a path ("a" with "a.b"); such columns are dropped. A table
-    without columns has no rows, whatever the file has: see `TableShape.rows`.
+    For the name "a", Parquet readers also return the nested column "a.b"; it is dropped. If no column is read, the
+    table has 0 rows; `TableShape.rows` has the number of rows of the file.
     """
     # Without threads, see `open_parquet`.
     if names is None:
@@ -296,7 +297,7 @@ def _column_at(file: pq.ParquetFile, place: int) -> pa.ChunkedArray:
 
 
 def _stated_gaps(metadata: pq.FileMetaData, leaves: range) -> int | None:
-    """Return the number of missing values by the statistics of all row groups; None if a group has no statistics."""
+    """Return the number of missing values from the file's statistics; None if a row group has no statistics."""
     total = 0
     for group in range(metadata.num_row_groups):
         columns = metadata.row_group(group)

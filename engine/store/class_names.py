@@ -14,8 +14,8 @@ _IMAGENET_MODELS = ("demo:", "torchvision:", "timm:")
 def class_names(clean: CleanResult | None) -> Sequence[str]:
     """Return the names of a model's classes in order; empty if unknown.
 
-    Names come from the model's evaluation (a Hugging Face model, `--labels`), from ImageNet for 1000 classes if the
-    name of the data or of a model collection implies ImageNet, or from CIFAR-10.
+    Names come from the model's evaluation (a Hugging Face model, `--labels`), from ImageNet or from CIFAR-10. ImageNet
+    is used for 1000 classes if the name of the data or of a model collection implies it.
     """
     if clean is None:
         return ()

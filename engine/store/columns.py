@@ -56,7 +56,7 @@ def column_of_maps(maps: Tensor | None, places: Sequence[int]) -> pa.Array:
 
 
 def column_of_pictures(images: Tensor, places: Sequence[int]) -> pa.Array:
-    """Convert the first images of the data to PNG files, rounded to 8 bits; null for the others."""
+    """Convert the first images of the data to PNG files, rounded to 8 bits; null for all other images."""
     kept = [picture_of(images[i]) if place < EXAMPLES else None for i, place in enumerate(places)]
     return pa.array(kept, pa.binary())
 
@@ -161,7 +161,7 @@ def pictures_of(record: Record, prefix: Literal["", "adv_"], *, confidences: boo
 
 
 def _logits_of_rows(record: Record, name: str, places: np.ndarray) -> Tensor:
-    """Read the logits of some rows, (n, K). If the column is not in memory, only the first rows are read."""
+    """Read the logits of some rows, (n, K). If the column is not in memory, read it up to the last of these rows."""
     if name in record.table.column_names:
         return logits_of(record.table.take(places), name)
     assert record.more is not None
@@ -169,9 +169,9 @@ def _logits_of_rows(record: Record, name: str, places: np.ndarray) -> Tensor:
 
 
 class Reached(NamedTuple):
-    """Which neurons of a layer, or sections of their ranges, a set of images covers, bool.
+    """Coverage of one layer by a set of images: the covered neurons and the covered sections of their ranges, bool.
 
-    `sections` has shape (units, sections), the others (units,).
+    `sections` has shape (units, sections), all other fields (units,).
     """
 
     sections: np.ndarray
@@ -180,7 +180,7 @@ class Reached(NamedTuple):
     most_active: np.ndarray
 
     def united(self, other: "Reached") -> "Reached":
-        """Return what is covered by at least one of two sets of images."""
+        """Return the union of the coverage of two sets of images."""
         return Reached(*(mine | theirs for mine, theirs in zip(self, other, strict=True)))
 
 

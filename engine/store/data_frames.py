@@ -45,7 +45,8 @@ def load(folder: str | Path, *, heavy: bool = False, columns: Collection[str] | 
 
     Then the columns of the records follow: `image`, `index`, `label`, `attacked`, `success`, `violated`, `robust`,
     `distance` (inf: not fooled, 0: misclassified when clean), `forwards`, ..., and one for each metric, by symbol.
-    `invalid_by_model` and `invalid_by_library` give the cause of results that are `violated`.
+    `invalid_by_model` and `invalid_by_library` tell whether the model or the library caused an invalid (`violated`)
+    result.
 
     Args:
         folder: a results folder of `davylamp evaluate`.
@@ -185,7 +186,7 @@ def results_on_original(folder: str | Path, results: "pd.DataFrame", originals: 
     Args:
         folder: a results folder, evaluated with `--examples original` or `both`.
         results: the table of `load`, or some of its rows.
-        originals: the undefended model of each defended one, by name.
+        originals: name of the undefended model, by name of the defended model.
 
     Returns:
         The rows with the columns of `results`, and `made_on`, which is "original"; empty if no example was tested.
@@ -224,7 +225,7 @@ def choose_examples(
         results: the table of `load`, or some of its rows.
         original: the undefended model of all other models; None to derive it from the model names.
         examples: "defended" for examples made on each defended model, "original" for those made on its undefended
-            model, None for "defended" if such examples exist.
+            model. None selects "defended" if defended models were attacked, otherwise "original".
 
     Returns:
         The rows, and a note if there are also examples of the other kind, otherwise "".
@@ -257,7 +258,7 @@ def check_made_alike(baseline: "pd.DataFrame", new: "pd.DataFrame") -> None:
     ways = ["original" if "made_on" in each else "defended" for each in (baseline, new)]
     if ways[0] != ways[1]:
         got = f"{ways[0]} in the baseline and {ways[1]} in the new results"
-        raise InvalidInput(f"expected the same kind of examples in both, got {got}; set `examples`")
+        raise InvalidInput(f"expected the same kind of examples in both folders, got {got}; set `examples`")
 
 
 def _none_finished(folder: str | Path, left_out: Mapping[str, Collection[str]]) -> Unavailable:
@@ -300,7 +301,7 @@ def _joined(frames: Iterator["pd.DataFrame"]) -> "pd.DataFrame":
 
 
 def _shown_to(folder: str | Path, originals: Mapping[str, str]) -> "pd.DataFrame":
-    """Return the tests of undefended models' examples on defended models.
+    """Return the predictions of defended models on the examples of undefended models.
 
     Columns: `cell`, `index`, `model`, `shown`, `share`.
     """

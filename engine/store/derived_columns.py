@@ -127,7 +127,7 @@ def _semantic_column(outcome: "RunResult", logits: Tensor | None, symbol: str) -
 
 
 def _reading_column(outcome: "RunResult", symbol: str) -> np.ndarray:
-    """Compute a metric in the interpretation that the symbol names, from logits on adversarial images, (n,).
+    """Compute a metric with the parameter in its symbol, such as "AMD@2", from logits on adversarial images, (n,).
 
     The values are NaN if the model returns no confidences.
     """
@@ -139,7 +139,7 @@ def _reading_column(outcome: "RunResult", symbol: str) -> np.ndarray:
 
 
 def _labels_column(outcome: "RunResult", logits: Tensor | None, symbol: str) -> np.ndarray:
-    """Compute a metric of how the clean class is demoted, (n,).
+    """Compute a metric of the rank of the class that was predicted on the clean image, (n,).
 
     A metric that is one number for all images has this value for each image.
     """

@@ -140,7 +140,7 @@ class ImageResults:
 
     @property
     def by_majority(self) -> str:
-        """Phrase for the attacks whose MR uses the majority of a random model's samples, not their rate; else ""."""
+        """Attacks for which MR uses the majority of a random model's samples, not their rate, as a phrase; else ""."""
         is_targeted = self.threat_model is not None and self.threat_model.targeted
         return "under targeted attacks" if is_targeted and self.is_random else ""
 

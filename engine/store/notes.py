@@ -53,9 +53,9 @@ def sequence_notes(outcomes: "Results") -> Iterator[Finding]:
     if record is not None and record.population in drawn:
         yield note("sequence", record.sentence)
     sentence = (
-        "the images were drawn in random order from {population}: intervals of rates over all images hold at every "
-        "number of images, and are of the mean over all {population}; other intervals, ranks and tests assume a fixed "
-        "number of images"
+        "the images were drawn in random order from {population}: intervals of rates over all images are intervals "
+        "of the mean over all {population}, and stay valid for any number of images drawn; other intervals, ranks "
+        "and tests assume a fixed number of images"
     )
     for population in sorted(filter(None, drawn)):
         yield note("drawn-images", sentence, population=population)

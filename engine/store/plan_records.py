@@ -127,7 +127,7 @@ def remove_plan(store: ResultsStore, cells: Sequence[AttackRun]) -> None:
 
 
 def forget_finished(store: ResultsStore) -> None:
-    """Remove plans whose runs are all finished. Among several parts, the last one does this."""
+    """Remove plans whose runs are all finished. If an evaluation has several parts, the last part does this."""
     there = set(store.keys("cells"))
     for key, record in read_records(store, "plans"):
         with suppress(KeyError):  # a foreign file
@@ -200,7 +200,7 @@ def missing_line(states: Sequence[PartStatus]) -> str:
 
 
 def _read_plan(record: Record) -> Iterator[tuple[str, AttackRun]]:
-    """Yield the runs of a plan by key. A file that is not a plan yields none."""
+    """Yield the runs of a plan by key; no runs if the file is not a plan."""
     with suppress(KeyError, TypeError, ValueError, AttributeError):
         keys, specs = (record.table[name].to_pylist() for name in ("cell", "spec"))
         # davylamp 0.1.0 wrote no `about`

@@ -200,7 +200,7 @@ def _is_sane(cell: AttackRun) -> bool:
 
 
 def _is_sanely_drawn(subject: ModelOnData) -> bool:
-    """Whether a random draw names the number of all images and a seed."""
+    """Whether the spec of images in random order has the number of all images and a seed."""
     drawn = subject.drawn
     return not drawn or (
         len(drawn) == 2

@@ -61,10 +61,10 @@ class CleanResult:
 class RunResult:
     """A finished run: arrays of shape (n,) by column, reasons for unmeasured metrics, and the record's `meta`.
 
-    Only columns common to all runs are in memory; the others are read from the run's file on access.
+    Only columns common to all runs are in memory; other columns are read from the run's file on access.
 
-    `find_silent` returns the images with non-finite logits; it is None if there are none. If requested, `examples`
-    are the first images as pictures and `adv_logits` the logits on all adversarial images, (n, K).
+    `find_silent` returns the images with non-finite logits; it is None if there are none. If requested, `examples` are
+    the first images as pictures and `adv_logits` the logits on all adversarial images, (n, K).
     """
 
     cell: AttackRun

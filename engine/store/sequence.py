@@ -13,15 +13,15 @@ _LARGEST = 1 << 20  # bytes
 
 @dataclass(frozen=True)
 class SequenceRecord:
-    """State of a sequence of images.
+    """State of an evaluation on images in random order.
 
     Args:
-        until: the question that ends it.
+        until: the question; the evaluation ends when it is decided.
         population: number of all images.
         seed: seed of their random order.
         images: number of images so far, or in the current block.
         before: number of images before this block; 0 for the first.
-        answers: answers by the images so far; empty before the end of a block.
+        answers: answers from the images so far; empty before the end of a block.
         is_decided: whether the question is decided.
     """
 
@@ -40,12 +40,12 @@ class SequenceRecord:
 
     @property
     def sentence(self) -> str:
-        """Where it stopped, the answers, and how its intervals are to be read."""
+        """A sentence: the number of images, the answers, and the validity of the intervals."""
         answers = f" ({'; '.join(self.answers)})" if self.answers else ""
         state = "decided" if self.is_decided else "not decided"
         return (
             f"until {self.until!r}: {state} after {self.before or self.images} of {self.population} images in random "
-            f"order{answers}; looking at these intervals after any number of images, and stopping, is allowed"
+            f"order{answers}; these intervals stay valid if you look at them after any number of images and then stop"
         )
 
 

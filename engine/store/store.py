@@ -286,7 +286,7 @@ class ResultsStore:
 def read_files(
     files: Iterable[Path], name: str, columns: Collection[str] | None = None, *, headers: bool = False
 ) -> tuple[dict[Path, Record], dict[Path, DamagedRecordError]]:
-    """Read the files of one key. Return the usable records and the errors of the others; missing files are skipped.
+    """Read the files of one key. Return the usable records, and the errors of unusable ones; missing files are skipped.
 
     Args:
         files: files of one key.
@@ -315,7 +315,7 @@ def read_files(
 
 
 def select_record(records: Mapping[Path, Record]) -> Path:
-    """Return the file that is not replaced by another one. A result takes precedence over a failure."""
+    """Select the file of a key that no other file replaces. A result takes precedence over a failure."""
     replaced = {each for path, record in records.items() for each in set(record.replaces) - {content_in(path)}}
     left = {path: record for path, record in records.items() if content_in(path) not in replaced} or records
     left = {path: record for path, record in left.items() if not record.failed} or dict([*left.items()][:1])
@@ -396,7 +396,7 @@ def _read_file(path: Path, name: str, columns: Collection[str] | None, *, header
 def _choose(
     files: list[Path], kind: Kind, key: str, columns: Collection[str] | None = None, *, headers: bool = False
 ) -> Record:
-    """Return the record of a key, see `select_record`.
+    """Return the record of a key. If the key has several files, `select_record` selects one.
 
     Raises:
         DamagedRecordError: if all files are damaged; `ConflictingRecordsError` if their contents differ.

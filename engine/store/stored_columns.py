@@ -1,4 +1,4 @@
-"""The columns of a record as arrays. Common columns are in memory, and the others are read on access."""
+"""The columns of a record as arrays. Common columns are in memory; other columns are read on access."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any

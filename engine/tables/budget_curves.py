@@ -108,7 +108,7 @@ class Curves(Displayed):
     Args:
         against: quantity of the budgets.
         unit: unit of the budgets, by norm.
-        shown: by norm, the round budgets that tables show; every "distances" curve has a value at them.
+        shown: round budgets that tables show, by norm; every "distances" curve has a value at these budgets.
         curves: curves, ordered by norm, model, attack.
         findings: notes.
     """
@@ -181,9 +181,9 @@ class Curves(Displayed):
 
 
 class _Steps(NamedTuple):
-    """Budgets at which one attack fools each image of one model: (n,) for each repeat, in `falls`.
+    """Budgets at which one attack fools each image of one model. `falls` has an array, (n,), for each repeat.
 
-    For images that are not fooled, the result above `limit` is unknown, because the search ended there.
+    The search ended at `limit`, so the result of an image that is not fooled is unknown at larger budgets.
     """
 
     labels: dict[str, Any]
@@ -212,12 +212,12 @@ def build_curves(
     """Build the accuracy curves of a results folder.
 
     Against epsilon, a minimum-norm attack or a `best(...)` search gives a step curve from its distances. A fixed-budget
-    attack gives a point for each epsilon at which it was run, and the accuracy between these radii is unknown. Step
-    sizes relative to epsilon count as one setting. Against queries, an image is fooled at the number of forward plus
-    backward passes with which the attack succeeded. An attack with the same cost for every image gives a point at that
-    cost. Images that are misclassified when clean are fooled at 0, and robust images at no budget. Images with an
-    invalid result are not correct at any budget above 0, as in robust accuracy, and a note mentions them. Repeats with
-    different seeds are averaged.
+    attack gives a point for each epsilon at which it was run, and the accuracy between these radii is unknown. Runs
+    whose step sizes are the same multiple of epsilon belong to one curve. Against queries, an image is fooled at the
+    number of forward plus backward passes with which the attack succeeded. An attack with the same cost for every image
+    gives a point at that cost. Images that are misclassified when clean are fooled at 0, and robust images at no
+    budget. Images with an invalid result are not correct at any budget above 0, as in robust accuracy, and a note
+    mentions them. Repeats with different seeds are averaged.
 
     Args:
         folder: a results folder, or results that were read.
@@ -289,16 +289,16 @@ def extrapolated_halves(curves: Sequence[Curve]) -> list[Finding]:
 
 
 def comparable_key(outcome: RunResult) -> tuple[str, str]:
-    """Return the key by which imported attacks are matched: model on data, and norm.
+    """Return the key by which a run is matched with imported attacks: model on data, and norm.
 
-    Both are empty if imported attacks are not comparable: for targeted attacks, and on 8-bit images.
+    Both are empty for targeted attacks and on 8-bit images, which are not comparable with imported attacks.
     """
     cell = outcome.cell
     return ("", "") if cell.threat_model.targeted or cell.pixels else (cell.subject.key, cell.threat_model.norm)
 
 
 def round_budgets(top: float, *, log: bool) -> tuple[float, ...]:
-    """Return round numbers from 0 to `top`: at most 11 in equal steps, or 1, 2, 5, 10, ... for a logarithmic axis."""
+    """Return round numbers up to `top`: at most 11 in equal steps from 0; on a logarithmic axis 1, 2, 5, 10, ..."""
     if top <= 0 or not math.isfinite(top):
         return (0.0,)
     if log:
@@ -330,7 +330,7 @@ def _choose(outcomes: Results, norm: str | None, models: Sequence[str] | None) -
 
 
 def _split(groups: Sequence[TableGroup], *, queries: bool, grey: bool) -> tuple[list[_Steps], list[_Points]]:
-    """Separate attacks with a known budget for each image from attacks known only at the budgets of their runs."""
+    """Separate attacks that give a step curve (`_Steps`) from attacks that give points (`_Points`)."""
     if queries:
         points = [_cost_point(group) for group in groups]
         steps = [_fall_by_queries(group) for group, each in zip(groups, points, strict=True) if each is None]
@@ -387,7 +387,7 @@ def _cost_point(group: TableGroup) -> _Points | None:
 
 
 def _points_of(groups: Sequence[TableGroup], *, grey: bool) -> list[_Points]:
-    """Return each fixed-budget attack with all its radii. Step sizes relative to epsilon count as one setting."""
+    """Return each fixed-budget attack with the runs at all its radii, as one `_Points` for each setting."""
     loose: dict[Any, list[TableGroup]] = {}
     for group in groups:
         loose.setdefault(_setting_but_radius(group, relative=False), []).append(group)
@@ -416,9 +416,9 @@ def _points_of(groups: Sequence[TableGroup], *, grey: bool) -> list[_Points]:
 
 
 def _setting_but_radius(group: TableGroup, *, relative: bool) -> tuple[object, ...]:
-    """Return the settings that the points of a curve share, without epsilon and step size.
+    """Return the settings that all points of a curve share, without epsilon and step size.
 
-    If `relative`, the step size in units of epsilon is one of them.
+    If `relative`, the step size in units of epsilon is included.
     """
     cell = group.outcomes[0].cell
     settings, epsilon = dict(distinguishing_settings(cell)), cell.threat_model.epsilon
@@ -435,7 +435,7 @@ def _curve_of_steps(
     nearest: Nearest | None,
     envelopes: Mapping[tuple[str, str], np.ndarray],
 ) -> Curve:
-    """Return the curve at the budgets of a grid; against epsilon (if `nearest` is given) with summary statistics."""
+    """Return the curve at the budgets of a grid. Against epsilon (if `nearest` is given), add summary statistics."""
     grid = np.union1d(grid[grid <= run.limit], [] if math.isinf(run.limit) else [run.limit])
     weights = counts(len(run.falls[0]))
     proven = [each.results.proven for each in run.repeats]
@@ -502,8 +502,8 @@ def _curve_of_reference(
 def _curve_of_points(points: _Points, *, has_bands: bool) -> Curve:
     """Return the accuracy at 0 and at each budget: the rate of images that are correct when clean and robust.
 
-    For a random model, an image counts as robust by the rate over its samples, as in tables, and as correct when clean
-    by their majority.
+    For a random model, robustness is the rate over an image's samples, as in tables. The majority of the samples
+    decides whether the clean image is correct.
     """
     right, population = points.runs[0][1][0].columns["attacked"].astype(float), population_of([points.runs[0][1]])
     shares = [estimate_share([[right]], population=population)]
@@ -566,8 +566,8 @@ def _find_in_curves(curves: Sequence[Curve]) -> Iterator[Finding]:
         )
         yield note("targeted-accuracy", f"{sentence}target")
     sentence = (
-        "{subject}: {violations} invalid results count neither as fooled nor as robust: they lower the accuracy at "
-        "every budget above 0, but not its upper bounds"
+        "{subject}: {violations} invalid results count as incorrect at every budget above 0, and as correct in the "
+        "upper bounds of the intervals"
     )
     for curve in curves:
         if curve.labels["violations"] and curve.judged:

@@ -22,12 +22,12 @@ def build_class_rows(
 ) -> list[Row]:
     """Return labels and estimates of each true class for a model under a threat model.
 
-    The intervals of a metric hold for all classes together at 95 % (Bonferroni). For images drawn until a question was
-    decided there are none: the number of images of each class in the population is unknown. The label `lowest` names
-    the metrics that are lowest for the class.
+    The intervals of a metric hold for all classes together at 95 % (Bonferroni). There are no intervals if images were
+    drawn until a question was decided, because the number of images per class in the population is unknown. The label
+    `lowest` names the metrics that have their lowest value for this class.
 
     Args:
-        group: row of a table by models; without finished runs it has no classes.
+        group: row of a table by models. Without finished runs, the result is empty.
         outcomes: results of its folder.
         symbols: metrics of `has_outcome`.
         union: the folder's union of threat models, for its metric.
@@ -80,7 +80,7 @@ def simultaneous_notes(groups: Sequence[TableGroup]) -> Iterator[Finding]:
         return
     levels = " or ".join(f"{100 * (1 - (1 - LEVEL) / count):.6g}" for count in counts)
     sentence = (
-        "the intervals of a model's {classes} classes under a threat model hold together at 95 % for each metric, also "
-        "that of the lowest class (Bonferroni: each has a level of {levels} %)"
+        "each interval of a class has a level of {levels} % (Bonferroni), so that for one metric of a model under a "
+        "threat model the intervals of all {classes} classes hold together at 95 %, including the lowest class"
     )
     yield note("simultaneous-intervals", sentence, classes=" or ".join(map(str, counts)), levels=levels)

@@ -158,8 +158,8 @@ def build_corruptions(
     Args:
         folder: a results folder.
         by: whether a row is a model or a corruption: "models" or "corruptions".
-        baseline: a model of the folder, or "alexnet" for AlexNet's published errors on ImageNet-C. "" for AlexNet on
-            ImageNet, and no baseline otherwise.
+        baseline: a model of the folder, or "alexnet" for AlexNet's published errors on ImageNet-C. "" selects AlexNet
+            for ImageNet data, and no baseline for other data.
         bootstrap: number of bootstrap replicates; 0 for no intervals.
         seed: random seed of the resampling.
 
@@ -395,7 +395,10 @@ def _find_in_scores(
 ) -> Iterator[Finding]:
     made = dict.fromkeys(record.cell.source for record in mine.records if record.cell.source)
     if made:
-        sentence = "like ImageNet-C, but made in memory ({by}); the published images are stored as JPEG and are harder"
+        sentence = (
+            "corrupted like ImageNet-C, but in memory ({by}); the published images of ImageNet-C are stored "
+            "as JPEG and are harder"
+        )
         yield note("made-in-memory", sentence, by=", ".join(made))
     if base == ALEXNET and mine.errors and mine.severities != SEVERITIES:
         sentence = (

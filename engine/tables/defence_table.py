@@ -45,7 +45,7 @@ class _Pair(NamedTuple):
         logits: logits of the two models, (n, K) each.
         counts: whether each image counts in metrics of both models' outputs, (n,) bool.
         columns: values of the two models in metrics of a single model, by symbol; empty on clean images.
-        most: fooled rates of the two models if invalid results count as fooled, (n,) each.
+        most: fooled rates of the two models, with invalid results counted as fooled, (n,) each.
         invalid: number of invalid results.
         by_majority: kind of attacks for which a random model is judged by the majority of its samples, or "".
         is_clean: whether the images are clean.
@@ -86,8 +86,9 @@ def build_defence(
 
     CAV, CRR and other metrics of both models' outputs are over images that are misclassified when clean, or whose
     examples are valid on both models. MRV, AMDV and others are differences of the two models' means, each over the
-    model's own images. On examples of the undefended model there is only MRV. The rate of the defended model is then
-    over images that both models classify correctly when clean. Repeats with other seeds are paired and averaged.
+    model's own images. For transferred examples (`made_on` is "original"), the only metric is MRV, and the rate of the
+    defended model is over images that both models classify correctly when clean. Repeats with other seeds are paired by
+    seed and averaged.
 
     Labels: `defended` (if there are several), `examples` ("clean" or the implementation), `made_on`, `norm`, `epsilon`,
     `targeted`, `setting`, `images` (number of images in the metrics), `violations` (invalid results of both models).
@@ -135,11 +136,14 @@ def build_defence(
 
 
 def _how_judged(outcomes: Results, names: Sequence[str], rows: Sequence[_Row]) -> Iterator[Finding]:
-    """Yield notes on how samples of random models count here, because other tables count them differently."""
+    """Yield notes on how samples of random models are counted here, because other tables count them differently."""
     drawn = [name for name in dict.fromkeys(names) if name in outcomes.judged_by_draws]
     if not drawn:
         return
-    sentence = "{models}: CAV and similar metrics use the majority of its samples, MRV, MR and RA their rate"
+    sentence = (
+        "{models}: CAV and similar metrics use the majority of the model's samples; MRV, MR and RA use the "
+        "rate over its samples"
+    )
     yield note("majority", sentence, models=", ".join(drawn))
     exceptions: dict[str, set[str]] = {}
     for row in rows:
@@ -207,7 +211,7 @@ def _of_same_images(a: CleanResult, b: CleanResult) -> bool:
 
 
 def _rows_of(outcomes: Results, models: tuple[CleanResult, CleanResult]) -> Iterator[_Row]:
-    """Yield the rows of a defence: on clean images, and for each attack on both kinds of examples."""
+    """Yield the row on clean images, then the rows of each attack, for both kinds of examples."""
     original, defended = models
     truth, images = torch.tensor(original.columns["label"]), original.subject.images
     meaningless = set()
@@ -249,7 +253,7 @@ def _attacks(
 
 
 def _attacked(outcomes: Results, original: RunResult, defended: RunResult) -> _Pair:
-    """Return the results of each model on the examples that were made on it."""
+    """Return the results of each model on its own examples."""
     both = (original, defended)
     return _Pair(
         _same_width(*(_logits(outcomes, each) for each in both)),
@@ -308,7 +312,7 @@ def _finite(logits: Tensor) -> tuple[Tensor, np.ndarray]:
 
 
 def _same_width(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-    """Pad logits to the wider of the two, because a model that returns labels only may have fewer classes."""
+    """Pad logits to the larger number of classes. A model that returns only labels may have fewer classes."""
     width = max(first.shape[1], second.shape[1])
 
     def widened(logits: Tensor) -> Tensor:
@@ -364,9 +368,9 @@ def _draw(symbol: str, pair: _Pair, truth: Tensor, counts: np.ndarray) -> Replic
 
 
 def _rates(symbol: str, pair: _Pair, truth: Tensor) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
-    """Return the values of a difference of rates on the images, (n,) each: those to add, then those to subtract.
+    """Return two rates of each image, (n,) each; the metric is the mean of the first minus the mean of the second.
 
-    Each comes with its upper bounds. Empty if a model has no rate.
+    Each is followed by its upper bounds. The result is empty if a model has no rate.
     """
     if symbol == "MRV":
         rates = [columns[_RATE].astype(float) for columns in pair.columns if _RATE in columns]

@@ -81,7 +81,7 @@ class DistanceCurves(Displayed):
     def _shown(self) -> tuple[str, pd.DataFrame, Sequence[str]]:
         last = self.to_frame().drop_duplicates([*self.curves[0].labels], keep="last")
         names = ["implementation", "model", "norm", *COLUMNS, "n"]
-        return f"Median distance against passes: {len(last)} curves, at their ends", last.filter(names), self.notes
+        return f"Median distance against passes: {len(last)} curves, last values", last.filter(names), self.notes
 
 
 def build_distance_curves(
@@ -89,8 +89,9 @@ def build_distance_curves(
 ) -> DistanceCurves:
     """Build the curve of median distance against passes for every attack whose records have the distances.
 
-    These are portfolio searches (`best(A,B)`), and minimum-norm attacks evaluated with `--metric curve`. The interval
-    is that of order statistics (binomial), which assumes no distribution. It is NaN for fewer than 6 images.
+    Records of portfolio searches (`best(A,B)`), and of minimum-norm attacks evaluated with `--metric curve`, have them.
+    The interval of the median comes from order statistics (binomial) and assumes no distribution. It is NaN for fewer
+    than 6 images.
 
     Args:
         folder: a results folder, or results that were read.
@@ -161,7 +162,7 @@ def _curve(labels: dict[str, Any], repeats: list[RunResult]) -> DistanceCurve:
 
 
 def _grid(curves: Sequence[Sequence[int]], spent: int) -> np.ndarray:
-    """Return the numbers of passes at which a curve changes, thinned out geometrically, and the last number."""
+    """Return a geometric selection of the numbers of passes at which a curve changes, and the last number."""
     changes = np.unique(np.concatenate([*(np.asarray(each, dtype=np.int64) for each in curves), [spent]]))
     changes = changes[changes <= spent]
     if len(changes) <= _POINTS:

@@ -42,7 +42,7 @@ def resamples(bootstrap: int, seed: int) -> Counts:
 
 
 def mean_draws(parts: Sequence[Sequence[Replicates]], *, pooled: bool = False) -> Replicates:
-    """Average replicates over the repeats of each part and then over parts, or over all their images if `pooled`."""
+    """Average replicates over the repeats of each part and then over parts; if `pooled`, over all their images."""
     every = [draws for part in parts for draws in part]
     n = sum(draws.n for draws in every)
     if not every:
@@ -57,7 +57,7 @@ def mean_draws(parts: Sequence[Sequence[Replicates]], *, pooled: bool = False) -
 
 
 def estimate_draws(draws: Replicates) -> Estimate:
-    """Return the estimate that replicates give, with its bootstrap interval."""
+    """Compute an estimate and its bootstrap interval from replicates."""
     return interval(draws.ratio, draws.n, draws.different)
 
 
@@ -72,16 +72,16 @@ def estimate_share(
 ) -> Estimate:
     """Estimate the mean rate over parts and their repeats, with the interval of `clustered_interval`.
 
-    For images drawn at random from a population, a rate with a value for every image has the interval of
-    `AnytimeMean`, which holds at every number of images.
+    If the images were drawn at random from a population and each has a value, the interval is that of `AnytimeMean`,
+    which stays valid for any number of images drawn.
 
     Args:
         parts: values from 0 to 1 on the same images.
-        most: upper bounds of the values (Manski's bounds for missing ones, 2003), for the interval's upper bound; None
-            if equal to the values.
+        most: upper bounds of the values (missing values count as 1: Manski's bounds, 2003), for the interval's upper
+            bound. None if they equal the values.
         pooled: whether every image of every repeat has the same weight.
         has_interval: whether to compute the interval.
-        population: number of all images if these were drawn from them; otherwise None.
+        population: number of images in the population if the images were drawn at random; otherwise None.
         level: confidence level, in (0, 1).
     """
     met = _defined(parts)
@@ -176,7 +176,7 @@ def estimate_row(
 
 
 def population_of(parts: Sequence[Sequence[RunResult]]) -> int | None:
-    """Return the number of all images from which a row's were drawn at random; None if they were not, or differ."""
+    """Return the size of the population from which a row's images were drawn; None if not drawn, or if sizes differ."""
     drawn = {each.cell.subject.drawn for part in parts for each in part}
     return None if len(drawn) != 1 else next(iter(drawn))[0] if any(drawn) else None
 
@@ -184,7 +184,7 @@ def population_of(parts: Sequence[Sequence[RunResult]]) -> int | None:
 def undecided_rate(
     parts: Sequence[Sequence[RunResult]], outcomes: Results, symbol: str, *, of_model: bool = False
 ) -> float:
-    """Return how much larger a rate of a row would be if every undecided image counted as 1; 0 for other metrics."""
+    """Return the increase of a row's rate if every undecided image counted as 1; 0 for metrics that are not rates."""
     if facts_of(symbol).kind != "share" or not facts_of(symbol).invalid:
         return 0.0
     least, most = (
@@ -247,7 +247,7 @@ class RunReplicates:
     def draw(self, outcome: RunResult, outcomes: Results, symbols: Sequence[str]) -> dict[str, Replicates]:
         """Return the replicates of every symbol for a finished run, after `prepare`.
 
-        CTC is NaN because it needs several runs. D_half of a fixed-budget attack is NaN, too.
+        CTC is NaN, because it needs several runs. D_half is NaN for a fixed-budget attack.
 
         Args:
             outcome: the run.

@@ -37,13 +37,13 @@ class TableGroup(NamedTuple):
 
 
 class ThreatUnion(NamedTuple):
-    """The union of a folder's threat models, under all of which an image has to be robust.
+    """The union of a folder's threat models. An image counts as robust only if it is robust under each of them.
 
     Attributes:
-        threat_models: their texts: "l2 0.5", "linf 8/255".
-        has_several_norms: whether some model was attacked under several norms.
+        threat_models: the threat models as texts: "l2 0.5", "linf 8/255".
+        has_several_norms: whether at least one model was attacked under several norms.
         lacking: why the folder has no union; "" if it has one.
-        rows: for each model, on 8 bits or not, the runs under all of them.
+        rows: runs under all these threat models, for each model and for 8-bit and other examples separately.
     """
 
     threat_models: tuple[str, ...]
@@ -57,20 +57,20 @@ class ThreatUnion(NamedTuple):
         return " + ".join(self.threat_models)
 
     def row_of(self, group: TableGroup) -> TableGroup | None:
-        """Return the runs of a row's model under all threat models; None if the row's own is not one of them."""
+        """Return the runs of a row's model under all threat models; None if the union lacks the row's threat model."""
         cell = next((each.cell for each in group.outcomes if is_bounded(each.cell)), None)
         return None if cell is None else self.rows[cell.subject.key, cell.pixels]
 
 
 def is_bounded(cell: AttackRun) -> bool:
-    """Whether a run belongs to a union of threat models: untargeted, with a given radius or unrestricted."""
+    """Whether a run can belong to a union of threat models: untargeted, and with a given radius or unrestricted."""
     rules = cell.threat_model
     is_given = rules.norm == "unrestricted" or bool(rules.epsilon)
     return is_given and not rules.targeted and not cell.search.chooses_radius
 
 
 def find_union(outcomes: Results) -> ThreatUnion:
-    """Find the threat models that have finished runs in a folder: at least two, and the same for every network."""
+    """Find the union of a folder's threat models. It needs at least two, and the same ones for every model."""
     every = [*(each.cell for each in outcomes.done), *(cell for cell, _ in outcomes.failed)]
     done = tuple(each for each in outcomes.done if is_bounded(each.cell))
     failed = tuple((cell, why) for cell, why in outcomes.failed if is_bounded(cell))
@@ -96,7 +96,7 @@ def find_union(outcomes: Results) -> ThreatUnion:
 
 
 def distinguishing_text(options: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return, for each of several settings, the values that are not common to all: "steps=5, step_size=0.02"."""
+    """Return for each setting the values in which the settings differ, as text: "steps=5, step_size=0.02"."""
     names = list(dict.fromkeys(name for option in options for name in option))
     varied = [name for name in names if len({option.get(name) for option in options}) > 1]
     return [", ".join(f"{name}={option[name]}" for name in varied if option.get(name)) for option in options]
@@ -165,7 +165,7 @@ def uneven_rows(groups: Sequence[TableGroup], *, mixed: bool) -> Iterator[Findin
 
     Args:
         groups: the rows.
-        mixed: whether rows are over all threat models. If not, only rows of one threat model are compared.
+        mixed: whether a row is over all threat models. If False, a row is compared only with rows of its threat model.
     """
     families: dict[tuple[str, ...], list[TableGroup]] = {}
     for group in groups:

@@ -25,8 +25,9 @@ _REFERENCE_SYMBOLS = ("fooled", "median", "gap", "OPT", "passes", "seconds")
 READINGS: Mapping[str, str] = {
     "fooled": "rate among the images that were correct when clean",
     "median": "median distance of these images, infinite for images that were not fooled",
-    "gap": "mean of the distance minus the envelope's, over images fooled by both",
-    "OPT": "local optimality against the envelope: 1 equal, 0 nothing fooled, above 1 better than all imported rows",
+    "gap": "mean difference between the distance and the envelope's distance, over images that both fool",
+    "OPT": "local optimality against the envelope: 1 if equal, 0 if no image is fooled, above 1 if better than all "
+    "imported rows",
     "passes": "forward plus backward passes per attacked image, as counted by the program that judged it",
     "seconds": "per attacked image",
 }
@@ -35,7 +36,7 @@ _PUBLISHED_LABELS = ("model", "judged by", "data", "norm", "epsilon", "attacks",
 
 
 class _Distances(NamedTuple):
-    """Results of one run on n images: `attacked` and `known` (n,) bool, the others (n,) float, NaN if undefined."""
+    """Results of a run on n images: `attacked` and `known` are (n,) bool, other fields (n,) float, NaN if undefined."""
 
     attacked: np.ndarray
     known: np.ndarray
@@ -204,7 +205,10 @@ def build_published(folder: str | Path, *, bootstrap: int = 1000, seed: int = 0)
     rows.sort(key=lambda row: (str(row.labels["norm"]), _last(row.labels["epsilon"]), _last(-row.metrics["RA"].value)))
     unreliable = (each for each in near if each.note and each.unreliable)
     findings += [note("unreliable", f"{each.model} ({each.source}): {each.note}") for each in unreliable]
-    sentence = "published rows: on other images and attacks, not judged by davylamp, so not comparable in rank"
+    sentence = (
+        "published rows were measured on other images with other attacks, and not by davylamp: do not rank "
+        "them with the other rows"
+    )
     return Table("published", _PUBLISHED_LABELS, ("CA", "RA"), tuple(rows), (*findings, note("published", sentence)))
 
 

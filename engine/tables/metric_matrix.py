@@ -121,9 +121,9 @@ def build_matrix(
     """Compute means of metrics over the attacks that ran on every model, or over the models common to all attacks.
 
     As in CANARY (section 3.4), white-box and black-box attacks are never averaged together, and results missing for one
-    row are omitted for all. If an attack has an undefined value of a metric on some model, it is omitted for that
-    metric. Invalid results are missing: neither fooled nor robust. An attack that ran in several libraries counts once:
-    for each image, the example that fooled the model at the smallest distance counts, otherwise the first valid
+    row are omitted for all rows. If a metric is undefined for an attack on some model, the attack is omitted from this
+    metric. Invalid results count as missing: neither fooled nor robust. An attack that ran in several libraries counts
+    once: for each image, the example that fooled the model at the smallest distance counts, otherwise the first valid
     example.
 
     Args:
@@ -133,7 +133,7 @@ def build_matrix(
         rows: kind of the rows: "models" or "attacks".
         per: whether each attack counts once, or each implementation.
         norm: norm of the attacks; None for all.
-        knowledge: attacks to include; None for white-box attacks if there are any, with a note on the others.
+        knowledge: attacks to include; None for white-box attacks if there are any, with a note on the other attacks.
 
     Raises:
         UnknownName: if there is no such norm.
@@ -220,12 +220,16 @@ def build_defence_matrix(
         raise Unsupported("no undefended model and attack are common to all defences")
     for (count, total), few in fewer.items():
         notes.append(f"{', '.join(few)}: over {count} of {total} pairs of model and attack common to all defences")
-    notes += [f"omitted: {', '.join(gone)}: undefined for some defence everywhere"] if gone else []
+    notes += (
+        [f"omitted: {', '.join(gone)}: every pair of model and attack has a defence for which they are undefined"]
+        if gone
+        else []
+    )
     return MetricMatrix(frame, tuple(notes))
 
 
 def _means_of_common(values: Mapping[str, Any]) -> tuple[pd.DataFrame, dict[tuple[int, int], list[str]], list[str]]:
-    """Return the mean of each metric over the rows in which every subject has a value, and notes on the other rows.
+    """Return the mean of each metric over the rows in which every subject has a value, and omitted rows.
 
     All rows of a pair of models count as one.
 
@@ -260,8 +264,10 @@ def _made_one_way(
     if not ways:
         return records, []
     chosen = examples or ways[0]
-    others = f"; examples={ways[1]!r} ranks by those made on {_WAYS[ways[1]]}" if len(ways) > 1 and not examples else ""
-    note = f"by examples that were made on {_WAYS[chosen]}{others}"
+    others = (
+        f"; examples={ways[1]!r} ranks by examples made on {_WAYS[ways[1]]}" if len(ways) > 1 and not examples else ""
+    )
+    note = f"ranked by examples made on {_WAYS[chosen]}{others}"
     return [record for record in records if record["made_on"] in ("", _MADE_ON[chosen])], [note]
 
 
@@ -282,7 +288,7 @@ def _defended(names: Sequence[str], original: str | None) -> dict[tuple[str, str
 
 
 def read_matrix(path: Path, least: int = 2) -> MetricMatrix:
-    """Read a CSV table of metrics: names in the first column, metrics in the others, empty cells if missing.
+    """Read a CSV table of metrics: names in the first column, metrics in the other columns, empty cells for NaN.
 
     Args:
         path: path of the file.
@@ -307,7 +313,7 @@ def read_matrix(path: Path, least: int = 2) -> MetricMatrix:
         raise InvalidInput(f"expected a number for {head[column + 1]} of {names[row]} in {path}, got {wrong!r}")
     if len(names) < least:
         raise InvalidInput(
-            f"one subject in {path}, {names[0]}: nothing to rank it against"
+            f"expected at least 2 subjects in {path} to rank, got one: {names[0]}"
             if names
             else f"expected a row for each subject in {path}, got only headings"
         )
@@ -419,14 +425,14 @@ def _strongest(done: list[RunResult]) -> tuple[list[RunResult], list[str]]:
 
 
 def _rules_of(outcome: RunResult) -> tuple[Any, ...]:
-    """Return the settings that must be equal for two implementations of an attack to be combined."""
+    """Return the settings of a run. Implementations of an attack are combined only if these are equal."""
     cell = outcome.cell
     threat_model = cell.threat_model
     return threat_model.norm, threat_model.epsilon, threat_model.targeted, cell.target, cell.pixels
 
 
 def _best(tries: list[RunResult]) -> RunResult:
-    """Combine results image by image: the fooled one with the smallest distance, else a valid one, else the first."""
+    """Select a result for each image: a fooled one with the smallest distance, else a valid one, else the first."""
     if len(tries) == 1:
         return tries[0]
     lost = [np.where(attempt.results.invalid, 2, np.where(attempt.columns["success"], 0, 1)) for attempt in tries]
@@ -452,7 +458,7 @@ def _without_violations(outcome: RunResult) -> RunResult:
 def _columns(
     outcomes: Results, symbols: Sequence[str], rows: str, alias: Mapping[str, str]
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Return the mean of each metric over attacks or models that are defined for every row, with notes on omissions."""
+    """Return the mean of each metric over attacks or models with a value in every row, and notes on omissions."""
     wanted = [*(each for each in symbols if each != "QN"), *(_QUERIES if "QN" in symbols else ())]
     kept = drop_absent(wanted, outcomes, explicit=False)
     table = build_table(outcomes, by="pairs", metrics=kept, bootstrap=0)
@@ -469,10 +475,10 @@ def _columns(
         raise InvalidInput(f"no metric is defined for all {rows}; {rows} that no attack fools have few defined metrics")
     order = list(dict.fromkeys(cells[row]))
     notes = [
-        f"{', '.join(each)}: over {count} of {total} {item}s; undefined for some {row} on the others"
+        f"{', '.join(each)}: over {count} of {total} {item}s; on the other {item}s undefined for at least one {row}"
         for (count, total), each in fewer.items()
     ]
-    notes += [f"omitted: {', '.join(gone)}: undefined for some {row} on every {item}"] if gone else []
+    notes += [f"omitted: {', '.join(gone)}: on every {item} undefined for at least one {row}"] if gone else []
     return frame.loc[order], notes
 
 

@@ -67,7 +67,7 @@ def choose_symbols(symbols: Sequence[str] | None, by: By) -> tuple[str, ...]:
 
 
 def has_outcome(symbol: str) -> bool:
-    """Whether a metric of a model is a proportion of images, whatever the number of attacks."""
+    """Whether a metric of a model is a proportion of images (correct, fooled or robust), not a mean over attacks."""
     record = facts_of(symbol)
     return record.kind == "share" and (record.stored == "clean" or record.across != "mean")
 

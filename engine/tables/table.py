@@ -54,9 +54,9 @@ class Table(Displayed):
     Args:
         by: what a row is about ("attacks", "models", "pairs" or "classes"), or the name of a special table ("defence").
         labels: names of the label columns, the same in every row.
-        symbols: symbols of the metrics, in order. Every row has all metrics.
+        symbols: symbols of the metrics, in order; the same in every row.
         rows: rows, in order.
-        findings: notes on failed, unfinished and damaged runs, omissions, ...
+        findings: notes, such as those on failed, unfinished and damaged runs.
     """
 
     by: str
@@ -130,16 +130,17 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
     means over images stay means over runs. Intervals are 95 %: for rates from `clustered_interval`, for others expanded
     percentile bootstrap intervals over images: each replicate draws the same images for every run.
 
-    Rows never mix threat models, parameters or data: `setting` distinguishes rows with equal labels.
-    Labels, by attacks: `implementation`, `knowledge`, `norm`, `epsilon`, `targeted`, `setting`, `models`; by models:
-    `model`, `norm`, `epsilon`, `targeted`, `setting`, `attacks`; by pairs: `model`, `implementation`, `norm`,
-    `epsilon`, `targeted`, `setting`; by classes: those by models, `class`, `class name` and `lowest`, the metrics
-    that are lowest for the class; then, for all, `cells` (runs) and `failed` ones, `images` attacked, `violations`.
+    Rows never mix threat models, parameters or data: `setting` distinguishes rows with equal labels. All rows have the
+    labels `norm`, `epsilon`, `targeted`, `setting`, and the numbers `cells` (of runs), `failed` (of failed runs),
+    `images` (of attacked images) and `violations` (of invalid results). Further labels are `implementation`,
+    `knowledge` and `models` by attacks; `model` and `attacks` by models; `model` and `implementation` by pairs; and
+    `model`, `attacks`, `class`, `class name` and `lowest` (the metrics that have their lowest value for this class) by
+    classes.
 
     Args:
         folder: a results folder, or results that were read.
-        by: subject of a row; "classes" for a model and a true class, with CA, RA and other proportions of images that
-            a model has whatever the number of attacks. These intervals hold together for all classes.
+        by: subject of a row. With "classes", a row is a model and a true class, with CA, RA and similar proportions of
+            images, and the intervals hold together for all classes.
         metrics: symbols: those of `METRICS`, "FR@10" for any K, and user metrics, "my.py:function"; None for the
             table's default ones and the user's, if the folder has them.
         pool_images: whether to take means over the images of all runs, see above.
@@ -255,7 +256,7 @@ def is_worst(symbol: str) -> bool:
 
 
 def _about_union(union: ThreatUnion, symbols: Sequence[str]) -> Iterator[Finding]:
-    """Yield a note on the threat models of RA_union, or on why a folder with several norms does not have it."""
+    """Yield a note with the threat models of RA_union, or with the reason why a folder with several norms lacks it."""
     if any(map(is_union, symbols)):
         yield note("union", "RA_union is over {threat_models}", threat_models=union.text)
     elif union.lacking and union.has_several_norms:
@@ -263,7 +264,7 @@ def _about_union(union: ThreatUnion, symbols: Sequence[str]) -> Iterator[Finding
 
 
 def _rank_times(groups: Sequence[TableGroup], rows: Sequence[tuple[dict[str, Estimate], Any]]) -> None:
-    """Compute CTC, the time level of an attack among those of the table, or among those on the same model."""
+    """Compute CTC: the time level of an attack, compared with the table's other attacks or those on the same model."""
     models: dict[Any, list[tuple[dict[str, Estimate], Replicates]]] = {}
     for group, row in zip(groups, rows, strict=True):
         if group.parts:
@@ -307,7 +308,7 @@ def _why_empty(outcomes: Results, symbols: Sequence[str]) -> Iterator[Finding]:
 
 
 def _why_no_interval(rows: Sequence[TableRow]) -> Iterator[Finding]:
-    """Yield a note if a value has no interval, with the reason."""
+    """Yield a note with the reason if a value has no interval."""
     bare = {
         symbol
         for row in rows
@@ -316,7 +317,10 @@ def _why_no_interval(rows: Sequence[TableRow]) -> Iterator[Finding]:
     }
     of_sets = sorted(symbol for symbol in bare if "coverage" in facts_of(symbol).needs)
     if len(bare) > len(of_sets):
-        sentence = "no interval for some values of {symbols}: fewer than {fewest} images, or all with the same value"
+        sentence = (
+            "some values of {symbols} have no interval: there are fewer than {fewest} images, or all images "
+            "have the same value"
+        )
         symbols = [symbol for symbol in dict.fromkeys(rows[0].metrics) if symbol in bare.difference(of_sets)]
         yield note("no-interval", sentence, fewest=FEWEST, symbols=", ".join(symbols))
     if of_sets:

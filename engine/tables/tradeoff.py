@@ -19,10 +19,10 @@ _Robust = tuple[np.ndarray, np.ndarray]  # for each image, (n,): with invalid re
 class Point(NamedTuple):
     """A model's rates of all images that are correct when clean, and that are also robust to all attacks.
 
-    For a random model, an image counts by the rate over its samples. Records of earlier versions lack this rate for
-    transferred examples; the median sample then counts. `undecided` is the number of images with an invalid or
-    non-finite result that no other attack fools. They count as 0 in the rate and in the lower bound of its interval,
-    and as 1 in the upper bound.
+    For a random model, the value of an image is the rate over its samples. Records of earlier versions lack this rate
+    for transferred examples; the value of the median sample is used instead. `undecided` is the number of images with
+    an invalid or non-finite result that no other attack fools. These images count as 0 in the rate and in the lower
+    bound of its interval, and as 1 in the upper bound.
     """
 
     model: str
@@ -37,8 +37,8 @@ class TradeOff(NamedTuple):
     Args:
         points: the undefended model first; all on the same images.
         threat: norm, epsilon, targeted, as from `groups.threat_labels`.
-        made_on: "own" if every model was attacked itself, "original" if all were tested on the undefended model's
-            examples.
+        made_on: "own" if every model was attacked directly, "original" if all models were tested on the undefended
+            model's examples.
         attacks: attacks common to all points. For each image, the worst attack counts.
     """
 

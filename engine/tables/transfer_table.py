@@ -32,8 +32,6 @@ _OF_ALL = {"implementation": "mean", "norm": "", "epsilon": math.nan, "targeted"
 class TransferTable:
     """Transfer rates among M models on the same images under A attacks.
 
-    Every entry is an estimate over the examples that it is about.
-
     Args:
         models: names of the models, in the order of every axis M below.
         attacks: labels of each attack: `implementation`, `norm`, `epsilon`, `targeted`, `setting`.
@@ -90,8 +88,8 @@ def build_transfer(
         seed: has no effect.
 
     Returns:
-        The tables. A mean over models is undefined if an entry was not tested, as after `--transfer simple`. A mean
-        over attacks is over the tested ones, and a note names the others.
+        The tables. A mean over models is undefined if one of its entries was not tested, as after `--transfer simple`.
+        A mean over attacks includes only tested attacks, and a note names the attacks that were not tested.
 
     Raises:
         Unsupported: if no example was tested on a different model.
@@ -180,7 +178,7 @@ def _table(
 
 
 def _fooled_by(outcome: RunResult, keys: list[str], outcomes: Results, over: Over) -> dict[str, np.ndarray]:
-    """Return whether each of a run's examples fools each other model, (n,) bool, by key of model and data."""
+    """Return whether each of a run's examples fools the other models, (n,) bool, by key of model and data."""
     tested = (outcomes.transfers or {}).get(outcome.cell.key, {})
     return transfer_rates(outcome.columns, outcome.usable, {key: tested[key] for key in keys if key in tested}, over)
 

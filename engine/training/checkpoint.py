@@ -22,7 +22,7 @@ class Checkpoint:
     Args:
         path: checkpoint file.
         spec: description of the training as JSON types; a different training cannot resume from the file.
-        every: seconds between checkpoints within an epoch; 0 for one after each batch.
+        every: seconds between checkpoints within an epoch; 0 for a checkpoint after each batch.
         clock: monotonic clock in seconds.
     """
 
@@ -48,7 +48,10 @@ class Checkpoint:
             raise Unavailable(f"{self.path} is not a checkpoint; delete it") from error
         if spec != self.spec:
             other = _difference(json.loads(spec), json.loads(self.spec))
-            raise InvalidInput(f"{self.path} belongs to a different training ({other}); delete it or change -o")
+            raise InvalidInput(
+                f"{self.path} is the checkpoint of a training with other settings ({other}); delete "
+                "it, or choose a different -o"
+            )
         return state
 
     @property

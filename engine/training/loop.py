@@ -26,7 +26,7 @@ def train(
     checkpoint: Checkpoint | None = None,
     progress: Progress | None = None,
 ) -> None:
-    """Train a model. All random numbers come from torch's generators, in their current state or the checkpoint's.
+    """Train a model. All random numbers come from torch's generators, whose states are also stored in checkpoints.
 
     Args:
         student: model, changed in place; afterwards in evaluation mode.

@@ -175,8 +175,8 @@ def distillation(
 ) -> Iterator[Tensor]:
     """Yield the loss of a teacher on the labels, then of a student on its outputs (Papernot et al. 2016).
 
-    Both use a temperature. The loss is multiplied by the temperature, which does not move its minimum and makes
-    learning rates comparable with other methods.
+    Both losses use a temperature and are multiplied by it. This does not move their minimum, and makes learning rates
+    comparable with other methods.
     """
     temperature = settings["temperature"]
     logits = student(inputs) / temperature

@@ -22,10 +22,10 @@ class TrainingMethod:
             a different default here.
         step_share: default step size in units of epsilon / steps. None if the method takes no steps.
         fixed: parameters that define the method and cannot be changed.
-        stages: number of trainings. After each but the last, the trained weights become the teacher's, and the model's
-            weights are reset.
+        stages: number of successive trainings. After each training except the last, the trained weights become the
+            teacher's, and the model's weights are reset.
         norms: supported norms.
-        called: names of the method in papers that measure it.
+        called: names of the method in papers that evaluate it.
     """
 
     name: str

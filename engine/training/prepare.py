@@ -37,11 +37,11 @@ def prepare_training(
 
     Args:
         classifier: model to train, which determines the image size.
-        data: training data, by name or loaded.
+        data: training data: their name, or the loaded images.
         validation: validation data. None for a part of the training data.
         asked: method, norm, epsilon (None for the customary one), and parameters.
         held_out: proportion to hold out without validation data.
-        limit: number of images of the data to use, the first ones.
+        limit: largest number of images; the first images of the data are used.
         **more: seed, mixed_precision, fresh.
 
     Raises:

@@ -23,7 +23,9 @@ WORDS: Mapping[str, Parameter] = {
     "steps": Parameter(int, 1, _MANY, "ascent steps for each batch"),
     "step_size": Parameter(float, 1e-12, 1e6, "step size, for pixels in [0, 1]"),
     "start": Parameter(str, 0, 0, "uniform (in the ball), gaussian (0.001) or none"),
-    "clean_share": Parameter(float, 0, 1, "weight of the loss on clean images; adversarial images have the rest"),
+    "clean_share": Parameter(
+        float, 0, 1, "weight of the loss on clean images; adversarial images have 1 minus this weight"
+    ),
     "beta": Parameter(float, 0, 1e6, "weight of the difference between clean and adversarial outputs"),
     "gamma": Parameter(float, 1e-12, 1, "norm of the change of each layer's weights, relative to the weights' norm"),
     "replays": Parameter(int, 1, 1000, "optimiser steps on each batch"),

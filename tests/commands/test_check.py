@@ -103,7 +103,7 @@ def test_a_changed_model_is_not_probed(run, folder, tmp_path):
     (tmp_path / "net.py").write_text(FACTORY.replace("*= 20", "*= 21"))
     code, out, err = run("check", "out", "--probe", "--images", "1")
     assert code == 1  # the other model holds this one: none is as it was
-    assert re.search("- net.py:linear, .*: the model differs from the evaluated one", out)
+    assert re.search("- net.py:linear, .*: the model differs from the evaluated model", out)
     assert err.splitlines()[-1].startswith("davylamp: no run can be repeated: net.py:linear: ")
 
 

@@ -129,7 +129,7 @@ def test_evaluate_refuses_a_detector_before_it_runs(run, folder):
     assert run("fit", "feature-squeezing", "--model", "net.py:make", "--data", "npz:train.npz", "-o", "d.pt")[0] == 0
     code, _, err = run(*EVALUATE, "--models", "net.py:other", "--detector", "d.pt", "-o", "r")
     assert code == 1
-    assert "d.pt was trained for net.py:make, but the results are of net.py:other" in err
+    assert "d.pt was trained for net.py:make, but the results are for net.py:other" in err
     code, _, err = run(*EVALUATE, "--models", "net.py:make", "--detector", "none.pt", "-o", "r")
     assert (code, (folder / "r" / "cells").exists()) == (1, False)
     assert "no such file: none.pt" in err
@@ -184,7 +184,7 @@ def test_a_detector_of_another_model_and_examples_that_were_not_kept(run, folder
     assert run(*EVALUATE, "--models", "net.py:other", "-o", "other")[0] == 0
     code, _, err = run("detect", "other", "--detector", "d.pt")
     assert code == 1
-    assert "d.pt was trained for net.py:make, but the results are of net.py:other" in err
+    assert "d.pt was trained for net.py:make, but the results are for net.py:other" in err
     assert run(*EVALUATE, "--models", "net.py:make", "-o", "r")[0] == 0
     code, _, err = run("detect", "r", "--detector", "d.pt")
     assert code == 1

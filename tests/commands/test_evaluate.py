@@ -217,7 +217,7 @@ def test_status_counts_and_names_damage(run, tmp_path):
         (("evaluate", *COMMON, "--attacks", "pgd,,fgsm"), "expected --attacks A,B"),
         (
             ("evaluate", *COMMON, "--attacks", "best(foolbox:fgsm"),
-            "expected an attack as NAME, LIBRARY:NAME or best(...)",
+            "expected an attack as NAME, LIBRARY:NAME, best(LIBRARY:NAME)",
         ),
         (
             ("evaluate", *COMMON, "--attacks", "foolbox:fgsm", "--library", "art"),

@@ -166,7 +166,7 @@ def test_the_curve_the_caps_and_the_categories_of_canary(run, tmp_path):
     assert not any("cap" in note for note in document["notes"])
     code, out, err = run(*arguments)
     assert code == 0, err
-    assert "at the cap for every subject, which says nothing: AED" in " ".join(out.split())
+    assert "at the cap for every subject, so without effect on the ranking: AED" in " ".join(out.split())
     assert "--uncapped" in out
     assert "Scores by category" in out
     placed = davylamp.rank(path, "attacks", against=path.with_name(write_newer(path)), uncapped=True)
@@ -281,10 +281,10 @@ def test_one_subject_gets_a_sentence_at_each_door(run, tmp_path):
     for arguments in ((path,), (path, "--method", "canary"), (path, "--method", "borda"), (table,)):
         code, out, err = run("rank", *arguments)
         assert (code, out, err.count("\n")) == (1, "", 1)
-        assert "nothing to rank it against" in err
+        assert "to rank, got one" in err
         assert "only" in err
     for results, options in ((path, {}), (path, {"scoring": "canary"}), (davylamp.load(path), {}), (table, {})):
-        with pytest.raises(DavylampError, match="nothing to rank it against"):
+        with pytest.raises(DavylampError, match="to rank, got one"):
             rank(results, **options)
 
 
@@ -445,7 +445,7 @@ def test_misuse_of_a_baseline_is_one_line(run, folder, newcomers, arguments, mes
         (("--adaptive",), "--adaptive cannot be used without --against and responses to images"),
         (
             ("--model", "3pl", "--method", "irt", "--subjects", "attacks", "--norm", "l2"),
-            "one attack: nothing to rank it",
+            "expected at least 2 attacks to rank, got one",
         ),
     ],
 )

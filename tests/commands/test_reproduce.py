@@ -81,7 +81,7 @@ def test_a_reproduction_in_which_every_cell_failed_fails(run, tmp_path):
     options = ("--models", "net.py:Detached", "--data", "npz:images.npz")
     code, out, err = run("reproduce", "robic-figure2", "--quick", *options)
     assert code == 1
-    assert "needs gradients, and the model returns none" in out + err
+    assert "needs gradients, but the model returns none" in out + err
     assert err.splitlines()[-1].startswith("davylamp: best(foolbox:pgd) on net.py:Detached")  # nothing was run
 
 

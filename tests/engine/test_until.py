@@ -315,7 +315,7 @@ def test_blocks_have_a_shard_for_every_worker_and_grow():
     ("until", "more", "expected"),
     [
         ("RA >= 50", {}, "0.5"),
-        ("CA >= 0.5", {}, "only RA"),
+        ("CA >= 0.5", {}, "supports RA only"),
         ("soon", {}, "ranked"),
         ("plain >= noisy", {}, "got"),
         ("plain > none", {}, "none"),

@@ -85,7 +85,9 @@ def test_without_caps_only_the_range_counts():
     assert capped[:, 1].tolist() == [0, 0, 1]
     metrics, table = metrics[:2] + metrics[3:], table[:, [0, 1, 3]]
     ranking = rank_table(table, list("abc"), metrics, view="attack")
-    note = "at the cap for every subject, which says nothing: AED; at the cap for some: AMD 2 of 3"
+    note = (
+        "at the cap for every subject, so without effect on the ranking: AED; at the cap for some subjects: AMD 2 of 3"
+    )
     assert [note in each for each in ranking.notes].count(True) == 1
     assert not any(
         "cap" in each for each in rank_table(table, list("abc"), metrics, view="attack", uncapped=True).notes
@@ -129,7 +131,7 @@ def test_attacks_and_defences_by_hand():
     table = np.array([[-0.1, 0.02, 0.12, -0.5], [0.0, 0.01, 0.01, -0.1]])
     assert normalise_metrics(table, metrics, "defence").tolist() == [[0, 1, 0, 1], [1, 0, 1, 0]]
     with pytest.raises(
-        ValueError, match="CAV cannot be used in the view of models: they are about defence effectiveness"
+        ValueError, match="CAV cannot be used to rank models, because they are metrics of defence effectiveness"
     ):
         normalise_metrics(table, metrics[:1], "model")
 
@@ -174,11 +176,13 @@ def test_propagated_uncertainty_is_wider_or_equal(few_draws_of_canary, monkeypat
 def test_tables_that_cannot_be_ranked():
     with pytest.raises(ValueError, match=r"expected metrics among CA, .*got XYZ"):
         rank_table(np.eye(2), ["a", "b"], ["CA", "XYZ"])
-    with pytest.raises(ValueError, match="CA cannot be used in the view of attacks: they are about model capability"):
+    with pytest.raises(
+        ValueError, match="CA cannot be used to rank attacks, because they are metrics of model capability"
+    ):
         rank_table(np.eye(2), ["a", "b"], ["CA", "MR"], view="attack")
     with pytest.raises(ValueError, match=r"expected shape \(2, 3\), got \(2, 2\)"):
         rank_table(np.eye(2), ["a", "b"], ["CA", "MR", "CF"])
-    with pytest.raises(ValueError, match=r"^one model, a: nothing to rank it against"):
+    with pytest.raises(ValueError, match=r"^expected at least 2 models to rank, got one: a"):
         rank_table(np.array([[0.5, 0.5]]), ["a"], ["CA", "CF"])
 
 

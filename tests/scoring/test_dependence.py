@@ -61,7 +61,7 @@ def test_intervals_are_as_wide_as_the_note_says(few_draws):
     assert (ranking.high - ranking.low) == pytest.approx(np.sqrt(effect) * (alone.high - alone.low), rel=1e-6)
     assert ranking.score == pytest.approx(alone.score)
     assert ranking.notes[-1].startswith(
-        f"responses to one image are correlated: intervals and ranks are {effect**0.5:.2g} "
+        f"responses to one image are correlated: intervals and rank intervals are {effect**0.5:.2g} "
     )
     assert not [note for note in alone.notes if "are correlated" in note]
 

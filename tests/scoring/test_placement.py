@@ -138,10 +138,10 @@ def test_responses_of_one_image_widen_the_interval_by_how_many_were_answered(few
 @pytest.mark.parametrize(
     ("newcomer", "name", "message"),
     [
-        (np.full(5, np.nan), "new", "with at least one response, got shape"),
-        (np.ones(4), "new", "with at least one response, got shape"),
+        (np.full(5, np.nan), "new", "at least one not NaN, got shape"),
+        (np.ones(4), "new", "at least one not NaN, got shape"),
         (np.full(5, 2.0), "new", "expected responses in"),
-        (np.ones(5), "a", "expected 3 different subjects, a new one"),
+        (np.ones(5), "a", "expected 3 different subjects, a new name"),
     ],
 )
 def test_what_cannot_be_placed_is_said(newcomer, name, message):
@@ -303,4 +303,4 @@ def test_what_is_missing_is_compared_where_all_were_asked():
     violated = pd.concat([BASELINE.assign(violated=BASELINE["image"].isin(["image 0", "image 1"]))])
     new = table("c", BOTH, range(2, 4))
     (matrix,) = against(new, violated)
-    assert not any("depend on the subject" in note for note in matrix.notes)
+    assert not any("depends on the subject" in note for note in matrix.notes)

@@ -200,7 +200,9 @@ def test_few_images_tell_nobody_apart(scoring):
         assert np.isnan(ranking.low).all()
         assert ranking.rank_probability == pytest.approx(np.full((3, 3), 1 / 3))
         (note,) = ranking.notes
-        assert note.startswith("2 images: too few to resample (minimum 5); no difference is significant, and how many")
+        assert note.startswith(
+            "2 images: too few to resample (minimum 5); no difference is significant, and the number of"
+        )
         assert project_pairs(ranking, 2) == []  # "more than 10 times the images" was of draws that nobody had made
     assert json.dumps(ranking.to_dict(), allow_nan=False)
 

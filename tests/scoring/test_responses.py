@@ -139,7 +139,7 @@ def test_notes_say_what_is_missing_what_counts_twice_and_what_is_mixed():
         "an attack counts once for each library: pgd (art, foolbox)",
         "responses to different kinds of attacks are ranked together: white-box (5) and decision-based (2); "
         "targeted (1) and untargeted",
-        "subjects have results for different attacks, kept as requested: one 83%, two 33% of all. Scores are "
+        "subjects have results for different attacks (one 83%, two 33% of all), kept as requested. Scores are "
         "biased if the choice of runs depended on their outcomes",
     )
     broken = results()
@@ -168,7 +168,8 @@ def test_what_not_every_model_met_is_left_out_and_named():
     assert responses.notes == (
         "omitted: 1 of 3 responses to art:pgd linf 0.1: no result on two",
         "omitted: foolbox:pgd linf 0.1: no result on two",
-        "ranked by the results that all subjects have; unequal='keep' uses all, with the rest missing at random",
+        "ranked by the results that all subjects have; unequal='keep' uses all results, and assumes that the others "
+        "are missing at random",
     )
     apart = results().query("(model == 'one') == (library == 'foolbox')")
     with pytest.raises(ValueError, match=r"all 2 subjects have no results in common .*unequal='keep'"):
@@ -235,7 +236,9 @@ def test_a_kind_of_attack_is_chosen_or_refused():
 
 def test_one_subject_gets_a_sentence():
     responses = build_responses(results().query("model == 'one'"), "models")
-    with pytest.raises(ValueError, match=r"^one model: nothing to rank it against; .*by='models'.* numbers of one, "):
+    with pytest.raises(
+        ValueError, match=r"^expected at least 2 models to rank, got one: one. .*by='models'.* shows its numbers, "
+    ):
         check_rankable(responses)
 
 
@@ -243,12 +246,12 @@ def test_missing_that_hangs_on_the_subject_is_said():
     generator = np.random.default_rng(0)
     rows = [(model, "art", str(image), False, bool(generator.random() < share))
             for model, share in (("a", 0.4), ("b", 0.02), ("c", 0.02)) for image in range(80)]  # fmt: skip
-    (note,) = [note for note in build_responses(attempts(*rows)).notes if "depend on the subject" in note]
-    assert "most and least: a 39%, c 1%; p = 3e-11" in note
+    (note,) = [note for note in build_responses(attempts(*rows)).notes if "depends on the subject" in note]
+    assert "highest and lowest: a 39%, c 1%; p = 3e-11" in note
     alike = [
         (model, "art", str(image), False, bool(generator.random() < 0.2)) for model in "abc" for image in range(80)
     ]
-    assert not [note for note in build_responses(attempts(*alike)).notes if "depend on the subject" in note]
+    assert not [note for note in build_responses(attempts(*alike)).notes if "depends on the subject" in note]
 
 
 def test_a_defence_is_set_against_others_on_the_same_original():
@@ -268,7 +271,7 @@ def test_a_defence_is_set_against_others_on_the_same_original():
     assert build_responses(plain, "defences", original="net").subjects == ("none", "trained")
     with pytest.raises(ValueError, match="expected the original among net, trained, got 'x'"):
         build_responses(plain, "defences", original="x")
-    with pytest.raises(ValueError, match="subjects defences only"):
+    with pytest.raises(ValueError, match="only with subjects='defences'"):
         build_responses(plain, "models", original="net")
 
 

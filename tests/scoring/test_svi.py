@@ -130,7 +130,7 @@ def test_what_is_too_large_is_fitted_so_and_a_note_says_it(few_steps, few_draws,
 def test_an_optimisation_that_did_not_end_is_a_problem(few_steps, monkeypatch):
     monkeypatch.setattr(svi, "PASSES", 1)
     fit = fit_irt(simulate(8, 60, seed=0).responses, ResponseModel("2pl"), method="svi", draws=300)
-    assert "still moved by" in str(fit.diagnostics.problem)
+    assert "last step of the optimisation" in str(fit.diagnostics.problem)
 
 
 def test_priors_of_a_fixed_scale_are_refused():

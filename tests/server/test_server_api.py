@@ -103,7 +103,7 @@ def test_leaderboards_rank_with_intervals(ask, folder, embedded, users, in_proce
     assert ask("", "GET", "/leaderboards/models", params={"targeted": "no"}).json()["cells"] == 2
     assert ask("", "GET", "/leaderboards/models", params={"targeted": "yes"}).json()["cells"] == 0
     assert ask("", "GET", "/leaderboards/models", params={"targeted": "may"}).status_code == 400
-    assert "nothing to rank" in ask("", "GET", "/leaderboards/attacks").json()["reason"]
+    assert "to rank, got one" in ask("", "GET", "/leaderboards/attacks").json()["reason"]
     assert [row["cells"] for row in board["rows"]] == [[cells[row["name"]]["id"]] for row in board["rows"]]
     (pair,) = ask("", "GET", "/compare", params={"first": models[0], "second": models[1]}).json()
     shares = [cells[name]["share"] for name in ("demo:mnist-lenet5", "demo:mnist-lenet5-robust")]

@@ -66,7 +66,8 @@ def corruption_folder(root: Path, corruption: str, severity: int) -> Path:
 def list_corruption_folders(root: Path) -> dict[str, Path]:
     """List the corruption folders below `root`, by corruption name.
 
-    A corruption folder contains a folder for at least one severity. It is in `root` or in a group such as "noise".
+    A corruption folder contains a folder for at least one severity. It lies in `root`, or in a group folder such as
+    "noise".
     """
     levels = [str(severity) for severity in SEVERITIES]
     folders = [path for pattern in ("*", "*/*") for path in sorted(root.glob(pattern)) if path.is_dir()]

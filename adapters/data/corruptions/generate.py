@@ -39,9 +39,9 @@ def corrupt_images(inputs: Tensor, corruption: str, severity: int, *, seed: int 
     channel is returned.
 
     The severities are those of CIFAR-10-C for images of up to 32 pixels a side, those of Tiny ImageNet-C up to 64, and
-    those of ImageNet-C above. The results differ from the published sets in three ways. Those are stored as JPEG, which
-    makes them a little harder. They use ImageMagick's motion blur and snow, instead of the library's. The library's
-    elastic transformation has no affine part.
+    those of ImageNet-C above. The results differ from the published sets in three ways. The published images are stored
+    as JPEG, which makes them a little harder. The published motion blur and snow come from ImageMagick, not from this
+    library. The library's elastic transformation has no affine part.
 
     Args:
         inputs: images in [0, 1], shape (N, C, H, W), with 1 or 3 channels.

@@ -12,7 +12,7 @@ class Corruption(NamedTuple):
     """A kind of corruption.
 
     Args:
-        name: the authors' name, which is also that of the folder in ImageNet-C.
+        name: the authors' name, which is also the name of the folder in ImageNet-C.
         title: name for display.
         kind: group to which the authors assign the corruption, such as "noise".
         alexnet: top-1 error of AlexNet on ImageNet-C, as the mean over the five severities. None for the four

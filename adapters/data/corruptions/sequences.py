@@ -79,8 +79,8 @@ def frames_of(image: Tensor, sequence: str, *, seed: int = 0) -> Tensor:
     if image.ndim != 3 or image.shape[0] != 3 or size == "tiny-imagenet":
         raise InvalidInput(
             "expected images of 3 channels, and of up to 32 or more than 64 pixels a side, for sequences (`sequence`, "
-            f"mFR), got {tuple(image.shape)}: the steps are those of CIFAR-10-P or ImageNet-P, and Tiny ImageNet-P's "
-            "are not here; corruptions alone fit these images"
+            f"mFR), got {tuple(image.shape)}: davylamp has the steps of CIFAR-10-P and ImageNet-P, not those of "
+            "Tiny ImageNet-P. For these images, use corruptions without sequences"
         )
     load_library()
     pixels = image.detach().cpu().mul(255).round().clamp(0, 255).to(torch.uint8).permute(1, 2, 0).numpy()

@@ -31,7 +31,7 @@ def run(
         model: maps images to logits and has the attribute `num_classes`.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: true classes, shape (n,).
-        threat_model: passes its norm to functions that accept one, and its radii to fixed-budget functions.
+        threat_model: its norm is passed to functions that accept one, and its radii to fixed-budget functions.
         targets: target classes, shape (n,), if targeted.
         **kwargs: arguments under adv-lib's names. `candidates` is the number of target classes plus one for the label.
 
@@ -85,7 +85,7 @@ def refuses(row: Implementation, setting: RunSetting) -> str:
 
 
 def _step_of_each(words: dict[str, Any]) -> dict[str, Any]:
-    """Express step sizes per image relative to the radius, because an absolute step size must be one number."""
+    """Express step sizes per image relative to the radius, because adv-lib accepts only one absolute step size."""
     step = words.get("absolute_step_size")
     if not isinstance(step, Tensor):
         return words

@@ -24,8 +24,7 @@ FINDINGS: Mapping[str, KnownIssue] = {
         "its targeted loss compares the target with the best other class, whereas the paper compares it with the label"
     ),
     "whole-pixels": KnownIssue(
-        "l0: by default keeps or drops whole pixels, so it changes several times as many components as its "
-        "2/3 operator",
+        "l0: by default keeps or drops whole pixels, so it changes several times more components than its 2/3 operator",
         ("l0",),
     ),
     "short-reach": KnownIssue("moves at most 0.001 per step by default, so 100 steps reach only 0.1", ("l2",)),

@@ -144,7 +144,7 @@ BLACK_BOX: tuple[Implementation, ...] = (
         repairs=(
             "its module gets a replacement for np.mat, which NumPy 2 removed",
             "keeps data in memory instead of writing files to the working folder",
-            "ends its search for a first adversarial image after 1000 samples",
+            "stops the search for a first adversarial image after 1000 samples",
         ),
         findings=("norm-1-is-2",),
     ),

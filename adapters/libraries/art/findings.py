@@ -20,19 +20,20 @@ FINDINGS: Mapping[str, KnownIssue] = {
     "l2-divides": KnownIssue("divides in its l2 update where the paper multiplies", ("l2",)),
     "noise-brightens": KnownIssue("clips its noise to [0, 1], so pixels only get brighter"),
     "four-rounds": KnownIssue(
-        "l0: runs only four rounds, so no pixel is frozen; linf: omits the constant from the gradient", ("l0", "linf")
+        "l0: runs only four rounds, in which it freezes no pixel; linf: omits the constant from the gradient",
+        ("l0", "linf"),
     ),
     "one-transform": KnownIssue(
         "uses one transform for the whole batch, and computes the horizontal shift from the number of channels"
     ),
     "final-iterate": KnownIssue("checks success on the last iterate only, and returns the random start if that fails"),
     "doubling-constant": KnownIssue(
-        "only doubles the trade-off constant in each round, so few rounds never reach a large one", ("l2",)
+        "only doubles the trade-off constant in each round, so it stays small after few rounds", ("l2",)
     ),
     "clip-before-project": KnownIssue(
         "clips to [0, 1] before it projects onto the ball, in the opposite order to other libraries", ("l2", "l1")
     ),
-    "deepfool-for-fab": KnownIssue("uses DeepFool (10 gradients) in place of FAB"),
+    "deepfool-for-fab": KnownIssue("contains DeepFool (with 10 gradients) instead of FAB"),
     "before-projection": KnownIssue(
         "returns the point before its last projection onto the boundary, which is farther away than its best point"
     ),
@@ -40,7 +41,7 @@ FINDINGS: Mapping[str, KnownIssue] = {
     "not-fixed-budget": KnownIssue("increases its radius during the attack"),
     "norm-1-is-2": KnownIssue("treats norm 1 as norm 2", ("l1",)),
     "stops-at-zero-loss": KnownIssue(
-        "untargeted, it stops as soon as the loss of all images of the call is zero, which it may be at the start"
+        "untargeted, it stops as soon as all images of the call have zero loss, which may be the case at the start"
     ),
     "sign-unused": KnownIssue(
         "linf: computes the sign of its direction but steps along the direction itself, so steps have almost no length",
@@ -59,7 +60,8 @@ FINDINGS: Mapping[str, KnownIssue] = {
         "truncates values to whole 8-bit levels, so results may be up to 1/255 beyond the radius"
     ),
     "step-alone": KnownIssue(
-        "keeps a step only if it alone moves the image to the target, so short steps that would add up are discarded"
+        "keeps a step only if this single step makes the image adversarial, so steps that would succeed together "
+        "are discarded"
     ),
     "gradient-overflow": KnownIssue("stops with an error if a component of the gradient is above 0.24 in size"),
 }

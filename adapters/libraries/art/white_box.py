@@ -298,7 +298,7 @@ MINIMUM_NORM: tuple[Implementation, ...] = (
         targeted="only",
         random=("numpy",),
         alone=True,
-        repairs=(SERIAL + ", as it requires",),
+        repairs=(SERIAL + ", as the library requires",),
     ),
     Implementation(
         "jsma",

@@ -84,7 +84,9 @@ ROWS: tuple[Implementation, ...] = (
         targeted="yes",
         alone=True,
         failure="input",
-        repairs=("gets one image per call, because it weights every image of a batch with the sum of their constants",),
+        repairs=(
+            "gets one image per call, because it weights every image of a batch with the sum of all images' constants",
+        ),
         findings=("rounds-continue",),
     ),
     _row("spsa", "spsa", ("linf", "l2"), _SPSA, **_BOTH, alone=True, findings=("twice-the-image",)),
@@ -100,7 +102,7 @@ ROWS: tuple[Implementation, ...] = (
         repairs=(
             "gets a starting point for each image, because by default it searches for one with noise only",
             "gets its threshold as a tensor, because in linf it compares it with a tensor and crashes for a number",
-            "gets a threshold that float32 can resolve, because its binary search never ends on large images otherwise",
+            "gets a threshold that float32 can resolve; with the default, its binary search never ends on large images",
         ),
     ),
     _row("uniform-noise", "noise", ("linf",), {}, random=("torch",)),

@@ -64,14 +64,14 @@ def train_advgan(
 ) -> dict[str, Tensor]:
     """Train a generator whose perturbations fool the model and look real to a discriminator (Xiao et al. 2018).
 
-    The networks are those of the paper (generator c3s1-8, d16, d32, four residual blocks of 32, u16, u8; discriminator
-    C8, C16, C32). So are the least-squares GAN loss and the hinge loss on the logit margin. Each batch is used for one
+    The networks (generator c3s1-8, d16, d32, four residual blocks of 32, u16, u8; discriminator C8, C16, C32), the
+    least-squares GAN loss and the hinge loss on the logit margin are those of the paper. Each batch is used for one
     step of the discriminator and one of the generator.
 
-    There are three differences. The perturbation is epsilon times a hyperbolic tangent, which replaces the paper's
-    hinge loss on its size, because the paper states neither the bound nor the weight of that loss. Upsampling and
-    convolution replace transposed convolutions. Features are normalised over all channels of an image, so that images
-    may have any size.
+    There are three differences. The perturbation is epsilon times a hyperbolic tangent. It replaces the paper's hinge
+    loss on the size of the perturbation, whose bound and weight the paper does not state. Upsampling and convolution
+    replace transposed convolutions. Features are normalised over all channels of an image, so that images may have any
+    size.
 
     Args:
         model: maps images in [0, 1] to logits, differentiably.

@@ -26,9 +26,8 @@ def bp(  # noqa: PLR0913 - the parameters of the attack, by keyword
     """Boundary projection (Zhang et al. 2020), with the step size of Maho et al. 2021 (RoBIC).
 
     Stage 1 descends the gradient of the logit margin in growing steps until the image is adversarial. Stage 2 reduces
-    the distance. From an adversarial point at distance d, it moves along the tangent of the boundary to a distance of
-    `gamma` d. From any other point, it moves down the gradient to a distance of d / `gamma`. `gamma` rises linearly to
-    1 over the steps.
+    the distance d to the clean image: an adversarial point moves along the tangent of the boundary to distance `gamma`
+    d, and any other point moves down the gradient to distance d / `gamma`. `gamma` rises linearly to 1 over the steps.
 
     Args:
         model: maps images in [0, 1] to logits, differentiably.
@@ -37,10 +36,10 @@ def bp(  # noqa: PLR0913 - the parameters of the attack, by keyword
         targets: target classes, shape (n,), for a targeted attack.
         steps: number of forward passes. The last one needs no gradient.
         step_size: l2 step size of stage 1, or None for RoBIC's, which fools a linear model in a third of the steps.
-        gamma: the first factor.
-        quantise: query 8-bit images only, and choose the steps of stage 2 so that they survive rounding. Rounding
-            undoes the small steps of stage 1 on large images.
-        quantise_after: round the result by `round_across`, as RoBIC does.
+        gamma: initial value of `gamma`, in (0, 1).
+        quantise: whether to query 8-bit images only. Steps of stage 2 are then long enough to survive rounding. On
+            large images, rounding may cancel the small steps of stage 1.
+        quantise_after: whether to round the result by `round_across`, as RoBIC does.
 
     Returns:
         The nearest adversarial image found for each image, shape (n, C, H, W), or the clean image if none was found.
@@ -71,9 +70,9 @@ def bp(  # noqa: PLR0913 - the parameters of the attack, by keyword
 def round_across(model: Model, inputs: Tensor, labels: Tensor, points: Tensor, targets: Tensor | None = None) -> Tensor:
     """Round adversarial images to 8 bits such that they stay adversarial, near the clean images (Bonnet et al. 2020).
 
-    Each component becomes the whole grey level below or above it, whichever has the smaller square of the change plus
-    a weight times the change of the margin to first order. The smallest weight at which the image is adversarial is
-    found by bisection, with a gradient and log2 of the number of components in forward passes.
+    Each component is rounded down or up to a whole grey level. The choice minimises the squared change plus a weight
+    times the first-order change of the margin. Bisection finds the smallest weight for which the image is adversarial.
+    This takes one gradient and log2(number of components) forward passes.
 
     Args:
         model: maps images in [0, 1] to logits, differentiably.
@@ -83,7 +82,7 @@ def round_across(model: Model, inputs: Tensor, labels: Tensor, points: Tensor, t
         targets: target classes, shape (n,), for targeted examples.
 
     Returns:
-        The rounded images, shape (n, C, H, W); the clean image where no weight makes the image adversarial.
+        The rounded images, shape (n, C, H, W); the clean image if no weight makes the image adversarial.
     """
     asked = points.detach().requires_grad_()
     slope = torch.autograd.grad(logit_margin(model(asked), labels, targets).sum(), asked)[0].nan_to_num(0, 0, 0)
@@ -130,7 +129,7 @@ def _stage_2(inputs: Tensor, change: Tensor, upwards: Tensor, hit: Tensor, facto
 
 
 def _share_after_rounding(inputs: Tensor, change: Tensor, side: Tensor, wanted: Tensor) -> Tensor:
-    """Find, by bisection, the factor of the tangential part for which the rounded change has the wanted length."""
+    """Find by bisection the factor of the tangential part that gives the rounded change the required length."""
     low, high = torch.zeros_like(wanted), torch.ones_like(wanted)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2

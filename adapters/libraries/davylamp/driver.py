@@ -17,7 +17,7 @@ def refuses(row: Implementation, setting: RunSetting) -> str:
     if row.attack == "ssah" and min(setting.shape[1:]) < 2:
         return f"needs images of at least 2 x 2 pixels, got {setting.shape[1]} x {setting.shape[2]}"
     if row.attack == "gd-uap" and not any(isinstance(part, (Conv2d, Linear)) for part in setting.model.modules()):
-        return "needs a model with convolutions or linear layers, got neither"
+        return "needs a model with convolutions or linear layers, got a model without either"
     return ""
 
 

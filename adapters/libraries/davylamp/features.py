@@ -52,9 +52,9 @@ class Features:
         """Compute the features of points (m, C, H, W), where point i is a version of image rows[i].
 
         Returns:
-            The features, shape (m, f), differentiable if the points are, and a mask of the points that the model
-            computed, shape (m,), bool. A model that counts queries does not compute a point if its image has no queries
-            left. The features are then zero.
+            The features, shape (m, f), differentiable if the points are, and whether the model computed each point,
+            shape (m,), bool. If the model counts queries and an image has no queries left, its points are not computed
+            and their features are zero.
         """
         self._asked, self._given = [], []
         logits = query_logits(self.model, points, rows)

@@ -54,20 +54,20 @@ def learn_perturbation(
 
     This is the objective of Mopuri et al. 2018. Adam maximises the sum over the convolutions of log(|output|^2 / 2),
     for the perturbation added to a grey image. The perturbation is clipped to the ball after each step. It is halved
-    when more than half of its components are saturated and this proportion no longer changes (section III-C of the
+    when more than half of its components are at the bound and this proportion no longer changes (section III-C of the
     paper).
 
-    There are two differences. The paper returns the perturbation that fools most images of a second data set, whereas
-    this function returns the one with the largest objective. If the model has no convolutions, its linear layers are
-    used.
+    There are two differences. The paper returns the perturbation that fools most images of a second data set; this
+    function returns the perturbation with the largest objective. If the model has no convolutions, its linear layers
+    are used.
 
     Args:
         model: maps images in [0, 1] to logits, differentiably, and has its layers among its modules.
         like: an image, shape (1, C, H, W). Only its shape, dtype and device are used.
         epsilon: radius of the linf ball.
         steps: number of steps of Adam. Each costs one forward and one backward pass of one image.
-        learning_rate: learning rate of Adam. If None, epsilon / 100, which is the authors' 0.1 for images in [0, 255]
-            and a radius of 10.
+        learning_rate: learning rate of Adam. If None, epsilon / 100; this equals the authors' 0.1 for images in [0,
+            255] and a radius of 10.
         generator: random generator of the uniform start.
 
     Returns:

@@ -61,7 +61,7 @@ def load_weights(learned: Mapping[str, Tensor], **networks: nn.Module) -> None:
         given = {name.removeprefix(f"{title}."): value for name, value in learned.items() if name.startswith(title)}
         shapes = {name: tuple(value.shape) for name, value in known.items()}
         if shapes != {name: tuple(value.shape) for name, value in given.items()}:
-            raise ValueError(f"expected the weights of a {title} for images of this shape, got different ones")
+            raise ValueError(f"expected the weights of a {title} for images of this shape, got weights of other shapes")
         network.load_state_dict(given, strict=False)
 
 

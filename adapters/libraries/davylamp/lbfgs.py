@@ -30,20 +30,21 @@ def lbfgs(
 ) -> Tensor:
     """Minimise |r|^2 + c CE(x + r, target) with x + r in [0, 1], for the smallest sufficient c (Szegedy et al. 2014).
 
-    Each image has its own constant c. It grows tenfold per round until the minimiser is adversarial (or shrinks until
-    it is not) and is then bisected on a logarithmic scale. Each round starts at the image.
+    Each image has its own constant c. If the first minimiser is not adversarial, c grows tenfold per round until one
+    is; if it is adversarial, c shrinks tenfold until one is not. Then c is bisected on a logarithmic scale. Each round
+    starts at the clean image.
 
-    The minimiser is a projected quasi-Newton method with limited memory (Kim, Sra and Dhillon 2010). It is L-BFGS on
-    the pixels that the gradient does not hold at 0 or 1. Each move is cut to the box and shortened until the objective
-    falls. A round ends for an image when no pixel moves any more, and the image is not queried again until the next
-    round.
+    The minimiser is a projected quasi-Newton method with limited memory (Kim, Sra and Dhillon 2010). It applies L-BFGS
+    to all pixels except those at 0 or 1 whose gradient points out of the box. Each move is clipped to the box and
+    shortened until the objective falls. When no pixel of an image moves any more, the image is not queried again until
+    the next round.
 
     Args:
         model: maps images in [0, 1] to logits, differentiably.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: true classes, shape (n,).
-        targets: target classes, shape (n,). If None, the target is the likeliest class other than the label, which
-            costs one query, and any misclassified image is adversarial.
+        targets: target classes, shape (n,). If None, the target is the likeliest class other than the label, found with
+            one query. Any misclassified image then counts as adversarial.
         steps: largest number of steps per round, each with a forward and a backward pass.
         binary_search_steps: number of rounds.
         initial_const: value of c in the first round.
@@ -124,9 +125,9 @@ def minimise(objective: _Objective, start: Tensor, steps: int) -> Tensor:
 
 
 class _Memory:
-    """The last moves of each image, and how they changed the gradient, from which L-BFGS estimates the curvature.
+    """The last moves of each image and the resulting gradient changes, from which L-BFGS estimates the curvature.
 
-    Without stored moves, the curvature is 2, that of the squared distance.
+    Without stored moves, the curvature is 2, the curvature of the squared distance.
     """
 
     def __init__(self, start: Tensor):

@@ -28,20 +28,20 @@ def lsa(  # noqa: PLR0913 - the parameters of the attack, by keyword
 ) -> Tensor:
     """Run the local search of Narodytska and Kasiviswanathan 2017 (LocSearchAdv).
 
-    Pixel values are shifted to [-1/2, 1/2]. In each round, up to 128 pixels are tried, one at a time, by setting all
-    their channels to `probe` times their sign. The `pixels` pixels that lower the probability of the label most are
-    multiplied by `factor`. A channel that leaves the range wraps around to the other end. The next round tries the
-    squares around these pixels. The first round tries a random tenth of the image.
+    Pixel values are shifted to [-1/2, 1/2]. In each round, up to 128 pixels are tested, one at a time: all channels of
+    the pixel are set to `probe` times their sign. The `pixels` pixels that lower the probability of the label most are
+    then multiplied by `factor`. A value outside the range wraps around to the other end. The first round tests a random
+    tenth of the image, and each later round the squares around the pixels that were changed last.
 
     Args:
         model: maps images in [0, 1] to logits. No gradient is used.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: true classes, shape (n,).
         targets: target classes, shape (n,). If given, the probability of the target is maximised instead.
-        steps: number of rounds. A round that tries k pixels costs k + 1 forward passes.
+        steps: number of rounds. A round that tests k pixels costs k + 1 forward passes.
         pixels: number of pixels changed in each round, t in the paper.
         side: half of the side of the squares, d in the paper.
-        probe: factor for a pixel that is tried, p in the paper.
+        probe: value to which the channels of a tested pixel are set, times their sign; p in the paper.
         factor: factor for a pixel that is changed, r in the paper, in [0, 2].
         generator: random generator for the choice of pixels, or None for torch's default one.
 

@@ -27,9 +27,10 @@ def nattack(  # noqa: PLR0913 - the parameters of the attack, by keyword
 ) -> Tensor:
     """NATTACK (Li et al. 2019) in linf: moves the mean of a Gaussian until its image is adversarial.
 
-    A variable becomes an image by tanh and clipping to the ball around the clean image. In each step, `samples`
-    variables are drawn around the mean. The mean moves along their noise, weighted by the standardised rewards (the
-    negative margin, at most 0). An image is finished as soon as the image of its mean is adversarial.
+    The search is over a latent variable, which tanh and clipping to the ball turn into an image. In each step,
+    `samples` variables are drawn around the mean. The mean moves by the sum of their noise, weighted by standardised
+    rewards (the negative margin, at most 0). The search for an image ends as soon as the mean gives an adversarial
+    image.
 
     Args:
         model: maps images in [0, 1] to logits. No gradient is used.
@@ -43,7 +44,7 @@ def nattack(  # noqa: PLR0913 - the parameters of the attack, by keyword
         generator: random generator of the noise, or None for torch's default one.
 
     Returns:
-        The first adversarial image of the mean, or that of the last step, shape (n, C, H, W).
+        The first adversarial image given by the mean, otherwise the image given by the last mean, shape (n, C, H, W).
     """
     radius = torch.as_tensor(epsilon).to(inputs).expand(len(inputs), 1, 1, 1)
     centre = ((2 * inputs - 1) * _INSIDE).atanh()

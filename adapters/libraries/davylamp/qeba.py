@@ -37,11 +37,11 @@ def qeba(  # noqa: PLR0913 - the parameters of the attack, by keyword
 ) -> Tensor:
     """QEBA (Li et al. 2020), in its variants S (space) and F (frequency): a decision-based attack in l2.
 
-    At a boundary point, random directions of the subspace are queried. The normal is estimated by their weighted mean.
-    The weight of a direction is 1 if adversarial and otherwise 0, minus the mean weight over the directions. A step
-    along the normal is as long as the distance divided by the square root of the step's number. It is halved until the
-    point is adversarial. A binary search towards the image follows. All images take their steps together. The last few
-    queries are not used if they are too few for one more step.
+    At a boundary point, random directions from the subspace are queried. The boundary's normal is estimated by a
+    weighted mean of these directions. The weight of a direction is 1 if it leads to an adversarial point and 0
+    otherwise, minus the mean of these numbers over all directions. Step k along the normal has the length distance /
+    sqrt(k), and is halved until the point is adversarial. A binary search towards the clean image follows. All images
+    take their steps together. Queries that are too few for one more step are not used.
 
     Args:
         model: maps images in [0, 1] to logits. Only the most likely class is used.

@@ -22,12 +22,11 @@ def rays(
 ) -> Tensor:
     """RayS (Chen and Gu 2020): finds the direction in {-1, 1}^d along which the decision boundary is nearest.
 
-    The signs of one block after another are flipped. The blocks are halved once all were tried. A flip is accepted if
-    the image is fooled at the best distance so far (one query). A binary search then finds the smaller distance.
-
-    Every image has its own state in the search, and each call of the model covers all unfinished images. An image is
-    also finished if no flip of a single component helps, because every further query of a deterministic model would be
-    a repetition.
+    The signs of one block of components after another are flipped. When all blocks have been tested, they are halved. A
+    flip is accepted if the point at the best distance so far fools the model (one query). A binary search then finds
+    the smaller distance. Every image has its own state in the search, and each call of the model covers all unfinished
+    images. The search for an image also ends when no flip of a single component helps, because all further queries
+    would repeat earlier ones.
 
     Args:
         model: maps images in [0, 1] to logits. Only the most likely class is used.

@@ -37,13 +37,13 @@ def surfree(  # noqa: PLR0913 - the parameters of the attack, by keyword
 
     Let d be the distance of the best point so far, u its direction from the image x, and v a random direction
     orthogonal to u. The points x + d cos(t) (cos(t) u + sin(t) v) lie on a circle through x and the best point, and all
-    are nearer to x. Angles t of both signs are tried, the largest first. If a point is adversarial, a binary search
-    increases its angle, and the point becomes the best one. The largest angle grows by 2 % after a plane with an
-    adversarial point, and shrinks after a plane without one.
+    are nearer to x. Angles t of both signs are tested, the largest first. If a point is adversarial, a binary search
+    increases its angle, and the point becomes the best point. The largest angle grows by 2 % after a plane with an
+    adversarial point, and shrinks after a plane without an adversarial point.
 
-    v has the low frequencies of the image itself (the lower half of its cosine transform, with random signs) and is
-    orthogonal to the last 100 directions. The last queries are used for a binary search towards the image. Every image
-    has its own state, and each call of the model covers all images that have queries left.
+    The direction v contains the low frequencies of the image (the lower half of its cosine transform, with random
+    signs) and is orthogonal to the last 100 directions. The last queries are used for a binary search towards the
+    image. Every image has its own state, and each call of the model covers all images that have queries left.
 
     Args:
         model: maps images in [0, 1] to logits. Only the most likely class is used.

@@ -37,11 +37,10 @@ def tremba(  # noqa: PLR0913 - the parameters of the attack, by keyword
 ) -> Tensor:
     """TREMBA (Huang and Zhang 2020) in linf: natural evolution strategies in the embedding of a trained decoder.
 
-    The search starts at the encoder's output for the image. A point of the embedding becomes a perturbation, which is
-    epsilon times the decoder's output. In each step, the point is queried, then `samples` points around it, in
-    antithetic pairs. The point moves along the mean of their noise, weighted by the hinge loss on their margins. The
-    learning rate is halved if the loss has not fallen over 20 steps. An image is finished once its point fools the
-    model.
+    The search starts at the encoder's output for the image. A point of the embedding gives a perturbation: epsilon
+    times the decoder's output. In each step, the point is queried, then `samples` points around it, in antithetic
+    pairs. The point moves along the mean of their noise, weighted by the hinge loss on their margins. The learning rate
+    is halved if the loss has not fallen over 20 steps. The search for an image ends when its point fools the model.
 
     Args:
         model: maps images in [0, 1] to logits. No gradient is used.
@@ -105,8 +104,8 @@ def fit_tremba(
 ) -> Mapping[str, Tensor]:
     """Train an encoder and a decoder whose perturbations fool a white-box source model.
 
-    The loss is the hinge loss on the margin, without the paper's bound of 200. The learning rate is reduced ten times,
-    each time by a quarter. Each epoch costs a forward and a backward pass per image.
+    The loss is the hinge loss on the margin, without the paper's bound of 200. The learning rate is reduced by a
+    quarter ten times during the training. Each epoch costs a forward and a backward pass per image.
 
     Args:
         model: the source model, which maps images in [0, 1] to logits, differentiably.
@@ -139,7 +138,7 @@ def fit_tremba(
 
 
 def apply_tremba(learned: Mapping[str, Tensor], inputs: Tensor, threat_model: ThreatModel) -> Tensor:
-    """Return the images at which the search starts: those decoded from the encoder's output. The model is not queried.
+    """Return the images at which the search starts, decoded from the encoder's output. The model is not queried.
 
     Raises:
         ValueError: if the weights belong to different networks.
@@ -154,8 +153,8 @@ def apply_tremba(learned: Mapping[str, Tensor], inputs: Tensor, threat_model: Th
 def make_networks(inputs: Tensor) -> tuple[nn.Module, nn.Module]:
     """Build an untrained encoder and decoder for images of this shape, with the widths of the paper.
 
-    For images of at least 64 pixels a side, they are the paper's networks for ImageNet, whose embedding has 3 channels
-    and a 16th of the side. For smaller images, they are the networks for CIFAR-10, with 8 channels and a quarter of the
+    For images of at least 64 pixels a side, the networks are those of the paper for ImageNet: the embedding has 3
+    channels and 1/16 of the image's side. For smaller images, they are those for CIFAR-10: 8 channels and 1/4 of the
     side.
     """
     channels = inputs.shape[1]

@@ -36,7 +36,7 @@ _SPATIAL = {
 
 _ABORTS = "gets one image per call, because it stops when the summed loss of the batch stalls"
 _WAITS = "gets one image per call, because it runs until every image of the batch is done"
-_GIVEN = "gets a starting point, because its own random search may fail, which ends the call"
+_GIVEN = "gets a starting point, because its own random search may fail with an error"
 _SEEDED: dict[str, Any] = {"targeted": "yes", "random": ("torch",)}
 
 
@@ -50,7 +50,7 @@ def _row(attack: str, classes: Mapping[str, str], params: Mapping[str, str], **m
 
 
 def _in_every_norm(name: str) -> dict[str, str]:
-    """List a class under every norm, for a search along a line, whose result is the smallest in all norms."""
+    """List a class under every norm, for a line search: on a line, the nearest example is the same in every norm."""
     return dict.fromkeys(("l2", "linf", "l1"), name)
 
 
@@ -240,7 +240,7 @@ _BLACK_BOX = (
         failure="input",
         repairs=(
             _WAITS,
-            "returns the clean image if its salt-and-pepper start fails, instead of asserting that it never does",
+            "returns the clean image if its salt-and-pepper start fails, instead of raising an AssertionError",
         ),
     ),
     _row("spatial", {"unrestricted": "SpatialAttack"}, _SPATIAL, targeted="yes", failure="input"),

@@ -86,7 +86,7 @@ def _by_norm(attack_class: Any, threat_model: ThreatModel, inputs: Tensor, kwarg
 
 
 def _moves_components(attack_class: Any) -> bool:
-    """Whether Foolbox applies the step size to each component although the norm is l2 or l1, as with Adam."""
+    """Whether Foolbox applies the step size to each component although the norm is l2 or l1 (attacks with Adam)."""
     from foolbox import attacks
 
     from .patches import L1AdamIterative, L2AdamIterative

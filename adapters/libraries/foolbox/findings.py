@@ -12,14 +12,14 @@ FINDINGS: Mapping[str, KnownIssue] = {
         "uses a wrong power of the gradient norm, which gives NaN images that it counts as successes"
     ),
     "projection-void": KnownIssue(
-        "divides the norms by themselves in the projection, which thus does nothing", ("l2",)
+        "divides norms by themselves in the projection, so the projection has no effect", ("l2",)
     ),
     "step-per-component": KnownIssue(
         "l2 and l1: moves every component by the step size with Adam, so the first step already leaves the ball",
         ("l2", "l1"),
     ),
     "targeted-mask": KnownIssue(
-        "targeted, it freezes the saturated pixels that could move and moves those that cannot"
+        "targeted, it freezes the pixels at 0 or 1 that could move, and tries to move those that cannot"
     ),
     "one-too-many": KnownIssue(
         "l0: changes one component more than its radius, so a single changed component is never found", ("l0",)

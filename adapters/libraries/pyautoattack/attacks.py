@@ -1,8 +1,8 @@
 """Implementations from pyautoattack: classes, canonical parameters and known issues.
 
-APGD, FAB and Square are the authors' code (fra31/auto-attack, last changed in 2023), unchanged except for imports,
-so they serve as the reference for other libraries' versions. Of the ensemble, only the standard version is listed,
-because the other versions are different lists of the same attacks.
+APGD, FAB and Square are the authors' code (fra31/auto-attack, last changed in 2023), unchanged except for imports, so
+they serve as the reference for other libraries' versions. AutoAttack is listed in its standard version only, because
+its other versions are different lists of the same attacks.
 """
 
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ ROWS: tuple[Implementation, ...] = (
         _AUTO,
         fixed={"loss": "dlr"},  # which is the margin there
         **_DRAWN,
-        repairs=(_GENERATOR, "uses the given loss, which the library itself does not let the user choose"),
+        repairs=(_GENERATOR, "accepts a loss as a parameter, although the library does not let the user choose it"),
     ),
     _row(
         "apgd-t",

@@ -30,7 +30,8 @@ def run(
         model: maps images to logits and has the attribute `num_classes`.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: true classes, shape (n,).
-        threat_model: norm and epsilon. Without an epsilon, the radius is that of a ball that contains [0, 1].
+        threat_model: norm and epsilon. Without an epsilon, the radius is the largest possible distance of two images in
+            [0, 1].
         targets: target classes, shape (n,), if targeted.
         **kwargs: arguments under pyautoattack's names. `candidates` is the number of target classes plus one for the
             label.

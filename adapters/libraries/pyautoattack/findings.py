@@ -6,7 +6,7 @@ from ..library import KnownIssue
 
 FINDINGS: Mapping[str, KnownIssue] = {
     "first-class-taken": KnownIssue(
-        "targets the next class only if an image is not yet misclassified within epsilon. Without an epsilon, it "
-        "therefore returns the first class that it reaches instead of the nearest"
+        "targets further classes only for images without an example within epsilon. Without an epsilon, it "
+        "therefore returns the example of the first class that it reaches instead of the nearest example"
     ),
 }

@@ -40,7 +40,7 @@ def _path(name: str) -> str:
 def _both(
     attack: str, name: str, params: Mapping[str, str], *mended: str, left: tuple[str, ...] = (), **more: Any
 ) -> tuple[Implementation, ...]:
-    """Return an implementation as shipped, and the variant in which `patches` fixes all known issues except `left`."""
+    """Build an implementation as shipped, and a variant in which `patches` fixes all known issues except `left`."""
     return (
         _row(attack, {"linf": name}, params, findings=(*mended, *left), **more),
         _row(attack, {"linf": f".{name}"}, params, variant="fixed", findings=left, **more),
@@ -98,7 +98,7 @@ _TRANSFORMED = (
         {**_MOMENTUM, "samples": "num_spectrum", "spread": "rho"},
         **_BOTH,
         per_image_radii=True,
-        repairs=("draws noise in the shape of the images, because the library's always has 3 x 224 x 224",),
+        repairs=("draws noise in the shape of the images, because the library's noise always has 3 x 224 x 224",),
         findings=("momentum-dropped",),
     ),
     _row(
@@ -204,7 +204,10 @@ _FEATURES = (
     _feature_row("fda", ".features:FDA", {**_MOMENTUM, "random_start": "random_start"}, _COUNTED, **_DRAWN),
 )
 
-_TOGETHER = "gets one image per call, because it uses one deviation, or one largest token, for the batch"
+_TOGETHER = (
+    "gets one image per call, because it computes one standard deviation, or selects one largest token, for "
+    "the whole batch"
+)
 _RESTORED = "the hooks and parts that it leaves in the network are removed, because they would affect later attacks"
 _STEPWISE = "timm's attention is not fused during the attack, because fused attention does not call its hooks"
 
@@ -238,8 +241,8 @@ _MINIMUM = (
         alone=True,
         repairs=(
             "computes its cosine basis directly in memory, because the library needs hours and writes a file",
-            "gets a few more queries if it cannot distribute the requested number over its iterations",
-            "ends its search for a first adversarial image after 1000 samples",
+            "gets a few more queries if it cannot distribute the requested number of queries over its iterations",
+            "stops the search for a first adversarial image after 1000 samples",
         ),
     ),
     _row("deepfool", {"linf": "DeepFool"}, {"steps": "steps", "overshoot": "overshoot", "candidates": "num_classes"}),

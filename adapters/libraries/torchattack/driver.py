@@ -79,7 +79,11 @@ def refuses(row: Implementation, setting: RunSetting) -> str:
             f"needs images of at most {_LARGEST_RESIZED} pixels, got {sides[0]}",
         ),
         (("l2t",), sides[0] < _LEAST_ENLARGED, f"needs images of at least {_LEAST_ENLARGED} pixels, got {sides[0]}"),
-        (("bsr",), blocks > min(sides), f"needs at most {min(sides) // 2} blocks on images of {shape}, got more"),
+        (
+            ("bsr",),
+            blocks > min(sides),
+            f"needs at most {min(sides) // 2} blocks on images of {shape}; reduce the number of blocks",
+        ),
     )
     why = next((why for attacks, is_so, why in reasons if row.attack in attacks and is_so), "")
     return why or (_refuses_model(row, setting) if row.reads_layers else "")

@@ -16,7 +16,7 @@ _LIBRARY: Any = torchattack
 
 
 class LayerTap(nn.Module):
-    """The model as seen by an attack on a layer. The layer's outputs pass through the submodule `tap`.
+    """A wrapped model for an attack on a layer. The layer's outputs pass through the submodule `tap`.
 
     Args:
         model: maps images to logits and counts every query.
@@ -29,7 +29,7 @@ class LayerTap(nn.Module):
         self.logits = torch.zeros(())
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return the logits, and keep them until the next query."""
+        """Return the logits, and store them until the next query."""
         self.logits = self.asked(self.tap(inputs).clone() if self._images else inputs)
         return self.logits
 
@@ -107,7 +107,7 @@ def _middle(model: nn.Module) -> nn.Module | None:
 
 
 def _counted(word: str) -> property:
-    """Return a property that adds zero times the logits to features, so that gradients count as backward passes."""
+    """Build a property that adds zero times the logits to the features, so that gradients count as backward passes."""
     kept = f"kept_{word}"
 
     def read(self: Any) -> Tensor:

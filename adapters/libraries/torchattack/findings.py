@@ -15,11 +15,12 @@ FINDINGS: Mapping[str, KnownIssue] = {
         "also adds the gradients that only serve to tune the warps, as if they belonged to the tuned warps"
     ),
     "one-warp": KnownIssue(
-        "tunes one warp for all images of a call, by their mean loss, so the result for an image depends on the others"
+        "tunes one warp for all images of a call, by their mean loss, so the result for an image depends on the "
+        "other images"
     ),
     "wider-kernel": KnownIssue("smooths with the square root of the paper's kernel, which is wider by a factor of 1.4"),
     "climbs-the-label": KnownIssue(
-        "ascends the probability that the paper descends: untargeted, it makes the model more confident; "
+        "increases the probability that the paper decreases: untargeted, it makes the model more confident; "
         "targeted, it moves away from the target"
     ),
     "every-step-shrinks": KnownIssue(

@@ -48,7 +48,7 @@ class GeoDA(_GeoDA):
         return hit
 
     def _has_plan(self) -> bool:
-        """Whether the original can distribute its queries over iterations, which it does twice."""
+        """Whether the original code can distribute its queries over iterations."""
         start = planned = round(self.max_queries / 500)
         try:
             for _ in range(2):

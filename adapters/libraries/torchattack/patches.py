@@ -110,9 +110,9 @@ class DeCoWA(_Accumulating, _LIBRARY.DeCoWA):
         return torch.stack([self._slope_of_a_warp(point, y) for _ in range(self.num_warping)]).mean(0)
 
     def _slope_of_a_warp(self, point: Tensor, y: Tensor) -> Tensor:
-        """Return the gradient through a random warp that one step was tuned to lower the loss.
+        """Return the gradient through a random warp, after one step that tunes the warp to lower the loss.
 
-        The warp stays within the sampled range, because a step along a huge gradient would destroy the image.
+        The tuned warp is clipped to the sampled range, because a step along a huge gradient would destroy the image.
         """
         noise = (torch.rand([self.mesh_height - 2, self.mesh_width - 2, 2]) - 0.5) * self.noise_scale
         noise.requires_grad_()

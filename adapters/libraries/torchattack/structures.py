@@ -30,7 +30,7 @@ class PNAPatchOut(_LIBRARY.PNAPatchOut):
 
 
 class _Asked(nn.Module):
-    """The network with the attributes that an attack expects. Calls go through the model that counts queries."""
+    """A network with the attributes that an attack expects. Calls are passed to the model that counts queries."""
 
     def __init__(self, model: nn.Module, network: nn.Module):
         super().__init__()

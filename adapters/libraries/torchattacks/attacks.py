@@ -280,7 +280,7 @@ _SPARSE = (
             random=("numpy",),
             alone=True,
             within=_REPAIRS + "deterministic_pixel_writes",
-            repairs=("if several pixels move to one place, the same pixel remains on every device",),
+            repairs=("if several pixels move to one position, the same pixel is kept on every device",),
             findings=findings,
         )
         for path, variant, findings in (("", "", ("swapped-axes",)), (_REPAIRS, "fixed", ()))

@@ -8,7 +8,7 @@ FINDINGS: Mapping[str, KnownIssue] = {
     "first-step-size": KnownIssue("uses the step size of the first image for every image of the batch", ("l2",)),
     "l1-crashes": KnownIssue("crashes in l1 because a variable is not set", ("l1",)),
     "target-compared": KnownIssue(
-        "returns the input if targeted by label, because it compares the prediction with the target class"
+        "returns the input for targets given as labels, because it compares the prediction with the target class"
     ),
     "targets-ignored": KnownIssue("ignores the target function and uses the labels as targets"),
     "margin-against-zero": KnownIssue(

@@ -41,15 +41,15 @@ def as_implementation(thing: Any, *, name: str = "", **said: Any) -> Implementat
     """Build an implementation from a user's attack, for run_attack, compare and evaluate.
 
     davylamp detects the norm, the parameters, and whether the attack accepts a radius, a target or a seed. Parameters
-    may have canonical names or those of a supported library. Any other argument with a number, string or bool as
-    default becomes a parameter of this implementation alone. Everything else is declared, by attributes of the function
-    or class or by keywords here. Declarations take precedence over detection.
+    may have canonical names or those of a supported library. Any other argument whose default is a number, string or
+    bool becomes a parameter of this implementation only. The user declares all other properties, by attributes of the
+    function or class or by the keywords of this function. Declarations take precedence over detection.
 
     Args:
         thing: a function `(model, inputs, labels, ...) -> adv_inputs`, which may have the arguments `epsilon`, `norm`,
-            `targets`, `seed` and further parameters; a class or object that is called like such a function; or a class
-            or instance of torchattacks' `Attack`, Foolbox's `Attack` or ART's `EvasionAttack`. An instance is copied
-            and not changed.
+            `targets`, `seed` and further parameters; a class or object with the same call signature; or a class or
+            instance of torchattacks' `Attack`, Foolbox's `Attack` or ART's `EvasionAttack`. An instance is copied and
+            not changed.
         name: name of the attack. If empty, the name of the function or class.
         **said: declarations: `norm` or `norms`, `kind` ("fixed-budget", "minimum-norm"), `knowledge` ("white-box",
             "score-based", "decision-based"), `targeted`, `random` (sources of randomness), `failure`, `order`, `alone`,
@@ -188,7 +188,7 @@ def _stated(given: UserAttack, said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _attribute(given: UserAttack, word: str) -> Any:
-    """Return a declaration from the user's code. Attributes inherited from a library's class are ignored."""
+    """Return a declared property from the user's code. Attributes inherited from a library's class are ignored."""
     thing = given.thing
     if not isinstance(thing, type) and given.form == "function":
         return getattr(thing, word, None)
@@ -225,14 +225,14 @@ def _settings(given: UserAttack) -> dict[str, inspect.Parameter]:
 
 
 def _call(given: UserAttack) -> dict[str, inspect.Parameter]:
-    """Return the parameters of the attack call that follow model, images and labels."""
+    """Return the parameters of the attack's call after model, images and labels."""
     if given.form != "function":
         return {}
     signature = list(given.call_signature.items())
     names = [name for name, _ in signature]
     misplaced = [name for place, name in enumerate(_PLACES) if name in names and names.index(name) != place]
     if len(signature) < len(_PLACES) or misplaced:
-        advice = f"; move {misplaced[0]} to its place, because these arguments are positional" if misplaced else ""
+        advice = f"; arguments are passed by position, so move {misplaced[0]} to its position" if misplaced else ""
         raise InvalidInput(
             f"expected {given.where} as (model, inputs, labels, epsilon, ...), got ({', '.join(names)}){advice}"
         )
@@ -240,7 +240,7 @@ def _call(given: UserAttack) -> dict[str, inspect.Parameter]:
 
 
 def _read_words(given: UserAttack, settings: Mapping[str, inspect.Parameter]) -> _Words:
-    """Return the canonical parameters with the attack's names for them, and the attack's own parameters."""
+    """Return the attack's names of the canonical parameters, and the attack's own parameters."""
     words = _Words({}, {})
     for word, parameter in {**settings, **_call(given)}.items():
         if word in _FILLED:
@@ -261,7 +261,7 @@ def _read_words(given: UserAttack, settings: Mapping[str, inspect.Parameter]) ->
 def _norms(
     given: UserAttack, says: Mapping[str, Any], settings: Mapping[str, inspect.Parameter]
 ) -> tuple[tuple[Norm, ...], bool]:
-    """Return the supported norms, and whether they are known. They are known if declared or detected."""
+    """Return the supported norms, and whether they were declared or detected (False: they are assumed)."""
     if "norms" in says:
         return says["norms"], True
     thing = given.thing

@@ -73,7 +73,7 @@ def run_isolated_attack(
     """
     inputs, labels, threat_model, targets = call
     if threat_model.per_image_step_radius is not None:
-        raise Unsupported(f"{given.where} supports only one radius for all images in a separate process")
+        raise Unsupported(f"{given.where} runs in a separate process, which supports only one radius for all images")
     tensors: list[Tensor] = []
     cpu = [None if each is None else each.detach().cpu() for each in (inputs, labels, targets)]
     values: dict[str, Any] = {"given": to_plain([*cpu, dict(words)], tensors)}
@@ -90,7 +90,7 @@ def run_isolated_attack(
         if "error" in answer:
             raise _error_of(answer, loading=False)
         if len(returned) != 1:
-            raise worker.refuse(f"expected images, got {len(returned)} tensors")
+            raise worker.refuse(f"expected one tensor of images, got {len(returned)} tensors")
     return returned[0].to(inputs.device)
 
 
@@ -107,7 +107,7 @@ def _worker(name: str, path: Path, isolation: Isolation, most: int = 1) -> Itera
     packages = (_MODULE, *(module for each in used for module in _SLOW[each]))
     serve, size = f"{_MODULE}:run_attack_worker", memory_limit_bytes(isolation, "cpu")
     spec = WorkerSpec(serve, packages, size, _LARGEST_FILE, _PROCESSES, most)
-    too_long = f"took more than {isolation.seconds:g} seconds, without its model queries, and was killed (--time-limit)"
+    too_long = f"was killed after {isolation.seconds:g} seconds, not counting its model queries (--time-limit)"
     worker = Worker(name, server, spec, seconds=isolation.seconds, too_long=too_long, died=AttackDied)
     try:
         yield worker
@@ -161,13 +161,13 @@ class _Answers:
             return {}, [logits.detach().cpu()]
         number, self._held = self._kept.keep(asked, logits, size), self._held + size
         if len(self._kept) > _MOST_ANSWERS or self._held > self._most_held:
-            raise AttackFailed("kept more outputs for gradients than memory allows")
+            raise AttackFailed("stores more outputs for later gradients than memory allows")
         return {"graph": number}, [logits.detach().cpu()]
 
     def _gradient(self, number: Any, gradient: Tensor) -> list[Tensor]:
         shape = self._kept.shape_of(number)
         if shape is None:
-            raise self._worker.refuse("expected the number of an earlier output that is still stored for its gradient")
+            raise self._worker.refuse("expected the number of an earlier output that is still stored for gradients")
         if gradient.shape != shape:
             raise self._worker.refuse(f"expected a gradient of shape {tuple(shape)}")
         return self._kept.gradient(number, gradient)

@@ -46,13 +46,13 @@ class AttackWorker(WorkerBase):
         self._forgotten: list[int] = []
 
     def ask(self, do: str, tensors: Sequence[Tensor] = (), **values: Any) -> Answer:
-        """Send a request to the parent process and return its response, which consists of values and tensors."""
+        """Send a request to the parent process and return the values and tensors of its response."""
         forget, self._forgotten = self._forgotten, []
         self.channel.send({"do": do, "forget": forget, **values}, tensors)
         return self.channel.receive()
 
     def forget(self, graph: int) -> None:
-        """Mark an output whose gradient is no longer needed, so that the parent process drops it at the next query."""
+        """Mark an output whose gradient is no longer needed. The parent process drops it at the next query."""
         self._forgotten.append(graph)
 
     def refuse(self, reason: str) -> RuntimeError:

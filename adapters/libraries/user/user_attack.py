@@ -27,7 +27,8 @@ class UserAttack:
 
     Args:
         thing: the function, class or instance.
-        form: the library of the attack's class. "function" for a function, or a class or object called like one.
+        form: the library of the attack's class, or "function" for a function, or for a class or object with the call
+            signature of such a function.
         where: name of the attack in messages, such as "my_attack.py:MyAttack".
         path: the attack's file, or None if it was passed as a Python object.
         surroundings: context manager that is active while the attack's code runs.

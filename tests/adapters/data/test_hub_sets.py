@@ -139,8 +139,8 @@ def test_the_part_for_testing_is_taken_where_none_is_named():
 @pytest.mark.parametrize(
     ("table", "error", "words"),
     [
-        (lambda p: make_table(p[:2], [0, -1]), InvalidInput, "got -1: an unlabelled split"),
-        (lambda p: make_table(p[:2], [0, None]), InvalidInput, "got None: an unlabelled split"),
+        (lambda p: make_table(p[:2], [0, -1]), InvalidInput, "got -1; the split may have no labels"),
+        (lambda p: make_table(p[:2], [0, None]), InvalidInput, "got None; the split may have no labels"),
         (lambda p: make_table(p[:2], [0, 3]), InvalidInput, "expected classes numbered from 0 .* got 3"),
         (lambda p: make_table(p[:2], [0.5, 1.0], None), InvalidInput, "expected classes numbered from 0 .* got 0.5"),
         (lambda p: make_table(p[:2], [0, 1], None, label="kind"), InvalidInput, "expected a column of images and one"),

@@ -20,6 +20,6 @@ def test_the_line_counts_them_and_what_contradicts_itself():
     assert duplicate_warning(inputs, labels) == []
     inputs[[3, 5]] = inputs[[0, 1]]
     assert duplicate_warning(inputs, labels) == [
-        "2 of 6 images duplicate an earlier image; intervals treat them as independent; "
+        "2 of 6 images duplicate an earlier image; intervals treat duplicates as independent; "
         "1 with a different label than the earlier image"
     ]

@@ -250,7 +250,7 @@ def test_attacks_that_read_layers_are_refused(isolated, digits):
         if row.reads_layers and not row.broken:
             norm: Any = next(iter(row.classes))
             rules = ThreatModel(norm, None if norm == "unrestricted" else 0.1)
-            with pytest.raises(Unsupported, match=r"needs the model's layers, .*; --isolate no runs it"):
+            with pytest.raises(Unsupported, match=r"needs the model's layers, .*; use --isolate no to run it"):
                 run_attack(row.name, isolated, digits.inputs, digits.labels, rules)
             refused.append(row.name)
     assert {"torchattack:fda", "torchattack:dr", "davylamp:ssah", "davylamp:gd-uap"} <= set(refused)

@@ -45,7 +45,7 @@ def labels_only(net):
         (
             "art:pgd",
             LINF,
-            "art:pgd needs gradients, and the model returns labels only; choose a decision-based attack: ",
+            "art:pgd needs gradients, but the model returns labels only; choose a decision-based attack: ",
         ),
         (
             "foolbox:genattack",
@@ -82,7 +82,7 @@ def test_a_model_without_gradients_is_seen_once(digits, make):
     classifier = Classifier(module)
     for name in ("art:pgd", "foolbox:deepfool"):
         with pytest.raises(
-            Unsupported, match=rf"^{name} needs gradients, and the model returns none.*; choose a score-"
+            Unsupported, match=rf"^{name} needs gradients, but the model returns none.*; choose a score-"
         ):
             run_attack(name, classifier, digits.inputs[:2], digits.labels[:2], LINF)
     assert not classifier.gradients
@@ -92,7 +92,7 @@ def test_a_model_without_gradients_is_seen_once(digits, make):
     seeing = run_attack("torchattacks:square", Classifier(digits.module), *case, steps=20)
     assert torch.equal(blind.adv_inputs, seeing.adv_inputs)
     classifier.name = "m"
-    with pytest.raises(Unsupported, match="fitting art:uap@fixed needs gradients, and m has none; fit it on a surrog"):
+    with pytest.raises(Unsupported, match="fitting art:uap@fixed needs gradients, but m has none; fit it on a surrog"):
         fit_attack("art:uap@fixed", classifier, *case)
 
 

@@ -101,7 +101,7 @@ def test_what_was_learned_otherwise_is_refused(digits, learned):
     narrow = replace(learned, arrays={"perturbation": np.zeros((3, 8, 8), np.float32)})
     with pytest.raises(InvalidInput, match="a perturbation for images of shape"):
         run_attack("art:uap", *given, RULES, fitted=narrow)
-    with pytest.raises(Unsupported, match="it has nothing to fit"):
+    with pytest.raises(Unsupported, match="it attacks each image separately"):
         fit_attack("foolbox:pgd", *given, RULES)
 
 
@@ -140,7 +140,7 @@ def test_a_targeted_one_leads_to_its_target_and_no_other(digits, learned_for_two
     assert torch.equal(result.success, digits.module(added).argmax(1) == 2)
     assert result.success.any()
     targets[1] = 4
-    with pytest.raises(InvalidInput, match=r"expected the target 2 .* got 1 with a different one, such as 4"):
+    with pytest.raises(InvalidInput, match=r"expected the target 2 .* got 1 images with different targets, such as 4"):
         run_attack("art:targeted-uap", *given, targets=targets, fitted=learned_for_two)
     everything = torch.where(digits.labels == 2, 4, 2)  # an image of the class itself cannot be led there
     whole = (digits.classifier, digits.inputs, digits.labels, AIMED)

@@ -76,7 +76,7 @@ def test_files_of_these_names_alone_are_read(digits, monkeypatch):
 @pytest.mark.parametrize(
     ("names", "chosen", "said"),
     [
-        (["a", "b"], ["c"], "expected one image of the name c, got none among 2, the first is a"),
+        (["a", "b"], ["c"], r"expected one image of the name c, got no such name among 2 images \(the first is a\)"),
         (["a", "a"], ["a"], "expected one image of the name a, got 2"),
     ],
 )

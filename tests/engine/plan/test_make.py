@@ -203,7 +203,7 @@ def test_images_that_repeat_are_said(digits):
     twice = Data(digits.inputs[:3].repeat(2, 1, 1, 1), digits.labels[:3].repeat(2), list("abcdef"))
     config = Config(attacks=(AttackChoice("foolbox:pgd", "linf", 0.1),))
     plan = make_plan(config, models={"one": digits.classifier, "two": digits.classifier}, data=twice)
-    said = "3 of 6 images duplicate an earlier image; intervals treat them as independent"
+    said = "3 of 6 images duplicate an earlier image; intervals treat duplicates as independent"
     assert [note for note in plan.notes if "duplicate" in note] == [said]
 
 
@@ -213,7 +213,7 @@ def test_images_of_the_class_that_is_aimed_at_are_said(digits):
     choices = [AttackChoice("foolbox:pgd", "linf", 0.1, target=target) for target in (str(aim), "random")]
     plan = make_plan(Config(attacks=tuple(choices)), models={"net": digits.classifier}, data=data)
     count = int((digits.labels == aim).sum())
-    said = f"target {aim}: {count} of 16 images already have this class; their target is the next class"
+    said = f"target {aim}: {count} of 16 images have this class as label; their target is the next class"
     assert [note for note in plan.notes if "next class" in note] == [said]
     case, settings = digits, {"norm": "linf", "epsilon": 0.1, "target": aim, "steps": 2}
     result = davylamp.run_attack("foolbox:pgd", case.classifier, case.inputs, case.labels, **settings)

@@ -144,7 +144,7 @@ def test_a_model_that_was_in_training_mode_is_told_and_passes(digits):
     module = Before(lambda inputs: inputs, digits.module)
     module.train()
     check = judge(module, digits)["eval-mode"]
-    assert (check.state, "given in training mode" in check.detail) == ("pass", True)
+    assert (check.state, "passed in training mode" in check.detail) == ("pass", True)
     assert "unchanged" in judge(digits.module.eval(), digits)["eval-mode"].detail
 
 
@@ -404,7 +404,7 @@ def test_a_folder_is_probed_once_and_only_with_its_own_model(digits, tmp_path):
     assert before["gradients"] == "pass"
     other = Classifier(Before(steps, digits.module))
     refused = probe_folder(tmp_path, models={"net": other}, data=data, images=2)
-    assert "the model differs from the evaluated one" in refused.notes[0]
+    assert "the model differs from the evaluated model" in refused.notes[0]
     fewer = Data(digits.inputs[:8], digits.labels[:8], data.names[:8])
     refused = probe_folder(tmp_path, models={"net": digits.classifier}, data=fewer, images=2)
     assert "differ from the evaluated ones" in refused.notes[0]

@@ -81,12 +81,12 @@ def values(outcomes, symbol):
 def test_pairs_that_ask_for_what_is_not_given_are_left_out_with_why(folder, run):
     out, plan = folder
     for model in ("labels", "pale"):
-        assert plan.failed[f"foolbox:pgd on {model}"] == "needs gradients, and the model returns labels only"
+        assert plan.failed[f"foolbox:pgd on {model}"] == "needs gradients, but the model returns labels only"
         assert plan.failed[f"torchattacks:square on {model}"] == "needs scores, and the model returns labels only"
     assert len(plan.failed) == 4
     code, printed, _ = run("status", str(out))
     assert code == 0
-    assert "omitted: foolbox:pgd on labels: needs gradients, and the model returns labels only" in printed
+    assert "omitted: foolbox:pgd on labels: needs gradients, but the model returns labels only" in printed
 
 
 def test_labels_fool_as_logits_do_and_probabilities_measure_as_logits_do(folder):
@@ -181,14 +181,14 @@ def test_nothing_left_is_one_line(digits, tmp_path):
         davylamp.evaluate({"labels": labels}, *case, attacks=["pgd", "square"], norm="linf", epsilon=0.1, out=tmp_path)
     line = str(caught.value)
     assert "art:pgd on labels, foolbox:pgd on labels" in line
-    assert "needs gradients, and the model returns labels only; " in line
+    assert "needs gradients, but the model returns labels only; " in line
     assert "needs scores, and the model returns labels only" in line
     assert "\n" not in line
     targeted = {"norm": "l2", "target": "second-likely", "out": tmp_path}
     with pytest.raises(Unsupported, match="the target second-likely needs scores"):
         davylamp.evaluate({"labels": labels}, *case, attacks=["foolbox:hopskipjump"], **targeted)
     for search in ("best(foolbox:pgd)", "at-saturation(foolbox:pgd)", "best(foolbox:ddn,foolbox:boundary)"):
-        with pytest.raises(Unsupported, match="needs gradients, and the model returns labels only"):
+        with pytest.raises(Unsupported, match="needs gradients, but the model returns labels only"):
             davylamp.evaluate({"labels": labels}, *case, attacks=[search], norm="l2", out=tmp_path)
 
 
@@ -274,7 +274,7 @@ def test_one_logit_is_said_on_the_command_line(tmp_path, monkeypatch, run):
 
 def test_compare_and_challenge_refuse_in_one_line(digits, tmp_path):
     labels, case = Classifier(Ending(digits.module, labels_of)), (digits.inputs[:4], digits.labels[:4])
-    with pytest.raises(Unsupported, match=r"^art:pgd needs gradients, and the model returns labels only; choose a dec"):
+    with pytest.raises(Unsupported, match=r"^art:pgd needs gradients, but the model returns labels only; choose a dec"):
         compare("pgd", labels, *case, davylamp.ThreatModel("linf", 0.1))
     made = compare("boundary", labels, *case, davylamp.ThreatModel("l2"), parameters={"max_queries": 60})
     assert all(row.result is not None for row in made.rows)

@@ -194,7 +194,7 @@ def test_gpus_are_reserved_for_tasks_that_compute_there(cluster, monkeypatch):
     whole = RayCluster(device="cuda", gpus_per_task=2)
     assert [json.loads(outcome.reason) for outcome in whole(iter(tasks), lambda *_: None)] == [[0, 1]]
     assert [json.loads(outcome.reason) for outcome in RayCluster()(iter(tasks), lambda *_: None)] == [[]]
-    with pytest.raises(Unavailable, match="expected 3 GPUs for a task in the Ray cluster, got 2"):
+    with pytest.raises(Unavailable, match="expected at least 3 GPUs in the Ray cluster, as each task needs, got 2"):
         RayCluster(device="cuda", gpus_per_task=3)
     cluster.remove_node(node)
 

@@ -167,7 +167,7 @@ def test_on_the_command_line(run, files, tmp_path):
         "foolbox:fgsm", "--data", "net.py:images", "-o", "r", "--strict",
     )  # fmt: skip
     assert code == 2, errors
-    assert "omitted: net.py:three via net.py:two + net.py:three: expected a surrogate other than" in out
+    assert "omitted: net.py:three via net.py:two + net.py:three: expected a surrogate that differs" in out
     code, out, _ = run("table", "r")
     assert code == 0
     assert "via net.py:two + net.py:three" in out

@@ -141,7 +141,7 @@ def test_links_and_doubles_are_refused(rewrite, tmp_path):
 
 def test_bombs_are_refused_before_they_unpack(rewrite, tmp_path, monkeypatch):
     path = rewrite({"README.md": bytes(50 << 20)}, compression=zipfile.ZIP_DEFLATED)
-    with pytest.raises(InvalidInput, match="it unpacks to 52428800 bytes from"):
+    with pytest.raises(InvalidInput, match=r"it unpacks from \d+ to 52428800 bytes"):
         unpack_bundle(path, tmp_path / "out")
     monkeypatch.setattr(unpack, "LARGEST", 1000)
     with pytest.raises(InvalidInput, match="more than 1000"):

@@ -554,7 +554,10 @@ def test_a_random_defence_has_one_robust_accuracy_and_a_line_on_what_goes_by_maj
     (curve,) = (curve for curve in build_curves(folder).curves if curve.labels["model"] == "b+noise")
     assert row.metrics["RA"].value == pytest.approx(expected)
     assert (curve.accuracy[1], curve.low[1], curve.high[1]) == pytest.approx(row.metrics["RA"][:3])
-    said = "b+noise: CAV and similar metrics use the majority of its samples, MRV, MR and RA their rate"
+    said = (
+        "b+noise: CAV and similar metrics use the majority of the model's samples; "
+        "MRV, MR and RA use the rate over its samples"
+    )
     assert said in build_defence(folder, "a", "b+noise").notes
     assert not any("majority" in note for note in build_defence(folder, "a", "b").notes)
 

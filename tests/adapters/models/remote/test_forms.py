@@ -63,7 +63,7 @@ def test_labels_meet_decision_based_attacks_only(form, digits, serve):
 def test_an_attack_by_gradients_is_refused_before_it_runs(digits, serve):
     server = serve()
     remote = load_model(server.url)
-    with pytest.raises(Unsupported, match="foolbox:pgd needs gradients, and the model returns none"):
+    with pytest.raises(Unsupported, match="foolbox:pgd needs gradients, but the model returns none"):
         run_attack("foolbox:pgd", remote, digits.inputs[:2], digits.labels[:2], ThreatModel("linf", 0.1))
     assert server.images() <= 4
 
