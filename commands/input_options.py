@@ -55,7 +55,7 @@ class InputOptions:
         str | None,
         typer.Option(
             rich_help_panel=_PANEL,
-            help="version of the model; change it when the model changes undetectably, to start new runs",
+            help="version of the model; change it if the model changes in a way that davylamp cannot detect",
         ),
     ] = None
 
