@@ -1,4 +1,4 @@
-"""Tests the verdict of `davylamp challenge` on defences of which it is known whether they hold.
+"""Tests the verdict of `davylamp challenge` on known defences, broken ones and others.
 
     python -m davylamp.tools.challenge.known_defences [--quick] [--images 40] [--out FOLDER] [--only NAME,...]
 
