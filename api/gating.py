@@ -155,7 +155,9 @@ def _rows_about(requirement: Requirement, rows: Sequence[_GateRow], place: Path)
     lacking = {row.labels["model"] for row in rows} - {row.labels["model"] for row in fitting}
     if lacking:
         has = "; ".join(dict.fromkeys(row.threat for row in rows)) or "nothing"
-        raise InvalidInput(f"{requirement}: {place} has no such result of {', '.join(sorted(lacking))}; it has {has}")
+        raise InvalidInput(
+            f"{requirement}: no result in {place} for {', '.join(sorted(lacking))}; there are results for {has}"
+        )
     empty = [row for row in fitting if math.isnan(row.metrics[symbol].value) and row.group.parts]
     if empty:
         row = empty[0]

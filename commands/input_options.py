@@ -75,7 +75,7 @@ class InputOptions:
         return {name: value for name, value in given.items() if value is not None}
 
     def of(self, model: str) -> str:
-        """Append these settings to a model name; without options, return it unchanged."""
+        """Append these settings to a model name. If no option was given, return the name unchanged."""
         from ..adapters.models.zoo.load import add_input, add_outputs, add_version
 
         return add_version(add_outputs(add_input(model, self.settings), self.outputs), self.model_version or "")
