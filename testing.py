@@ -15,10 +15,10 @@ The contract checks of an attack are a plug-in:
     def test_contract(davylamp_promise):
         davylamp_promise()
 
-The plug-in makes one test of each contract check under each norm, and one test of each misbehaving model. A check of
-a property that the attack does not declare is skipped. A check passes with a warning if it is weak (the attack misses
-an example known to exist) or not shown (the attack returned the images nearly unchanged). An implementation that is
-declared broken is one skipped test with the reason.
+The contract is the set of rules that every attack has to keep, such as staying within the radius. The plug-in makes
+    one test for each rule and norm, and one test for each misbehaving model, such as a model that returns NaN. A test
+    is skipped if the attack does not declare the tested property, or if the implementation is known not to work. A test
+    passes with a warning if the attack misses an example that is known to exist, or returns images nearly unchanged.
 """
 
 import warnings
@@ -70,7 +70,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 class WeakAttackWarning(UserWarning):
-    """Warning that an attack breaks no rule, but misses an example known to exist or returns images unchanged."""
+    """An attack keeps every rule, but misses an example that is known to exist, or returns images unchanged."""
 
 
 def _cases(attack: Any) -> Iterator[tuple[str, Callable[[], None]]]:

@@ -120,7 +120,7 @@ def place_on_baseline(
     run: Callable[[Any], Any] | None = None,
     tell: Callable[[str, Step], object] = lambda *_: None,
 ) -> tuple[Placement, ...]:
-    """Run a baseline's attacks on each new model, and place each among the baseline's models.
+    """Run a baseline's attacks on each new model, and find the rank of each among the baseline's models.
 
     An interrupted call resumes: it selects the same images again, and reuses their results.
 
@@ -130,14 +130,14 @@ def place_on_baseline(
         config: config of the baseline, with the new models as its models, and possibly a different device or batch
             size.
         asking: settings for the selection of images.
-        models: classifiers by name, in place of those that the config names.
-        data: images, in place of those that the config names.
+        models: classifiers by name. None to load the models that the config names.
+        data: images. None to load the data that the config names.
         run: function that runs a plan into the store; None to run it in this process.
         tell: called with a new model's name and its current placement after each batch of images.
 
     Returns:
-        A placement for each new model. If images were selected, its `choice` lists them, with the placement after each
-        batch.
+        One placement (rank and its interval) for each new model. If images were selected, its `choice` lists them, with
+        the placement after each batch.
 
     Raises:
         DavylampError: if the evaluation fails, as for `make_plan` and `evaluate`; Unavailable if a new model has no
@@ -184,12 +184,12 @@ def place(
         models: as for `evaluate`, except models of the baseline.
         inputs: the images of the baseline, if it was evaluated on tensors, shape (N, C, H, W).
         labels: ground truth, shape (N,).
-        against: the results folder of the baseline. Its attacks are run on its data, with its seeds.
+        against: the results folder of the baseline. The attacks, data and seeds of this folder are used.
         out: the results folder of the new models, from which an interrupted run resumes.
         adaptive: whether to attack only the most informative images for each new model, in batches, until its rank
             interval is narrow enough. If not, all images are attacked.
-        max_rank_width: for `adaptive`, the largest difference of worst and best rank for an interval to be narrow
-            enough, or None for 1.
+        max_rank_width: with `adaptive`, largest difference between the worst and the best rank of an interval that is
+            narrow enough, >= 0. None for 1.
         batch_images: images per batch, for `adaptive`, or None for 8.
         names: names of the images, as in the baseline.
         executor: "local" or "ray".

@@ -48,25 +48,25 @@ def corrupt_table(
     """Measure models under common corruptions into a folder: errors by severity, CE, mCE, RmCE, FP and mFR.
 
     Args:
-        models: a module, modules by name, or names as for `evaluate`, including "demo:*"; empty to only read the
-            folder.
+        models: a module, modules by name, or names as for `evaluate`, including "demo:*". If empty, nothing is
+            measured, and the tables are built from the results in `out`.
         data: name of the clean images, which are corrupted here, or "imagenet-c:PATH" or "cifar-10-c:PATH" for images
             that are already corrupted.
         clean: clean images of an already corrupted data set, for RmCE.
         corruption: "fog", ..., or "all"; None for the 15 of the benchmark.
         severity: 1 to 5, or None for all.
         sequence: perturbation sequences for FP and mFR: "translate", ..., or "all".
-        baseline: reference model for CE and FP: a model, which is measured as well, or "alexnet" for the published
-            numbers. "" for AlexNet on ImageNet, and no reference otherwise.
+        baseline: name of the model by which CE and FP are divided. It is measured, too. "alexnet" uses AlexNet's
+            published errors. "" stands for "alexnet" on ImageNet, and for no baseline on other data.
         limit: largest number of images.
         out: the results folder.
         by: whether a table row is a model, a corruption or both.
         bootstrap: number of bootstrap replicates, over images; 0 for no intervals.
         seed: random seed of corruptions and bootstrap.
         device: device of models that are loaded by name.
-        progress: True for a bar on a terminal or a line in a notebook, False for none, or a function. It is called with
-            the number of images before they are classified. It returns a context manager, whose value is called with
-            the progress.
+        progress: whether to show a progress bar on a terminal, or a line in a notebook. Or a function that is called
+            with the number of images and returns a context manager. The value of its `with` statement is a function
+            that is called with the number of further images done.
         tell: called with each message on measurements and on models that failed.
         **loading: settings of `Config` for models loaded by name: isolate, request_rate, ...
 

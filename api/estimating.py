@@ -44,8 +44,9 @@ def estimate(verb: Callable[..., Any], *arguments: Any, **keywords: Any) -> Verb
         **keywords: keyword arguments of that call.
 
     Returns:
-        A row per model: unfinished `runs`, `passes` (forward and backward, all images), `seconds` (one run after the
-        other), `memory` (peak bytes of a pass with gradients), `price`; `made` are the `ModelCost`s.
+        One row per model, with the unfinished `runs`, `passes` (forward and backward, for all images), `seconds` (with
+        one worker), `memory` (peak bytes of a pass with gradients) and `price`. Its attribute `made` has the
+        `ModelCost`s.
 
     Raises:
         InvalidInput: if `verb` is a different function.

@@ -81,8 +81,9 @@ class Evaluation:
         radii: radius of each attack at saturation, with the reason.
         hints: notes on how outputs were interpreted, and on models at chance accuracy.
         detections: results of the detectors; None without detectors.
-        stopped: with `until`, where the sequence of images stopped and what it decided.
-        runs: the number of runs, and the libraries of each attack that several libraries run; "" if there is none.
+        stopped: with `until`, the number of attacked images and the decision.
+        runs: sentence with the number of runs, and with the libraries of each attack that several libraries have. "" if
+            there is no such attack.
     """
 
     folder: Path
@@ -240,12 +241,13 @@ def evaluate(
             objects, and `AttackChoice`s. None for the attacks in the config, or "pgd" without a config.
         out: the results folder.
         norm: norm of the attacks other than `AttackChoice`s, as for `run_attack`.
-        epsilon: as for `run_attack`; with several radii each attack is run with each.
+        epsilon: radius, as for `run_attack`, or several radii. Each attack is run at every radius.
         target: as for `run_attack`.
-        parameters: canonical parameters for the same attacks, in addition to the matched ones; also as keywords:
-            `steps=5`. Each attack gets those that it accepts.
-        defaults: whether to use each library's defaults instead of the matched parameters.
-        defences: defences with which each model is evaluated in addition: "jpeg:quality=50".
+        parameters: parameters of the attacks, by their canonical names: {"steps": 5}. They can also be given as
+            keywords: `steps=5`. Each attack gets those that it accepts.
+        defaults: whether parameters that are not given have each library's default, instead of the same values in all
+            libraries.
+        defences: defences, such as "jpeg:quality=50". Each model is evaluated without a defence and with each defence.
         names: names of the images, length N.
         executor: "local" or "ray".
         workers: processes on this machine.
@@ -254,17 +256,17 @@ def evaluate(
         until: draw the images in random order, and stop once a question on worst-case robust accuracy over all of them
             is decided: "RA >= 0.6", "width <= 0.05" (of its interval), "A > B" for two models, each with or without
             "@ linf 8/255", or "ranked" for the order of all models. The intervals hold at every number of images.
-        surrogate: source model of the examples: a module, a name, or several (the mean of their logits). The
-            examples are then judged on each of the models, which the attack does not query.
-        detectors: files of trained detectors to measure on the examples, which are stored for this purpose.
+        surrogate: model on which the examples are made: a module, a name, or several (their logits are averaged). The
+            examples are then tested on each of `models`, which the attack does not query.
+        detectors: files of trained detectors. They are measured on the adversarial examples, which are then stored.
         retry_failed: whether to repeat failed runs.
         trust_unknown: whether to reuse results of code whose identity cannot be fully determined.
         version: version of the judged models, which is part of their identity. Change it after changes that davylamp
             cannot detect, such as in files that code reads after its first pass. Results of a different version are
             never reused.
-        progress: True for a bar on a terminal or a line in a notebook, False for none, or a function. It is called with
-            the evaluation before it runs. It returns a context manager, whose value is called with the name of a run
-            and the number of images done.
+        progress: whether to show a progress bar on a terminal, or a line in a notebook. Or a function that is called
+            with the evaluation and returns a context manager. The value of its `with` statement is a function that is
+            called with the name of a run and the number of further images done.
         **settings: settings of `davylamp.Config`: limit, fit_data (a name, or images and labels), fit_limit, seeds,
             libraries, transfer, keep_images, max_queries, eight_bit, measures (groups of metrics, and
             "my_metrics.py:f") ...; `preset` starts from a paper's settings.
@@ -395,7 +397,7 @@ def table(folder: str | Path, by: By = "attacks", **options: Any) -> Table:
 
 
 def _of_version(config: Config, version: str) -> Config:
-    """Add a version to the model names of a config; "" leaves it unchanged."""
+    """Add a version to the model names of a config. If `version` is "", return the config unchanged."""
     expanded = expand_models(config) if version else config
     return replace(expanded, models=tuple(add_parts(name, version=version) for name in expanded.models))
 

@@ -32,9 +32,9 @@ def evidence(folder: str | Path | Evaluation, *, model: str = "") -> VerbResult:
         model: the model; "" if the folder has one model only.
 
     Returns:
-        A row per topic: `document`, `place` in it, `topic`, `state` ("measured", "partly measured", "not measured" or
-        "outside davylamp"), `evidence` with values, 95 % intervals and numbers of images, and `next`, the commands for
-        what is missing.
+        One row per topic, with `document`, `place` (the section of the document), `topic` and `state` ("measured",
+        "partly measured", "not measured" or "outside davylamp"). `evidence` has the values, 95 % intervals and numbers
+        of images, and `next` the commands for missing measurements.
 
     Raises:
         InvalidInput: if the folder has several models and none is chosen.
@@ -99,7 +99,7 @@ def _accuracy(outcomes: Results, _: str) -> str:
 
 
 def _under_attack(outcomes: Results, _: str, *kinds: Knowledge) -> str:
-    """Return RA under attacks with this knowledge, within a radius: the smallest change is no robust accuracy."""
+    """Return RA under attacks with this knowledge that have a radius. Minimum-norm attacks are omitted."""
     texts: list[str] = []
     for kind in kinds:
         with suppress(Unsupported):

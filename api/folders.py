@@ -66,10 +66,11 @@ def curves(
 
     Args:
         folder: results folder made by `evaluate`.
-        x_axis: kind of budget; "passes" for the median distance by number of queries.
+        x_axis: x axis of the curves: "epsilon" or "queries". "passes" gives the median distance by number of queries.
         norm: norm of the curves; None for all norms.
         model: names of models; empty for all.
-        budget: values of the table, numbers or fractions such as "4/255", or None for round ones.
+        budget: radii or numbers of queries at which the table has values: numbers, or fractions such as "4/255". None
+            for round numbers.
         bootstrap: replicates, over images; 0 for no intervals.
         seed: random seed of the bootstrap.
         out: file for a plot of the curves: .svg, .png or .pdf.
@@ -114,19 +115,19 @@ def check(
 
     Args:
         folder: results folder made by `evaluate`.
-        probe: whether to also repeat each run on a few images, for the indicators that cannot be computed from records.
-        model: names of models, empty for all. With `probe` also modules by name, in place of loading them.
+        probe: whether to also run each attack again on a few images, for indicators that stored results cannot decide.
+        model: names of models, empty for all. With `probe` also modules by name, which are then not loaded.
         data: for `probe`, images and labels in place of loading them by name.
         limit: number of images of each run, for `probe`.
         device: device of models that are loaded by name, for `probe`.
         version: version with which modules were evaluated.
-        progress: True for a bar on a terminal or a line in a notebook, False for none, or a function. It is called with
-            the number of models before they run. It returns a context manager, whose value is called with the progress.
+        progress: whether to show a progress bar on a terminal, or a line in a notebook. Or a function, as for
+            `corrupt_table`, for models instead of images.
         **loading: settings of `Config` for models loaded by name: isolate, request_rate, ...
 
     Returns:
-        One row per indicator. `made` has the indicator results and the repeated runs, and `notes` name the runs that
-        could not be repeated.
+        One row per indicator. Its attribute `made` has the indicator results and the repeated runs. `notes` name the
+        runs that could not be repeated.
 
     Raises:
         DavylampError: as for `check_folder` and `probe_folder`.
@@ -267,7 +268,7 @@ def detect(
         **loading: settings of `Config` for models loaded by name: isolate, request_rate, ...
 
     Returns:
-        One row per detector, run and rate; `made` has the `Detection`s.
+        One row per detector, run and rate. Its attribute `made` has the `Detection`s.
 
     Raises:
         DavylampError: as for `davylamp.engine.detection.detect.detect_folder`.
@@ -329,7 +330,7 @@ def export(
         key: for "verdict", a file with an Ed25519 private key (PEM) that signs it; None to leave it unsigned.
 
     Returns:
-        One row per kind of record, per claim, or per file; `made` is the written object.
+        One row per kind of record, per claim, or per file. Its attribute `made` is the written object.
 
     Raises:
         DavylampError: as for `write_bundle`, `write_verdict_file` and `export_attackbench`.
@@ -397,7 +398,7 @@ def import_results(
         data: for "attackbench", images and labels or a name, in place of the evaluated images.
 
     Returns:
-        One row per kind of record, run or leaderboard; `made` is the imported object.
+        One row per kind of record, run or leaderboard. Its attribute `made` is the imported object.
 
     Raises:
         DavylampError: as for `unpack_bundle`, `import_attackbench` and `import_robustbench`.

@@ -49,29 +49,29 @@ def gate(
 ) -> VerbResult:
     """Decide requirements on every model of a results folder by their 95 % intervals.
 
-    A requirement passes if its whole interval meets it, and fails if no value of the interval does; else there are too
-    few images, or invalid results that may count either way. A run that failed or is unfinished can only lower a robust
-    accuracy, so it prevents a pass. A requirement on a rate that is not met in truth passes with a probability of
-    at most 2.5 %, and so does the gate, because every requirement has to pass; bootstrap intervals of other metrics
-    cover less with few images.
+    A requirement passes if every value of the metric's interval meets it, and fails if no value does. Otherwise there
+    are too few images, or too many invalid results. A failed or unfinished run prevents a pass, because it could lower
+    the robust accuracy. If the true rate does not meet a requirement, the gate passes with a probability of at most 2.5
+    %. With few images this probability is higher for metrics that have bootstrap intervals.
 
     Args:
         folder: made by `evaluate`, or its result.
         require: one or several of "METRIC >= NUMBER [@ NORM RADIUS]", with >=, >, <= or <: "RA >= 0.5 @ linf 8/255".
-            Without a norm, it holds for every threat model of the folder; RA_union is over all of them together.
-        against: a folder with the same images and attacks: the required metrics, RA or CA, must not be lower than
-            there by more than `margin`, decided by the interval of the paired difference. A model is compared with the
-            one of its name, or with the only one there.
-        margin: largest tolerated loss against the baseline, from 0 to 1.
-        model: restrict to these models.
-        strict: also fail if a failure indicator of `check` fails.
+            Without "@", a requirement applies to every norm and radius in the folder. RA_union is one number for all
+            norms and radii.
+        against: results folder of a baseline, with the same images and attacks. RA and CA, if required, must not be
+            lower than in this folder by more than `margin`, by the interval of the paired difference. A model is
+            compared with the baseline's model of the same name, or with its only model.
+        margin: largest accepted loss compared with the baseline, from 0 to 1.
+        model: names of the models to check; empty for all.
+        strict: whether to fail also if a failure indicator of `check` fails.
 
     Returns:
-        A row per requirement, model and threat model, the worst first; `made` are the `Decision`s, `document["code"]`
-        is the command's exit code.
+        One row per requirement, model and threat model, the worst first. Its attribute `made` has the `Decision`s, and
+        `document["code"]` is the command's exit code.
 
     Raises:
-        InvalidInput: if a requirement has a wrong form, or the folder has nothing that it is about.
+        InvalidInput: if a requirement has a wrong form, or the folder has no result for it.
         UnknownName: if there is no such metric or model.
         Unsupported: if a metric is not available in this folder, or has no paired outcomes for a baseline.
         Unavailable: if a folder does not exist, or has no run.
@@ -109,9 +109,9 @@ def gate(
 
 
 class _GateRow:
-    """A row of the table by models: its group, estimates by symbol and the number of its attacks.
+    """A row of the table by models: its group, its estimates by symbol, and the number of its attacks.
 
-    `union` is the text of the threat models of a row over their union.
+    If the row is about several threat models together, `union` describes them.
     """
 
     def __init__(self, group: TableGroup, metrics: dict[str, Estimate], union: str = ""):
@@ -155,7 +155,9 @@ def _rows_about(requirement: Requirement, rows: Sequence[_GateRow], place: Path)
     lacking = {row.labels["model"] for row in rows} - {row.labels["model"] for row in fitting}
     if lacking:
         has = "; ".join(dict.fromkeys(row.threat for row in rows)) or "nothing"
-        raise InvalidInput(f"{requirement}: {place} has no such result of {', '.join(sorted(lacking))}; it has {has}")
+        raise InvalidInput(
+            f"{requirement}: no result in {place} for {', '.join(sorted(lacking))}; there are results for {has}"
+        )
     empty = [row for row in fitting if math.isnan(row.metrics[symbol].value) and row.group.parts]
     if empty:
         row = empty[0]

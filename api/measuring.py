@@ -163,7 +163,8 @@ def challenge(
     """Attack a defence with adaptive attacks. The verdict is that it falls, masks gradients, holds or is undecided.
 
     Args:
-        model: "MODEL+DEFENCE", attacked with all its gradient variants; or a module, attacked without variants.
+        model: a name "MODEL+DEFENCE", which is attacked with every kind of gradient of its defence; or a module, which
+            is attacked with its own gradients.
         inputs: images in [0, 1], shape (N, C, H, W), or None for those of `data`.
         labels: ground truth, shape (N,).
         data: a name that `load_data` knows, in place of `inputs`, or None for "demo:imagenet".
@@ -174,7 +175,7 @@ def challenge(
         epsilon: the radius, a number or a fraction such as "8/255", or None for the usual one.
         limit: largest number of images.
         quick: whether to make only a quick trial with 10 images and 10 steps.
-        effort: values of steps, candidates, queries, eot and judge_samples that replace the defaults.
+        effort: whole numbers >= 1 by name, instead of the defaults: steps, candidates, queries, eot, judge_samples.
         seed: random seed.
         device: device of loaded models; a module is not moved.
         version: version of the model, as in `davylamp.evaluate`.
@@ -267,18 +268,17 @@ def certify(
         limit: largest number of images.
         n0: noise samples that select the class.
         n: noise samples that bound its probability.
-        alpha: probability that a certificate is wrong.
+        alpha: largest probability that the certificate of an image is wrong, in (0, 1).
         radius: l2 radii at which certified accuracy is reported, numbers or fractions, or None for 0 to 4 sigma.
         seed: random seed of the noise.
         device: device of a model given by its name.
         version: version of the model, as in `davylamp.evaluate`.
-        progress: True for a bar on a terminal or a line in a notebook, False for none, or a function. It is called with
-            the number of images before they are certified. It returns a context manager, whose value is called with
-            the progress.
+        progress: whether to show a progress bar on a terminal, or a line in a notebook. Or a function, as for
+            `corrupt_table`.
         **loading: settings of `Config` for a model loaded by name: isolate, request_rate, ...
 
     Returns:
-        One row per radius; `made` has the `Certificates` of the images.
+        One row per radius. Its attribute `made` has the `Certificates` of the images.
 
     Raises:
         DavylampError: as `davylamp.engine.certify.certify`.
@@ -374,16 +374,15 @@ def saturation(
         limit: largest number of images.
         norm: norm of the attack; None for the attack's first norm.
         epsilon: radii to try, numbers or fractions, or None for 9 around the usual one.
-        threshold: success rates that differ by less count as equal.
-        parameters: canonical parameters, in addition to those that are set equal in all libraries.
+        threshold: largest difference between the highest rate of fooled images and the rate at the saturation radius.
+        parameters: parameters of the attack by their canonical names. Others have the same values in all libraries.
         libraries: names of the libraries to use; empty for all.
         fixed: whether to include variants in which davylamp has fixed an issue of the library.
         seed: random seed.
         device: device of a model given by its name.
         version: version of the model, as in `davylamp.evaluate`.
-        progress: True for a bar on a terminal or a line in a notebook, False for none, or a function. It is called with
-            the total number of attacked images, over all radii. It returns a context manager, whose value is called
-            with the progress.
+        progress: whether to show a progress bar on a terminal, or a line in a notebook. Or a function, as for
+            `corrupt_table`. It is called with the number of attacked images, summed over all radii.
         **loading: settings of `Config` for a model loaded by name: isolate, request_rate, ...
 
     Returns:
@@ -468,9 +467,10 @@ def reproduce(
         models: names, or modules by name, in place of the default models. A module whose name is the paper's name of a
             model replaces that model.
         data: a name or images and labels, in place of the default images.
-        rows: replacements by the paper's names. A model's name maps to a model name or module. The data set's name
-            ("CIFAR-10", or "data" if the table does not name it) maps to a name or images and labels. The difference
-            from the published number is given for these rows, and for networks that the paper names.
+        rows: your models and data by their names in the paper. A model of the paper maps to a name or a module. Its
+            data set ("CIFAR-10", or "data" if the table does not name it) maps to a name or to images and labels. For
+            these models, and for networks that the paper names, the result has the difference from the published
+            number.
         limit: largest number of images.
         out: folder that stores the results and from which the call resumes, or None for a temporary one.
         device: device of the computation, or None for the CPU.
@@ -478,8 +478,8 @@ def reproduce(
         progress: called with an attack and the number of images just attacked.
 
     Returns:
-        One row per number of the table; `made` is the `PaperTable`, whose `print` compares it with the published
-        numbers, and whose `grid` arranges it as the paper does. With `published` one row per row of the paper.
+        One row per number of the table. Its attribute `made` is the `PaperTable`: its method `print` compares it with
+        the published numbers, and `grid` arranges it as in the paper. With `published`, one row per row of the paper.
 
     Raises:
         DavylampError: if the table cannot be recomputed; InvalidInput for an option that does not apply to the table.

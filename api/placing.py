@@ -42,8 +42,8 @@ def standing(
         neighbours: number of entries shown above and below a model.
 
     Returns:
-        A row per entry near a model, and the model itself. `made` are the `BoardPlacement`s, with the interval of the
-        rank and whether the images suffice to separate each entry from the model.
+        One row for the model and one for each of the nearest entries. Its attribute `made` has the `BoardPlacement`s,
+        with the interval of the rank, and whether each entry differs significantly from the model.
 
     Raises:
         Unsupported: if no result follows the protocol of a leaderboard. The message names the difference.

@@ -36,7 +36,10 @@ Progress = Callable[..., AbstractContextManager[Callable[[str, int], object]]]  
 
 
 def progress_of(progress: Any, show: Callable[..., Any] = show_runs) -> Any:
-    """Return the function that shows progress: the given one, or for True `show` if a person watches, or a silent one.
+    """Return the function that shows progress.
+
+    A given function is returned. True stands for `show` on a terminal or in a notebook, and False for a function that
+    shows nothing.
 
     Raises:
         WrongType: if `progress` is neither a function nor True, False or None.

@@ -216,26 +216,27 @@ def rank(
         subjects: kind of the ranked subjects: "models", "attacks", "implementations" or "defences".
         against: results of a baseline. Each subject that the baseline lacks is placed among the baseline's subjects,
             one at a time, by the responses to common items. The abilities and items of the baseline do not change.
-        budget: radius within which an example of a minimum-norm attack counts as fooling.
-        per: whether an "attack" counts once, by the strongest of its libraries on each image, or every
-            "implementation".
+        budget: largest distance at which an example counts as fooling. None for any distance.
+        per: "attack" to count each attack once, with its strongest library on each image; "implementation" to count
+            every library's version.
         norm: norm of the attacks; None for any.
         knowledge: attacker knowledge of the attacks; None for any.
-        unequal: omit items without a response of every subject ("common"), or treat these as missing ("keep").
-        original: for "defences": the undefended model of all others, if it does not follow from their names.
-        examples: for "defences" of folders: made on each defended model, or on its original; None for "defended" if
-            there are any. Those of the original cannot be combined with a budget, because their distances are those
-            that fool the original.
-        **options: of `davylamp.scoring.rank_responses`: scoring, model, method, seed; without scoring for a baseline.
-            Or `scoring="canary"`, as published from means of metrics, with curve, uncapped, propagate and seed: it
-            needs the folder, or a CSV table of metrics, and ranks by one kind of attack: without `knowledge` by
-            white-box ones if there are any.
+        unequal: "common" to omit items (images under an attack) that lack a response of a subject, "keep" to treat the
+            response as missing.
+        original: for "defences", the undefended model of all others, if it does not follow from their names.
+        examples: for "defences", "defended" for examples made on each defended model, "original" for examples made on
+            its undefended model, None for "defended" if such examples exist. "original" cannot be combined with
+            `budget`.
+        **options: options of `davylamp.scoring.rank_responses`: scoring, model, method, seed. `scoring="canary"` ranks
+            by means of metrics, with the options curve, uncapped, propagate and seed. It needs a folder or a CSV table
+            of metrics, and ranks by white-box attacks if there are any, unless `knowledge` is given.
 
     Returns:
-        The ranking; with a baseline a placement for each new subject.
+        The ranking. With `against`, one placement (rank and its interval) for each new subject.
 
     Raises:
-        InvalidInput: if there are fewer than two subjects, or a choice selects nothing or would be ignored.
+        InvalidInput: if there are fewer than two subjects, no results are selected, or an argument would have no
+            effect.
         UnknownName: for an unknown keyword.
     """
     for name in options:

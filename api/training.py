@@ -86,9 +86,8 @@ def harden(
             written next to it.
         mixed_precision: whether to use bfloat16 where torch's autocast supports it.
         fresh: whether to reinitialise the weights instead of continuing from the model's.
-        progress: True for a bar on a terminal or a line in a notebook, False for none, or a function. It is called
-            before the training with the prepared training and the number of images that it will process. It returns a
-            context manager, whose value is called with the progress.
+        progress: whether to show a progress bar on a terminal, or a line in a notebook. Or a function that is called
+            with the prepared training and its number of images, and returns a context manager as in `corrupt_table`.
         **parameters: epochs, batch_size, learning_rate, optimiser, schedule, weight_decay, and the parameters of the
             method.
 
@@ -163,7 +162,7 @@ def fit(
         **loading: settings of `Config` for a model loaded by name: isolate, request_rate, ...
 
     Returns:
-        A summary with the number of images; `made` is the detector, or the fitted attacks by key.
+        A summary with the number of images. Its attribute `made` is the detector, or the fitted attacks by key.
 
     Raises:
         DavylampError: if the attack needs no training, or the detector or attack does not support the request.

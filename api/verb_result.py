@@ -19,7 +19,7 @@ class VerbResult(Displayed):
         document: the whole result as JSON types, as printed with `--json`.
         notes: notes for the reader.
         made: the underlying objects: certificates, indicator results, detections, a trained detector.
-        short: rows and notes of the text, if it does not show all rows.
+        short: rows and notes that the text shows, if it does not show all.
     """
 
     headline: str

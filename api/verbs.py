@@ -114,12 +114,12 @@ def run_attack(
         epsilon: the radius, a number or a fraction such as "8/255", or None for the usual one, if the attack needs one.
         target: "second-likely", "least-likely", "random", a class number, or the class of each image, shape
             (N,); empty if untargeted.
-        surrogate: source model: this module is attacked instead, and the examples are judged on the model, which the
-            attack never queries (`knowledge` is "transfer"). Several modules are attacked by the mean of their logits.
-            Targets are also chosen by the surrogate's outputs.
-        **parameters: canonical parameters: steps, step_size (a number, or "2.5 epsilon / steps"), restarts, max_queries
-            ...; others have the library's default. Also `seed`; `fitted`, the result of `fit_attack`; `judge_samples`
-            and `eot` for a random model (`Classifier(random=True)`).
+        surrogate: module on which the examples are made. They are then tested on `model`, which the attack never
+            queries (`knowledge` is "transfer"). For several modules, the mean of their logits is attacked. Target
+            classes are chosen by the surrogate's outputs.
+        **parameters: parameters of the attack by their canonical names, such as steps, step_size (a number, or
+            "2.5 epsilon / steps"), restarts and max_queries. Others have the library's default. Also `seed`, `fitted`
+            (the result of `fit_attack`), and `judge_samples` and `eot` for a random model.
 
     Returns:
         The result. Its `notes` name the defaults that were used, how the model's outputs were interpreted, and
@@ -237,28 +237,28 @@ def compare(
             knows.
         inputs: images in [0, 1], shape (N, C, H, W), a tensor or an array, or None for those of `data`.
         labels: ground truth, shape (N,).
-        threat_model: or its norm and radius by keyword, as for `run_attack`.
+        threat_model: the threat model, in place of `norm` and `epsilon`.
         data: a name that `load_data` knows, in place of `inputs`, or None for "demo:imagenet".
         limit: largest number of images.
         norm: as for `run_attack`.
         epsilon: as for `run_attack`.
         target: as for `run_attack`.
-        libraries: restrict to these; empty for all.
+        libraries: names of the libraries to use; empty for all.
         also: further attacks, implementations, searches or user attacks to compare: "best(foolbox:pgd)".
-        fixed: include the fixed variants.
-        defaults: every library with its defaults.
+        fixed: whether to include variants in which davylamp has fixed an issue of the library.
+        defaults: whether parameters that are not given have each library's default.
         seed: random seed.
-        judge_samples: samples on which each example is judged, for a random model, or None for 20.
-        eot: samples of such a model whose mean the attack sees, or None for 1.
+        judge_samples: for a random model, number of outputs by which each example is judged. None for 20.
+        eot: for a random model, number of outputs that are averaged for each query of the attack. None for 1.
         device: device of a model given by its name.
-        version: of the model, as in `davylamp.evaluate`.
-        loading: settings of `Config` for a model loaded by name: isolate, request_rate, ...; with "tell", that
-            function is called with each note as soon as it is known.
-        progress: True for a bar on a terminal or a line in a notebook, False for none, or a function. It is called with
-            the number of attacked images and the expected work of each implementation; its context's value is called
-            with progress.
-        **parameters: canonical ones, for every implementation; if not given, the attack's matched one, or with
-            `defaults` each library's.
+        version: version of the model, as in `davylamp.evaluate`.
+        loading: settings of `Config` for a model loaded by name: isolate, request_rate, ... The value of "tell" is a
+            function that is called with each note.
+        progress: whether to show a progress bar on a terminal, or a line in a notebook. Or a function that is called
+            with the number of attacked images and the expected work of each implementation, and returns a context
+            manager as in `corrupt_table`.
+        **parameters: parameters of the attack by their canonical names, for every implementation. Others have the same
+            value in all libraries, or with `defaults` each library's default.
 
     Returns:
         The comparison. It has `notes` like those of `run_attack`'s result.
@@ -425,7 +425,7 @@ def warnings_before(
         rows: implementations to run.
         rules: threat model.
         parameters: parameters that were given; others have the library's default.
-        eot: number of samples of a random model whose mean the attack sees.
+        eot: for a random model, number of outputs that are averaged for each query of the attack.
         model: model under attack.
     """
     is_drawn = isinstance(model, Classifier) and model.random and type(eot) is int
@@ -448,9 +448,9 @@ def hints_after(
     Args:
         classifier: the model under attack.
         result: result of an attack on the model; None if all attacks failed.
-        draws: number of samples on which an example of a random model is judged, or None for the default.
-        eot: number of samples whose mean the attack sees.
-        surrogate: source model of the examples.
+        draws: for a random model, number of outputs by which an example is judged. None for the default.
+        eot: for a random model, number of outputs that are averaged for each query of the attack.
+        surrogate: model on which the examples are made.
     """
     hint = None if result is None else explain_accuracy(result.logits, result.labels)
     passed = describe_gradients((surrogate or classifier).name)

@@ -28,7 +28,7 @@ _CHECKS = PaperTable(
 
 
 class Collection(NamedTuple):
-    """Tables by name, and by entry point the reasons why tables of other packages were refused."""
+    """All tables by name, and the reasons why tables of other packages were refused, by their entry point."""
 
     tables: dict[str, PaperTable]
     refused: dict[str, str]

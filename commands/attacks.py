@@ -102,7 +102,9 @@ class ParameterOptions:
     restarts: Annotated[int | None, typer.Option(rich_help_panel="Attacks", help="number of independent runs")] = None
     confidence: Annotated[
         float | None,
-        typer.Option(rich_help_panel="Attacks", help="logit difference that an example must reach"),
+        typer.Option(
+            rich_help_panel="Attacks", help="how much the largest wrong logit must exceed the logit of the true class"
+        ),
     ] = None
 
 
@@ -118,7 +120,7 @@ def compare_libraries(
     words: ParameterOptions,
     also: Annotated[
         list[str] | None,
-        typer.Option("--also", help="also compare this: FILE.py:ATTACK, best(foolbox:pgd) (repeatable)"),
+        typer.Option("--also", help="attack to add to the comparison: FILE.py:ATTACK, best(foolbox:pgd) (repeatable)"),
     ] = None,
     among: Annotated[Given, FromConfig(("libraries", "fixed", "max_queries"))],
     seed: Annotated[int, typer.Option(help="random seed")] = 0,

@@ -25,7 +25,7 @@ class BaselineOptions:
         Path | None,
         typer.Option(
             rich_help_panel=_PANEL,
-            help="run the attacks of this results folder on its data, then place the model among its models",
+            help="attack new models as in this results folder, and rank each among the folder's models",
         ),
     ] = None
     adaptive: Annotated[
@@ -33,7 +33,7 @@ class BaselineOptions:
         typer.Option(
             "--adaptive",
             rich_help_panel=_PANEL,
-            help="--against: use only the most informative images, until the rank is known",
+            help="--against: attack only the most informative images, until the rank is known",
         ),
     ] = False
     max_rank_width: Annotated[
@@ -50,7 +50,7 @@ class BaselineOptions:
 
     @property
     def is_given(self) -> bool:
-        """Whether a baseline was given. Raises InvalidInput if only options that need a baseline were given."""
+        """Whether `--against` was given. Raises InvalidInput if other options of this group were given without it."""
         given = {
             "--adaptive": self.adaptive,
             "--max-rank-width": self.max_rank_width is not None,

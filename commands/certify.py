@@ -21,7 +21,7 @@ def certify_smoothed(
     limit: Annotated[int | None, typer.Option(min=1, help="use at most this many images")] = None,
     n0: Annotated[int, typer.Option(min=1, max=10**7, help="noise samples that select the class")] = 100,
     n: Annotated[int, typer.Option(min=1, max=10**7, help="noise samples that bound its probability")] = 1000,
-    alpha: Annotated[float, typer.Option(help="probability that a certificate is wrong")] = 0.001,
+    alpha: Annotated[float, typer.Option(help="largest probability that the certificate of an image is wrong")] = 0.001,
     radius: Annotated[
         list[str] | None, typer.Option(help="l2 radius at which certified accuracy is reported (repeatable)")
     ] = None,

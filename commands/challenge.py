@@ -25,7 +25,7 @@ def challenge_defence(
     surrogate: Annotated[
         list[str] | None, typer.Option(help="also transfer examples from this model (repeatable)")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="a first look: 10 images, 10 steps")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="quick trial with 10 images and 10 steps")] = False,
     steps: Annotated[int | None, typer.Option(min=1, help="iterations of the gradient attacks (default: 50)")] = None,
     queries: Annotated[int | None, typer.Option(min=1, help="queries of each black-box attack (default: 1000)")] = None,
     eot: Annotated[

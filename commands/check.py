@@ -16,7 +16,9 @@ from .table_options import TableOptions
 def check_results(
     *,
     folder: Annotated[Path, typer.Argument(help="a results folder of `davylamp evaluate`")],
-    probe: Annotated[bool, typer.Option("--probe", help="also repeat each run on a few images")] = False,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="also run each attack again on a few images, for indicators that need it")
+    ] = False,
     model: Annotated[list[str] | None, typer.Option(help="only this model (repeatable)")] = None,
     limit: Annotated[int, typer.Option("--limit", "--images", min=1, help="images per run with --probe")] = 8,
     device: Annotated[str, typer.Option(help="device for --probe: cpu, cuda, cuda:1, mps")] = "cpu",

@@ -21,12 +21,17 @@ def check_attacks(
         ),
     ] = None,
     param: Annotated[
-        list[str] | None, typer.Option(help="parameter name=value instead of the fast test values (repeatable)")
+        list[str] | None,
+        typer.Option(help="attack parameter name=value, instead of the values that make tests fast (repeatable)"),
     ] = None,
     norm: Annotated[list[str] | None, typer.Option(help="only this norm: linf, l2, l1, l0 (repeatable)")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="skip the deliberately misbehaving models")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="skip the misbehaving models")] = False,
     misbehaving: Annotated[
-        bool, typer.Option("--misbehaving", help="only the deliberately misbehaving models, a row for each")
+        bool,
+        typer.Option(
+            "--misbehaving",
+            help="test only on misbehaving models (which return NaN, are constant, ...), with one row for each",
+        ),
     ] = False,
     library: Libraries = None,
     plant: Annotated[

@@ -60,7 +60,9 @@ def tabulate_corruptions(
     ] = None,
     seen: InputOptions,
     data: Annotated[str, typer.Option(help="clean images, or imagenet-c:PATH, cifar-10-c:PATH")] = "demo:imagenet",
-    clean: Annotated[str, typer.Option(help="clean images of a data set with corruptions on disk, for RmCE")] = "",
+    clean: Annotated[
+        str, typer.Option(help="clean images, if --data is an already corrupted data set; needed for RmCE")
+    ] = "",
     corruption: Annotated[
         list[str] | None, typer.Option(help="fog, ..., or all 19: all (repeatable; default: the 15 of the benchmark)")
     ] = None,
@@ -68,11 +70,14 @@ def tabulate_corruptions(
     sequence: Annotated[
         list[str] | None, typer.Option(help="perturbation sequence for FP and mFR: translate, ..., or all (repeatable)")
     ] = None,
-    baseline: Annotated[str, typer.Option(help="reference model of CE and FP, or alexnet (default on ImageNet)")] = "",
+    baseline: Annotated[
+        str, typer.Option(help="baseline model by which CE and FP are divided, or alexnet (default on ImageNet)")
+    ] = "",
     limit: Annotated[int | None, typer.Option(min=1, help="use at most this many images")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="results folder")] = Path("results"),
     by: Annotated[
-        Literal["models", "corruptions"] | None, typer.Option(help="one table only, with a row per model or corruption")
+        Literal["models", "corruptions"] | None,
+        typer.Option(help="print only one table, with a row per model or corruption"),
     ] = None,
     device: Annotated[str, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = "cpu",
     how: Annotated[Given, LOADING],

@@ -11,7 +11,7 @@ from .table_options import TableOptions
 
 def list_defences(
     *,
-    defence: Annotated[str | None, typer.Argument(help="show this one, with its parameters")] = None,
+    defence: Annotated[str | None, typer.Argument(help="show only this defence or method, with its parameters")] = None,
     view: TableOptions,
     as_json: Json = False,
 ) -> None:

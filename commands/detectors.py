@@ -27,7 +27,7 @@ from .table_options import TableOptions
 
 def list_detectors(
     *,
-    detector: Annotated[str | None, typer.Argument(help="show this one, with its parameters")] = None,
+    detector: Annotated[str | None, typer.Argument(help="show only this detector, with its parameters")] = None,
     view: TableOptions,
     as_json: Json = False,
 ) -> None:
@@ -68,7 +68,7 @@ def fit_beside(
     seen: InputOptions,
     data: Data = "demo:imagenet",
     limit: Annotated[
-        int | None, typer.Option(help="use the first N images of --data; 30 % of them calibrate the threshold")
+        int | None, typer.Option(help="use the first N images of --data; 30 % of them set the threshold")
     ] = None,
     attack: Annotated[str | None, typer.Option(help="attack that makes the training examples: foolbox:pgd")] = None,
     norm: Annotated[str | None, typer.Option(help="norm of the attack")] = None,
@@ -82,7 +82,8 @@ def fit_beside(
         Keyword("attack_parameters"),
     ] = None,
     param: Annotated[
-        list[str] | None, typer.Option(help="parameter name=value of the detector or attack being trained (repeatable)")
+        list[str] | None,
+        typer.Option(help="parameter name=value of the detector, or of the attack that is fitted (repeatable)"),
     ] = None,
     seed: Annotated[int, typer.Option(help="random seed")] = 0,
     device: Annotated[str, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = "cpu",
@@ -93,9 +94,10 @@ def fit_beside(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Train a detector for a model (a file for `davylamp detect`), or fit an attack in advance (a folder).
+    """Train a detector for a model, or fit an attack such as a universal perturbation before an evaluation.
 
-    `davylamp evaluate --fit-data` uses a fitted attack if it writes to the same folder with the same settings.
+    A detector is written to a file for `davylamp detect`. A fitted attack is stored in a results folder, in which
+    `davylamp evaluate --fit-data` finds it if the settings are the same.
     """
     from ..api.training import fit
     from ..report.text.console import make_console

@@ -46,7 +46,7 @@ def refuse_empty(arguments: Sequence[str]) -> None:
 
 @contextmanager
 def exits_with(code: int) -> Iterator[None]:
-    """Set the exit code of davylamp's errors that are raised inside the block."""
+    """Use `code` as the exit code of every davylamp error that is raised inside the block."""
     try:
         yield
     except DavylampError as error:

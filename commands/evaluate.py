@@ -44,14 +44,14 @@ class ExecutionOptions:
         typer.Option(
             rich_help_panel="Execution",
             metavar="K/N",
-            help="run part K of N only (job arrays); the work is divided evenly",
+            help="run only part K of N, counting from 1 (for job arrays)",
         ),
     ] = None
     until: Annotated[
         str | None,
         typer.Option(
             rich_help_panel="Execution",
-            help='draw images at random and stop once decided: "RA >= 0.6", "width <= 0.05", "A > B", ranked',
+            help='attack images in random order, and stop when decided: "RA >= 0.6", "width <= 0.05", "A > B", ranked',
         ),
     ] = None
     retry_failed: Annotated[
@@ -62,7 +62,7 @@ class ExecutionOptions:
         typer.Option(
             "--trust-unknown",
             rich_help_panel="Execution",
-            help="reuse results of code whose identity cannot be fully determined",
+            help="reuse results of code of which davylamp cannot tell whether it has changed",
         ),
     ] = False
 
@@ -107,7 +107,7 @@ def evaluate_models(
     estimate: EstimateOnly = False,
     as_json: Json = False,
 ) -> None:
-    """Run every attack of every library on every model and one data set, into a folder; finished runs are reused."""
+    """Run attacks on models and store the results in a folder. Runs that are already in the folder are reused."""
     given = {**which, **how, **threat, "config": config, "defences": defence or (), "detectors": detector or ()}
     if estimate and (against.is_given or print_config):
         raise InvalidInput(f"--estimate and {'--against' if against.is_given else '--print-config'} cannot be combined")

@@ -24,7 +24,7 @@ def show_evidence(
     view: TableOptions,
     as_json: Json = False,
 ) -> None:
-    """Map what was measured to ISO/IEC 24029, NIST AI 100-2, MITRE ATLAS, the AI Act and FDA's draft guidance."""
+    """List which topics of ISO/IEC 24029, NIST AI 100-2, MITRE ATLAS, the AI Act and the FDA draft were measured."""
     from ..api.evidence import evidence
     from ..engine.store.atomic_files import write_atomic
     from ..report.page.evidence_page import evidence_page

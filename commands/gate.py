@@ -20,13 +20,13 @@ def gate_results(
         list[str],
         typer.Option(
             metavar="TEXT",
-            help='metric, >=, >, <= or <, number, optionally @ norm radius: "RA >= 0.5 @ linf 8/255" (repeatable)',
+            help='requirement on a metric, with >=, >, <= or <: "RA >= 0.5", "RA >= 0.5 @ linf 8/255" (repeatable)',
         ),
     ],
     against: Annotated[
-        Path | None, typer.Option(help="also compare with this folder, on the same images: no loss above --margin")
+        Path | None, typer.Option(help="also fail if a metric is more than --margin worse than in this folder")
     ] = None,
-    margin: Annotated[float, typer.Option(min=0, max=1, help="--against: largest tolerated loss, from 0 to 1")] = 0.05,
+    margin: Annotated[float, typer.Option(min=0, max=1, help="--against: largest accepted loss, from 0 to 1")] = 0.05,
     model: Annotated[list[str] | None, typer.Option(help="only this model (repeatable)")] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="also fail if an indicator of `davylamp check` fails")

@@ -80,7 +80,7 @@ def export_results(
         Path | None, typer.Option(help="--verdict: file with the Ed25519 private key that signs it (PEM)")
     ] = None,
 ) -> None:
-    """Pack a folder into one ZIP file, write a verdict that anybody can check, or write another program's format."""
+    """Pack a folder into one ZIP file, write a verdict that others can check, or write AttackBench's format."""
     from ..api.folders import export
     from ..report.text.console import make_console
 
@@ -117,18 +117,21 @@ def verify_verdict(
     *,
     file: Annotated[Path, typer.Argument(help="a file of `davylamp export --verdict`")],
     model: Annotated[
-        str | None, typer.Option(help="the model, as you load it; without it, the name in the file is printed")
+        str | None, typer.Option(help="your model; without it, the command prints the model's name in the file")
     ] = None,
     seen: InputOptions,
     data: Annotated[
-        str | None, typer.Option(help="check the originals and labels against this data (default: as in the file)")
+        str | None,
+        typer.Option(
+            help="data with which the clean images and labels of the file are compared (default: not compared)"
+        ),
     ] = None,
     key: Annotated[str, typer.Option(help="public key of the author, 64 hexadecimal digits")] = "",
     device: Annotated[str, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = "cpu",
     how: Annotated[Given, LOADING],
     as_json: Json = False,
 ) -> None:
-    """Judge a verdict's examples on your model again: how many fool it. Exit code 1 if fewer than the file claims."""
+    """Count how many examples of a verdict file fool your model. Exit code 1 if fewer than the file claims."""
     from ..api.verifying import verify
     from ..report.text.console import make_console
 

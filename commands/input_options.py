@@ -55,7 +55,7 @@ class InputOptions:
         str | None,
         typer.Option(
             rich_help_panel=_PANEL,
-            help="version of the model; change it when the model changes undetectably, to start new runs",
+            help="version of the model; change it if the model changes in a way that davylamp cannot detect",
         ),
     ] = None
 
@@ -75,7 +75,7 @@ class InputOptions:
         return {name: value for name, value in given.items() if value is not None}
 
     def of(self, model: str) -> str:
-        """Append these settings to a model name; without options, return it unchanged."""
+        """Append these settings to a model name. If no option was given, return the name unchanged."""
         from ..adapters.models.zoo.load import add_parts
 
         return add_parts(model, settings=self.settings, outputs=self.outputs, version=self.model_version or "")

@@ -59,12 +59,12 @@ def merge_results(
     folders: Annotated[list[Path], typer.Argument(help="two or more results folders or bundles")],
     out: Annotated[Path, typer.Option("--out", "-o", help="the new folder")],
     prefer: Annotated[
-        str | None, typer.Option(help="on conflicts, prefer this folder, or newest (default: refuse)")
+        str | None, typer.Option(help="if records conflict, use those of this folder, or newest (default: stop)")
     ] = None,
     link: Annotated[bool, typer.Option("--link", help="hard-link files instead of copying them")] = False,
     as_json: Json = False,
 ) -> None:
-    """Merge results folders into a new one atomically; every conflict is reported."""
+    """Merge results folders into a new folder. Every conflict is reported."""
     from ..engine.sharing.merge import describe_counts, merge_folders
     from ..report.text.console import make_console
 

@@ -105,7 +105,7 @@ def versions_of(folder: Path) -> dict[str, str]:
 
 
 def read_whole(option: str, texts: Sequence[str] | None) -> list[int] | None:
-    """Convert texts to whole numbers. The caller checks their range."""
+    """Convert the values of `option` to whole numbers. The caller checks their range."""
     numbers = []
     for text in split_list(option, texts) or []:
         if not re.fullmatch(r"[+-]?[0-9]{1,30}", text):
@@ -127,7 +127,7 @@ def one_format(wanted: Mapping[str, bool]) -> str:
 
 
 def choose_rows(attack: str | None, libraries: list[str] | None, *, fixed: bool) -> list[Any]:
-    """Return the implementations of an attack (None for all attacks) in the named libraries, in catalogue order."""
+    """Return the implementations of an attack (of all attacks, if `attack` is None) in the named libraries."""
     from ..adapters import IMPLEMENTATIONS, find_implementation, implementations_of
     from ..adapters.catalogue.lookup import find_library
     from ..engine.plan.choices import no_library

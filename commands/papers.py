@@ -44,15 +44,17 @@ def draw_figures(
     ] = "column",
     style: Annotated[Literal["sans", "serif"], typer.Option(help="typeface, like Helvetica or like Times")] = "sans",
     norm: Annotated[
-        str | None, typer.Option(help="for accuracy and passes, only this norm: linf, l2, l1, l0 or unrestricted")
+        str | None, typer.Option(help="accuracy, passes: only this norm: linf, l2, l1, l0 or unrestricted")
     ] = None,
     model: Annotated[
         list[str] | None, typer.Option(help="only this model (repeatable; not for ranking and transfer)")
     ] = None,
-    metric: Annotated[str, typer.Option(help="for rates, a metric of `davylamp metrics`: QI_Wup, QI_Vis, ALMS")] = "MR",
+    metric: Annotated[
+        str, typer.Option(help="rates: the metric, from `davylamp metrics`: QI_Wup, QI_Vis, ALMS")
+    ] = "MR",
     subjects: Annotated[
         Literal["models", "attacks", "implementations", "defences"],
-        typer.Option(help="for ranking, what to rank"),
+        typer.Option(help="ranking: kind of subject to rank"),
     ] = "models",
 ) -> None:
     """Draw figures for a paper, with intervals, embedded fonts and colours that are legible in greyscale."""

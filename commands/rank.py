@@ -32,9 +32,9 @@ class RankOptions:
         str | None,
         typer.Option(help="place new subjects among those of a folder, bundle, CSV or published:canary-table9"),
     ] = None
-    adaptive: Annotated[bool, typer.Option("--adaptive", help="--against: find how few images would have sufficed")] = (
-        False
-    )
+    adaptive: Annotated[
+        bool, typer.Option("--adaptive", help="--against: also find the number of images that is enough")
+    ] = False
     max_rank_width: Annotated[
         int | None, typer.Option(min=0, help="--adaptive: stop when the rank interval is at most this wide")
     ] = None
@@ -54,25 +54,23 @@ class RankOptions:
     ] = "auto"
     fit: Annotated[
         Literal["auto", "fast", "svi", "nuts"],
-        typer.Option(help="svi: for data too large to sample; nuts: the slow reference"),
+        typer.Option(help="svi: approximation for large data; nuts: slow reference"),
         Keyword("method"),
     ] = "auto"
     norm: Annotated[str | None, typer.Option(help="only results in this norm")] = None
     epsilon: Annotated[
         str | None,
-        typer.Option("--epsilon", "--eps", "--budget", help="largest distance that counts as fooled: 4/255"),
+        typer.Option("--epsilon", "--eps", "--budget", help="count an image as fooled only up to this distance: 4/255"),
         Keyword("budget"),
     ] = None
-    knowledge: Annotated[
-        Knowledge | None, typer.Option(help="only these attacks; canary ranks each kind separately")
-    ] = None
+    knowledge: Annotated[Knowledge | None, typer.Option(help="only attacks with this knowledge of the model")] = None
     per: Annotated[
         Literal["attack", "implementation"],
         typer.Option(help="one item per attack (the strongest of its libraries) or per implementation"),
     ] = "attack"
     unequal: Annotated[
         Literal["common", "keep"],
-        typer.Option(help="items without a result of some subject: omit them, or treat the result as missing"),
+        typer.Option(help="items that lack the result of a subject: omit the items, or treat the results as missing"),
     ] = "common"
     original: Annotated[str | None, typer.Option(help="for defences, the undefended model")] = None
     examples: Annotated[
@@ -81,9 +79,9 @@ class RankOptions:
             help="defences: examples made on the defended model or on the original (default: defended if any)"
         ),
     ] = None
-    library: Annotated[str | None, typer.Option(help="show images on which this library differs at equal ability")] = (
-        None
-    )
+    library: Annotated[
+        str | None, typer.Option(help="show images on which this library is better or worse than its ability predicts")
+    ] = None
     sensitivity: Annotated[
         bool, typer.Option("--sensitivity", help="rank again without each subject and each metric")
     ] = False
@@ -98,7 +96,7 @@ class RankOptions:
         typer.Option(help="canary: the 3PL curve of the published program, or that of the paper, with D = 1.702"),
     ] = "intercept"
     uncapped: Annotated[
-        bool, typer.Option("--uncapped", help="canary: max-min only, without the caps of the published program")
+        bool, typer.Option("--uncapped", help="canary: do not limit large values as the published program does")
     ] = False
     seed: Annotated[int, typer.Option(min=0, help="random seed")] = 0
 

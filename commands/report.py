@@ -16,14 +16,14 @@ def report_results(
     context: typer.Context,
     folders: Annotated[
         list[Path],
-        typer.Argument(help="a results folder or BUNDLE.zip; with two, the changes from the first, or --merge"),
+        typer.Argument(help="a results folder or BUNDLE.zip; two are compared, unless --merge is given"),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="HTML file to write")] = Path(DEFAULT),
     bootstrap: Annotated[int, typer.Option(min=0, help="bootstrap replicates")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="random seed of the bootstrap")] = 0,
-    merge: Annotated[bool, typer.Option("--merge", help="read all folders as one")] = False,
+    merge: Annotated[bool, typer.Option("--merge", help="combine the results of all folders on one page")] = False,
 ) -> None:
-    """Write one HTML file that opens without a network: verdict, rankings, agreement, curves, trust, provenance."""
+    """Write the results of a folder as one HTML page, which opens without a network."""
     from ..engine.store.atomic_files import check_output_path
     from ..report.page.build import build_differences, build_report, write_file
     from ..report.text.console import make_console
@@ -63,7 +63,7 @@ def serve_results(
         typer.Option("--proxy", help="--tasks: behind a reverse proxy on this machine, which sets X-Forwarded-For"),
     ] = False,
 ) -> None:
-    """Serve the report on this machine, read-only and current at each reload; or, with --tasks, a lab's server."""
+    """Serve the report of a folder over HTTP on this machine; or, with --tasks, run a server for a lab."""
     if tasks:
         from .server import start_server
 

@@ -20,14 +20,14 @@ def reproduce(
     *,
     name: Annotated[str | None, typer.Argument(help="a table, or FILE.py:TABLE; without it, list them")] = None,
     listed: Annotated[bool, typer.Option("--list", help="list the tables, and how long each takes")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="a small part, as a smoke test")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="quick trial with few images and steps")] = False,
     full: Annotated[bool, typer.Option("--full", help="the paper's budgets and number of images")] = False,
     models: Annotated[list[str] | None, typer.Option(help="models instead of the default ones (repeatable)")] = None,
     rows: Annotated[
         list[str] | None,
         typer.Option(
             "--as",
-            help="the paper's model or data set that one of yours is (repeatable): PAT=mine.pt+FILE.py:net, "
+            help="name in the paper = your model or data set (repeatable): PAT=mine.pt+FILE.py:net, "
             "CIFAR-10=torchvision:cifar10",
         ),
     ] = None,
@@ -42,18 +42,24 @@ def reproduce(
     seed: Annotated[int, typer.Option(min=0, help="random seed")] = 0,
     as_grid: Annotated[
         bool,
-        typer.Option("--grid", rich_help_panel=OUTPUT, help="the paper's table: recomputed / published numbers"),
+        typer.Option(
+            "--grid",
+            rich_help_panel=OUTPUT,
+            help="print the paper's rows and columns, with recomputed / published numbers",
+        ),
     ] = False,
     only_ours: Annotated[
         bool,
-        typer.Option("--ours", rich_help_panel=OUTPUT, help="the paper's table with the recomputed numbers"),
+        typer.Option(
+            "--ours", rich_help_panel=OUTPUT, help="print the paper's rows and columns, with the recomputed numbers"
+        ),
     ] = False,
     only_published: Annotated[
         bool,
         typer.Option(
             "--published",
             rich_help_panel=OUTPUT,
-            help="the paper's table with the paper's numbers; runs nothing",
+            help="print the paper's own numbers; runs nothing",
         ),
     ] = False,
     view: TableOptions,

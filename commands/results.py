@@ -34,16 +34,18 @@ def show_table(
     context: typer.Context,
     folders: ManyResults,
     by: Annotated[
-        By, typer.Option(help="one row per attack, model, pair of both, or model and true class")
+        By, typer.Option(help="rows: one per attack, per model, per pair of both, or per model and true class")
     ] = "attacks",
     metric: Annotated[
         list[str] | None,
         typer.Option("--metric", "--metrics", help="metric from `davylamp metrics`: MR, FR@10, RA, l2 (repeatable)"),
     ] = None,
     transfer: Annotated[
-        bool, typer.Option("--transfer", help="transfer matrix of each attack: made on x tested on")
+        bool, typer.Option("--transfer", help="rates of examples made on one model that fool another, for each attack")
     ] = False,
-    defence: Annotated[tuple[str, str] | None, typer.Option(help="compare the original and the defended model")] = None,
+    defence: Annotated[
+        tuple[str, str] | None, typer.Option(help="undefended model, and defended model to compare with it")
+    ] = None,
     pool_images: Annotated[
         bool, typer.Option("--pool-images", help="average over images instead of over runs")
     ] = False,
@@ -52,7 +54,7 @@ def show_table(
         bool, typer.Option("--all-threat-models", help="--by models: one row per model over all threat models")
     ] = False,
     with_imported: Annotated[
-        bool, typer.Option("--with-imported", help="also show imported rows and their envelope")
+        bool, typer.Option("--with-imported", help="also show imported results, and the smallest imported distances")
     ] = False,
     with_leaderboard: Annotated[
         bool, typer.Option("--with-leaderboard", help="also show published rows, such as RobustBench's")
@@ -127,11 +129,13 @@ def show_curves(
     folders: ManyResults,
     x_axis: Annotated[
         Literal["epsilon", "grey-levels", "queries", "passes"],
-        typer.Option(help="budget on the x axis; passes: median distance by number of passes"),
+        typer.Option(help="x axis: epsilon, queries, or passes (median distance by number of passes)"),
     ] = "epsilon",
     norm: Annotated[str | None, typer.Option(help="only this norm: linf, l2, l1, l0 or unrestricted")] = None,
     model: Annotated[list[str] | None, typer.Option(help="only this model (repeatable)")] = None,
-    budget: Annotated[list[str] | None, typer.Option(help="budget to show as a column: 4/255 (repeatable)")] = None,
+    budget: Annotated[
+        list[str] | None, typer.Option(help="radius or number of queries to show as a column: 4/255 (repeatable)")
+    ] = None,
     bootstrap: Bootstrap = 1000,
     seed: Seed = 0,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="draw the curves: FILE.svg, .png or .pdf")] = None,
@@ -139,7 +143,7 @@ def show_curves(
     as_csv: Csv = False,
     as_json: Json = False,
 ) -> None:
-    """Show accuracy against epsilon or queries, half distortion with R^2, and optimality; -o draws them."""
+    """Show accuracy as a function of the radius or the queries, as a table; -o draws the curves."""
     from ..api.folders import curves as compute_curves
     from ..report.text import tables
     from ..report.text.console import frame_csv

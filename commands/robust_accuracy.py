@@ -23,7 +23,7 @@ def measure_model(
     limit: Annotated[int | None, typer.Option(min=1, help="use at most this many images")] = None,
     norm: Annotated[str, typer.Option(help="norm of the perturbation: linf or l2")] = "linf",
     epsilon: Annotated[
-        str | None, typer.Option("--epsilon", "--eps", help="radius for pixels in [0, 1]: 8/255 (default: customary)")
+        str | None, typer.Option("--epsilon", "--eps", help="radius for pixels in [0, 1]: 8/255 (default: usual one)")
     ] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="images per call of a library")] = None,
     seed: Annotated[int, typer.Option(min=0, help="random seed")] = 0,
@@ -36,7 +36,7 @@ def measure_model(
     until: Annotated[
         str | None,
         typer.Option(
-            help='stop early: "RA >= 0.6" once that is decided, "width <= 0.05" once the interval is that narrow'
+            help='stop when "RA >= 0.6" is decided, or, with "width <= 0.05", when the interval is this narrow'
         ),
     ] = None,
     estimate: EstimateOnly = False,

@@ -40,7 +40,7 @@ def find_saturation(
             "--epsilon",
             "--eps",
             "--budget",
-            help="radius to try: 4/255 (repeatable; default: 9 around the customary one)",
+            help="radius to try: 4/255 (repeatable; default: 9 radii around the usual one)",
         ),
     ] = None,
     threshold: Annotated[

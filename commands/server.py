@@ -81,7 +81,9 @@ def work(
     ] = None,
     disk_limit: Annotated[float, typer.Option(min=0.1, help="size limit of a task's folder, in GiB")] = 20.0,
     no_sandbox: NoSandbox = False,
-    until_closed: Annotated[bool, typer.Option("--until-closed", help="exit when standard input is closed")] = False,
+    until_closed: Annotated[
+        bool, typer.Option("--until-closed", help="stop the worker when standard input is closed")
+    ] = False,
 ) -> None:
     """Run a server's tasks. Several workers may run simultaneously, also on other machines with the same folder."""
     import signal
@@ -271,7 +273,7 @@ def verify(
     key: Annotated[str, typer.Option(help="public key of the server, 64 hexadecimal digits (from `/api/v1/me`)")] = "",
     as_json: Json = False,
 ) -> None:
-    """Verify the signature of a fetched task, its files and records. Without --key, any key is accepted: exit 2."""
+    """Verify the signature and the files of a fetched task. Without --key, any signer is accepted, with exit code 2."""
     from ..server.tasks.signing import verify_export
 
     manifest = verify_export(file, key)

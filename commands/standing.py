@@ -16,7 +16,10 @@ def show_standing(
     folder: Results,
     model: Annotated[list[str] | None, typer.Option(help="only this model (repeatable)")] = None,
     test_set: Annotated[
-        str, typer.Option(help="test set of the images, if the data's name does not say: cifar10, cifar100, imagenet")
+        str,
+        typer.Option(
+            help="test set of the images, if the name of the data does not show it: cifar10, cifar100, imagenet"
+        ),
     ] = "",
     neighbours: Annotated[int, typer.Option(min=1, help="published entries to show on each side")] = 4,
     view: TableOptions,

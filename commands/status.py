@@ -19,7 +19,7 @@ def show_status(
     view: TableOptions,
     as_json: Json = False,
 ) -> None:
-    """Show the runs of a results folder: done, failed (with reason), running or waiting; and damaged files."""
+    """Show the state of each run in a results folder (done, failed, running or waiting), and damaged files."""
     from collections import Counter
     from dataclasses import asdict
 

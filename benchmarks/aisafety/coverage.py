@@ -21,8 +21,8 @@ _SECTIONS, _TOP = 20, 1
 _BATCH, _TRAINING = 256, 2000  # images at once, and of a training part unless all are asked for
 _READINGS = {
     "KMNCov": f"{_SECTIONS} sections, as in the program; the paper gives no number. A neuron is a scalar after a ReLU",
-    "NBCov": "both ends of every neuron, out of 2 |N|",
-    "SNACov": "upper ends, out of |N|",
+    "NBCov": "outputs below or above the usual range of each neuron, out of 2 |N|",
+    "SNACov": "outputs above the usual range of each neuron, out of |N|",
     "TKNCov": f"k = {_TOP}; the paper defines neither the metric nor k",
 }
 
@@ -47,7 +47,7 @@ def compare_coverage(table: str, options: Options) -> dict[str, Any]:
                 for symbol, value in _cover(read_activations(classifier, examples), low, high).items():
                     estimate = Estimate(value, math.nan, math.nan, len(examples))
                     lines += beside_both(run, table, symbol, model, f"{model}, {name}", estimate, attack=name)
-        notes = ["n is the size of the test set; the paper's are of 10000 images: coverage grows with n"]
+        notes = ["coverage grows with the number n of images in the test set; the paper's test sets have 10000"]
         known = _known_name(run.plan.config.data)
         part = f"the first {_TRAINING} images of " if known.startswith("torchvision:") and not options.full else ""
         notes.append(f"neuron ranges are from {part}{known or 'the clean images'}")

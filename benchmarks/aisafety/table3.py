@@ -8,9 +8,9 @@ from .setting import SURROGATE, attack_name, beside_both, compare_parts, missing
 
 _QUERIES, _TRANSFERRED = ("NATTACK", "SPSA", "BA"), ("PGD-l1", "PGD-l2", "PGD-linf")
 _READINGS = {
-    "AAB": "accuracy over all images. The paper transfers PGD from an Inception-V3; here it is from a small network "
-    "with a block of parallel convolutions, undefended, trained on the same digits; none on CIFAR-10. BA has "
-    "no radius"
+    "AAB": "accuracy over all images. PGD's examples are made on an Inception-V3 in the paper, and here on a small "
+    "undefended network with a block of parallel convolutions, trained on the same digits. There is no surrogate for "
+    "CIFAR-10. BA has no radius"
 }
 
 

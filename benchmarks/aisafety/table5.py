@@ -16,8 +16,8 @@ from .setting import beside_both, compare_parts, missing_rows, setting_of
 _GRID = torch.arange(0.0, 128, 2)
 _FULL, _DEFAULT, _QUICK = 1000, 100, 20  # directions
 _READINGS = {
-    "EBD": "over {} random orthogonal directions and the grid 0, 2, ..., 126 grey levels: the paper gives neither, its "
-    "program has 1000 and this grid. More directions make it smaller",
+    "EBD": "over {} random orthogonal directions and the grid 0, 2, ..., 126 grey levels: the paper states "
+    "neither; its program has 1000 directions and the same grid. More directions give a smaller distance",
     "EBD2": "steps of 0.0005 of BIM, at most 1000; images that no step fools are omitted, as in the program",
 }
 

@@ -94,7 +94,9 @@ def _ranks() -> Iterator[PaperCheck]:
             if not _rank_fits(row[name], values[row["model"]], list(values.values()))
         ]
         note = f"does not fit: {', '.join(wrong)}" if wrong else ""
-        yield PaperCheck("CANARY, Table 9", f"{name}: models whose rank does not follow", 0, len(wrong), 0, note)
+        yield PaperCheck(
+            "CANARY, Table 9", f"{name}: models whose rank contradicts Table 7 or 8", 0, len(wrong), 0, note
+        )
 
 
 def _rank_fits(rank: int, value: float, values: Sequence[float]) -> bool:
@@ -106,9 +108,7 @@ def _frequencies() -> Iterator[PaperCheck]:
     """Check that a part of an orthogonal decomposition is never longer than the whole."""
     rows = load_rows("canary_table5")
     longer = sum(row["FDL"] > row["AED"] for row in rows)
-    note = (
-        "no orthogonal wavelet gives this: the columns contain a different quantity (a Fourier filter, columns swapped)"
-    )
+    note = "impossible for an orthogonal wavelet: the columns contain the output of a Fourier filter, and are swapped"
     yield PaperCheck("CANARY, Table 5", "attacks whose low-frequency part FDL is longer than AED", 0, longer, 0, note)
 
 

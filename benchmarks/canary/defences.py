@@ -29,11 +29,11 @@ _SETTING = Setting(
     data="digits",
 )
 _READINGS = {
-    "CAV": "the paper's AV, with FV and CV its MCV, on clean images",
-    "CRR": "the paper's RR; CSR is its SR",
-    "MRV": "with the differences of distances (ANDV) and similarities (AMSV), the paper's ACV; on examples made on the "
-    "original, which both models see, only MRV is defined",
-    "ARAC": "each model's confidence in its prediction, before minus after; AITC is after minus before",
+    "CAV": "on clean images; AV in the paper, where AV, FV and CV together are called MCV",
+    "CRR": "RR in the paper; CSR is its SR",
+    "MRV": "in the paper, MRV and the differences of distances (ANDV) and similarities (AMSV) together are called ACV. "
+    "On examples made on the undefended model, only MRV is defined",
+    "ARAC": "decrease of each model's confidence in its prediction under attack; AITC is the increase",
 }
 
 

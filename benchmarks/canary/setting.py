@@ -109,7 +109,7 @@ READINGS: Mapping[str, str] = {
     "ACAMC_A": "Grad-CAM of the logit at the last convolution",
     "ACAMC_T": "Grad-CAM of the logit at the last convolution",
     "OTR": "over the examples that fool their source model",
-    "CTC": "five equal groups by rank of time: the paper gives no limits of its levels",
+    "CTC": "five levels with equal numbers of attacks, by time; the paper does not give the limits of its levels",
     "QNC_F": "passes per image, over successes",
     "QNC_B": "passes per image, over successes",
     "APCR": "components that differ after rounding to 8 bits",
@@ -177,9 +177,9 @@ def left_out(table: str) -> dict[str, str]:
 
 
 def build_forms(folder: Path, symbols: Sequence[str], by: By) -> tuple[Table, list[str]]:
-    """Build rows like `build_rows`, with the metrics in the form of the tables.
+    """Build rows like `build_rows`, with the variants of the metrics that CANARY's tables have.
 
-    A metric without any value keeps its plain symbol.
+    If a metric has no value in the folder, its symbol is not changed to that of the variant.
 
     Args:
         folder: results folder.

@@ -58,6 +58,6 @@ def compare_transfer(table: str, options: Options) -> dict[str, Any]:
                 lines.append(PaperLine(shown, symbol, estimate, published, beside, why, labels=cell))
         readings = readings_of(()) | dict.fromkeys(("AIAC", "ARTC"), _CONFIDENCE)
         readings |= {
-            "OTR": f"{READINGS['OTR']}; and over all images correct when clean, the other plausible interpretation"
+            "OTR": f"{READINGS['OTR']}; a second line has the mean over all images that are correct when clean"
         }
         return run.report(table, lines, readings=readings, left_out={}, notes=notes)

@@ -42,7 +42,7 @@ def compare_curves(published: str, options: Options) -> dict[str, Any]:
 
 
 def judge(published: str, rows: Mapping[str, Mapping[str, Estimate]]) -> Iterator[str]:
-    """Yield each order that the text states, with the number of pairs of attacks that agree in these results."""
+    """Yield each statement of the text on the order of attacks, with the number of pairs for which it holds here."""
     for stated in load_rows(published):
         symbol = stated.get("symbol")
         if symbol is None or not all(symbol in metrics for metrics in rows.values()):

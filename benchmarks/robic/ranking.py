@@ -28,9 +28,9 @@ _SETTING = Setting(
     recognise=recognise,
 )
 _RANK = (
-    "place by D_half among the attacks of the group, 1 the least, ties at their mean place; 95 % interval over the "
-    "images, undefined below 5; no place if every result is invalid; published: the place stated in section 5.1, "
-    "without numbers"
+    "rank by D_half among the attacks of the group. Rank 1 has the smallest D_half, and ties get their mean rank. The "
+    "95 % interval is over the images, for at least 5 images. An attack whose results are all invalid has no rank. "
+    "Published: the order in section 5.1, which has no numbers"
 )
 
 

@@ -29,9 +29,9 @@ NAMES: Mapping[str, str] = {
 }
 _CONFIG = replace(find_preset("robic").config, measures=("distance",))
 READINGS = {
-    "D_half": "ln 2 / lambda of eta(D) = eta(0) exp(-lambda D), least squares for lambda on the steps of the measured "
-    "curve, on images rounded to 8 bits; the paper gives neither the fit nor its points. n counts all images; "
-    "undefined if no image is fooled"
+    "D_half": "distance ln 2 / lambda at which eta(D) = eta(0) exp(-lambda D) has halved. lambda is fitted by least "
+    "squares to the steps of the measured curve, on images rounded to 8 bits; the paper describes neither the fit nor "
+    "its points. n counts all images. Undefined if no image is fooled"
 }
 
 

@@ -69,7 +69,7 @@ class NamedSetting:
 
     @property
     def names(self) -> dict[str, str]:
-        """The paper's name of each model that has one."""
+        """The paper's names of the models, by model. Models that the paper does not have are missing."""
         return {ours: paper for paper, ours in self.models.items()} if isinstance(self.models, Mapping) else {}
 
     def recognise(self, model: str) -> Counterpart:

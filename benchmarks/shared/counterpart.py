@@ -35,7 +35,7 @@ Recognise = Callable[[str], Counterpart]
 
 
 def no_counterpart(_: str) -> Counterpart:
-    """Return that a model has no counterpart in the paper."""
+    """Return the `Counterpart` of a model that the paper does not have."""
     return Counterpart()
 
 
@@ -126,7 +126,7 @@ def pair_models(
 ) -> dict[str, Counterpart]:
     """Return the counterpart in the paper for each evaluated model.
 
-    It is the user's choice, or the model of the same name, or what the name means.
+    The user's choice comes first, then the paper's model of the same name, then the result of `recognise`.
 
     Args:
         models: names of the evaluated models.

@@ -125,7 +125,7 @@ def _place(labels: Mapping[str, str], layout: Mapping[str, Any]) -> tuple[tuple[
 def _placed(
     lines: Iterable[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]
 ) -> list[tuple[Mapping[str, Any], dict[str, str]]]:
-    """Return the lines that have labels, with all labels of their published row.
+    """Return the lines that belong to a published row, each with all labels of this row.
 
     If several evaluated models correspond to one of the paper's models, each gets its own row under its name.
     """

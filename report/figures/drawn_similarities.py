@@ -31,7 +31,9 @@ def visual_similarity(clean: CleanResult) -> Tensor:
         raise Unavailable(f"{subject.name} differs from the evaluated model; evaluate it again")
     weight = call_where_layers_are(classifier, last_weight, clean.logits.shape[1])
     if not isinstance(weight, Tensor) or weight.ndim != 2:
-        raise Unsupported(f"{subject.name} has no linear layer with one output per class; use `model` for others")
+        raise Unsupported(
+            f"{subject.name} has no linear layer with one output per class; select other models with `model`"
+        )
     return weight_similarity(weight)
 
 

@@ -137,7 +137,7 @@ def _implementations(
         ),
         ("s/image", lambda outcome: _over(outcome, "seconds", np.mean)),
         ("invalid", _violations),
-        (Column("known issues", "defects of the library's algorithm, which runs as shipped"), findings),
+        (Column("known issues", "known defects of the library's algorithm, which davylamp does not change"), findings),
     )
     return list_table("agreement-rows", "Implementations side by side", done, columns)
 

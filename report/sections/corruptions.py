@@ -24,8 +24,8 @@ from ..parts.figures import Line, draw_curves
 SIDE = 96  # pixels of a small picture
 _MEANING = {
     "error": "error rate without corruption",
-    "mCE": "error rates summed over the severities, mean over the corruptions",
-    "RmCE": "increase over the clean error, summed over the severities, mean over the corruptions",
+    "mCE": "error rate: sum over the severities, mean over the corruptions",
+    "RmCE": "increase of the error over the clean error: sum over the severities, mean over the corruptions",
     "mCE/base": "mean ratio to the baseline model's sums (the authors multiply it by 100)",
     "CE": "error rates summed over the severities",
     "CE/base": "ratio to the baseline model's sum",

@@ -86,7 +86,7 @@ def _fits(folder: ReportData) -> PageTable | None:
     """Build a table of the cost of fitting attacks before the evaluation, or None if no attack was fitted."""
     columns = (
         "implementation",
-        Column("fitted on", "number of images; unless the name says so, none is an evaluation image"),
+        Column("fitted on", "number of fit images; they are not evaluation images, unless the name states it"),
         Column("forwards", "forward queries, in total"),
         Column("backwards", "backward queries, in total"),
         "seconds",
@@ -111,7 +111,10 @@ def _servers(folder: ReportData) -> PageTable | None:
             Column("billed", "images that the server answered; the other answers were cached"),
             lambda item: item[1].paid,
         ),
-        (Column("probes", "billed queries that must not come from the cache"), lambda item: item[1].probes),
+        (
+            Column("probes", "billed queries that are always sent to the server, even if the answer is cached"),
+            lambda item: item[1].probes,
+        ),
         (
             Column("retried", "images in failed requests, which the server may have seen twice"),
             lambda item: item[1].retried,

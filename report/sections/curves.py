@@ -190,7 +190,10 @@ def _table(curves: Curves) -> PageTable:
     if curves.against == "epsilon":
         columns += [
             (Column("half distortion", half), _half_distortion),
-            (Column("R2", "of that exponential"), lambda curve: curve.r_squared),
+            (
+                Column("R2", "coefficient of determination of the exponential fitted for D_half"),
+                lambda curve: curve.r_squared,
+            ),
             (Column("empirical half", empirical), lambda curve: curve.empirical_half),
             (Column("OPT", best), lambda curve: curve.optimality),
         ]

@@ -49,7 +49,8 @@ _SHARES = {
     "fooled, not detected": "proportion of the validly attacked images that fool the model without being detected",
 }
 _INTERVALS = (
-    "Intervals: by resampling images for the AUC (none if every pair agrees), Clopper and Pearson's for proportions."
+    "Intervals: bootstrap over images for the AUC (none if all examples score above, or all below, the clean images), "
+    "Clopper and Pearson's for proportions."
 )
 
 
@@ -118,7 +119,7 @@ def _tradeoff_table(outcomes: Results, tradeoffs: Sequence[TradeOff]) -> PageTab
         ("threat model", lambda item: format_threat_labels(dict(item[0].threat))),
         (Column("made on", "own: the model itself; original: the undefended one"), lambda item: item[0].made_on),
         (
-            Column("attacks", "the strongest counts on each image"),
+            Column("attacks", "number of attacks; on each image the strongest counts"),
             lambda item: ", ".join(dict.fromkeys(item[0].attacks)),
         ),
         (Column("clean accuracy", "proportion of all images"), lambda item: item[1].clean),
@@ -186,8 +187,8 @@ def write_detectors(outcomes: Results) -> Section | None:
     table = make_table("detectors", "Detectors on the examples", columns, rows, note=_INTERVALS)
     lines = list(dict.fromkeys(note for _, each in detections for note in each.notes))
     lead = (
-        "A detector accompanies a model and flags images as adversarial. These attacks did not know it, so detecting "
-        "them says little about attacks that do. For such attacks use `MODEL+detector:FILE`."
+        "A detector flags images as adversarial before the model classifies them. These attacks did not try to avoid "
+        "detection. To measure attacks that do, use `MODEL+detector:FILE`."
     )
     return Section("detectors", "Detectors", lead, (table, *(Text(line, "note") for line in lines)))
 

@@ -101,10 +101,11 @@ def list_differences(a: str | Path, b: str | Path) -> list[Section]:
         (("first folder", str(a)), ("second folder", str(b)), ("page made by", f"davylamp {__version__}"))
     )
     rule = (
-        "Paired by image: exact McNemar test on robustness, Wilcoxon's test on the distances where both attacks "
-        f"succeed; 5 % with Bonferroni's correction over all {_count_tests(changes)} tests of this page: only a "
-        f"difference of at least {least} images in a run could be detected; runs with fewer images are undecided. "
-        "Invalid results are excluded from the tests. Finding no difference does not show that there is none."
+        "The folders are compared image by image. Robustness: exact McNemar test. Distances of images that are fooled "
+        "in both folders: Wilcoxon's test. The level is 5 % for all tests of this page together (Bonferroni, "
+        f"{_count_tests(changes)} tests). With this level, only differences of at least {least} images in a run can be "
+        "detected; runs with fewer images are undecided. Invalid results are excluded from the tests. Finding no "
+        "difference does not show that there is none."
     )
     blocks = (Text(f"{summary}.", "lead"), Text(rule, "note"), facts, _table(changes))
     apart = (_alone("a-only", f"Only in {a}", first, second), _alone("b-only", f"Only in {b}", second, first))

@@ -95,9 +95,10 @@ def write_metrics(attacks: Table, models: Table, pairs: Table, folder: ReportDat
         *notes,
     ]
     lead = (
-        "All metrics available for the folder, with 95 % intervals: for proportions by Clopper and Pearson, with the "
-        "effective number of images if they repeat, or with --until by betting if they are over all images; for other "
-        "means by bootstrap over the images. Few columns are shown at first: choose others with Columns."
+        "All metrics for which the folder has values, with 95 % intervals. Intervals of proportions are Clopper and "
+        "Pearson's. If the same images count several times, their effective number is used. Proportions of all images "
+        "in a run with --until have betting intervals. Other means have bootstrap intervals over the images. To show "
+        "more columns, press Columns."
     )
     return Section("metrics", "Metrics", lead, tuple(blocks))
 

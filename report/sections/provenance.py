@@ -20,9 +20,9 @@ _TERMS = (
     ("attack", "an algorithm that searches for adversarial examples, whatever the library: PGD, C&W, Square"),
     ("attacked", "an image that the model classifies correctly when clean; MR and distances are over these"),
     ("attack run", "one implementation with fixed parameters, threat model and seed, on one model and one data set"),
-    ("confidence interval", "95 %; for proportions by Clopper and Pearson, with the effective number of images if the "
-     "same images count several times; for other means by bootstrap over the images, for at least 5 images; for runs "
-     "that stopped when a question was decided (--until), a betting interval, which holds at every number of images"),
+    ("confidence interval", "a 95 % interval. Proportions: Clopper and Pearson's, with the effective number of images "
+     "if the same images count several times. Other means: bootstrap over at least 5 images. Runs that stopped when a "
+     "question was decided (--until): a betting interval, which holds at every number of images"),
     ("decision-based, score-based, white-box", "what an attack uses: the predicted class, the outputs, or everything"),
     ("epsilon", "the radius of the ball that bounds the change, on pixels in [0, 1]"),
     ("equivalent", "success rates at most 5 points apart (equivalence test: two one-sided tests at 5 %) and, for a "
@@ -41,7 +41,7 @@ _TERMS = (
     ("threat model", "what the attacker may do: norm, epsilon, targeted or not"),
     ("tie group", "subjects that share a letter do not differ significantly at 95 %, corrected over all pairs"),
     ("undecided", "so few images that no outcome could have been significant"),
-    ("invalid result", "NaN, a black image, or one outside [0, 1] or the radius; neither fooled nor robust"),
+    ("invalid result", "NaN, a black image, or one outside [0, 1] or the radius; counts as neither fooled nor robust"),
     ("worst case", "an image counts as robust only if it stays correct under every attack of the threat model"),
 )  # fmt: skip
 _FACTS = 4  # facts that are shown at once

@@ -31,7 +31,8 @@ def _blocks(table: TransferTable, place: int) -> list[Any]:
             (model, *(_heat(value, of=(count, len(table.attacks))) for value, count in zip(row, counts, strict=True)))
             for model, row, counts in zip(table.models, table.threat_from, table.threat_from_attacks, strict=True)
         ],
-        note="Each mean is over the attacks with a rate for the pair, whose number is shown if some have none.",
+        note="Each mean is over the attacks that have a rate for the pair of models. "
+        "If some have none, the number of attacks is shown.",
     )
     rows = []
     folds = []

@@ -83,7 +83,7 @@ def draw_standing(standing: ThreatModelRanking, place: int) -> Bars:
         legend += [("mark", "clean accuracy")] if any(bar.mark is not None for bar in bars) else []
         ticks = tuple((share, percent_text(share)) for share in shares)
     if any(each.kept.undecided for each in standing.places):
-        text = "over the decided images; the interval covers all or none of the undecided ones being fooled"
+        text = "rate of the decided images; the interval covers both extremes: all undecided images are fooled, or none"
         legend[0] = ("bar", f"{legend[0][1]}: {text}")
     if any(bar.faint for bar in bars):
         ones = " ones" if len(standing.tied) > 1 else ""

@@ -8,7 +8,7 @@ from .latex import NORMS, Cell, LatexStyle, LatexTable, Tex, escape, highest, th
 from .latex_sources import cited_name, data_tex, label_word, made_now, model_tex
 
 _CLOPPER = r"95\,\% interval over images (Clopper--Pearson)"
-_NO_TEST = "not a test of whether others differ from it"
+_NO_TEST = "not a significance test"
 
 
 def comparison_latex(comparison: Comparison, style: LatexStyle) -> str:
@@ -45,7 +45,7 @@ def comparison_latex(comparison: Comparison, style: LatexStyle) -> str:
         caption=[
             _about_comparison(comparison, style),
             f"{rate}: proportion of attacked images {'fooled' if rate == 'MR' else 'classified as the target'}; "
-            "medians of distances are over these, medians of passes are over all.",
+            "median distances are over the fooled images, median passes over all attacked images.",
         ],
         interval=_CLOPPER,
         best=frozenset((place, 1) for place in best),

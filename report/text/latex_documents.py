@@ -40,7 +40,7 @@ def ranking_latex(ranking: Any, title: str, versions: Mapping[str, str], style: 
         caption=[f"{escape(title)}.", *_said_of_ranking(ranking)],
         interval=rf"95\,\% interval of the {ranking.score_name}",
         best=frozenset(together) if len(together) < len(rows) else frozenset(),
-        rule="Bold: those not significantly different from the first (95\\,\\%, all pairs).",
+        rule="Bold: subjects that do not differ significantly from the first (95\\,\\%, all pairs).",
         made=versions_sentence(None, versions, style),
         decimals={2: 3 if ranking.method == "mean" else 2, 4: 2, 6: 3},
     )
@@ -180,7 +180,7 @@ def saturation_latex(
             *[f"{nothing} results are invalid and count as not fooled."] * bool(nothing),
         ],
         best=frozenset(best),
-        rule="Bold: the smallest radius whose rate is within the threshold of the highest; not a test of a difference.",
+        rule="Bold: the smallest radius whose rate is within the threshold of the highest; not a significance test.",
         made=made_now({str(line["implementation"]).partition(":")[0] for line in lines}, style),
         decimals=dict.fromkeys(range(2, 2 + len(budgets)), 3),
     )

@@ -92,7 +92,7 @@ def _titles(table: Table, style: LatexStyle) -> str:
 def _rule(table: Table) -> str:
     side = "attack" if table.by in _OF_ATTACK else "defence" if table.by == "defence" else "model"
     among = " among rows of the same threat model" if set(_THREAT) & set(table.shown_labels) else ""
-    return f"Bold: best point estimate for the {side}{among}; not a test of whether others differ from it."
+    return f"Bold: best point estimate for the {side}{among}; not a significance test."
 
 
 def _libraries(table: Table) -> set[str] | None:

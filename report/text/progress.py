@@ -57,9 +57,9 @@ def show_plan(plan: Any, heading: str = "") -> AbstractContextManager["Advance"]
 def show_progress(
     total: int, work: Mapping[str, tuple[int, float]] | None = None, heading: str = ""
 ) -> Iterator["Advance"]:
-    """Show progress. The context's value is called with a run's name and the number of finished images.
+    """Show progress in the block. Yield a function that is called with a run's name and the number of finished images.
 
-    An empty name means that the images were finished in an earlier call.
+    If the name is empty, the images were finished in an earlier call.
 
     Args:
         total: number of images, including finished ones.

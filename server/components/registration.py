@@ -61,7 +61,9 @@ def register(
             exceeded.
     """
     if viewer.id is None or not viewer.may_submit:
-        raise ForbiddenError("sign in with the right to submit first")
+        raise ForbiddenError(
+            "expected a user or a token that may submit; sign in, or use a token with the scope submit"
+        )
     if wish.kind not in KINDS:
         raise InvalidInput(f"expected a kind of {', '.join(KINDS)}, got {str(wish.kind)[:40]!r}")
     if wish.form == "url" and not viewer.is_admin:

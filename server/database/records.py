@@ -21,7 +21,7 @@ class ServerTable(DeclarativeBase):
 
 
 class FactRow(ServerTable):
-    """Fact about the database itself, by name: version of the tables, number of changes in visibility."""
+    """Named number about the database itself: the version of its tables, or its number of visibility changes."""
 
     __tablename__ = "facts"
     name: Mapped[str] = mapped_column(String(64), primary_key=True)

@@ -55,7 +55,7 @@ def lease_task(database: Database, seconds: float = SECONDS) -> Lease | None:
         for task in _in_turn(session, now):
             lease = Lease(task.id, secrets.token_hex(16))
             if task.attempts >= MOST_ATTEMPTS:
-                reason = f"its worker ended {task.attempts} times before the task did"
+                reason = f"its worker ended {task.attempts} times before the task was finished"
                 _swap(session, task, state="failed", message=reason, finished=now, lease="")
                 continue
             values: dict[str, Any] = {"state": "running", "lease": lease.mark, "lease_until": now + seconds}

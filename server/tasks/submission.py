@@ -57,7 +57,9 @@ def submit(session: Session, folder: ServerFolder, viewer: Viewer, wish: TaskReq
             supported by an attack, the task is too large, or no worker could run its files.
     """
     if viewer.id is None or not viewer.may_submit:
-        raise ForbiddenError("sign in with the right to submit first")
+        raise ForbiddenError(
+            "expected a user or a token that may submit; sign in, or use a token with the scope submit"
+        )
     if wish.visibility not in get_args(Visibility):
         raise InvalidInput(f"expected public or private, got {str(wish.visibility)[:40]!r}")
     settings = read_settings(wish.settings)

@@ -46,11 +46,12 @@ class TaskBody(BaseModel):
     max_queries: int | None = None
     pixels: bool = False
     examples: str = Field(
-        default="own", description="for defended models: made on each (own), once on the undefended (original), or both"
+        default="own",
+        description="where examples are made: on each model (own), on the undefended model (original), or both",
     )
-    order: str = Field(default="given", description="of the attacks: given, or cheap-first")
+    order: str = Field(default="given", description="order of the attacks: given, or cheap-first")
     stop_when_fooled: bool = Field(
-        default=False, description="worst case of the attacks only: each on the images that no earlier attack fooled"
+        default=False, description="whether to run each attack only on the images that no earlier attack fooled"
     )
     title: str = ""
     visibility: str = "private"
@@ -265,7 +266,7 @@ def get_cell_file(visit: Reading, number: int) -> FileResponse:
 
 @router.get("/compare")
 def get_comparison(visit: Reading, first: int, second: int) -> list[Answer]:
-    """Compare two components of a kind.
+    """Compare two components of the same kind.
 
     The result lists pairs of runs that differ in nothing else, with the difference of their rates.
     """

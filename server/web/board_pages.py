@@ -35,13 +35,13 @@ class FilterForm(NamedTuple):
 
     data: Annotated[str, Query(max_length=20, description="number of a data set")] = ""
     norm: Annotated[str, Query(max_length=20)] = ""
-    epsilon: Annotated[str, Query(max_length=40, description="the radius, as 8/255")] = ""
+    epsilon: Annotated[str, Query(max_length=40, description="radius, such as 8/255")] = ""
     targeted: Annotated[str, Query(max_length=3, description="yes or no")] = ""
     knowledge: Annotated[str, Query(max_length=40, description=", ".join(KNOWLEDGE))] = ""
-    creator: Annotated[str, Query(max_length=64, description="of the subject")] = ""
-    since: Annotated[str, Query(max_length=10, description="a day, YYYY-MM-DD")] = ""
+    creator: Annotated[str, Query(max_length=64, description="user name of the creator")] = ""
+    since: Annotated[str, Query(max_length=10, description="first day, YYYY-MM-DD")] = ""
     worst_case: Annotated[str, Query(max_length=3, description="yes: only worst cases of several attacks")] = ""
-    method: Annotated[Method, Query(description="mean response, or irt: ability in an item response model")] = "mean"
+    method: Annotated[Method, Query(description="score: mean (mean response) or irt (ability)")] = "mean"
 
     @property
     def filters(self) -> Filters:
@@ -138,7 +138,7 @@ def send_cell(visit: RequestContext, number: int) -> FileResponse:
 
 @router.get("/compare")
 def compare(visit: Page, first: int = 0, second: int = 0) -> HTMLResponse:
-    """Compare two components of a kind by the runs that they have in common."""
+    """Compare two components of the same kind, by runs that are equal except for the component."""
     with visit.folder.database.reading() as session:
         components = session.scalars(components_for(visit.viewer).order_by(ComponentRow.kind, ComponentRow.name)).all()
         pair = [find_component(session, visit.viewer, each) for each in (first, second) if each]
@@ -198,7 +198,7 @@ def compare_cells(session: Session, viewer: Viewer, first: ComponentRow, second:
     """
     if first.kind != second.kind:
         names = f"{first.kind} {first.name} and {second.kind} {second.name}"
-        raise InvalidInput(f"expected two components of a kind, got {names}")
+        raise InvalidInput(f"expected two components of the same kind, got {names}")
     ours, theirs = (_by_rest(session, viewer, component) for component in (first, second))
     return [
         _compare_pair(one, other)

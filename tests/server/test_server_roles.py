@@ -192,7 +192,7 @@ def test_only_the_owner_or_an_admin_changes_what_is_there(folder, users, embedde
                 change_card(session, viewer, number, {"description": "mine now"})
             with pytest.raises(ForbiddenError):
                 delete(session, folder, viewer, number, Origin("bob"))
-        with pytest.raises(ForbiddenError, match="right to submit"):
+        with pytest.raises(ForbiddenError, match="may submit"):
             submit(session, folder, VISITOR, TaskRequest({}))
         assert change_card(session, users["root"], number, {"description": "checked"}).description == "checked"
         assert delete(session, folder, users["alice"], number, Origin("alice")) == "deleted"

@@ -116,7 +116,7 @@ def _ascend(net: nn.Module, inputs: Tensor, labels: Tensor, epsilon: float = 0.1
 
 
 def need(matrix: Responses, newcomer: str, *, seed: int = 0, orders: int = ORDERS, width: int | None = None) -> Needed:
-    """Place one subject of a matrix among the others by all images, by selected images and by random images.
+    """Find the rank of one subject of a matrix among the others: from all images, selected images and random images.
 
     Args:
         matrix: responses of all subjects.

@@ -50,7 +50,7 @@ class Checked(NamedTuple):
 
 
 def check(difference: float, testlet: float, *, images: int = IMAGES, repeats: int = REPEATS) -> Checked:
-    """Measure projected and true numbers of images for one difference."""
+    """Measure the projected and the true number of images that separate two models with one difference of abilities."""
     numbers = []
     for seed in range(repeats):
         ranking, ability = _rank(difference, testlet, images, seed)

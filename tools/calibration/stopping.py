@@ -1,14 +1,17 @@
-"""How often is a decision by `--until` wrong, and how many images does it need?
+"""Measures how often a decision by `--until` is wrong, and how many images it needs.
 
-A test set of 10 000 images, drawn in random order in the blocks of `davylamp evaluate --until`. Questions: is robust
-accuracy at least 0.6, when the truth lies 1, 3 or 10 points away on either side; is one model more robust than another,
-when their robust accuracies differ as much, and 60 % of the images that one of them loses are lost by both. Invalid
-results: 2 % of the images have an unknown outcome, and the truth is a range. Correlated attacks: the outcome is the
-worst of five attacks that agree on 90 % of the images. A decision is wrong if the truth lies on the other side; at most
-5 % may be. A fixed number of images decides nothing early: it needs all 10 000.
+The first table simulates test sets of 10 000 images, drawn in random order in the blocks of `davylamp evaluate
+--until`. At most 5 % of the decisions may be wrong. There are two questions:
 
-The second table (--digits) replays the stopping of the product on stored results of digits models, which are attacked
-here once: does a random order give the decision of all images, and how many passes does it save?
+- Is the robust accuracy at least 0.6? The true value is 1, 3 or 10 points above or below.
+- Is one model more robust than another? Their robust accuracies differ by 1, 3 or 10 points. 60 % of the images that
+  fool one of them fool both.
+
+Each question is also simulated with 2 % invalid results, for which the truth is a range, and the first with five
+attacks that agree on 90 % of the images.
+
+The second table (--digits) uses real results of digits models, which are attacked here once. `--until` stops on random
+orders of their images. The table has the rate of orders with the same decision as all images, and the saved passes.
 
 Run: python -m davylamp.tools.calibration.stopping [--digits] [--quick] [--write]
 """
@@ -61,9 +64,9 @@ def decide(
     """Draw sequences of images and stop each once its mean is known to be at least the threshold, or less.
 
     Args:
-        low: value of every image, (n,), with unknown ones as small as they may be.
-        high: the same, as large as they may be.
-        threshold: the question: is the mean at least this?
+        low: smallest possible value of every image, (n,).
+        high: largest possible value of every image, (n,).
+        threshold: number with which the mean is compared.
         runs: number of sequences.
         seed: random seed.
         shard: images in the first block.
@@ -88,7 +91,7 @@ def decide(
 
 
 def one_model(gap: float, invalid: float, images: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the least and the largest robustness of each image, whose mean lies `gap` from the threshold."""
+    """Return the smallest and largest possible robustness of each image. The mean is `gap` from the threshold."""
     robust = np.arange(images) < round((THRESHOLD + gap) * images)
     unknown = ~robust & (np.arange(images) >= images - round(invalid * images))
     return robust.astype(float), (robust | unknown).astype(float)

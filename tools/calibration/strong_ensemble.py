@@ -5,8 +5,8 @@ targets that MALT (Melamed et al. 2024) ranks first, then FAB-T with three targe
 with fewer queries of Square. They are compared with AutoAttack, with its first two attacks, and with AutoAttack at a
 third of its steps, queries included. Each attack gets the images that withstood the earlier ones.
 
-Decided by the table: not included. Where AutoAttack's later attacks matter, the candidates leave more images, and
-AutoAttack with three targets and fewer queries is as strong for as many passes.
+Result: davylamp does not include these ensembles. Where AutoAttack's later attacks matter, the candidates leave more
+images, and AutoAttack with three targets and fewer queries is as strong for as many passes.
 
     python -m davylamp.tools.calibration.strong_ensemble [--write] [--images 100] [--only NAME]
 """

@@ -1,4 +1,4 @@
-"""Tests the verdict of `davylamp challenge` on defences of which it is known whether they hold.
+"""Tests the verdict of `davylamp challenge` on known defences, broken ones and others.
 
     python -m davylamp.tools.challenge.known_defences [--quick] [--images 40] [--out FOLDER] [--only NAME,...]
 
@@ -85,7 +85,7 @@ def challenge_digits(case: KnownDefence, images: int, effort: ChallengeBudget, f
 
 
 def challenge_embedded(case: KnownDefence, photos: int, effort: ChallengeBudget, folder: Path) -> ChallengeResult:
-    """Challenge an embedded model by its name, with the effort of its case or the common effort."""
+    """Challenge an embedded model by its name. `effort` is used if the case has no effort of its own."""
     digits = case.model.startswith(LENET)
     data, limit = ("demo:mnist", None) if digits else ("demo:imagenet", photos)
     effort = case.effort or effort

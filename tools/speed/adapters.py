@@ -139,7 +139,7 @@ def measure(library: str, functions: dict[str, Callable[[], None]], rounds: int)
         for name in functions if turn % 2 else reversed(functions):
             times[name].append(seconds(functions[name]))
     titles = {"counted": "time with query tracking", "run_attack": "time with the whole of run_attack"}
-    titles["passes"] = f"time of {JUDGED} forward passes alone, as run_attack judges with"
+    titles["passes"] = f"time of {JUDGED} forward passes alone, as many as run_attack needs to judge"
     figures = []
     for name, spent in times.items():
         settings: dict[str, Any] = {"peer": f"{library}, called directly", "note": "PGD"}

@@ -26,7 +26,7 @@ SIDE = 224  # pixels of a model that does not say how large its images are
 
 
 def measure_batches(classifier: Classifier, side: int, largest: int) -> Iterator[tuple[int, float]]:
-    """Yield increasing batch sizes with their passes per second, until it gets no faster or memory is exhausted."""
+    """Yield increasing batch sizes with their passes per second, until the speed stops growing or memory is full."""
     size, fastest, slower = 1, 0.0, 0
     while size <= largest and slower < PATIENCE:
         inputs = torch.rand(size, 3, side, side, generator=torch.Generator().manual_seed(0)).to(classifier.device)

@@ -204,7 +204,7 @@ def write_point(
     lines = [
         f"## {point.name}",
         "",
-        f"Passes a second by the size of the batch, as torch is set: {speeds}. Chosen: {len(point.labels)}.",
+        f"Passes per second by batch size, with torch's settings: {speeds}. Chosen: {len(point.labels)}.",
         "",
         table(("bare passes, channels", "a second", "ms an image", "times float32, first"), passes, markdown=True),
         "",

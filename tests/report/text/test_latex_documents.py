@@ -107,7 +107,7 @@ def test_a_ranking_by_means_has_one_column_of_them(parse_latex):
         name = row[1].removeprefix(r"\textbf{").removesuffix("}").replace("\\", "")
         assert (r"\textbf" in row[1]) == bool(set(top) & set(groups[name]))
     assert not any("textbf{c}" in row[1] for row in rows)
-    assert "not significantly different from the first" in caption
+    assert "do not differ significantly from the first" in caption
 
 
 def test_a_comparison_is_two_tables(digits, parse_latex):
