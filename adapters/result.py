@@ -18,7 +18,10 @@ from .threat_model import Norm, ThreatModel
 
 _SPENT = ("forwards", "backwards", "seconds")
 SURROGATE_PASSES = ("surrogate_forwards", "surrogate_backwards")
-UNSTEADY = "the model's output for one image differs between calls: declare random=True in davylamp.Classifier(...)"
+UNSTEADY = (
+    "the model's output for one image differs between calls: declare random=True (in Python, or in the function that "
+    "FILE.py:NAME names: davylamp.Classifier(module, random=True))"
+)
 
 # Fault of an invalid result by its kind (`judge.KINDS`); unknown for all other kinds.
 OF_THE_MODEL = frozenset({"nan-logits", "nan-gradient", "unstable"})

@@ -46,6 +46,7 @@ from ..engine.sequential.question import Question, parse_question
 from ..engine.sources import LoadOptions
 from ..engine.store.notes import list_changed, list_model_hints, list_saturations, list_unsteady
 from ..engine.store.sequence import SequenceRecord
+from ..engine.store.versions import mark_evaluated
 from ..engine.tables.table import By, Table
 from ..errors import DavylampError, InvalidInput
 from ..report.text.progress import describe_runs, show_plan
@@ -325,6 +326,7 @@ def evaluate(
         how = {"executor": work, "retry_failed": retry_failed, "trust_unknown": trust_unknown}
         begun = _run(begun, store, question, images_of, workers, progress_of(progress, show_evaluation), how)
         plan = begun.plan or plan
+        mark_evaluated(store, plan.subjects)
         detections = _detect(trained, begun, given, images, transport)
         unsteady = tuple(list_unsteady(store, plan.subjects, plan.cells))
         hints = tuple(list_model_hints(store, plan.subjects))

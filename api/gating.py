@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import NormalDist
@@ -23,8 +23,9 @@ from ..engine.metric_names import facts_of
 from ..engine.statistics.bootstrap import FEWEST, Estimate
 from ..engine.statistics.paired_tests import min_images_for_equivalence
 from ..engine.statistics.verdict import MARGIN, SIGNIFICANT
-from ..engine.store.notes import sequence_notes
+from ..engine.store.notes import least_of_estimates, sequence_notes, unsteady_subjects
 from ..engine.store.results import Results, check_models, read_outcomes
+from ..engine.store.versions import latest_versions
 from ..engine.tables.estimates import population_of, undecided_rate
 from ..engine.tables.groups import TableGroup, find_union, group_cells, is_bounded
 from ..engine.tables.symbols import is_union
@@ -35,6 +36,7 @@ from .evaluation import Evaluation, folder_of
 from .python_inputs import read_names, read_number, read_several
 from .verb_result import VerbResult
 
+_NAMED = 4  # most attacks named in a note
 _DEVIATIONS = NormalDist().inv_cdf(1 - SIGNIFICANT / 2)  # from the value to either end of a 95 % interval
 
 
@@ -50,7 +52,8 @@ def gate(
     """Decide requirements on every model of a results folder by their 95 % intervals.
 
     A requirement passes if every value of the metric's interval meets it, and fails if no value does. Otherwise there
-    are too few images, or too many invalid results. A failed or unfinished run prevents a pass, because it could lower
+    are too few images, or too many invalid results. If one model name has several versions, the version that was
+    evaluated last is judged, here and in `against`. A failed or unfinished run prevents a pass, because it could lower
     the robust accuracy. If the true rate does not meet a requirement, the gate passes with a probability of at most 2.5
     %. With few images this probability is higher for metrics that have bootstrap intervals.
 
@@ -63,7 +66,7 @@ def gate(
             lower than in this folder by more than `margin`, by the interval of the paired difference. A model is
             compared with the baseline's model of the same name, or with its only model.
         margin: largest accepted loss compared with the baseline, from 0 to 1.
-        model: names of the models to check; empty for all.
+        model: names of the models to check, "NAME [HASH]" for one version; empty for all.
         strict: whether to fail also if a failure indicator of `check` fails.
 
     Returns:
@@ -87,16 +90,30 @@ def gate(
     symbols = tuple(dict.fromkeys(each.symbol for each in requirements))
     outcomes = read_outcomes(place, symbols)
     check_models(outcomes, names)
-    baseline = None if against is None else read_outcomes(folder_of(against), symbols)
+    outcomes, older = latest_versions(outcomes, names or ())
+    baseline = None
+    if against is not None:
+        baseline, older_there = latest_versions(read_outcomes(folder_of(against), symbols))
+        older += [f"baseline: {line}" for line in older_there]
     if baseline is not None and (unpaired := [each for each in symbols if each not in PAIRED]):
         raise Unsupported(f"a baseline is compared by {' or '.join(PAIRED)}, got {', '.join(unpaired)}")
     rows = _rows(outcomes.of_models(names or ()), symbols)
     decisions: list[Decision] = []
+    judged: list[_GateRow] = []
+    common: list[str] = []
+    unsteady = {subject.name for subject in unsteady_subjects(outcomes).values()}
     for requirement in requirements:
         chosen = _rows_about(requirement, rows, place)
-        decisions += [_decide(requirement, row, outcomes) for row in chosen]
+        decisions += [_decide(requirement, row, outcomes, unsteady) for row in chosen]
+        judged += [row for row in chosen if is_worst(requirement.symbol) and row not in judged]
         if baseline is not None:
-            decisions += [_decide_change(requirement, row, outcomes, baseline, margin) for row in chosen]
+            changes = [_decide_change(requirement, row, outcomes, baseline, margin) for row in chosen]
+            decisions += [change for change, _ in changes]
+            common += [
+                f"{change.model}: only {change.images} of {images} images in common with the baseline"
+                for change, images in changes
+                if change.images < images
+            ]
     failing = Counter(each.title for each in check_folder(outcomes, models=names) if each.state == "fail")
     listed = ", ".join(failing)
     if failing and strict:
@@ -104,8 +121,41 @@ def gate(
     decisions = list({(each.requirement, each.model, each.threat): each for each in decisions}.values())
     decisions.sort(key=lambda each: VERDICTS.index(each.verdict))
     suspicious = f"{listed} may make these numbers too good: davylamp check {place}" if failing and not strict else ""
-    notes = (suspicious, *outcomes.unsteady, *map(str, sequence_notes(outcomes)))
+    biased = least_of_estimates([(row.labels["model"], row.group.outcomes) for row in judged])
+    notes = (
+        *older,
+        *_attacks_behind(judged),
+        *dict.fromkeys(common),
+        suspicious,
+        *map(str, biased),
+        *outcomes.unsteady,
+        *map(str, sequence_notes(outcomes)),
+    )
     return _result(decisions, str(place), requirements, tuple(filter(None, notes)))
+
+
+def _attacks_behind(rows: Sequence["_GateRow"]) -> list[str]:
+    """Return a note for each set of attacks that a worst case is over, with the kinds of attacks that it lacks."""
+    models: dict[tuple[tuple[str, ...], int], dict[str, None]] = {}
+    lacks: dict[tuple[str, ...], str] = {}
+    for row in rows:
+        cells = [each.cell for each in row.group.outcomes]
+        members = [member for cell in cells for member in cell.members]
+        attacks = tuple(sorted({member.attack for member in members}))
+        is_auto = any(each.row.canonical_name == "autoattack" for each in members)  # which has Square
+        has_other = is_auto or any(each.knowledge != "white-box" for each in (*cells, *members))
+        without = [] if has_other else ["attack without gradients"]
+        is_ensemble = is_auto or any(len(cell.members) > 1 for cell in cells)
+        without += [] if is_ensemble else ["ensemble such as autoattack"]
+        models.setdefault((attacks, row.labels["attacks"]), {})[row.labels["model"]] = None
+        lacks[attacks] = f"; no {' and no '.join(without)}" if without else ""
+    notes = []
+    for (attacks, count), names in models.items():
+        of = "" if len(models) == 1 else f"{', '.join(names)}: "
+        more = f" and {counted(len(attacks) - _NAMED, 'more implementation')}" if len(attacks) > _NAMED else ""
+        listed = f"{', '.join(attacks[:_NAMED])}{more}"
+        notes += [f"{of}worst case of {counted(count, 'attack')}: {listed}{lacks[attacks]}"] if attacks else []
+    return notes
 
 
 class _GateRow:
@@ -171,7 +221,7 @@ def _radius(row: _GateRow) -> float | None:
     return None if math.isnan(row.labels["epsilon"]) else row.labels["epsilon"]
 
 
-def _decide(requirement: Requirement, row: _GateRow, outcomes: Results) -> Decision:
+def _decide(requirement: Requirement, row: _GateRow, outcomes: Results, unsteady: Collection[str]) -> Decision:
     symbol, is_clean = requirement.symbol, facts_of(requirement.symbol).stored == "clean"
     value, low, high, images = row.metrics[symbol]
     decided = requirement.decide(low, high)
@@ -183,6 +233,8 @@ def _decide(requirement: Requirement, row: _GateRow, outcomes: Results) -> Decis
         *(value, low, high, images),
         attacks=0 if is_clean else row.labels["attacks"],
     )
+    if not is_clean and base.model in unsteady:
+        return replace(base, verdict="invalid results", detail="its output for one image differs between calls")
     missing = "" if is_clean else _missing(row, outcomes)
     settled = "fail" if requirement.is_lower_bound else "pass"  # more attacks only lower a worst case
     if missing and not (is_worst(symbol) and decided == settled):
@@ -253,7 +305,17 @@ def _missing(row: _GateRow, outcomes: Results) -> str:
 
 def _decide_change(
     requirement: Requirement, row: _GateRow, outcomes: Results, baseline: Results, margin: float
+) -> tuple[Decision, int]:
+    """Return the decision on the loss against the baseline, and the number of images of the larger side."""
+    other = _baseline_row(row, baseline, is_clean=facts_of(requirement.symbol).stored == "clean")
+    images = max(group.outcomes[0].cell.subject.images for group in (row.group, other))
+    return _decide_pair(requirement, row, other, (outcomes, baseline), margin), images
+
+
+def _decide_pair(
+    requirement: Requirement, row: _GateRow, other: TableGroup, folders: tuple[Results, Results], margin: float
 ) -> Decision:
+    outcomes, baseline = folders
     symbol, is_clean = requirement.symbol, facts_of(requirement.symbol).stored == "clean"
     at = "" if is_clean else f" @ {row.threat}"
     change = Requirement(symbol, ">=", -margin)
@@ -261,7 +323,6 @@ def _decide_change(
     base = Decision(
         f"{symbol} >= baseline{loss}{at}", row.labels["model"], "" if is_clean else row.threat, "fail", attacks=0
     )
-    other = _baseline_row(row, baseline, is_clean=is_clean)
     pair, known, attacks, lost = pair_with_baseline(symbol, (row.group, outcomes), (other, baseline))
     images = pair.images + pair.left_out
     base = replace(base, **pair.difference._asdict(), images=images, attacks=attacks)

@@ -153,6 +153,10 @@ def challenge(
     epsilon: float | str | None = None,
     limit: int | None = None,
     quick: bool = False,
+    steps: int | None = None,
+    queries: int | None = None,
+    eot: int | None = None,
+    judge_samples: int | None = None,
     effort: Mapping[str, int] | None = None,
     seed: int = 0,
     device: str = "cpu",
@@ -175,7 +179,11 @@ def challenge(
         epsilon: the radius, a number or a fraction such as "8/255", or None for the usual one.
         limit: largest number of images.
         quick: whether to make only a quick trial with 10 images and 10 steps.
-        effort: whole numbers >= 1 by name, instead of the defaults: steps, candidates, queries, eot, judge_samples.
+        steps: iterations of the gradient attacks; None for the default.
+        queries: queries of each black-box attack; None for the default.
+        eot: for a random model, number of samples whose mean an attack sees; None for the default.
+        judge_samples: for a random model, number of samples on which an example is judged; None for the default.
+        effort: these values by name, and `candidates`, the classes that the targeted attack considers.
         seed: random seed.
         device: device of loaded models; a module is not moved.
         version: version of the model, as in `davylamp.evaluate`.
@@ -188,7 +196,8 @@ def challenge(
     """
     check_loading(challenge, loading)
     limit, (source, rounded) = read_limit(limit), take_source(inputs, labels, data)
-    spent, seed = _read_effort(effort), read_seed(seed)
+    given = {"steps": steps, "queries": queries, "eot": eot, "judge_samples": judge_samples}
+    spent, seed = _read_effort(effort, given), read_seed(seed)
     several: Any = surrogates
     if not isinstance(surrogates, Mapping):
         several = read_list(surrogates, "surrogates as modules by name, or as names", str)
@@ -226,10 +235,14 @@ def _print_attempt(attempt: AttackOutcome) -> None:
     print_error(attempt_text(attempt))
 
 
-def _read_effort(effort: Any) -> dict[str, int]:
+def _read_effort(effort: Any, keywords: Mapping[str, Any]) -> dict[str, int]:
     """Convert to whole numbers by name, which replace the challenge's default effort. Raises InvalidInput."""
     known = [field.name for field in fields(ChallengeBudget)]
     given = current_settings(read_mapping(effort, "effort as whole numbers by name"), known)
+    keywords = {name: value for name, value in keywords.items() if value is not None}
+    if twice := sorted(given.keys() & keywords.keys()):
+        raise InvalidInput(f"expected `{twice[0]}` once, got it as a keyword and in `effort`")
+    given |= keywords
     for name in given:
         if name not in known:
             raise UnknownName("effort", str(name), known)

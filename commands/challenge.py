@@ -27,7 +27,9 @@ def challenge_defence(
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="quick trial with 10 images and 10 steps")] = False,
     steps: Annotated[int | None, typer.Option(min=1, help="iterations of the gradient attacks (default: 50)")] = None,
-    queries: Annotated[int | None, typer.Option(min=1, help="queries of each black-box attack (default: 1000)")] = None,
+    queries: Annotated[
+        int | None, typer.Option(min=1, help="queries of each black-box attack, of --eot samples each (default: 1000)")
+    ] = None,
     eot: Annotated[
         int | None,
         typer.Option(min=1, help="randomised models: gradients are averaged over this many samples (default: 10)"),
@@ -56,7 +58,6 @@ def challenge_defence(
 
     form, style = one_format({"latex": as_latex, "json": as_json}), latex_style(latex_words)
     view.check(form)
-    given = {"steps": steps, "queries": queries, "eot": eot, "judge_samples": judge_samples}
     document = challenge(
         seen.of(model),
         data=data,
@@ -67,7 +68,10 @@ def challenge_defence(
         epsilon=epsilon,
         limit=limit,
         quick=quick,
-        effort={name: value for name, value in given.items() if value is not None},
+        steps=steps,
+        queries=queries,
+        eot=eot,
+        judge_samples=judge_samples,
         seed=seed,
         device=device,
         progress=lambda attempt: print_error(attempt_text(attempt)),

@@ -52,6 +52,7 @@ def print_summary(plan: Any, store: Any, out: Path) -> None:
 def result_lines(plan: Any, store: Any) -> list[str]:
     """Return worst-case accuracy and strongest attack per model and threat model, then failed indicators."""
     from ..engine.checks.check_folder import check_folder
+    from ..engine.store.notes import unsteady_subjects
     from ..engine.store.results import read_outcomes
     from ..engine.tables.groups import group_cells, worst_case_bias_note
     from ..engine.tables.table import build_table
@@ -71,7 +72,8 @@ def result_lines(plan: Any, store: Any) -> list[str]:
     rows = [row for row in table.rows if row.labels["model"] in names and row.labels["cells"]]
     rows.sort(key=lambda row: -row.metrics["RA"].value)
     pairs = [group for group in group_cells(outcomes, "pairs") if group.parts]
-    lines = [_model_line(row, pairs) for row in rows[:SHOWN]]
+    unsteady = {subject.name for subject in unsteady_subjects(outcomes).values()}
+    lines = [_model_line(row, pairs, is_unsteady=row.labels["model"] in unsteady) for row in rows[:SHOWN]]
     if len(rows) > SHOWN:
         more = f"davylamp table {quote(str(store.folder))} --by models"
         lines.append(f"{len(rows) - SHOWN} more models with lower values: `{more}`")
@@ -97,9 +99,10 @@ def _gave_up(outcomes: Any, names: set[str]) -> list[str]:
     ]
 
 
-def _model_line(row: Any, pairs: Sequence[Any]) -> str:
+def _model_line(row: Any, pairs: Sequence[Any], *, is_unsteady: bool) -> str:
     """Describe a model's worst case, and the attack that fooled the most images, or at the smallest distance."""
     from ..adapters.display_text import format_threat_labels
+    from ..adapters.result import UNSTEADY
     from ..engine.checks.standings import place_attacks
     from ..report.text.console import KEPT, interval_text
 
@@ -107,6 +110,8 @@ def _model_line(row: Any, pairs: Sequence[Any]) -> str:
         return interval_text(*estimate).replace(" ", KEPT)
 
     labels, worst, has_radius = row.labels, row.metrics["RA"], _has_radius(row.labels)
+    if is_unsteady:
+        return f"{labels['model']}, {format_threat_labels(labels)}: not judged: {UNSTEADY}"
     phrases = _TARGETED if labels["targeted"] else _UNTARGETED
     alike = [pair for pair in pairs if all(str(pair.labels[name]) == str(labels[name]) for name in _ALIKE)]
     places = [place for place in place_attacks(alike) if place.images] if alike else []

@@ -324,8 +324,8 @@ class AttackRun:
 
 def call_as(cell: AttackRun, names: Mapping[str, str]) -> AttackRun:
     """Return the run with the display name for its model, from `tell_apart`."""
-    called = names.get(cell.subject.key)
-    return replace(cell, subject=replace(cell.subject, called=called)) if called else cell
+    called = names.get(cell.subject.key, "")
+    return cell if called == cell.subject.called else replace(cell, subject=replace(cell.subject, called=called))
 
 
 def describe_attack(cell: AttackRun) -> dict[str, Any]:

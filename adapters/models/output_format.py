@@ -19,6 +19,8 @@ OUTPUTS: tuple[Outputs, ...] = get_args(Outputs)
 _OF_ONE: Mapping[str, Outputs] = {"logit": "logits", "probability": "probabilities"}  # after conversion
 _SURE = 4  # rows that cannot all sum to 1 by chance
 _ROUNDING = 1e-3  # tolerance of a row's sum in half precision
+_FLOAT = 1e-6  # tolerance of a decimal number in single precision, after a logarithm
+_LARGEST = 0.1  # largest distance from 1 that rounding may explain: with more, logits could look like probabilities
 _LEAST = torch.finfo(torch.float32).tiny  # smaller probabilities are raised to this one, whose logarithm is -87.3
 
 
@@ -140,7 +142,8 @@ class OutputFormat:
         """Raise InvalidInput if the logits of a data set contradict the output format."""
         of_probabilities = self.kind in ("probabilities", "probability")
         sums = logits.exp().sum(1) if of_probabilities else logits.sum(1)
-        agrees = torch.allclose(sums, torch.ones_like(sums), atol=_ROUNDING)
+        tolerance = max(_ROUNDING, _rounding_of(logits.exp())) if of_probabilities else _ROUNDING
+        agrees = torch.allclose(sums, torch.ones_like(sums), atol=tolerance)
         if of_probabilities and not agrees:
             how = "as declared" if self.stated or self._said_by_itself else "as in its first outputs"
             worst = float(sums[(sums - 1).abs().argmax()])
@@ -197,7 +200,19 @@ def _look_like_probabilities(output: Tensor) -> bool:
     if output.ndim != 2 or output.shape[1] < 2 or not len(output) or not dense:
         return False
     sums = output.detach().float().sum(1)
-    return bool((output >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), atol=_ROUNDING)
+    tolerance = max(_ROUNDING, _rounding_of(output.detach()))
+    return bool((output >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), atol=tolerance)
+
+
+def _rounding_of(output: Tensor) -> float:
+    """Return how far a row of probabilities rounded to 2, 3 or 4 decimals may be from 1; 0 for any other output."""
+    values = output.double()
+    for digits in (2, 3, 4):
+        unit = 10.0**-digits
+        if bool(((values / unit - (values / unit).round()).abs() * unit < _FLOAT).all()) and bool((values <= 1).all()):
+            most = values.shape[1] * unit / 2
+            return most if most <= _LARGEST else 0.0
+    return 0.0
 
 
 def _is_whole(output: Tensor) -> bool:

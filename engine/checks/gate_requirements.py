@@ -101,6 +101,11 @@ class Decision:
     more: int | None = None
     detail: str = ""
 
+    @property
+    def is_change(self) -> bool:
+        """Whether `value` is the difference from a baseline."""
+        return ">= baseline" in self.requirement
+
     def document(self) -> dict[str, Any]:
         """Return the decision as JSON types."""
         return {name: plain(value) for name, value in vars(self).items()}

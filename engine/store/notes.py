@@ -128,8 +128,14 @@ def unmeasured_line(cells: Iterable[AttackRun], folder: str | Path, *, kept: boo
 
 def unsteady_models(outcomes: "Results") -> list[str]:
     """Return a message for each model that returns different outputs for one image without being declared random."""
-    models = [each.subject.model for each in outcomes.clean.values() if _answers_change(each.meta)]
-    return _unsteady_lines(models + [each.cell.subject.model for each in outcomes.done if each.results.is_unsteady])
+    return _unsteady_lines(subject.model for subject in unsteady_subjects(outcomes).values())
+
+
+def unsteady_subjects(outcomes: "Results") -> dict[str, ModelOnData]:
+    """Return the models that return different outputs for one image without being declared random, by key."""
+    known = [each.subject for each in outcomes.clean.values() if _answers_change(each.meta)]
+    known += [each.cell.subject for each in outcomes.done if each.results.is_unsteady]
+    return {subject.key: subject for subject in known}
 
 
 def list_unsteady(

@@ -405,8 +405,11 @@ def _silent_images(logits: Tensor) -> np.ndarray:
 def _with_model_names(outcomes: Results) -> Results:
     """Give each model a unique name. Models with retrained weights in the same file have the same name otherwise."""
     names = tell_apart(outcomes.subjects.values())
-    if not names:
-        return outcomes
+    return with_names(outcomes, names) if names else outcomes
+
+
+def with_names(outcomes: Results, names: Mapping[str, str]) -> Results:
+    """Return the results with these display names of models, by `ModelOnData.key`; other models have their own name."""
     clean = {
         key: replace(each, subject=replace(each.subject, called=names.get(key, "")))
         for key, each in outcomes.clean.items()

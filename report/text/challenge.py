@@ -45,11 +45,23 @@ def verdict_lines(document: dict[str, Any]) -> list[str]:
     curve = ", ".join(f"{radius}: {'-' if value is None else f'{value:.1%}'}" for radius, value in shares)
     unknown = "; -: no attack gave a result at this radius" if any(value is None for _, value in shares) else ""
     lines = [f"{document['model']}, {rules}: {document['sentence']}"]
-    lines.append(f"worst-case accuracy over all attacks, {worst['n']} images: {curve}{unknown}")
-    counts = ", ".join(f"{count} {state}" for state, count in sorted(document["indicators"].items()))
-    lines.append(f"failure indicators: {counts or 'none'}")
-    lines.append("no attack was designed for this particular defence; one that is may still break it")
+    lines.append(f"worst-case accuracy over all attacks up to each radius, {worst['n']} images: {curve}{unknown}")
+    lines.append(f"failure indicators: {_indicators(document)}")
+    if document["verdict"] != "falls":
+        lines.append("no attack was designed for this particular defence; one that is may still break it")
     return lines
+
+
+def _indicators(document: dict[str, Any]) -> str:
+    """Count the indicators by state, and name those that fail or warn."""
+    parts = []
+    for state in ("fail", "warn", "pass"):
+        names = ", ".join(
+            dict.fromkeys(each["indicator"] for each in document.get("fired", ()) if each["state"] == state)
+        )
+        if count := document["indicators"].get(state, 0):
+            parts.append(f"{count} {state}{f' ({names})' if names else ''}")
+    return ", ".join(parts) or "none"
 
 
 def strongest_of_each_kind(attempts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -62,10 +74,19 @@ def strongest_of_each_kind(attempts: Sequence[dict[str, Any]]) -> list[dict[str,
     return [each for each in attempts if not each["accuracy"] or lowest[each["part"]] is each]
 
 
+def _above_clean(document: dict[str, Any]) -> list[str]:
+    """Return a note if an attack leaves an accuracy above the clean one, which a random model's samples allow."""
+    clean = document["clean"]["value"]
+    mine = [each for each in document["attempts"] if each["part"] != "undefended" and each["accuracy"]]
+    if clean is None or all(each["accuracy"]["value"] <= clean for each in mine):
+        return []
+    return ["an accuracy above the clean accuracy is due to chance: clean images are judged on different samples"]
+
+
 def print_challenge(document: dict[str, Any], page: str, console: PlainConsole) -> None:
     """Print the verdict, the attacks, the accuracies and the path of the page."""
     verdict, *more = verdict_lines(document)
-    for line in (verdict, *lead_of(document), *document.get("notes", ())):
+    for line in (verdict, *lead_of(document), *_above_clean(document), *document.get("notes", ())):
         console.print(line, highlight=False, markup=False)
     attempts = document["attempts"]
     shown = attempts if console.verbose else strongest_of_each_kind(attempts)

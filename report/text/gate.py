@@ -89,7 +89,7 @@ def _cells(decisions: Sequence[Decision]) -> list[list[Any]]:
             each.verdict,
             each.requirement,
             f"{each.model}{_where(each)}" or "-",
-            interval_text(each.value, each.low, each.high) if each.images else "-",
+            _value(each) or "-",
             each.images or "-",
             each.attacks or "-",
             each.detail or "-",
@@ -104,9 +104,16 @@ def _where(decision: Decision) -> str:
     return "" if known else f", {decision.threat}"
 
 
+def _value(decision: Decision) -> str:
+    """Format the value with its interval, named a difference if it is one; "" without images."""
+    if not decision.images:
+        return ""
+    return f"{'difference ' * decision.is_change}{interval_text(decision.value, decision.low, decision.high)}"
+
+
 def _sentence(decision: Decision) -> str:
     about = f" on {decision.images} images" if decision.images else ""
-    value = f"{interval_text(decision.value, decision.low, decision.high)}{about}" if decision.images else ""
+    value = f"{_value(decision)}{about}" if decision.images else ""
     return ": ".join(filter(None, (decision.verdict, ", ".join(filter(None, (value, decision.detail))))))
 
 

@@ -181,7 +181,7 @@ REFUSED = {  # a call on the digits, and what its line says
     "certify seed": (lambda net, x, y: davylamp.certify(net, x, y, sigma=1, seed="a"), "a seed from 0"),
     "certify radius": (lambda net, x, y: davylamp.certify(net, x, y, sigma=1, radius=[]), "got an empty list"),
     "certify keyword": (lambda net, x, y: davylamp.certify(net, x, y, sgma=1), "did you mean sigma?"),
-    "challenge keyword": (lambda net, x, y: davylamp.challenge(net, x, y, efort={}), "did you mean effort?"),
+    "challenge keyword": (lambda net, x, y: davylamp.challenge(net, x, y, efort={}), "did you mean effort"),
     "saturation keyword": (lambda net, x, y: davylamp.saturation("pgd", net, x, y, treshold=1), "mean threshold?"),
     "robust_accuracy keyword": (lambda net, x, y: davylamp.robust_accuracy(net, x, y, epsilom=1), "mean epsilon?"),
     "corrupt_table keyword": (lambda net, x, y: davylamp.corrupt_table(net, bogus=3), "unknown keyword 'bogus'"),
@@ -192,6 +192,8 @@ REFUSED = {  # a call on the digits, and what its line says
     "effort name": (lambda net, x, y: davylamp.challenge(net, x, y, effort={"foo": 3}), "unknown effort 'foo'"),
     "effort value": (lambda net, x, y: davylamp.challenge(net, x, y, effort={"steps": 0}), "`steps` as a whole number"),
     "effort": (lambda net, x, y: davylamp.challenge(net, x, y, effort=3), "expected effort as whole numbers by name"),
+    "steps": (lambda net, x, y: davylamp.challenge(net, x, y, steps=0), "`steps` as a whole number"),
+    "steps twice": (lambda net, x, y: davylamp.challenge(net, x, y, steps=2, effort={"steps": 2}), "`steps` once"),
     "surrogates": (lambda net, x, y: davylamp.challenge(net, x, y, surrogates=net), "expected surrogates as modules"),
     "original": (lambda net, x, y: davylamp.challenge(net, x, y, original=3), "expected a model as a torch.nn.Module"),
     "parameters": (

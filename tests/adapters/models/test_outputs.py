@@ -365,3 +365,36 @@ def test_chance_is_seldom_called_another_order():
     assert sum("a different order" in line for line in lines) <= 20
     good = [torch.where(torch.rand(12, generator=generator) < 0.9, labels, 1 - labels) for _ in range(400)]
     assert all(explain_predictions(each, labels, 2) is None for each in good)
+
+
+@pytest.mark.parametrize("digits", [2, 3, 4])
+@pytest.mark.parametrize("classes", [2, 10])
+def test_rounded_probabilities_are_read_as_probabilities(classes, digits):
+    """A row rounded to some decimals sums to 1 within half a unit for each class, which may be more than 0.001."""
+
+    def rounded(inputs):
+        return (inputs.flatten(1)[:, :classes].softmax(1) * 10**digits).round() / 10**digits
+
+    images = torch.rand(64, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+    made = model(rounded)
+    logits = made.check(images)
+    assert made.outputs == "probabilities"
+    torch.testing.assert_close(logits.exp(), rounded(images))
+    sums = rounded(images).sum(1)
+    assert (sums - 1).abs().max() <= classes * 0.5 * 10**-digits + 1e-6
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda scores: scores.softmax(1) * 1.004,  # not rounded
+        lambda scores: (scores.softmax(1) * 1.2 * 100).round() / 100,  # too far from 1
+        lambda scores: (scores.softmax(1) * 100).round() / 100 - 0.01,  # some are negative
+        lambda scores: (scores.softmax(1) * 10).round() / 10,  # one decimal: ten classes may sum to anything
+    ],
+)
+def test_logits_are_not_taken_for_rounded_probabilities(change):
+    images = torch.rand(64, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+    made = model(lambda inputs: change(inputs.flatten(1)[:, :10] * 3))
+    made.check(images)
+    assert made.outputs == "logits"

@@ -10,6 +10,7 @@ from scipy.stats import binom, binomtest
 
 import davylamp
 from davylamp.engine.checks.gate_requirements import parse_requirement
+from davylamp.engine.store.results import read_outcomes
 from davylamp.errors import DavylampError, InvalidInput, UnknownName, Unsupported
 from davylamp.report.text.gate import gate_junit, gate_markdown, gate_sarif
 from davylamp.testing import assert_robust
@@ -288,3 +289,83 @@ def test_an_attack_of_the_baseline_that_was_not_run_here_prevents_a_pass(writer)
     change = davylamp.gate(writer.store.folder, "RA >= 0.1", against=before.store.folder, margin=0.1).made[0]
     assert change.verdict == "unfinished"
     assert "foolbox:fgsm" in change.detail
+
+
+def test_the_version_of_a_model_that_was_evaluated_last_is_judged(tmp_path):
+    """A folder that a CI keeps: a bad model, its repair under the same name, and the bad one again, all reused."""
+    inputs = torch.rand(40, 1, 2, 2, generator=torch.Generator().manual_seed(0))
+    labels = (inputs.flatten(1)[:, 0] < inputs.flatten(1)[:, 1]).long()
+    nets = {}
+    for name, sign in (("good", 1.0), ("bad", -1.0)):
+        layer = torch.nn.Linear(4, 2)
+        with torch.no_grad():
+            layer.weight.copy_(sign * torch.tensor([[9.0, -9, 0, 0], [-9, 9, 0, 0]]))
+            layer.bias.zero_()
+        nets[name] = torch.nn.Sequential(torch.nn.Flatten(), layer)
+    before, judged = tmp_path / "before", []
+    words = {"attacks": "foolbox:fgsm", "epsilon": 0.001, "progress": False}
+    for name in ("bad", "good", "bad"):
+        done = davylamp.evaluate({"net": nets[name]}, inputs, labels, out=tmp_path / "kept", **words)
+        if name == "good":
+            davylamp.evaluate({"net": nets[name]}, inputs, labels, out=before, **words)
+        decided = davylamp.gate(done, "CA >= 0.5")
+        judged.append([(each.model, each.verdict) for each in decided.made])
+    assert judged == [[("net", "fail")], [("net", "pass")], [("net", "fail")]]
+    assert len(decided.notes) == 1
+    subjects = {each.full_name for each in read_outcomes(tmp_path / "kept").subjects.values()}
+    (older,) = [name for name in subjects if name in decided.notes[0].partition(";")[2]]
+    chosen = davylamp.gate(tmp_path / "kept", "CA >= 0.5", model=older)
+    assert [(each.model, each.verdict) for each in chosen.made] == [(older, "pass")]
+    change = davylamp.gate(before, "CA >= 0.5", against=tmp_path / "kept", margin=0.1).made
+    assert {each.requirement.partition(" ")[0]: each.value for each in change if "baseline" in each.requirement} == {
+        "CA": 1.0
+    }
+
+
+def test_a_model_with_undeclared_randomness_is_not_judged(writer):
+    """All 100 images stay correct, but those with an unstable result cannot tell."""
+    labels, logits = torch.zeros(100, dtype=torch.long), torch.tensor([[2.0, 0.0]]).repeat(100, 1)
+    bad = torch.arange(100) < 3
+    kinds = np.where(bad.numpy(), "unstable", "")
+    for name, words in {"steady": {}, "random": {"violated": bad, "violations": kinds}}.items():
+        subject = writer.clean(name, logits, labels)
+        writer.cell(subject, "foolbox:pgd", logits, logits, labels, **words)
+    made = davylamp.gate(writer.store.folder, ["RA >= 0.5", "CA >= 0.9"]).made
+    verdicts = {(each.model, each.requirement[:2]): each.verdict for each in made}
+    assert verdicts == {
+        ("random", "RA"): "invalid results",
+        ("random", "CA"): "pass",
+        ("steady", "RA"): "pass",
+        ("steady", "CA"): "pass",
+    }
+
+
+@pytest.mark.parametrize(
+    ("attacks", "lacking"),
+    [
+        (("foolbox:pgd", "foolbox:fgsm"), {"attack without gradients", "ensemble such as autoattack"}),
+        (("foolbox:pgd", "torchattacks:square"), {"ensemble such as autoattack"}),
+        (("torchattacks:autoattack",), set()),
+    ],
+)
+def test_the_attacks_behind_a_worst_case_are_named(writer, attacks, lacking):
+    fill(writer, 90, 100, attacks=attacks)
+    (note,) = [each for each in davylamp.gate(writer.store.folder, [RA, "CA >= 0.5"]).notes if "worst case" in each]
+    assert all(attack in note for attack in attacks)
+    named = {"attack without gradients", "ensemble such as autoattack"}
+    assert {each for each in named if each in note} == lacking
+
+
+def test_few_common_images_are_noted(writer):
+    before = again(writer, "before")
+    fill(before, 70, 100)
+    labels, logits = torch.zeros(20, dtype=torch.long), torch.tensor([[2.0, 0.0]]).repeat(20, 1)
+    subject = writer.clean("net", logits, labels, digest="first")
+    writer.cell(subject, "foolbox:pgd", logits, logits, labels)
+    result = davylamp.gate(writer.store.folder, "RA >= 0.1", against=before.store.folder)
+    (change,) = [each for each in result.made if each.is_change]
+    assert change.images == 20
+    assert any("20 of 100 images" in note for note in result.notes)
+    assert "difference" in gate_markdown("", [change], [])
+    (other,) = [each for each in result.made if not each.is_change]
+    assert "difference" not in gate_markdown("", [other], [])

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pytest
 
 from davylamp.engine.challenge.attempts import Accuracy, accuracy_under_attack
 from davylamp.engine.challenge.challenge_result import ChallengeResult, document_of
@@ -34,3 +35,12 @@ def test_where_every_attack_failed_there_is_no_worst_case():
     assert said["worst"] == {"value": None, "low": None, "high": None, "n": 8}
     assert "8 images: 0.2: -; " in verdict_lines(said)[1]
     assert write_challenges([said])
+
+
+@pytest.mark.parametrize(("verdict", "lines"), [("unknown", 4), ("falls", 3)])
+def test_indicators_are_named_and_a_defence_that_falls_needs_no_further_attack(verdict, lines):
+    fired = [{"indicator": name, "state": state, "detail": ""} for name, state in (("A", "fail"), ("B", "warn"))]
+    said = document(LEFT) | {"verdict": verdict, "fired": [*fired, fired[0]]}
+    printed = verdict_lines(said | {"indicators": {"fail": 2, "warn": 1, "pass": 7, "unknown": 9}})
+    assert len(printed) == lines
+    assert printed[2] == "failure indicators: 2 fail (A), 1 warn (B), 7 pass"
