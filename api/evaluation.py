@@ -319,8 +319,8 @@ def evaluate(
             *filter(None, [rounded, kept]),
             *warnings,
             *_plan_notes(plan, given),
+            *list_changed(store, plan.subjects),
         ]
-        notes += list_changed(store, plan.subjects)
         runs = describe_runs([cell.attack for cell in plan.runs_in_this_part], len(plan.subjects_here))
         begun = Evaluation(Path(out), None, tuple(notes), plan, line, tuple(warnings), runs=runs)
         how = {"executor": work, "retry_failed": retry_failed, "trust_unknown": trust_unknown}
