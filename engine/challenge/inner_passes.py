@@ -3,22 +3,21 @@
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from ...adapters import Classifier
+from ...adapters.models.sandbox.isolated import call_where_layers_are
 from ...adapters.running.seeding import seeded
 from ...errors import ModelFailed
 
 _BACKWARD = (torch.autograd.grad, torch.autograd.backward, Tensor.backward)
 
 
-@dataclass(frozen=True)
-class InnerPasses:
+class InnerPasses(NamedTuple):
     """Cost of one query of a model, and whether its gradients include those of an optimisation in its forward pass.
 
     Args:
@@ -54,11 +53,12 @@ class _CountBackward(TorchFunctionMode):
 def count_inner_passes(model: Classifier, image: Tensor) -> InnerPasses:
     """Count the passes that one query costs, by one query; by a second if it differentiates inner gradients.
 
-    A model in a separate process shows no inner passes.
-
     Args:
         model: classifier with gradients.
         image: image in [0, 1], shape (1, C, H, W), on the model's device.
+
+    Raises:
+        ModelFailed: if the model raises an error.
     """
     gradient, passes, mode = _query(model, image, cut=False)
     if not mode.differentiable:
@@ -71,15 +71,23 @@ def count_inner_passes(model: Classifier, image: Tensor) -> InnerPasses:
 
 
 def optimisation_note(model: Classifier, image: Tensor) -> list[str]:
-    """Return a note if the model optimises in its forward pass; arguments as for `count_inner_passes`."""
-    inner = count_inner_passes(model, image)
+    """Return a note if the model optimises in its forward pass; arguments as for `count_inner_passes`.
+
+    Raises:
+        ModelFailed: if the model raises an error, or its process returns no numbers.
+    """
+    counted = call_where_layers_are(model, count_inner_passes, image)
+    if not isinstance(counted, (list, tuple)) or len(counted) != 3 or {type(each) for each in counted[:2]} != {int}:
+        raise ModelFailed(f"expected the process of {model.name} to count its passes, got {type(counted).__name__}")
+    inner = InnerPasses(*counted)
     if not inner.backwards:
         return []
-    passing = {
-        True: "the gradients of the attacks pass through this optimisation",
-        False: "no gradients pass through this optimisation, so the attacks treat its result as a constant",
-        None: "it was not determined whether gradients pass through this optimisation",
-    }[inner.differentiated]
+    if inner.differentiated is None:
+        passing = "it was not determined whether gradients pass through this optimisation"
+    elif inner.differentiated:
+        passing = "the gradients of the attacks pass through this optimisation"
+    else:
+        passing = "no gradients pass through this optimisation, so the attacks treat its result as a constant"
     cost = f"one query costs {inner.forwards} forward and {inner.backwards} backward passes"
     return [f"{model.name} calls autograd in its forward pass (test-time optimisation): {cost}; {passing}"]
 
@@ -87,10 +95,11 @@ def optimisation_note(model: Classifier, image: Tensor) -> list[str]:
 def _query(model: Classifier, image: Tensor, *, cut: bool) -> tuple[Tensor, int, _CountBackward]:
     """Query once; return the gradient of a mean over the logits, the passes, and the counter of autograd's calls."""
     calls: Counter[nn.Module] = Counter()
+    without = Classifier, torch.jit.ScriptModule  # classifiers may call themselves; the others accept no hooks
     layers = [
         part
         for part in model.model.modules()
-        if next(part.parameters(recurse=False), None) is not None and not isinstance(part, Classifier)
+        if next(part.parameters(recurse=False), None) is not None and not isinstance(part, without)
     ]
     leaf, mode = image.detach().clone().requires_grad_(), _CountBackward(cut=cut)
     with ExitStack() as stack:

@@ -6,10 +6,27 @@ from torch import nn
 
 import davylamp
 from davylamp.adapters import Classifier
-from davylamp.engine.challenge.inner_passes import InnerPasses, count_inner_passes
+from davylamp.adapters.models.sandbox.isolated import load_isolated
+from davylamp.adapters.models.sandbox.isolation import Isolation
+from davylamp.engine.challenge.inner_passes import InnerPasses, count_inner_passes, optimisation_note
 
 STEPS = 3
 TINY = {"steps": 2, "candidates": 2, "queries": 3, "eot": 2, "judge_samples": 4}
+MOVED = """
+import torch
+from torch import nn
+
+class Moved(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(48, 5)
+
+    def forward(self, images):
+        with torch.enable_grad():
+            leaf = images.detach().requires_grad_()
+            change = torch.autograd.grad(self.net(leaf.flatten(1)).logsumexp(1).sum(), leaf)[0]
+        return self.net((images + change).flatten(1))
+"""
 
 
 class TestTime(nn.Module):
@@ -64,8 +81,18 @@ def test_a_classifier_inside_the_model_counts_once(digits):
     assert count_inner_passes(Classifier(model), digits.inputs[:1]).forwards == STEPS + 1
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit:FutureWarning")
 def test_a_feed_forward_model_costs_one_pass(digits):
+    scripted = Classifier(torch.jit.script(digits.module))
+    assert count_inner_passes(scripted, digits.inputs[:1]) == InnerPasses(1, 0)
     assert count_inner_passes(Classifier(digits.module), digits.inputs[:1]) == InnerPasses(1, 0)
+
+
+def test_a_model_in_a_separate_process_has_the_same_note(tmp_path):
+    (tmp_path / "moved.py").write_text(MOVED)
+    model = load_isolated(f"{tmp_path}/moved.py:Moved", "cpu", Isolation("yes"))
+    (line,) = optimisation_note(model, torch.rand(1, 3, 4, 4))
+    assert " 2 forward and 1 backward " in line
 
 
 def test_challenge_says_it_in_one_line(digits, tmp_path):

@@ -1,5 +1,7 @@
 """A sparsifier after MeanSparse (Amini et al. 2024) on digits: plain and adaptive accuracy, and the verdict."""
 
+from typing import Any
+
 import pytest
 import torch
 from sklearn.datasets import load_digits
@@ -52,14 +54,15 @@ def make(state=None, sizes=None, *, alpha=0.0, way="exact"):
         net.load_state_dict(state)
         net.eval().requires_grad_(False)
     for place, (mean, deviation) in (sizes or {}).items():
-        net[place].mean, net[place].threshold, net[place].way = mean, alpha * deviation, way
+        part: Any = net[place]
+        part.mean, part.threshold, part.way = mean, alpha * deviation, way
     return net
 
 
 @pytest.fixture(scope="module")
 def trained():
     """Weights after adversarial training, the sizes of the activations, and images that were not used for either."""
-    data = load_digits()
+    data: Any = load_digits()
     images, labels = torch.tensor(data.images / 16, dtype=torch.float32)[:, None], torch.tensor(data.target)
     with torch.random.fork_rng():
         torch.manual_seed(0)
