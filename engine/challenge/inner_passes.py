@@ -12,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 from ...adapters import Classifier
 from ...adapters.models.sandbox.isolated import call_where_layers_are
 from ...adapters.running.seeding import seeded
+from ...adapters.user_code_guard import one_line
 from ...errors import ModelFailed
 
 _BACKWARD = (torch.autograd.grad, torch.autograd.backward, Tensor.backward)
@@ -71,12 +72,15 @@ def count_inner_passes(model: Classifier, image: Tensor) -> InnerPasses:
 
 
 def optimisation_note(model: Classifier, image: Tensor) -> list[str]:
-    """Return a note if the model optimises in its forward pass; arguments as for `count_inner_passes`.
+    """Return a note if the model optimises in its forward pass, or fails; arguments as for `count_inner_passes`.
 
     Raises:
-        ModelFailed: if the model raises an error, or its process returns no numbers.
+        ModelFailed: if the model's process returns no numbers.
     """
-    counted = call_where_layers_are(model, count_inner_passes, image)
+    try:
+        counted = call_where_layers_are(model, count_inner_passes, image)
+    except ModelFailed as failure:  # as it may fail under an attack
+        return [f"{model.name}: the passes inside its forward pass were not counted ({one_line(failure)})"]
     if not isinstance(counted, (list, tuple)) or len(counted) != 3 or {type(each) for each in counted[:2]} != {int}:
         raise ModelFailed(f"expected the process of {model.name} to count its passes, got {type(counted).__name__}")
     inner = InnerPasses(*counted)
