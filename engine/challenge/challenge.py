@@ -14,6 +14,7 @@ from ..sources import LOADED_HERE, LoadOptions
 from .challenge_result import ChallengeResult, document_of, keep_document
 from .challenger import ChallengedModel, ChallengeRunner, Say
 from .gradient_variants import gradient_variants, split_original
+from .inner_passes import optimisation_note
 from .suite import QUICK, QUICK_IMAGES, ChallengeBudget, check_norm
 
 
@@ -79,7 +80,8 @@ def challenge(  # noqa: PLR0913 - what is attacked by position, the choices by k
     run = ChallengeRunner(
         defendant, images, name, out, norm=norm, epsilon=epsilon, effort=chosen, seed=seed, say=say
     ).run()
-    done = replace(run, notes=tuple(note_fewer(name, len(images.labels), limit)))
+    inner = optimisation_note(defendant.model, images.inputs[:1].to(defendant.model.device))
+    done = replace(run, notes=(*note_fewer(name, len(images.labels), limit), *inner))
     keep_document(out, document_of(done))
     return done
 

@@ -39,7 +39,8 @@ class ChallengeResult:
         attempts: results of all attacks.
         ruling: the verdict.
         checks: failure indicators of the model and its runs.
-        notes: notes on the images: fewer than requested, or with rounded values.
+        notes: notes on the images (fewer than requested, or with rounded values), and on an optimisation in the forward
+            pass of the model.
     """
 
     model: str
