@@ -54,6 +54,9 @@ def gate_results(
 
     form = one_format({"markdown": as_markdown, "json": as_json})
     view.check(form)
+    for file in (junit, sarif):  # that of an earlier job must not be taken for the result of this one
+        if file is not None and file.is_file():
+            file.unlink()
     with exits_with(USAGE):
         opened, before, titles = open_named(context, [folder], None if against is None else str(against))
         result = gate(opened, require, against=before, margin=margin, model=split_models(model), strict=strict)

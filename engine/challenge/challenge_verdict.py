@@ -89,6 +89,7 @@ def decide_verdict(
         )
     failed = [f"{attempt.title} ({attempt.error})" for attempt in tried if not attempt.usable.any()]
     also = f"; without a result: {', '.join(failed)}" if failed else ""
+    also += "" if undefended is not None else "; no undefended model was given, so only a loss of all robustness counts"
     return ChallengeVerdict("holds", f"holds against these {len(done)} attacks: {left}{also}", reasons)
 
 

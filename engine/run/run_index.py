@@ -13,6 +13,7 @@ from ..attack_run import AttackRun, ModelOnData, json_digest
 from ..plan.choices import chosen_of_cell
 from ..plan.plan import Plan
 from ..store.checksummed import ConflictingRecordsError, DamagedRecordError, Record
+from ..store.notes import answers_change
 from ..store.plan_records import join_shards, remove_pieces
 from ..store.record_validation import read_records, record_error
 from ..store.store import Kind, ResultsStore
@@ -77,12 +78,18 @@ class RunIndex:
         """
         if task.kind != "attack" or task.cell is None:
             record = self._read_done(_KINDS.get(task.kind, "clean"), task.name)
-            return record is not None and not (task.keep_logits and not record.failed and lacks_logits(record))
+            if record is None or (task.keep_logits and not record.failed and lacks_logits(record)):
+                return False
+            return task.kind != "clean" or not (answers_change(record.meta) and self._is_declared(task.name))
         if task.keep_images and not self.store.images_path(task.name).is_file():
             return bool(self.failure(task.cell))
         if self.failure(task.cell) is None and self._read_done("parts", task.name) is None:
             return self.failure(task.cell) is not None
         return True
+
+    def _is_declared(self, subject: str) -> bool:
+        """Whether the plan has a model as random. An earlier evaluation may have had it as deterministic."""
+        return any(cell.draws and cell.subject.key == subject for cell in self.plan.cells)
 
     def failure(self, cell: AttackRun) -> str | None:
         """Return why a run has no result: "" if it has one, None if it is not finished."""

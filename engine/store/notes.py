@@ -133,7 +133,7 @@ def unsteady_models(outcomes: "Results") -> list[str]:
 
 def unsteady_subjects(outcomes: "Results") -> dict[str, ModelOnData]:
     """Return the models that return different outputs for one image without being declared random, by key."""
-    known = [each.subject for each in outcomes.clean.values() if _answers_change(each.meta)]
+    known = [each.subject for each in outcomes.clean.values() if answers_change(each.meta)]
     known += [each.cell.subject for each in outcomes.done if each.results.is_unsteady]
     return {subject.key: subject for subject in known}
 
@@ -151,7 +151,7 @@ def list_unsteady(
     models = []
     for subject, _ in subjects:
         record = _read_header(store, "clean", subject.key)
-        models += [subject.model] if record and _answers_change(record.meta) else []
+        models += [subject.model] if record and answers_change(record.meta) else []
     for cell in cells:
         record = _read_header(store, "cells", cell.key)
         if record and record.more and not record.failed:
@@ -309,7 +309,8 @@ def _output_lines(metas: Iterable[Mapping[str, Any]]) -> list[str]:
     return [note if model in note else f"{model}: {note}" for note, model in notes.items() if note]
 
 
-def _answers_change(meta: Mapping[str, Any]) -> bool:
+def answers_change(meta: Mapping[str, Any]) -> bool:
+    """Whether a model gave different outputs for one image, by its clean record, without being declared random."""
     probe = meta.get("probes", {}).get("deterministic", {})
     return bool(probe.get("changed") or probe.get("differs")) and not probe.get("random")
 

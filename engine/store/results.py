@@ -22,7 +22,7 @@ from .columns import Example, logits_of, pictures_of
 from .derived_columns import STORED_K, STORED_RATE, derive_columns, lacks_rate, needs_logits
 from .image_results import ImageResults
 from .imported import Reference, references_of
-from .notes import find_notes, unsteady_models
+from .notes import answers_change, find_notes, unsteady_models
 from .other_records import fit_costs
 from .plan_records import CellState, find_missing, list_parts, missing_line
 from .record_validation import NEEDED, edited_since, order_of, read_records, unknown_attack
@@ -319,7 +319,7 @@ def read_outcomes(
         states=known,
         references=references,
     )
-    outcomes = _leave_narrower(_leave_subsets(outcomes))
+    outcomes = _leave_narrower(_leave_undeclared(_leave_subsets(outcomes)))
     if not outcomes.done and not outcomes.failed:
         raise Unavailable(f"no finished runs in {folder} ({_what_is_there(outcomes)})")
     return _with_model_names(outcomes)
@@ -527,6 +527,19 @@ def _leave_subsets(outcomes: Results) -> Results:
     return replace(
         outcomes, done=done, failed=failed, clean=clean, left_out=tuple(_subset_lines(outcomes, clean, larger))
     )
+
+
+def _leave_undeclared(outcomes: Results) -> Results:
+    """Remove unstable runs of models that were declared as random afterwards. Add a message for each removed run."""
+    declared = {cell.subject.key for cell in (each.cell for each in outcomes.done) if cell.draws}
+    declared -= {key for key, clean in outcomes.clean.items() if answers_change(clean.meta)}
+    old = {
+        each.cell.key: f"omitted: {each.cell.title} on {each.cell.subject.model}: from before it was declared random"
+        for each in outcomes.done
+        if each.cell.subject.key in declared and not each.cell.draws and each.results.is_unsteady
+    }
+    done = tuple(each for each in outcomes.done if each.cell.key not in old)
+    return replace(outcomes, done=done, left_out=(*outcomes.left_out, *old.values())) if old else outcomes
 
 
 def _leave_narrower(outcomes: Results) -> Results:

@@ -33,12 +33,15 @@ def mark_evaluated(store: ResultsStore, subjects: Iterable[tuple[ModelOnData, An
             store.write("clean", subject.key, record.table, {**record.meta, "written": now})
 
 
-def latest_versions(outcomes: Results, names: Collection[str] = ()) -> tuple[Results, list[str]]:
+def latest_versions(
+    outcomes: Results, names: Collection[str] = (), evaluated: Collection[str] = ()
+) -> tuple[Results, list[str]]:
     """Return the results of the version evaluated last for each model name, and a note for each name with others.
 
     Args:
         outcomes: a results folder.
         names: names of selected models; the full name of an older version, "NAME [HASH]", selects that one.
+        evaluated: keys of the models and data of an evaluation, which are then the only ones; empty for any.
 
     Returns:
         The results, in which a model has its plain name unless `names` has its full name, and the notes. All versions
@@ -55,7 +58,8 @@ def latest_versions(outcomes: Results, names: Collection[str] = ()) -> tuple[Res
     kept, left = dict[str, ModelOnData](), dict[str, dict[str, None]]()
     for key, subject in subjects.items():
         times = written[subject.model]
-        if times[subject.model_digest] == last[subject.model] or subject.full_name in names:
+        is_last = key in evaluated if evaluated else times[subject.model_digest] == last[subject.model]
+        if is_last or subject.full_name in names:
             kept[key] = subject
         else:
             left.setdefault(subject.model, {})[subject.full_name] = None
@@ -74,7 +78,7 @@ def latest_versions(outcomes: Results, names: Collection[str] = ()) -> tuple[Res
     called = tell_apart(kept.values())
     called |= {key: subject.full_name for key, subject in kept.items() if subject.full_name in names}
     notes = []
-    for model, older in left.items():
+    for model, older in () if evaluated else left.items():
         full = {subject.full_name for subject in kept.values() if subject.model == model}
         notes.append(
             f"{model}: judged as evaluated last ({', '.join(sorted(full))}); {', '.join(older)} in this folder is not "

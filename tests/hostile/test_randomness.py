@@ -155,3 +155,28 @@ def test_a_steady_model_is_not_told_anything(digits, case, tmp_path):
     done = davylamp.evaluate({"m": digits.module}, case.inputs, case.labels, attacks=[PGD], out=tmp_path / "r")
     assert not [note for note in done.notes if UNSTEADY in note]
     assert not read_outcomes(tmp_path / "r").unsteady
+
+
+def test_a_model_that_is_declared_later_is_judged_in_the_same_folder(digits, tmp_path):
+    class Noisy(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = digits.module
+
+        def forward(self, x):
+            return self.net(x + 0.4 * torch.randn_like(x))
+
+    given = {"attacks": "foolbox:fgsm", "epsilon": 0.1}
+    case = digits.inputs, digits.labels
+    alone = davylamp.evaluate(
+        {"mine": davylamp.Classifier(Noisy(), random=True)}, *case, **given, out=tmp_path / "alone"
+    )
+    before = davylamp.evaluate({"mine": Noisy()}, *case, **given, out=tmp_path / "both")
+    assert before.unsteady
+    after = davylamp.evaluate(
+        {"mine": davylamp.Classifier(Noisy(), random=True)}, *case, **given, out=tmp_path / "both"
+    )
+    assert not after.unsteady
+    rates = [each.table("models", metrics=["CA", "RA"]).to_frame() for each in (alone, after)]
+    assert rates[0].equals(rates[1])
+    assert {each.verdict for each in davylamp.gate(tmp_path / "both", "RA >= 0").made} == {"pass"}

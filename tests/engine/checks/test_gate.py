@@ -305,10 +305,10 @@ def test_the_version_of_a_model_that_was_evaluated_last_is_judged(tmp_path):
     before, judged = tmp_path / "before", []
     words = {"attacks": "foolbox:fgsm", "epsilon": 0.001, "progress": False}
     for name in ("bad", "good", "bad"):
-        done = davylamp.evaluate({"net": nets[name]}, inputs, labels, out=tmp_path / "kept", **words)
+        davylamp.evaluate({"net": nets[name]}, inputs, labels, out=tmp_path / "kept", **words)
         if name == "good":
             davylamp.evaluate({"net": nets[name]}, inputs, labels, out=before, **words)
-        decided = davylamp.gate(done, "CA >= 0.5")
+        decided = davylamp.gate(tmp_path / "kept", "CA >= 0.5")
         judged.append([(each.model, each.verdict) for each in decided.made])
     assert judged == [[("net", "fail")], [("net", "pass")], [("net", "fail")]]
     assert len(decided.notes) == 1
@@ -369,3 +369,24 @@ def test_few_common_images_are_noted(writer):
     assert "difference" in gate_markdown("", [change], [])
     (other,) = [each for each in result.made if not each.is_change]
     assert "difference" not in gate_markdown("", [other], [])
+
+
+def test_an_evaluation_is_gated_by_the_models_that_it_evaluated(digits, tmp_path):
+    """Weights replaced under one name in one folder: each evaluation is judged by its own, the folder by the last."""
+    worse = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(768, 10))
+    given = {"attacks": "foolbox:fgsm", "epsilon": 1e-6, "out": tmp_path / "r"}
+    bad = davylamp.evaluate({"mine": worse}, digits.inputs, digits.labels, **given)
+    good = davylamp.evaluate({"mine": digits.module}, digits.inputs, digits.labels, **given)
+    assert davylamp.gate(good, "CA >= 0.7").document["code"] == 0  # 16 of 16 images
+    assert davylamp.gate(bad, "CA >= 0.7").document["code"] == 1
+    assert davylamp.gate(tmp_path / "r", "CA >= 0.7").document["code"] == 0
+    assert davylamp.gate(good, "CA >= 0.7", against=bad, margin=0.0).document["code"] == 0
+    assert davylamp.gate(bad, "CA >= 0.01", against=good).document["code"] == 1
+
+
+def test_a_gate_that_cannot_decide_leaves_no_report_of_an_earlier_job(run, tmp_path):
+    file = tmp_path / "gate.xml"
+    file.write_text("<testsuites/>")
+    code, *_ = run("gate", str(tmp_path / "nothing"), "--require", "RA >= 0.5", "--junit", str(file))
+    assert code == 2
+    assert not file.exists()
