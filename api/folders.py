@@ -147,9 +147,7 @@ def check(
         with ExitStack() as stack:
             lent, _ = classifiers_from_modules(model, stack, {}, version) if isinstance(model, Mapping) else (None, {})
             only = only if lent is None else list(lent)
-            images = None if data is None else coerce_labelled(data)
-            if isinstance(images, str):
-                raise InvalidInput(f"expected `data` as images and labels, got the name {images!r}")
+            images = _labelled(data)
             how = loading_of(loading, () if lent else names, outcomes.store.folder)
             count = stack.enter_context(progress_of(progress)(len(names)))
             where: dict[str, Any] = {"images": limit, "device": device, "loading": how, "progress": count}
@@ -212,12 +210,8 @@ def measure(
     """
     check_loading(measure, loading)
     names = read_several(metric, "at least one metric by name", str)
-    if version and not isinstance(model, Mapping):
-        raise InvalidInput("`version` needs `model` as modules by name: a name contains its version")
-    outcomes, only = read_outcomes(folder), read_names(model, "model")
-    images = None if data is None else coerce_labelled(data)
-    if isinstance(images, str):
-        raise InvalidInput(f"expected `data` as images and labels, got the name {images!r}")
+    _check_version(version, model)
+    outcomes, only, images = read_outcomes(folder), read_names(model, "model"), _labelled(data)
     with ExitStack() as stack:
         lent, _ = classifiers_from_modules(model, stack, {}, version) if isinstance(model, Mapping) else (None, {})
         only = only if lent is None else list(lent)
@@ -241,6 +235,19 @@ def measure(
     notes += [done.traffic.line] if done.traffic else []
     headline = f"{folder}: " + ", ".join(f"{counts[state]} {state}" for state in ("measured", "kept", "refused"))
     return VerbResult(headline, rows, {"runs": rows, "notes": notes}, tuple(notes), done)
+
+
+def _labelled(data: Any) -> Any:
+    """Return images and labels as `Data`, or None. Raises InvalidInput for a name."""
+    images = None if data is None else coerce_labelled(data)
+    if isinstance(images, str):
+        raise InvalidInput(f"expected `data` as images and labels, got the name {images!r}")
+    return images
+
+
+def _check_version(version: str, model: Any) -> None:
+    if version and not (model and isinstance(model, Mapping)):
+        raise InvalidInput("`version` needs `model` as modules by name: a name contains its version")
 
 
 @takes_old_names(Config)
@@ -276,8 +283,7 @@ def detect(
     check_loading(detect, loading)
     files = [detector] if isinstance(detector, Path) else read_several(detector, "detectors as files", (str, Path))
     modules = read_mapping(model, "`model` as modules by name")
-    if version and not modules:
-        raise InvalidInput("`version` needs `model` as modules by name: a name contains its version")
+    _check_version(version, modules)
     rates = tuple(read_numbers(false_positive_rates, "false_positive_rates") or RATES)
     detectors, outcomes = read_detectors(files, rates), as_results(folder)
     with ExitStack() as stack:

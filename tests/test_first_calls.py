@@ -93,7 +93,7 @@ def test_what_a_call_of_one_model_can_rank_is_named_as_a_call(digits_cnn, tmp_pa
     model, images, labels = digits_cnn
     attacks, how = ["foolbox:pgd", "foolbox:fgsm"], {"norm": "linf", "epsilon": 0.1}
     done = davylamp.evaluate(model, images, labels, attacks=attacks, out=tmp_path / "r", steps=2, **how)
-    with pytest.raises(InvalidInput, match="one model") as error:
+    with pytest.raises(InvalidInput, match="got one: ") as error:
         done.rank()
     assert "`rank(subjects='attacks')`" in str(error.value)
     assert "--" not in str(error.value)

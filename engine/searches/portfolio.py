@@ -157,18 +157,17 @@ def search_portfolio(  # noqa: PLR0913 - the nouns of run_attack by position, th
 
     The attacks run in this order:
 
-    1. Opening: the first attack uses a few passes and gives each image its first radius. 2. In l2, adv-lib's DeepFool
-    makes a single step towards the nearest class; the other attacks go towards the likeliest class. The step takes
-    classes + 1 passes. It is made only if these are at most an eighth of all passes. DeepFool has no other round,
-    unless it is the first attack. 3. PDGD gets one block of 200 passes, then ALMA one of 300, because both start far
-    from the image. If fewer passes remain, the block has all of them, and is omitted below 110 (PDGD) or 140 passes
-    (ALMA). 4. The attacks take rounds, with 48 passes per image in the first round and twice as many in each further
-    one, until
+    1. Opening: the first attack uses a few passes and gives each image its first radius.
+    2. In l2, adv-lib's DeepFool makes a single step towards the nearest class; the other attacks go towards the
+       likeliest class. The step takes classes + 1 passes. It is made only if these are at most an eighth of all passes.
+       DeepFool has no other round, unless it is the first attack.
+    3. PDGD gets one block of 200 passes, then ALMA one of 300, because both start far from the image. If fewer passes
+       remain, the block has all of them, and is omitted below 110 (PDGD) or 140 passes (ALMA).
+    4. The attacks take rounds, with 48 passes per image in the first round and twice as many in each further one, until
        only a reserve of `max_queries` remains.
     5. In linf and l2, FMN (if it is among the attacks) starts at the nearest example of each image. It uses up to 33
-    passes of the reserve, at most a fifth of all passes. Except in l0, six more passes bisect the line between each
-    example
-       and its image.
+       passes of the reserve, at most a fifth of all passes. Except in l0, six more passes bisect the line between each
+       example and its image.
 
     In linf, every other round of FMN also starts at the nearest example. On a random model, no run starts at an
     example, because the example may no longer fool the model. Each of the six passes, and each pass of DeepFool's step,

@@ -64,6 +64,7 @@ RUNS = {
     "table": ["FOLDER", "FOLDER --by models", "FOLDER --wide --metric MR,AMD,QNC_F,QNC_B"],
     "curves": ["FOLDER", "FOLDER --x-axis queries"],
     "check": ["FOLDER"],
+    "measure": ["FOLDER --metric effect"],
     "gate": ["FOLDER --require RA>=0 --require CA>=0"],
     "evidence": ["FOLDER --model net.py:make", "FOLDER --model net.py:make --wide"],
     "test-attack": ["foolbox:fgsm --quick", "foolbox:fgsm --misbehaving --plant nan"],

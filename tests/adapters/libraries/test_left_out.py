@@ -26,7 +26,7 @@ LIBRARIES = {
     "torchattacks": ("torchattacks", torchattacks, TorchAttack),
     "torchattack": ("torchattack", torchattack, torchattack.Attack),
 }
-FIRST = "Fitted on other images first"
+FIRST = "Attacks that are fitted before they attack"
 
 
 def sections() -> dict[str, list[str]]:

@@ -220,9 +220,9 @@ def test_keywords_win_over_what_was_read():
         (lambda model, inputs, labels, epsilon, secret: inputs, "a default for parameter secret"),
         (
             lambda x, y, model, epsilon: x,
-            r"got \(x, y, model, epsilon\); move model to its place",
+            r"got \(x, y, model, epsilon\); .*move model",
         ),
-        (lambda model, labels, inputs: inputs, r"got \(model, labels, inputs\); move inputs to its place"),
+        (lambda model, labels, inputs: inputs, r"got \(model, labels, inputs\); .*move inputs"),
     ],
 )
 def test_what_is_no_attack_is_refused_with_what_was_expected(thing, words):

@@ -151,7 +151,7 @@ def test_a_model_is_needed_by_attention_alone(place):
     (place / "models.py").write_text(
         text.replace("nn.ReLU(),\n        nn.Flatten()", "nn.ELU(),\n        nn.Flatten()")
     )
-    with pytest.raises(InvalidInput, match="differs from the evaluated one"):
+    with pytest.raises(InvalidInput, match="differs from the evaluated model"):
         davylamp.measure("later", "attention")
     davylamp.measure("later", "perceptual")
     (place / "models.py").unlink()
