@@ -45,8 +45,9 @@ from ..engine.sequential.evaluate_until import evaluate_until
 from ..engine.sequential.question import Question, parse_question
 from ..engine.sources import LoadOptions
 from ..engine.store.notes import list_changed, list_model_hints, list_saturations, list_unsteady
+from ..engine.store.results import as_results
 from ..engine.store.sequence import SequenceRecord
-from ..engine.store.versions import mark_evaluated
+from ..engine.store.versions import latest_versions, mark_evaluated
 from ..engine.tables.table import By, Table
 from ..errors import DavylampError, InvalidInput
 from ..report.text.progress import describe_runs, show_plan
@@ -70,6 +71,9 @@ _THREAT = ("norm", "epsilon", "target", "parameters", "defaults")
 @dataclass(frozen=True, repr=False)
 class Evaluation:
     """A results folder, and information on the call that filled it.
+
+    `table`, `to_frame`, `rank` and `report` are about the whole folder. The repr, and `davylamp.gate` and
+    `assert_robust` of an evaluation, are about the models and images of the call.
 
     Attributes:
         folder: the folder of the records.
@@ -102,6 +106,11 @@ class Evaluation:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "folder", Path(self.folder))
+
+    @property
+    def evaluated(self) -> frozenset[str]:
+        """Keys of the models on their images that the call evaluated; empty if the folder was only opened."""
+        return frozenset(() if self.plan is None else (subject.key for subject, _ in self.plan.subjects))
 
     @property
     def failed(self) -> tuple[str, ...]:
@@ -154,7 +163,8 @@ class Evaluation:
         if self.plan is not None and len(self.plan.cells) > _MANY:
             return []
         try:
-            rows = build_table(self.folder, by="models", metrics=["CA", "RA"], bootstrap=1).rows
+            mine, _ = latest_versions(as_results(self.folder, ["CA", "RA"]), evaluated=self.evaluated)
+            rows = build_table(mine, by="models", metrics=["CA", "RA"], bootstrap=1).rows
         except (DavylampError, OSError):  # nothing is there yet
             return []
         return [

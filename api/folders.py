@@ -10,7 +10,7 @@ from torch import nn
 
 from ..adapters.coercion import read_int, read_mapping, read_path, read_seed, read_text
 from ..adapters.data.datasets import Data
-from ..adapters.display_text import format_bytes
+from ..adapters.display_text import counted, format_bytes
 from ..adapters.paths import expand_path
 from ..deprecation import takes_old_names
 from ..engine.checks.check_folder import STATES, check_folder, describe_folder
@@ -233,7 +233,8 @@ def measure(
     unmeasured = dict.fromkeys(line for each in done.runs for line in each.unmeasured.items())
     notes += [f"without a value: {symbol}: {reason}" for symbol, reason in unmeasured]
     notes += [done.traffic.line] if done.traffic else []
-    headline = f"{folder}: " + ", ".join(f"{counts[state]} {state}" for state in ("measured", "kept", "refused"))
+    headline = f"{folder}: {', '.join(names)}: {counted(counts['measured'], 'run')} measured, "
+    headline += f"{counts['kept']} had it before, {counts['refused']} refused"
     return VerbResult(headline, rows, {"runs": rows, "notes": notes}, tuple(notes), done)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from ..engine.plan.config import AttackChoice
-from ..errors import InvalidInput, UnknownName
+from ..errors import UnknownName
 from ..report.text.progress import show_runs
 from .config_options import FromConfig, Given
 from .input_options import InputOptions
@@ -20,6 +20,7 @@ from .options import (
     Libraries,
     Model,
     all_failed,
+    check_file,
     choose_rows,
     latex_style,
     one_format,
@@ -142,8 +143,7 @@ def compare_libraries(
 
     form, style = one_format({"csv": as_csv, "latex": as_latex, "json": as_json}), latex_style(latex_words)
     view.check(form)
-    if out is not None and out.suffix not in _SUFFIXES:
-        raise InvalidInput(f"expected a file that ends with {', '.join(_SUFFIXES)}, got -o {out}")
+    check_file(out, _SUFFIXES)
     loading, also = loading_keywords(how), split_list("--also", also) or []
     parameters = read_parameters(vars(words), threat.pop("parameters", []), [attack, *also])
     where = {"data": data, "seed": seed, "device": device, "loading": loading, "progress": show_runs}
@@ -167,13 +167,13 @@ def _print_in(form: str, comparison: Any, style: Any, view: TableOptions, out: P
     from ..engine.store.atomic_files import write_atomic
     from ..report.text.comparison import print_comparison
 
-    if out is not None:
-        write_atomic(out, _text_in(_SUFFIXES[out.suffix], comparison, style))
     if form:
         print(_text_in(form, comparison, style), end="")  # noqa: T201 - standard output is the product
     else:
         with view.open() as console:
             print_comparison(comparison, console)
+    if out is not None:
+        write_atomic(out, _text_in(_SUFFIXES[out.suffix.lower()], comparison, style))
 
 
 def _text_in(form: str, comparison: Any, style: Any) -> str:

@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from ..errors import InvalidInput
 from .merge import ManyResults, open_results_arguments
-from .options import Json
+from .options import Json, check_file
 from .table_options import TableOptions
 
 
@@ -31,14 +30,13 @@ def show_evidence(
     from ..report.text.evidence import evidence_markdown, print_evidence
 
     view.check("json" if as_json else "")
-    if out is not None and out.suffix not in (".md", ".html"):
-        raise InvalidInput(f"expected --out as FILE.md or FILE.html, got {out}")
+    check_file(out, (".md", ".html"))
     opened = open_results_arguments(context, folders)
     result = evidence(opened, model=model)
     parts = (result.headline, result.rows, result.notes)
     if out is not None:
         source = ", ".join(map(str, folders))
-        page = evidence_markdown(*parts) if out.suffix == ".md" else evidence_page(*parts, source=source)
+        page = evidence_markdown(*parts) if out.suffix.lower() == ".md" else evidence_page(*parts, source=source)
         write_atomic(out, page)
     if as_json:
         print(json.dumps(result.to_dict(), indent=2, allow_nan=False))  # noqa: T201 - standard output is the product

@@ -1,7 +1,7 @@
 """Options that several commands share, and conversion of their values: lists, implementations, parameters."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
@@ -188,6 +188,16 @@ def given_options(context: typer.Context) -> set[str]:
     """Return the names of the parameters that the user gave, as in the signature of the command's function."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
     return {name for name, source in sources.items() if source is not None and source.name != "DEFAULT"}
+
+
+def check_file(out: Path | None, suffixes: Collection[str]) -> None:
+    """Raise InvalidInput before anything is computed if a file for --out has a different ending or no folder."""
+    if out is not None and out.suffix.lower() not in suffixes:
+        raise InvalidInput(f"expected --out as a file that ends with {' or '.join(suffixes)}, got {out}")
+    if out is not None and not out.parent.is_dir():
+        raise InvalidInput(
+            f"there is no folder {out.parent} for --out {out}; create it first or choose a different file"
+        )
 
 
 def say_defaults(context: typer.Context, names: Sequence[str]) -> None:

@@ -212,7 +212,7 @@ def unknown_measure(kind: str, name: str) -> UnknownName:
     if readings := _readings_near(name):
         return UnknownName(kind, name, [], meant=readings)
     if not symbols:
-        return UnknownName(kind, name, known_groups())
+        return UnknownName(kind, name, known_groups(), meant=" or ".join(near_symbols(name)))
     group = GROUP_OF.get(symbols[0], "")
     access = metric_command(symbols[0])
     needs = f" (with {access.needs})" if access.needs else ""

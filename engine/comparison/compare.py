@@ -45,6 +45,8 @@ from ..checks.verdicts import AttackResultSummary, PairComparison, contender_of_
 from ..run.local_executor import Count
 from .searches import SearchImplementation, attack_inside, is_search, parameters_of_search, run_search, search_rows
 
+_LOW = 0.1  # a comparison can show little if all success rates are below this, or above 1 minus this
+
 
 @dataclass(frozen=True)
 class ImplementationResult:
@@ -96,6 +98,24 @@ class Comparison:
         """Whether the attack is a minimum-norm attack, so that verdicts include distances."""
         return canonical_attack(self.rows[0].implementation).kind == "minimum-norm"
 
+    @property
+    def cautions(self) -> list[str]:
+        """Notes on rates that cannot separate implementations, and on distances over different images."""
+        name, bounded = self.success_metric, self.threat_model.epsilon is not None
+        rates = {row.metrics[name] for row in self.rows if not math.isnan(row.metrics.get(name, math.nan))}
+        lines = []
+        if rates and bounded and (max(rates) < _LOW or min(rates) > 1 - _LOW):
+            small = max(rates) < _LOW
+            found = f"no {name} reaches {_LOW:g}" if small else f"each {name} is above {1 - _LOW:g}"
+            better = "larger" if small else "smaller"
+            lines.append(f"{found}: these rates hardly separate implementations; try a {better} epsilon")
+        if self.minimum_norm and len(rates) > 1:
+            lines.append(
+                "the median distances are over the images that each implementation fooled, so over different images if "
+                f"{name} differs; the verdicts compare the common ones"
+            )
+        return lines
+
     def differing_defaults(self) -> pd.DataFrame:
         """Return the parameters whose defaults differ between the implementations: a row for each implementation.
 
@@ -105,6 +125,7 @@ class Comparison:
         norm = self.threat_model.norm
         defaults = {row.name: library_defaults(row, norm) for row in rows} if self.defaults else {}
         names = dict.fromkeys(name for values in defaults.values() for name in values)
+        names = [name for name in names if name not in self.parameters]  # which replaced the defaults
         differing = [name for name in names if len({str(values.get(name)) for values in defaults.values()}) > 1]
         cells = [[values.get(name) for name in differing] for values in defaults.values()]
         return pd.DataFrame(cells, index=pd.Index(defaults, name="implementation"), columns=differing, dtype=object)
@@ -114,7 +135,7 @@ class Comparison:
         rates = [f"{row.implementation.name}: {_rate_text(row, self.success_metric)}" for row in self.rows]
         defaults = self.differing_defaults()
         table = f"Defaults that differ\n{defaults.fillna('-').to_string()}" if len(defaults.columns) else ""
-        notes = [f"- {note}" for note in self.notes]
+        notes = [f"- {note}" for note in (*self.cautions, *self.notes)]
         return "\n".join([head, *verdict_groups(self, "(all in `pairs`)"), *rates, *[table] * bool(table), *notes])
 
     def _repr_html_(self) -> str:
@@ -122,7 +143,7 @@ class Comparison:
         lines = "".join(f"<p>{html.escape(line)}</p>" for line in (head, *verdict_groups(self, "(all in `pairs`)")))
         defaults = self.differing_defaults()
         table = f"<p>Defaults that differ</p>{defaults.to_html(na_rep='-')}" if len(defaults.columns) else ""
-        notes = "".join(f"<li>{html.escape(note)}</li>" for note in self.notes)
+        notes = "".join(f"<li>{html.escape(note)}</li>" for note in (*self.cautions, *self.notes))
         return f"{lines}{self.to_frame().to_html(index=False)}{table}<ul>{notes}</ul>"
 
     def to_frame(self) -> pd.DataFrame:

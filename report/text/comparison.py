@@ -11,6 +11,7 @@ from ...adapters.display_text import format_radius, format_threat_model
 from ...adapters.result import AttackResult
 from ...engine.checks.verdicts import PairComparison
 from ...engine.comparison.compare import Comparison, ImplementationResult, verdict_groups
+from ...engine.run.provenance import versions
 from ...engine.searches.saturation import SaturatedResult
 from ...engine.statistics.paired_tests import min_images_for_equivalence
 from ...engine.statistics.verdict import DISTANCE_MARGIN, MARGIN, SIGNIFICANT
@@ -21,7 +22,6 @@ _ROW_COLUMNS = {  # columns after the rate and its interval: heading and metric
     "forwards": "forwards_median", "forwards max": "forwards_max", "backwards": "backwards_median",
     "backwards max": "backwards_max", "s/image": "seconds_per_image", "violations": "violations",
 }  # fmt: skip
-_LOW = 0.1  # largest success rate below which, and above 1 minus which, a comparison can show little
 _NUMBERS = (  # columns after those of the rate
     "robust", "AMD", "AED", "l0_median", "l0_mean", "l1_median", "l1_mean",
     "l2_median", "l2_mean", "linf_median", "linf_mean", "forwards_median", "forwards_max", "backwards_median",
@@ -32,7 +32,8 @@ _NUMBERS = (  # columns after those of the rate
 def comparison_document(comparison: Comparison) -> dict[str, Any]:
     """Return the comparison as JSON types, with undefined values as null.
 
-    `chosen` lists the defaults that were used, `notes` the warnings, errors and known issues.
+    `chosen` lists the defaults that were used, `differing_defaults` those of each library if these were used, `notes`
+    the warnings, errors and known issues, `versions` those of davylamp and of the libraries.
     """
     threat_model = comparison.threat_model
     document = {
@@ -47,9 +48,12 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
         "data": comparison.data,
         "seed": comparison.seed,
         "chosen": dict(comparison.chosen),
+        "defaults": comparison.defaults,
+        "differing_defaults": comparison.differing_defaults().to_dict("index"),
+        "versions": versions(),
         "rows": [_row_document(row, comparison.success_metric) for row in comparison.rows],
         "pairs": [_pair_document(pair) for pair in comparison.pairs],
-        "notes": list(dict.fromkeys((*comparison.notes, *_reading_notes(comparison), *_notes(comparison, every=True)))),
+        "notes": list(dict.fromkeys((*comparison.notes, *comparison.cautions, *_notes(comparison, every=True)))),
     }
     return _without_nan(document)
 
@@ -61,12 +65,12 @@ def comparison_json(comparison: Comparison) -> str:
 
 def comparison_csv(comparison: Comparison) -> str:
     """Return CSV with one line per implementation and numbers in full precision."""
-    columns = ["library", "implementation", *_numbers(comparison.success_metric), "error"]
-    lines = []
-    for row in comparison.rows:
-        document = _row_document(row, comparison.success_metric)
-        lines.append([_flat(document[name]) for name in columns])
-    return to_csv(columns, lines)
+    rules, rate = comparison.threat_model, comparison.success_metric
+    case = {"model": comparison.model, "data": comparison.data, "norm": rules.norm, "epsilon": rules.epsilon}
+    case["seed"] = comparison.seed
+    columns = ["library", "implementation", *_numbers(rate), "error", *case]
+    documents = [{**_row_document(row, rate), **case} for row in comparison.rows]
+    return to_csv(columns, [[_flat(each[name]) for name in columns] for each in documents])
 
 
 def print_comparison(comparison: Comparison, console: PlainConsole) -> None:
@@ -98,7 +102,7 @@ def print_comparison(comparison: Comparison, console: PlainConsole) -> None:
         cells = [_pair_cells(pair) for pair in comparison.pairs]
         print_table(_verdicts_text(comparison.pairs), heads, cells, console, keys=2, rest="stack")
     lines = verdict_notes(comparison) if console.verbose else _power_lines(comparison)
-    print_notes((*_reading_notes(comparison), *lines, *_notes(comparison, every=console.verbose)), console)
+    print_notes((*comparison.cautions, *lines, *_notes(comparison, every=console.verbose)), console)
 
 
 def _range_text(comparison: Comparison) -> list[str]:
@@ -151,22 +155,6 @@ def _verdicts_text(pairs: Sequence[PairComparison]) -> str:
     return (
         f"{len(pairs)} pair{'' if few else 's'}: {', '.join(f'{count} {verdict}' for verdict, count in counts.items())}"
     )
-
-
-def _reading_notes(comparison: Comparison) -> list[str]:
-    """Return notes on rates that cannot separate implementations, and on distances over different images."""
-    rates = {row.metrics.get(comparison.success_metric, math.nan) for row in comparison.rows}
-    rates = {rate for rate in rates if not math.isnan(rate)}
-    lines, name = [], comparison.success_metric
-    if rates and comparison.threat_model.epsilon is not None and max(rates) < _LOW:
-        lines.append(f"no {name} reaches {_LOW:g}: these rates hardly separate implementations; a larger epsilon does")
-    if rates and comparison.threat_model.epsilon is not None and min(rates) > 1 - _LOW:
-        lines.append(f"each {name} is above {1 - _LOW:g}: these rates hardly separate implementations; a smaller "
-                     "epsilon does")  # fmt: skip
-    if comparison.minimum_norm and len(rates) > 1:
-        lines.append(f"the median distances are over the images that each implementation fooled: at different {name} "
-                     "they are not over the same images; the verdicts compare the common ones")  # fmt: skip
-    return lines
 
 
 def _power_lines(comparison: Comparison) -> list[str]:

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 
 from davylamp.adapters import ThreatModel
 from davylamp.adapters.running.judge import RULES
@@ -371,3 +372,15 @@ def test_a_check_has_the_numbers_of_its_sentence():
     assert (check.detail, check.numbers, check.images) == ("1 of 4 are gone", {"lost": 1, "fooled": 4}, ("b.png",))
     assert check.advice == INDICATORS["eight-bit"].advice
     assert "numbers" not in check.document()
+
+
+@pytest.mark.parametrize(("epsilon", "reach"), [(0.1, 10 * 2 / 255 / 0.1), (0.05, None)])
+def test_steps_that_do_not_reach_the_radius_are_named_beside_the_weaker_library(writer, epsilon, reach):
+    """Torchattacks' defaults are 10 steps of 2/255."""
+    labels = torch.zeros(40, dtype=torch.long)
+    right, fooled = torch.tensor([[2.0, 0.0]]).repeat(40, 1), torch.tensor([[0.0, 2.0]]).repeat(40, 1)
+    subject = writer.clean("net", right, labels)
+    writer.cell(subject, "art:pgd", right, fooled, labels, epsilon=epsilon)
+    writer.cell(subject, "torchattacks:pgd", right, right, labels, epsilon=epsilon)
+    (text,) = [each.detail for each in check_folder(writer.store.folder) if "torchattacks:pgd is weaker" in each.detail]
+    assert (f"its steps reach {reach:.2g} of the radius" in text) if reach else ("its steps reach" not in text)

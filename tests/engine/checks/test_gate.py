@@ -380,6 +380,9 @@ def test_an_evaluation_is_gated_by_the_models_that_it_evaluated(digits, tmp_path
     assert davylamp.gate(good, "CA >= 0.7").document["code"] == 0  # 16 of 16 images
     assert davylamp.gate(bad, "CA >= 0.7").document["code"] == 1
     assert davylamp.gate(tmp_path / "r", "CA >= 0.7").document["code"] == 0
+    assert repr(bad).count("mine, linf") == repr(good).count("mine, linf") == 1
+    assert "CA 1.000" in repr(good)
+    assert "CA 1.000" not in repr(bad)
     assert davylamp.gate(good, "CA >= 0.7", against=bad, margin=0.0).document["code"] == 0
     assert davylamp.gate(bad, "CA >= 0.01", against=good).document["code"] == 1
 

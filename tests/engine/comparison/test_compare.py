@@ -1,5 +1,7 @@
 """Verdicts from paired outcomes that are made by hand, and whole comparisons on the digits."""
 
+import csv
+import io
 import itertools
 import math
 from dataclasses import replace
@@ -349,3 +351,16 @@ def test_the_notes_of_a_comparison_are_in_its_document(digits):
         step_size=0.02,
     )
     assert any("0.2 of the radius" in note for note in comparison_document(comparison)["notes"])
+
+
+def test_a_default_that_was_overridden_is_not_among_those_that_differ(digits):
+    case = digits.module, digits.inputs[:2], digits.labels[:2]
+    own = davylamp.compare("pgd", *case, epsilon=0.1, libraries=["foolbox", "torchattacks"], defaults=True)
+    frame = own.differing_defaults()
+    assert dict(frame["steps"]) == {"foolbox:pgd": 40, "torchattacks:pgd": 10}  # as both libraries document
+    assert comparison_document(own)["differing_defaults"]["torchattacks:pgd"]["steps"] == 10
+    given = davylamp.compare("pgd", *case, epsilon=0.1, libraries=["foolbox", "torchattacks"], defaults=True, steps=3)
+    assert "steps" not in given.differing_defaults()
+    assert [row.metrics["backwards_max"] for row in given.rows] == [3, 3]
+    rows = list(csv.DictReader(io.StringIO(comparison_csv(given))))
+    assert [(row["norm"], row["epsilon"], row["data"]) for row in rows] == [("linf", "0.1", "given")] * 2
