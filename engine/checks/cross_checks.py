@@ -203,7 +203,7 @@ def _disagreement(pair: PairComparison) -> Judged:
         only = judgement.only_a + judgement.only_b
         detail = f"{only} of {judgement.images} images are fooled by one of {names} only "
         detail += f"(p = {judgement.p:.2g}, {judgement.pairs} pairs): {judgement.text}"
-    detail += f"; only one implementation supports {', '.join(pair.unshared)}" if pair.unshared else ""
+    detail += pair.causes
     if state == "unknown":
         more = judgement.needed - judgement.images
         return Judged(state, detail, advice=f"run {more} more images (--limit)" if more > 0 else "")

@@ -139,8 +139,7 @@ class PairComparison:
             return f"{self.weaker} is broken ({complaint}) on {where}."
         better = self.b if self.weaker == self.a else self.a
         costs = f", {judgement.costs}" if judgement.costs else ""
-        costs += f"; only one implementation supports {', '.join(self.unshared)}" if self.unshared else ""
-        costs += self._short_steps()
+        costs += self.causes
         if judgement.is_apart:
             most, least = sorted((judgement.only_a, judgement.only_b), reverse=True)
             numbers = (
@@ -152,8 +151,14 @@ class PairComparison:
         numbers += f" p = {judgement.p:.2g}, below {judgement.correction}"
         return f"{self.weaker} is weaker than {better} on {where}{costs}: {numbers}; n = {judgement.images}."
 
-    def _short_steps(self) -> str:
-        """Say how far the steps of the weaker implementation reach, if that is less than the radius."""
+    @property
+    def causes(self) -> str:
+        """Known differences of settings, each after "; ": unshared parameters, and steps shorter than the radius."""
+        return (f"; only one implementation supports {', '.join(self.unshared)}" if self.unshared else "") + self._reach
+
+    @property
+    def _reach(self) -> str:
+        """How far the steps of the weaker implementation reach, if that is less than the radius."""
         cell = next((each.cell for each in self.contenders if each.name == self.weaker), None)
         if cell is None or cell.search.kind:
             return ""

@@ -1,5 +1,6 @@
 """Each indicator from records made by hand: the numbers that fire it, and those that do not."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from davylamp.engine import ResultsStore
 from davylamp.engine.attack_run import AttackRun, ModelOnData
 from davylamp.engine.checks.check_folder import INDICATORS, check_folder, describe_folder
 from davylamp.engine.checks.indicators import find, judged
+from davylamp.engine.checks.verdicts import comparisons_of, judge_comparison
 from davylamp.engine.store.results import read_outcomes
 
 PAGE = Path(__file__).parents[3] / "docs" / "check.md"
@@ -382,5 +384,8 @@ def test_steps_that_do_not_reach_the_radius_are_named_beside_the_weaker_library(
     subject = writer.clean("net", right, labels)
     writer.cell(subject, "art:pgd", right, fooled, labels, epsilon=epsilon)
     writer.cell(subject, "torchattacks:pgd", right, right, labels, epsilon=epsilon)
-    (text,) = [each.detail for each in check_folder(writer.store.folder) if "torchattacks:pgd is weaker" in each.detail]
-    assert (f"its steps reach {reach:.2g} of the radius" in text) if reach else ("its steps reach" not in text)
+    (text,) = [each.detail for each in check_folder(writer.store.folder) if "weaker: torchattacks:pgd" in each.detail]
+    (contenders,) = comparisons_of(read_outcomes(writer.store.folder))
+    (pair,) = judge_comparison(contenders)
+    for each in (text, pair.sentence):  # of `check`, and of the report
+        assert ([f"{reach:.2g}"] if reach else []) == re.findall("its steps reach ([0-9.]+) of the radius", each)
