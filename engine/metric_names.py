@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ..adapters.parameters import parse_number
 from ..adapters.paths import is_file_name
-from ..errors import InvalidInput, UnknownName
+from ..errors import InvalidInput, UnknownName, close_names
 from ..metrics import METRICS, PLAIN, Metric, near_symbols, record_of, symbols_named
 from .cell_defaults import ALL_MEASURES
 from .measure_groups import GROUP_OF, OPTIONAL, is_group, known_groups
@@ -212,7 +212,8 @@ def unknown_measure(kind: str, name: str) -> UnknownName:
     if readings := _readings_near(name):
         return UnknownName(kind, name, [], meant=readings)
     if not symbols:
-        return UnknownName(kind, name, known_groups(), meant=" or ".join(near_symbols(name)))
+        near = close_names(name, known_groups()) or near_symbols(name)
+        return UnknownName(kind, name, known_groups(), meant=" or ".join(near))
     group = GROUP_OF.get(symbols[0], "")
     access = metric_command(symbols[0])
     needs = f" (with {access.needs})" if access.needs else ""
