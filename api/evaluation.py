@@ -18,7 +18,6 @@ from ..adapters.coercion import (
     read_target,
     read_text,
 )
-from ..adapters.data.datasets import Data
 from ..adapters.display_text import format_threat_labels
 from ..adapters.models.defences.names import describe_gradients, describe_sampling
 from ..adapters.models.remote.answer_cache import FILE as ANSWERS
@@ -43,7 +42,7 @@ from ..engine.run.evaluate import EvaluationSummary
 from ..engine.run.run_index import with_stored_runs
 from ..engine.sequential.evaluate_until import evaluate_until
 from ..engine.sequential.question import Question, parse_question
-from ..engine.sources import LoadOptions
+from ..engine.sources import DrawnImages, LoadOptions
 from ..engine.store.notes import list_changed, list_model_hints, list_saturations, list_unsteady
 from ..engine.store.results import as_results
 from ..engine.store.sequence import SequenceRecord
@@ -312,8 +311,8 @@ def evaluate(
         store = ResultsStore(_folder(out))
         work = choose_executor(executor, workers=workers, address=address, device=chosen.device)
         transport = chosen.transport(store.folder / ANSWERS, count_processes(workers, chosen_part))
-        images_of: dict[str, Data] | None = None if question is None else {}
-        named = {"models": given, "data": images, "surrogates": lent, "fit_data": seen, "images_of": images_of}
+        drawn: dict[str, DrawnImages] | None = None if question is None else {}
+        named = {"models": given, "data": images, "surrogates": lent, "fit_data": seen, "drawn": drawn}
         plan = make_plan(chosen, **named, transport=transport)
         if chosen_part:
             plan = plan_for_part(plan, chosen_part)
@@ -334,7 +333,7 @@ def evaluate(
         runs = describe_runs([cell.attack for cell in plan.runs_in_this_part], len(plan.subjects_here))
         begun = Evaluation(Path(out), None, tuple(notes), plan, line, tuple(warnings), runs=runs)
         how = {"executor": work, "retry_failed": retry_failed, "trust_unknown": trust_unknown}
-        begun = _run(begun, store, question, images_of, workers, progress_of(progress, show_evaluation), how)
+        begun = _run(begun, store, question, drawn, workers, progress_of(progress, show_evaluation), how)
         plan = begun.plan or plan
         mark_evaluated(store, plan.subjects)
         detections = _detect(trained, begun, given, images, transport)
@@ -381,7 +380,7 @@ def _run(
     begun: Evaluation,
     store: ResultsStore,
     question: Question | None,
-    images_of: Mapping[str, Data] | None,
+    drawn: Mapping[str, DrawnImages] | None,
     workers: int,
     progress: Callable[[Evaluation], AbstractContextManager[Any]],
     how: Mapping[str, Any],
@@ -396,11 +395,12 @@ def _run(
             return evaluate_plan(plan, store, progress=advance, **how)
 
     assert begun.plan is not None
-    if question is None or images_of is None:
+    if question is None or drawn is None:
         return replace(begun, summary=run(begun.plan))
     seed = begun.plan.config.seeds[0]
-    made = evaluate_until(begun.plan, images_of, store, question, seed=seed, workers=workers, run=run)
-    return replace(begun, plan=made.plan, summary=made.summary, stopped=made.record.sentence)
+    made = evaluate_until(begun.plan, drawn, store, question, seed=seed, workers=workers, run=run)
+    notes = dict.fromkeys((*begun.notes, *made.plan.notes))
+    return replace(begun, plan=made.plan, summary=made.summary, stopped=made.record.sentence, notes=tuple(notes))
 
 
 def table(folder: str | Path, by: By = "attacks", **options: Any) -> Table:

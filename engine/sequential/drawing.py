@@ -5,14 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
-
-from ...adapters.data.datasets import Data
 from ...adapters.models.identity.digest import digest_data
 from ...errors import InvalidInput
 from ..attack_run import AttackRun
 from ..plan.plan import Plan
-from ..sources import LoadedCache, random_order
+from ..sources import DrawnImages, LoadedCache
 from ..store.record_validation import usable_record
 from ..store.store import ResultsStore
 
@@ -36,17 +33,16 @@ def count_images(plan: Plan) -> int:
     return next(iter(counts.values()))
 
 
-def draw_images(plan: Plan, images: Mapping[str, Data], drawn: tuple[int, int], count: int) -> Plan:
+def draw_images(plan: Plan, images: Mapping[str, DrawnImages], drawn: tuple[int, int], count: int) -> Plan:
     """Return a plan on the first images in random order.
 
     Args:
         plan: plan on all images.
-        images: all images of each model, by key of the model on data.
+        images: images of each model in random order, by key of the model on data.
         drawn: number of all images, and seed of their order.
         count: number of images to use.
     """
-    order = torch.tensor(random_order(*drawn)[:count])
-    digests = {id(data): digest_data(data.inputs[order], data.labels[order]) for data in images.values()}
+    digests = {id(each): digest_data(*each.take(count)[:2]) for each in images.values()}
     subjects = {
         subject.key: replace(subject, images=count, drawn=drawn, data_digest=digests[id(images[subject.key])])
         for subject, _ in plan.subjects

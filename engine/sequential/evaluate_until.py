@@ -5,10 +5,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from ...adapters.data.datasets import Data
+from ...adapters.data.duplicates import duplicate_warning
 from ...errors import Unavailable
 from ..plan.plan import Plan
 from ..run.evaluate import EvaluationSummary
+from ..sources import DrawnImages
 from ..store.results import Results, read_outcomes
 from ..store.sequence import SequenceRecord, read_sequence, write_sequence
 from ..store.store import ResultsStore
@@ -29,7 +30,7 @@ class Stopped(NamedTuple):
 
 def evaluate_until(
     plan: Plan,
-    images: Mapping[str, Data],
+    images: Mapping[str, DrawnImages],
     store: ResultsStore,
     question: Question,
     *,
@@ -45,7 +46,8 @@ def evaluate_until(
 
     Args:
         plan: plan on all images.
-        images: all images of each model, by key of the model on data.
+        images: images of each model in random order, by key of the model on data. Only the images that are attacked are
+            decoded.
         store: results folder.
         question: when to stop.
         seed: seed of the order of the images.
@@ -86,6 +88,10 @@ def evaluate_until(
             break
         following = next_block(record.images, unit, workers, population)
         record = replace(record, before=record.images, images=following)
+    duplicates = dict.fromkeys(
+        line for each in images.values() for line in duplicate_warning(*each.take(record.images)[:2])
+    )
+    here = replace(here, notes=(*here.notes, *duplicates))
     return Stopped(here, summary._replace(seconds=seconds), record)
 
 

@@ -8,9 +8,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from scipy.stats import binomtest
 
 import davylamp
+from davylamp.adapters.data import datasets
+from davylamp.adapters.data.datasets import load_data
+from davylamp.adapters.models.identity.digest import digest_data
 from davylamp.api import evaluation
 from davylamp.engine import ResultsStore
 from davylamp.engine.checks.standings import rank_models, robust_accuracy_estimate
@@ -20,6 +24,7 @@ from davylamp.engine.sequential.question import Answers, parse_question
 from davylamp.engine.sharing.bundle import write_bundle
 from davylamp.engine.sharing.merge import merge_folders
 from davylamp.engine.sharing.unpack import unpack_bundle
+from davylamp.engine.sources import LoadedCache, load_subject_images
 from davylamp.engine.statistics.anytime import AnytimeMean
 from davylamp.engine.store.results import read_outcomes
 from davylamp.engine.store.sequence import read_sequence
@@ -309,6 +314,52 @@ def test_blocks_have_a_shard_for_every_worker_and_grow():
         size % 64 == 0 and 192 <= size < max(193, 0.1 * end + 64) for end, size in zip(ends, sizes[:-1], strict=False)
     )
     assert len(ends) < 40
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A folder with the images as PNG files, by class."""
+    for place, (image, label) in enumerate(zip(INPUTS, LABELS, strict=True)):
+        (tmp_path / "files" / str(int(label))).mkdir(parents=True, exist_ok=True)
+        pixels = image.mul(255).round().to(torch.uint8).permute(1, 2, 0).numpy()
+        Image.fromarray(pixels).save(tmp_path / "files" / str(int(label)) / f"{place:03}.png")
+    return tmp_path / "files"
+
+
+def test_only_the_images_that_are_attacked_are_decoded(files, tmp_path, monkeypatch):
+    whole, read, open_image = load_data(f"imagefolder:{files}"), set(), datasets._open_image
+    monkeypatch.setattr(datasets, "_open_image", lambda item, wanted: read.add(item.name) or open_image(item, wanted))
+    settings = {**SETTINGS, "data": f"imagefolder:{files}", "until": "RA >= 0.7", "seeds": (2,), "shard_size": 8}
+    done = davylamp.evaluate({"plain": MODELS["plain"]}, out=tmp_path / "out", **settings)
+    drawn = order(2)[: read_sequence(ResultsStore(tmp_path / "out")).images]
+    assert 8 < len(drawn) < IMAGES  # several blocks
+    assert read == {whole.names[place] for place in (0, 1, *drawn)}  # the first two identify the model
+    assert [*done.to_frame()["image"]] == [whole.names[place] for place in drawn]
+    ((subject, _),) = done.plan.subjects
+    assert subject.data_digest == digest_data(whole.inputs[drawn], whole.labels[drawn])
+    read.clear()
+    again = load_subject_images(subject, None, LoadedCache())
+    assert torch.equal(again.inputs, whole.inputs[drawn])
+    assert read == {whole.names[place] for place in drawn}
+
+
+def test_a_later_image_of_a_different_size_is_refused(files, tmp_path):
+    last = load_data(f"imagefolder:{files}").names[order(0)[-1]]
+    Image.new("RGB", (3, 2)).save(files / last)
+    settings = {**SETTINGS, "data": f"imagefolder:{files}", "until": "width <= 0.01"}
+    with pytest.raises(InvalidInput, match="images of one size"):
+        davylamp.evaluate({"plain": MODELS["plain"]}, out=tmp_path / "out", **settings)
+
+
+def test_duplicates_of_attacked_images_are_noted(tmp_path):
+    inputs = torch.cat([INPUTS[:1], INPUTS[:1], INPUTS[2:]])
+    settings = {**SETTINGS, "until": "RA >= 0.1", "progress": False}
+    done = davylamp.evaluate({"plain": MODELS["plain"]}, inputs, LABELS, out=tmp_path / "few", **settings)
+    assert not {0, 1} <= {*order(0)[: read_sequence(ResultsStore(tmp_path / "few")).images]}
+    assert not any("duplicate" in note for note in done.notes)
+    settings["until"] = "width <= 0.001"
+    done = davylamp.evaluate({"plain": MODELS["plain"]}, inputs, LABELS, out=tmp_path / "all", **settings)
+    assert sum(f"1 of {IMAGES} images duplicate" in note for note in done.notes) == 1
 
 
 @pytest.mark.parametrize(
