@@ -314,10 +314,9 @@ def evaluate(
         drawn: dict[str, DrawnImages] | None = None if question is None else {}
         named = {"models": given, "data": images, "surrogates": lent, "fit_data": seen, "drawn": drawn}
         plan = make_plan(chosen, **named, transport=transport)
+        plan = plan if question is not None else with_stored_runs(plan, store)  # each block looks for its own
         if chosen_part:
             plan = plan_for_part(plan, chosen_part)
-        elif question is None:
-            plan = with_stored_runs(plan, store)
         check_detectors_match(trained, [subject for subject, _ in plan.subjects], chosen.isolation)
         line = format_defaults_taken(plan.config, plan.cells, stated | ({"models"} if given is not None else set()))
         warnings = short_steps_warnings(plan.cells)

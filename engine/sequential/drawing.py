@@ -1,14 +1,14 @@
 """Selects images of a plan in random order, and reuses finished runs as shards of runs on more images."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from ...adapters.models.identity.digest import digest_data
 from ...errors import InvalidInput
-from ..attack_run import AttackRun
 from ..plan.plan import Plan
+from ..run.run_index import replace_runs
 from ..sources import DrawnImages, LoadedCache
 from ..store.record_validation import usable_record
 from ..store.store import ResultsStore
@@ -64,16 +64,22 @@ def draw_images(plan: Plan, images: Mapping[str, DrawnImages], drawn: tuple[int,
     )
 
 
-def reuse_shards(store: ResultsStore, before: Sequence[AttackRun], after: Sequence[AttackRun]) -> None:
+def reuse_shards(store: ResultsStore, before: Plan, after: Plan) -> Plan:
     """Store finished runs on the first images as shards of the same runs on more images.
 
     Args:
         store: the folder.
-        before: runs on the first images, a multiple of the shard size.
-        after: the same runs on more images.
+        before: plan with the stored runs on the first images, a multiple of the shard size.
+        after: plan with the same runs on more images.
+
+    Returns:
+        The plan on more images, with all measures that the stored runs have, so that every image has them.
     """
-    there = {*store.keys("parts")}
-    for old, new in zip(before, after, strict=True):
+    there, done = {*store.keys("parts")}, {*store.keys("cells")}
+    pairs = zip(before.cells, after.cells, strict=True)
+    wider = {new.key: replace(new, measures=old.measured, added=()) for old, new in pairs if new.key not in done}
+    after = replace_runs(after, wider)
+    for old, new in zip(before.cells, after.cells, strict=True):
         lacking = [shard for shard in range(old.shards) if f"{new.key}-{shard}" not in there]
         record = usable_record(store, "cells", old.key) if lacking and not store.files("cells", new.key) else None
         if record is None or record.failed:
@@ -84,10 +90,12 @@ def reuse_shards(store: ResultsStore, before: Sequence[AttackRun], after: Sequen
             meta = dict(record.meta) | {"key": new.key, "spec": new.spec, "subject": new.subject.spec}
             meta |= {name: record.meta[name] * part for name in ("seconds", "attack_seconds")}
             meta |= {"traffic": None} if shard and "traffic" in meta else {}
+            meta = {name: value for name, value in meta.items() if name not in ("added", "added_on")}
             images = store.images_path(f"{old.key}-{shard}")
             if images.is_file():
                 shutil.copyfile(images, store.images_path(f"{new.key}-{shard}"))
             store.write("parts", f"{new.key}-{shard}", record.table.slice(span.start, len(span)), meta)
+    return after
 
 
 def remove_results(store: ResultsStore, plan: Plan) -> None:

@@ -9,6 +9,7 @@ from ...adapters.data.duplicates import duplicate_warning
 from ...errors import Unavailable
 from ..plan.plan import Plan
 from ..run.evaluate import EvaluationSummary
+from ..run.run_index import with_stored_runs
 from ..sources import DrawnImages
 from ..store.results import Results, read_outcomes
 from ..store.sequence import SequenceRecord, read_sequence, write_sequence
@@ -42,7 +43,8 @@ def evaluate_until(
 
     Each block is an evaluation of the images so far, whose finished shards are reused. A killed call resumes in its
     block; several processes with the same arguments share the work. A call with a different question continues with the
-    images so far. Results of earlier blocks are removed, because results of later blocks contain them.
+    images so far. If their results have more metrics than planned, all images get them. Results of earlier blocks are
+    removed, because results of later blocks contain them.
 
     Args:
         plan: plan on all images.
@@ -69,11 +71,12 @@ def evaluate_until(
     record = replace(record, until=question.text, answers=(), is_decided=False)
     answers, seconds = Answers(question), 0.0
     while True:
-        here = draw_images(plan, images, drawn, record.images)
+        here = with_stored_runs(draw_images(plan, images, drawn, record.images), store)
         write_sequence(store, record)
-        earlier = draw_images(plan, images, drawn, record.before) if record.before else None
-        if earlier is not None:
-            reuse_shards(store, earlier.cells, here.cells)
+        earlier = None
+        if record.before:
+            earlier = with_stored_runs(draw_images(plan, images, drawn, record.before), store)
+            here = reuse_shards(store, earlier, here)
         summary = run(here, record)
         seconds += summary.seconds
         if earlier is not None:
