@@ -265,7 +265,8 @@ def evaluate(
         part: "3/64": only this part of the work, for a job of a job array; "" for all.
         until: draw the images in random order, and stop once a question on worst-case robust accuracy over all of them
             is decided: "RA >= 0.6", "width <= 0.05" (of its interval), "A > B" for two models, each with or without
-            "@ linf 8/255", or "ranked" for the order of all models. The intervals hold at every number of images.
+            "@ linf 8/255", "ranked" for the order of all models, or "RA_union >= 0.5" for all threat models together.
+            The intervals hold at every number of images.
         surrogate: model on which the examples are made: a module, a name, or several (their logits are averaged). The
             examples are then tested on each of `models`, which the attack does not query.
         detectors: files of trained detectors. They are measured on the adversarial examples, which are then stored.

@@ -14,6 +14,7 @@ from ..sources import DrawnImages
 from ..store.results import Results, read_outcomes
 from ..store.sequence import SequenceRecord, read_sequence, write_sequence
 from ..store.store import ResultsStore
+from ..tables.symbols import UNION
 from .drawing import count_images, draw_images, remove_results, reuse_shards
 from .question import Answers, Question, SequentialAnswer, describe_order, is_decided
 
@@ -119,7 +120,7 @@ def results_of_plan(store: ResultsStore, plan: Plan) -> Results:
     Raises:
         Unavailable: if there are none.
     """
-    outcomes = read_outcomes(store.folder, ["CA", "RA"])
+    outcomes = read_outcomes(store.folder, ["CA", "RA", UNION])
     keys = {cell.key for cell in plan.cells}
     done = tuple(each for each in outcomes.done if each.cell.key in keys)
     if not done:

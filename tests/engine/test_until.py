@@ -16,7 +16,7 @@ from davylamp.adapters.data import datasets
 from davylamp.adapters.data.datasets import load_data
 from davylamp.adapters.models.identity.digest import digest_data
 from davylamp.api import evaluation
-from davylamp.engine import ResultsStore
+from davylamp.engine import AttackChoice, ResultsStore
 from davylamp.engine.checks.standings import rank_models, robust_accuracy_estimate
 from davylamp.engine.exchange.published_boards import place_estimate, place_on_board, read_boards
 from davylamp.engine.sequential.evaluate_until import next_block
@@ -280,6 +280,61 @@ def test_invalid_results_widen_every_answer_and_targeted_attacks_have_none(write
     assert pair.interval == pytest.approx((ends["a"][0].mean() - ends["b"][0].mean(), 2 * low - 1, 2 * high - 1))
 
 
+def test_the_union_of_threat_models_is_decided_image_by_image(tmp_path):
+    """FGSM in l2 moves a linear model's margin by the l2 norm of its weights, in linf by the l1 norm."""
+    radius, attacks = 0.06, ["torchattacks:fgsm", "foolbox:fgm"]
+    choices = [AttackChoice(attacks[0], "linf", EPSILON), AttackChoice(attacks[1], "l2", radius)]
+    settings = {**SETTINGS, "attacks": choices, "norm": None, "epsilon": None}
+    names = ("plain", "noisier")
+    kept = {}
+    for name in names:
+        model = MODELS[name]
+        margin = (model(INPUTS)[:, 0] - model(INPUTS)[:, 1]) * torch.where(LABELS == 0, 1, -1)
+        weight = model[1].weight.data[0] - model[1].weight.data[1]
+        kept[name] = (margin > max(EPSILON * weight.abs().sum(), radius * weight.norm())).numpy()
+    models = {name: MODELS[name] for name in names}
+    done = davylamp.evaluate(models, INPUTS, LABELS, out=tmp_path, until="RA_union >= 0.68", **settings)
+    record = read_sequence(ResultsStore(tmp_path))
+    assert record.is_decided
+    assert 16 < record.images < IMAGES
+    rows = davylamp.table(tmp_path, "models", metrics=["RA", "RA_union"]).rows
+    for name in names:
+        mean = AnytimeMean(IMAGES)
+        mean.add(kept[name][order(0)[: record.images]].astype(float))
+        for row in (each.metrics["RA_union"] for each in rows if each.labels["model"] == name):
+            assert row[:3] == pytest.approx(tuple(mean.interval))
+    verdicts = {
+        name: f"{name}, l2 0.06 + linf 0.02: {'' if met else 'not '}RA_union >= 0.68"
+        for name, met in zip(names, (True, False), strict=True)
+    }
+    assert all(text in done.stopped for text in verdicts.values())
+    (decision, other) = davylamp.gate(tmp_path, "RA_union >= 0.68").made
+    assert {decision.verdict, other.verdict} == {"pass", "fail"}
+
+
+def test_the_union_counts_an_image_that_one_threat_model_fools_and_widens_by_invalid_results(writer):
+    """100 of 300 images, of which linf fools some, l2 others, and l2 has invalid results."""
+    generator, labels = np.random.default_rng(1), torch.zeros(100, dtype=torch.long)
+    right, wrong = torch.eye(2)[labels] * 4, torch.eye(2)[1 - labels] * 4
+    by_linf, by_l2, invalid = (generator.random(100) < share for share in (0.2, 0.15, 0.1))
+    subject = writer.clean("a", right, labels)
+    examples = [torch.where(torch.as_tensor(fooled)[:, None], wrong, right) for fooled in (by_linf, by_l2)]
+    writer.cell(subject, "foolbox:pgd", right, examples[0], labels)
+    l2 = {"norm": "l2", "epsilon": 0.5, "violated": torch.as_tensor(invalid)}
+    writer.cell(subject, "foolbox:pgd", right, examples[1], labels, **l2)
+    outcomes = read_outcomes(writer.store.folder)
+    drawn = (replace(each.cell, subject=replace(subject, drawn=(300, 0))) for each in outcomes.done)
+    outcomes = replace(
+        outcomes, done=tuple(replace(each, cell=cell) for each, cell in zip(outcomes.done, drawn, strict=True))
+    )
+    (answer,) = Answers(parse_question("RA_union >= 0.5")).update(outcomes)
+    low = ~by_linf & ~by_l2 & ~invalid
+    mean = AnytimeMean(300)
+    mean.add(low.astype(float), (~by_linf & (invalid | ~by_l2)).astype(float))
+    assert answer.interval[1:] == pytest.approx(mean.interval[1:])
+    assert answer.interval.value == pytest.approx(low.mean())
+
+
 def test_the_order_of_all_models_is_that_of_all_images(tmp_path):
     done = run(tmp_path, "ranked @ linf 0.02", shard_size=48)
     truth = {name: robust(name).mean() for name in MODELS}
@@ -366,7 +421,9 @@ def test_duplicates_of_attacked_images_are_noted(tmp_path):
     ("until", "more", "expected"),
     [
         ("RA >= 50", {}, "0.5"),
-        ("CA >= 0.5", {}, "supports RA only"),
+        ("CA >= 0.5", {}, "RA and RA_union only"),
+        ("RA_union >= 0.5", {}, "several threat models"),
+        ("RA_union >= 0.5 @ linf 0.02", {}, "no @"),
         ("soon", {}, "ranked"),
         ("plain >= noisy", {}, "got"),
         ("plain > none", {}, "none"),
