@@ -21,7 +21,7 @@ from ..engine import Config, ResultsStore, evaluate, make_plan
 from ..engine.attack_run import AttackRun
 from ..engine.plan.plan import Plan
 from ..engine.plan.rerun import configs_of
-from ..engine.run.choose import choose_executor
+from ..engine.run.choose import choose_executor, spread_over_devices
 from ..engine.run.executor import Executor
 from ..engine.run.run_index import with_stored_runs
 from ..engine.store.data_frames import load_outcomes
@@ -229,7 +229,8 @@ def place(
     with ExitStack() as stack:
         lent, settings = classifiers_from_modules(models, stack, settings)
         config, store = replace(baseline.config, **settings), ResultsStore(out)
-        work = choose_executor(executor, workers=workers, address=address, device=config.device)
+        config, workers, devices = spread_over_devices(config, workers, executor)
+        work = choose_executor(executor, workers=workers, address=address, devices=devices)
 
         def run(plan: Plan) -> Any:
             with show(Evaluation(Path(out), plan=plan)) as advance:

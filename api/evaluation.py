@@ -37,7 +37,7 @@ from ..engine.plan.choices import assumed_texts, check_one_norm, format_defaults
 from ..engine.plan.config_file import base_config, expand_models, parameters_of, parse_attack_choice, read_parameter
 from ..engine.plan.plan import Part, Plan, count_processes, plan_for_part, read_part
 from ..engine.plan.presets import describe_preset
-from ..engine.run.choose import choose_executor
+from ..engine.run.choose import choose_executor, spread_over_devices
 from ..engine.run.evaluate import EvaluationSummary
 from ..engine.run.run_index import with_stored_runs
 from ..engine.sequential.evaluate_until import evaluate_until
@@ -260,7 +260,7 @@ def evaluate(
         defences: defences, such as "jpeg:quality=50". Each model is evaluated without a defence and with each defence.
         names: names of the images, length N.
         executor: "local" or "ray".
-        workers: processes on this machine.
+        workers: processes on this machine. With `device="cuda:all"`, at least one for each GPU.
         address: address of a Ray cluster; None to start one on this machine.
         part: "3/64": only this part of the work, for a job of a job array; "" for all.
         until: draw the images in random order, and stop once a question on worst-case robust accuracy over all of them
@@ -307,10 +307,11 @@ def evaluate(
         stack.enter_context(attack_isolation_context(chosen.isolation))
         if given is None:
             prestart_processes(chosen.isolation, (*chosen.models, *chosen.surrogate))
+        chosen, workers, devices = spread_over_devices(chosen, workers, executor)
         check_config(chosen)
         check_device(chosen.device)
         store = ResultsStore(_folder(out))
-        work = choose_executor(executor, workers=workers, address=address, device=chosen.device)
+        work = choose_executor(executor, workers=workers, address=address, devices=devices)
         transport = chosen.transport(store.folder / ANSWERS, count_processes(workers, chosen_part))
         drawn: dict[str, DrawnImages] | None = None if question is None else {}
         named = {"models": given, "data": images, "surrogates": lent, "fit_data": seen, "drawn": drawn}
