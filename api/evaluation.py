@@ -18,7 +18,6 @@ from ..adapters.coercion import (
     read_target,
     read_text,
 )
-from ..adapters.data.datasets import Data
 from ..adapters.display_text import format_threat_labels
 from ..adapters.models.defences.names import describe_gradients, describe_sampling
 from ..adapters.models.remote.answer_cache import FILE as ANSWERS
@@ -38,12 +37,12 @@ from ..engine.plan.choices import assumed_texts, check_one_norm, format_defaults
 from ..engine.plan.config_file import base_config, expand_models, parameters_of, parse_attack_choice, read_parameter
 from ..engine.plan.plan import Part, Plan, count_processes, plan_for_part, read_part
 from ..engine.plan.presets import describe_preset
-from ..engine.run.choose import choose_executor
+from ..engine.run.choose import choose_executor, spread_over_devices
 from ..engine.run.evaluate import EvaluationSummary
 from ..engine.run.run_index import with_stored_runs
 from ..engine.sequential.evaluate_until import evaluate_until
 from ..engine.sequential.question import Question, parse_question
-from ..engine.sources import LoadOptions
+from ..engine.sources import DrawnImages, LoadOptions
 from ..engine.store.notes import list_changed, list_model_hints, list_saturations, list_unsteady
 from ..engine.store.results import as_results
 from ..engine.store.sequence import SequenceRecord
@@ -261,12 +260,13 @@ def evaluate(
         defences: defences, such as "jpeg:quality=50". Each model is evaluated without a defence and with each defence.
         names: names of the images, length N.
         executor: "local" or "ray".
-        workers: processes on this machine.
+        workers: processes on this machine. With `device="cuda:all"`, at least one for each GPU.
         address: address of a Ray cluster; None to start one on this machine.
         part: "3/64": only this part of the work, for a job of a job array; "" for all.
         until: draw the images in random order, and stop once a question on worst-case robust accuracy over all of them
             is decided: "RA >= 0.6", "width <= 0.05" (of its interval), "A > B" for two models, each with or without
-            "@ linf 8/255", or "ranked" for the order of all models. The intervals hold at every number of images.
+            "@ linf 8/255", "ranked" for the order of all models, or "RA_union >= 0.5" for all threat models together.
+            The intervals hold at every number of images.
         surrogate: model on which the examples are made: a module, a name, or several (their logits are averaged). The
             examples are then tested on each of `models`, which the attack does not query.
         detectors: files of trained detectors. They are measured on the adversarial examples, which are then stored.
@@ -307,18 +307,18 @@ def evaluate(
         stack.enter_context(attack_isolation_context(chosen.isolation))
         if given is None:
             prestart_processes(chosen.isolation, (*chosen.models, *chosen.surrogate))
+        chosen, workers, devices = spread_over_devices(chosen, workers, executor)
         check_config(chosen)
         check_device(chosen.device)
         store = ResultsStore(_folder(out))
-        work = choose_executor(executor, workers=workers, address=address, device=chosen.device)
+        work = choose_executor(executor, workers=workers, address=address, devices=devices)
         transport = chosen.transport(store.folder / ANSWERS, count_processes(workers, chosen_part))
-        images_of: dict[str, Data] | None = None if question is None else {}
-        named = {"models": given, "data": images, "surrogates": lent, "fit_data": seen, "images_of": images_of}
+        drawn: dict[str, DrawnImages] | None = None if question is None else {}
+        named = {"models": given, "data": images, "surrogates": lent, "fit_data": seen, "drawn": drawn}
         plan = make_plan(chosen, **named, transport=transport)
+        plan = plan if question is not None else with_stored_runs(plan, store)  # each block looks for its own
         if chosen_part:
             plan = plan_for_part(plan, chosen_part)
-        elif question is None:
-            plan = with_stored_runs(plan, store)
         check_detectors_match(trained, [subject for subject, _ in plan.subjects], chosen.isolation)
         line = format_defaults_taken(plan.config, plan.cells, stated | ({"models"} if given is not None else set()))
         warnings = short_steps_warnings(plan.cells)
@@ -334,7 +334,7 @@ def evaluate(
         runs = describe_runs([cell.attack for cell in plan.runs_in_this_part], len(plan.subjects_here))
         begun = Evaluation(Path(out), None, tuple(notes), plan, line, tuple(warnings), runs=runs)
         how = {"executor": work, "retry_failed": retry_failed, "trust_unknown": trust_unknown}
-        begun = _run(begun, store, question, images_of, workers, progress_of(progress, show_evaluation), how)
+        begun = _run(begun, store, question, drawn, workers, progress_of(progress, show_evaluation), how)
         plan = begun.plan or plan
         mark_evaluated(store, plan.subjects)
         detections = _detect(trained, begun, given, images, transport)
@@ -381,7 +381,7 @@ def _run(
     begun: Evaluation,
     store: ResultsStore,
     question: Question | None,
-    images_of: Mapping[str, Data] | None,
+    drawn: Mapping[str, DrawnImages] | None,
     workers: int,
     progress: Callable[[Evaluation], AbstractContextManager[Any]],
     how: Mapping[str, Any],
@@ -396,11 +396,12 @@ def _run(
             return evaluate_plan(plan, store, progress=advance, **how)
 
     assert begun.plan is not None
-    if question is None or images_of is None:
+    if question is None or drawn is None:
         return replace(begun, summary=run(begun.plan))
     seed = begun.plan.config.seeds[0]
-    made = evaluate_until(begun.plan, images_of, store, question, seed=seed, workers=workers, run=run)
-    return replace(begun, plan=made.plan, summary=made.summary, stopped=made.record.sentence)
+    made = evaluate_until(begun.plan, drawn, store, question, seed=seed, workers=workers, run=run)
+    notes = dict.fromkeys((*begun.notes, *made.plan.notes))
+    return replace(begun, plan=made.plan, summary=made.summary, stopped=made.record.sentence, notes=tuple(notes))
 
 
 def table(folder: str | Path, by: By = "attacks", **options: Any) -> Table:

@@ -13,7 +13,7 @@ import pandas as pd
 
 from ...adapters import Classifier
 from ...adapters.catalogue.default_threat_model import default_epsilon
-from ...adapters.data.datasets import Data, load_data_for
+from ...adapters.data.datasets import Data, load_data_for, open_data_for
 from ...adapters.display_text import format_radius
 from ...adapters.models.classifier import DRAWS
 from ...adapters.running.run import DEFAULT_BATCH_SIZE
@@ -29,7 +29,7 @@ from ..run.evaluate import EvaluationSummary, evaluate
 from ..run.executor import Progress
 from ..sequential.evaluate_until import evaluate_until
 from ..sequential.question import Question
-from ..sources import LOADED_HERE, LoadOptions
+from ..sources import LOADED_HERE, DrawnImages, LoadOptions
 from ..statistics.bootstrap import Estimate
 from ..store.notes import list_model_hints, list_unsteady
 from ..store.results import RunResult, read_outcomes
@@ -214,10 +214,16 @@ def measure_robust_accuracy(  # noqa: PLR0913 - what is attacked by position, th
     check_norm(norm)
     classifier = loading.load(model, device=device) if isinstance(model, str) else model
     name = model if isinstance(model, str) else model.name
-    images, data_name = (load_data_for(classifier, data, limit), data) if isinstance(data, str) else (data, "given")
-    radius = default_epsilon(check_norm(norm), images.inputs[0].numel()) if epsilon is None else epsilon
+    if not isinstance(data, str):
+        images, data_name, first = data, "given", data.take([0])
+    elif until is None:
+        images, data_name = load_data_for(classifier, data, limit), data
+        first = images.take([0])
+    else:
+        images, data_name, first = None, data, open_data_for(classifier, data, limit).take([0])
+    radius = default_epsilon(check_norm(norm), first.inputs.numel()) if epsilon is None else epsilon
     assert radius is not None
-    classes = classifier.check(images.inputs[:1].to(classifier.device), images.labels[:1]).shape[1]
+    classes = classifier.check(first.inputs.to(classifier.device), first.labels).shape[1]
     ensemble = standard_ensemble(norm, radius, classes, is_random=classifier.random)
     config = Config(
         models=(name,),
@@ -277,14 +283,14 @@ class _Measured(NamedTuple):
 def _measure(
     config: Config,
     classifier: Classifier,
-    images: Data,
+    images: Data | None,
     folder: Path,
     until: Question | None,
     progress: Callable[[Plan], AbstractContextManager[Progress | None]],
 ) -> _Measured:
     (name,) = config.models
-    images_of: dict[str, Data] = {}
-    plan = make_plan(config, models={name: classifier}, data=images, images_of=images_of)
+    drawn: dict[str, DrawnImages] | None = None if until is None else {}
+    plan = make_plan(config, models={name: classifier}, data=images, drawn=drawn)
     store = ResultsStore(folder)
 
     def run(plan: Plan, _: object = None) -> EvaluationSummary:
@@ -292,10 +298,10 @@ def _measure(
             return evaluate(plan, store, progress=advance)
 
     stopped = ""
-    if until is None or not plan.cells:
+    if until is None or drawn is None or not plan.cells:
         summary = run(plan)
     else:
-        plan, summary, record = evaluate_until(plan, images_of, store, until, seed=config.seeds[0], workers=1, run=run)
+        plan, summary, record = evaluate_until(plan, drawn, store, until, seed=config.seeds[0], workers=1, run=run)
         stopped = record.sentence
     if summary.failed or not plan.cells:
         raise AttackFailed("; ".join([*summary.failed.values(), *plan.failed.values()]))
