@@ -90,12 +90,10 @@ def gate(
     symbols = tuple(dict.fromkeys(each.symbol for each in requirements))
     outcomes = read_outcomes(place, symbols)
     check_models(outcomes, names)
-    outcomes, older = latest_versions(outcomes, names or (), _evaluated_in(folder))
+    outcomes, older = latest_versions(outcomes, names or ())
     baseline = None
     if against is not None:
-        baseline, older_there = latest_versions(
-            read_outcomes(folder_of(against), symbols), evaluated=_evaluated_in(against)
-        )
+        baseline, older_there = latest_versions(read_outcomes(folder_of(against), symbols))
         older += [f"baseline: {line}" for line in older_there]
     if baseline is not None and (unpaired := [each for each in symbols if each not in PAIRED]):
         raise Unsupported(f"a baseline is compared by {' or '.join(PAIRED)}, got {', '.join(unpaired)}")
@@ -134,11 +132,6 @@ def gate(
         *map(str, sequence_notes(outcomes)),
     )
     return _result(decisions, str(place), requirements, tuple(filter(None, notes)))
-
-
-def _evaluated_in(folder: str | Path | Evaluation) -> frozenset[str]:
-    """Return the keys of the models on their images in an evaluation; empty for a folder."""
-    return folder.evaluated if isinstance(folder, Evaluation) else frozenset()
 
 
 def _attacks_behind(rows: Sequence["_GateRow"]) -> list[str]:
