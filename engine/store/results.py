@@ -22,7 +22,7 @@ from .columns import Example, logits_of, pictures_of
 from .derived_columns import STORED_K, STORED_RATE, derive_columns, lacks_rate, needs_logits
 from .image_results import ImageResults
 from .imported import Reference, references_of
-from .notes import answers_change, find_notes, unsteady_models
+from .notes import answers_change, find_notes, unsteady_models, unsteady_subjects
 from .other_records import fit_costs
 from .plan_records import CellState, find_missing, list_parts, missing_line
 from .record_validation import NEEDED, edited_since, order_of, read_records, unknown_attack
@@ -547,8 +547,20 @@ def _leave_subsets(outcomes: Results) -> Results:
 
 
 def _leave_undeclared(outcomes: Results) -> Results:
-    """Remove unstable runs of models that were declared as random afterwards. Add a message for each removed run."""
-    declared = {cell.subject.key for cell in (each.cell for each in outcomes.done) if cell.draws}
+    """Remove unstable runs of models that were declared as random afterwards. Add a message for each removed run.
+
+    If the declaration is in the model's name, the model under its former name is removed, with a message.
+    """
+    drawn = {each.cell.subject for each in outcomes.done if each.cell.draws}
+    declared, alike = {each.key for each in drawn}, {(each.model_digest, each.data_digest) for each in drawn}
+    former = {
+        key: f"omitted: {each.model}: from before it was declared random"
+        for key, each in unsteady_subjects(outcomes).items()
+        if key not in declared and (each.model_digest, each.data_digest) in alike
+    }
+    if former:
+        outcomes = outcomes.of_subjects(lambda subject: subject.key not in former)
+        outcomes = replace(outcomes, left_out=(*outcomes.left_out, *dict.fromkeys(former.values())))
     declared -= {key for key, clean in outcomes.clean.items() if answers_change(clean.meta)}
     old = {
         each.cell.key: f"omitted: {each.cell.title} on {each.cell.subject.model}: from before it was declared random"
