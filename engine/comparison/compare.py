@@ -79,6 +79,8 @@ class Comparison:
     notes: tuple[str, ...] = ()  # automatic choices and roundings
     model: str = ""  # name
     data: str = ""  # name
+    model_digest: str = ""  # identity of the model and of the images, as in the records of `evaluate`; "" if unknown
+    data_digest: str = ""
     chosen: Mapping[str, Any] = field(default_factory=dict)  # defaults that were used: norm, epsilon, parameters
     defaults: bool = False  # whether every library ran with its default parameters
 

@@ -121,7 +121,8 @@ class ResultsStore:
         if there:
             self._check_mark(mark)
         elif not create:
-            raise Unavailable(f"expected a results folder (made by `davylamp evaluate`), got {self.folder}")
+            is_file = "the file " if self.folder.is_file() else ""
+            raise Unavailable(f"expected a results folder (made by `davylamp evaluate`), got {is_file}{self.folder}")
 
     def prepare(self) -> None:
         """Create the folder and its format file.

@@ -4,6 +4,7 @@ import csv
 import io
 import itertools
 import math
+from copy import deepcopy
 from dataclasses import replace
 
 import pytest
@@ -23,6 +24,7 @@ from davylamp.adapters.running.targets import choose_targets
 from davylamp.engine import ImplementationResult, choose_threat_model, compare, default_epsilon
 from davylamp.engine.checks.verdicts import judge_comparison, judge_two
 from davylamp.engine.comparison.compare import contender, matched_parameters, measure, verdict_groups
+from davylamp.engine.store.results import read_outcomes
 from davylamp.errors import InvalidInput, UnknownName, Unsupported
 from davylamp.intervals import proportion_interval
 from davylamp.report.text.comparison import comparison_csv, comparison_document, comparison_json
@@ -364,3 +366,19 @@ def test_a_default_that_was_overridden_is_not_among_those_that_differ(digits):
     assert [row.metrics["backwards_max"] for row in given.rows] == [3, 3]
     rows = list(csv.DictReader(io.StringIO(comparison_csv(given))))
     assert [(row["norm"], row["epsilon"], row["data"]) for row in rows] == [("linf", "0.1", "given")] * 2
+
+
+def test_a_comparison_has_the_identities_that_an_evaluation_stores(digits, tmp_path):
+    changed = deepcopy(digits.module)
+    with torch.no_grad():
+        changed[5].weight[0, 0] += 1e-3
+    documents = []
+    for module in (digits.module, changed):
+        case = module, digits.inputs[:3], digits.labels[:3]
+        given = {"norm": "linf", "epsilon": 0.1}
+        made = davylamp.compare("fgsm", *case, libraries=["foolbox"], **given)
+        davylamp.evaluate(*case, attacks="foolbox:fgsm", out=tmp_path, progress=False, **given)
+        documents.append(comparison_document(made))
+    subjects = {(each.model_digest, each.data_digest) for each in read_outcomes(tmp_path).subjects.values()}
+    assert {(each["model_digest"], each["data_digest"]) for each in documents} == subjects
+    assert len(subjects) == 2
