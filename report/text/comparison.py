@@ -267,6 +267,7 @@ def _pair_document(pair: PairComparison) -> dict[str, Any]:
         "p_success": judgement.p_success,
         "p_distance": judgement.p_distance,
         "p_counts_below": judgement.level,
+        "corrected_for": {"pairs": judgement.pairs, "tests": judgement.tests},
         "difference": {**judgement.difference._asdict(), "level": 1 - judgement.level, "margin": MARGIN},
         "distance_ratio": {**judgement.ratio._asdict(), "level": 1 - judgement.level, "margin": DISTANCE_MARGIN},
         "queries_ratio": judgement.queries,
