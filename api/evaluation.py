@@ -44,9 +44,9 @@ from ..engine.sequential.evaluate_until import evaluate_until
 from ..engine.sequential.question import Question, parse_question
 from ..engine.sources import DrawnImages, LoadOptions
 from ..engine.store.notes import list_changed, list_model_hints, list_saturations, list_unsteady
-from ..engine.store.results import as_results
 from ..engine.store.sequence import SequenceRecord
-from ..engine.store.versions import latest_versions, mark_evaluated
+from ..engine.store.store import EvaluatedFolder
+from ..engine.store.versions import mark_evaluated
 from ..engine.tables.table import By, Table
 from ..errors import DavylampError, InvalidInput
 from ..report.text.progress import describe_runs, show_plan
@@ -71,8 +71,8 @@ _THREAT = ("norm", "epsilon", "target", "parameters", "defaults")
 class Evaluation:
     """A results folder, and information on the call that filled it.
 
-    `table`, `to_frame`, `rank` and `report` are about the whole folder. The repr, and `davylamp.gate` and
-    `assert_robust` of an evaluation, are about the models and images of the call.
+    Its methods and repr, and `davylamp.gate` and `assert_robust` of an evaluation, are about the models and images of
+    the call, with all results that the folder has for them. `Evaluation(folder)` is about the whole folder.
 
     Attributes:
         folder: the folder of the records.
@@ -112,6 +112,11 @@ class Evaluation:
         return frozenset(() if self.plan is None else (subject.key for subject, _ in self.plan.subjects))
 
     @property
+    def source(self) -> Any:
+        """Path of the results, for functions that read a folder: restricted to `evaluated`, if that is not empty."""
+        return EvaluatedFolder(self.folder, self.evaluated) if self.evaluated else self.folder
+
+    @property
     def failed(self) -> tuple[str, ...]:
         """Reasons why runs failed, and why models or attacks were omitted."""
         reasons = () if self.summary is None else tuple(self.summary.failed.values())
@@ -126,11 +131,11 @@ class Evaluation:
 
     def table(self, by: By = "attacks", **options: Any) -> Table:
         """Build a table of metrics with intervals, see `davylamp.engine.build_table`."""
-        return build_table(self.folder, by=by, **options)
+        return build_table(self.source, by=by, **options)
 
     def to_frame(self, *, heavy: bool = False) -> pd.DataFrame:
         """Return one row per image and run, see `davylamp.engine.load`."""
-        return load(self.folder, heavy=heavy)
+        return load(self.source, heavy=heavy)
 
     def rank(
         self, subjects: Literal["models", "attacks", "implementations", "defences"] = "models", **options: Any
@@ -138,13 +143,13 @@ class Evaluation:
         """Rank the results, see `davylamp.rank`."""
         from .rankings import rank
 
-        return rank(self.folder, subjects, **options)
+        return rank(self.source, subjects, **options)
 
     def report(self, path: str | Path = "report.html") -> Path:
         """Write the report, see `davylamp.report`, and return its path."""
         from ..report.page.build import build_report, write_file
 
-        write_file(build_report(self.folder), Path(path))
+        write_file(build_report(self.source), Path(path))
         return Path(path)
 
     def __repr__(self) -> str:
@@ -162,8 +167,7 @@ class Evaluation:
         if self.plan is not None and len(self.plan.cells) > _MANY:
             return []
         try:
-            mine, _ = latest_versions(as_results(self.folder, ["CA", "RA"]), evaluated=self.evaluated)
-            rows = build_table(mine, by="models", metrics=["CA", "RA"], bootstrap=1).rows
+            rows = self.table("models", metrics=["CA", "RA"], bootstrap=1).rows
         except (DavylampError, OSError):  # nothing is there yet
             return []
         return [
@@ -512,9 +516,9 @@ def show_evaluation(evaluation: Evaluation) -> AbstractContextManager[Any]:
     return show_plan(evaluation.plan, evaluation.runs)
 
 
-def folder_of(results: str | Path | Evaluation) -> Path:
-    """Return the folder of results, given as its path or as an evaluation."""
-    return results.folder if isinstance(results, Evaluation) else read_path(results, "a results folder")
+def folder_of(results: str | Path | Evaluation) -> Any:
+    """Return the path of results that are given as a path or an evaluation, see `Evaluation.source`."""
+    return results.source if isinstance(results, Evaluation) else read_path(results, "a results folder")
 
 
 def _folder(out: Any) -> Path:

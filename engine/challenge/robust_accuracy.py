@@ -20,7 +20,7 @@ from ...adapters.running.run import DEFAULT_BATCH_SIZE
 from ...errors import AttackFailed, InvalidInput
 from ..cell_defaults import SHARD_SIZE
 from ..checks.check_folder import check_folder
-from ..finding import Finding
+from ..finding import Finding, plain
 from ..plan.build_plan import make_plan
 from ..plan.cells import short_steps_warnings
 from ..plan.config import AttackChoice, Config
@@ -34,6 +34,7 @@ from ..statistics.bootstrap import Estimate
 from ..store.notes import list_model_hints, list_unsteady
 from ..store.results import RunResult, read_outcomes
 from ..store.store import ResultsStore
+from ..tables.estimates import NOTHING
 from ..tables.table import build_table
 from .suite import ENOUGH, ON_MARGIN, check_norm, choose_row
 
@@ -85,8 +86,9 @@ class RobustAccuracy:
         ensemble: name of the ensemble, followed by "without ..." and the attacks that the model does not allow.
         clean: accuracy on clean images, with a 95 % interval and the number of images.
         robust: accuracy under attack, over the same images. Invalid results count as not robust, and as robust in the
-            upper bound of the interval unless the model is at fault.
-        steps: results of each attack, in the order of the ensemble.
+            upper bound of the interval unless the model is at fault. NaN for a model that is random but not declared
+            so: its attacked images are not judged.
+        steps: results of each attack, in the order of the ensemble; empty if they are not judged.
         queries: forward plus backward passes, mean over the attacked images; NaN if none was attacked.
         warnings: warnings to read first, most important first.
         folder: results folder; None if the results were not stored.
@@ -111,6 +113,8 @@ class RobustAccuracy:
         """Robust and clean accuracy with their intervals, in one line."""
         images = f"{self.robust.n} image{'' if self.robust.n == 1 else 's'}"
         threat = f"{self.norm} {format_radius(self.norm, self.epsilon)}"
+        if math.isnan(self.robust.value):
+            return f"{self.model}, {threat}: not judged: its output for one image differs between calls; {images}"
         return (
             f"{self.model}, {threat}: robust accuracy {_share(self.robust)}, "
             f"clean accuracy {_share(self.clean)}, {images}, {self.ensemble}"
@@ -124,10 +128,10 @@ class RobustAccuracy:
             "norm": self.norm,
             "epsilon": self.epsilon,
             "ensemble": self.ensemble,
-            "clean": self.clean._asdict(),
-            "robust": self.robust._asdict(),
+            "clean": plain(self.clean._asdict()),
+            "robust": plain(self.robust._asdict()),
             "steps": [step._asdict() for step in self.steps],
-            "queries": None if math.isnan(self.queries) else self.queries,
+            "queries": plain(self.queries),
             "warnings": list(self.warnings),
             "folder": None if self.folder is None else str(self.folder),
             "stopped": self.stopped,
@@ -247,7 +251,7 @@ def measure_robust_accuracy(  # noqa: PLR0913 - what is attacked by position, th
     warnings = [
         *done.unsteady,
         *_left_out(left_out, done.refused),
-        *_doubts(done.outcome, done.steps),
+        *(() if done.unsteady else _doubts(done.outcome, done.steps)),
         *done.warnings,
     ]
     return RobustAccuracy(
@@ -322,8 +326,11 @@ def _measure(
     ran = frozenset(member.attack for member in outcome.cell.members)
     queries = (outcome.columns["forwards"] + outcome.columns["backwards"])[outcome.results.attacked]
     refused = tuple(plan.failed.values())
-    about = steps_of(outcome), queries, ran, refused, unsteady, warnings
-    return _Measured(outcome, row.metrics["CA"], row.metrics["RA"], *about, stopped)
+    robust, steps = row.metrics["RA"], steps_of(outcome)
+    if unsteady:  # chance decides what an example shows
+        robust, steps, stopped = NOTHING._replace(n=robust.n), (), ""
+    about = steps, queries, ran, refused, unsteady, warnings
+    return _Measured(outcome, row.metrics["CA"], robust, *about, stopped)
 
 
 def steps_of(outcome: RunResult) -> tuple[EnsembleStep, ...]:
