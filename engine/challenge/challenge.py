@@ -81,7 +81,7 @@ def challenge(  # noqa: PLR0913 - what is attacked by position, the choices by k
         defendant, images, name, out, norm=norm, epsilon=epsilon, effort=chosen, seed=seed, say=say
     ).run()
     inner = optimisation_note(defendant.model, images.inputs[:1].to(defendant.model.device))
-    done = replace(run, notes=(*note_fewer(name, len(images.labels), limit), *inner))
+    done = replace(run, notes=(*note_fewer(name, len(images.labels), limit), *run.notes, *inner))
     keep_document(out, document_of(done))
     return done
 

@@ -23,7 +23,7 @@ from davylamp.adapters.running.seeding import seeded
 from davylamp.errors import InvalidInput, ModelFailed, UnknownName
 
 # Those of images; for the ones that change the model see test_model_changes.py
-OF_IMAGES = [name for name, row in DEFENCES.items() if not row.changes_weights and not row.takes_model]
+OF_IMAGES = [name for name, row in DEFENCES.items() if not row.changes_weights and not row.takes]
 EXACT = [name for name in OF_IMAGES if DEFENCES[name].gradients[0] == "exact"]
 FACTORY = """
 import torch
