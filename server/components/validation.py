@@ -127,7 +127,7 @@ def _look_up(kind: Kind, name: str) -> None:
     elif kind == "defence":
         defence, parameters, _ = parse_defence(name)
         if defence.takes and (defence.takes != "model" or not _NAMED["model"].fullmatch(parameters[MEMBER])):
-            raise InvalidInput(f"expected {defence.name} with a model that davylamp has, neither files nor addresses")
+            raise InvalidInput(f"expected the name of a model that davylamp has, no file or address, in {name!r}")
         if defence.takes:
             _look_up("model", parameters[MEMBER])
     elif kind == "data":
