@@ -15,15 +15,15 @@ from torch import Tensor
 from ...errors import InvalidInput, Unavailable
 from ..display_text import format_bytes
 from ..models.images import SEVERAL_LABELS, check_images
+from ..models.multi_label import LABEL_KEYS
 from ..user_code_guard import one_line
 
 _INPUT_KEYS = ("inputs", "x", "images")
-_LABEL_KEYS = ("labels", "y")
 _MOST_CLASSES = 2**31
 
 
-def load_npz(path: Path, limit: int | None) -> tuple[Tensor, Tensor]:
-    """Load images (N, C, H, W), float32 in [0, 1], and labels (N,), int64.
+def load_npz(path: Path, limit: int | None, *, several: bool = False) -> tuple[Tensor, Tensor]:
+    """Load images (N, C, H, W), float32 in [0, 1], and labels (N,), int64; with `several`, see `check_arrays`.
 
     Raises:
         Unavailable: if there is no such file, or the file cannot be read.
@@ -39,20 +39,26 @@ def load_npz(path: Path, limit: int | None) -> tuple[Tensor, Tensor]:
                 raise InvalidInput(f"expected an npz file, got a different format in {path}; save it with numpy.savez")
             stream.seek(0)
             with zipfile.ZipFile(stream) as archive:
-                images, labels = (_read_member(archive, keys, path) for keys in (_INPUT_KEYS, _LABEL_KEYS))
+                images, labels = (_read_member(archive, keys, path) for keys in (_INPUT_KEYS, LABEL_KEYS))
     except (OSError, zipfile.BadZipFile, zlib.error, EOFError, MemoryError, NotImplementedError) as error:
         raise Unavailable(f"could not read {path}: {one_line(error) or type(error).__name__}") from error
-    return check_arrays(images, labels, path, limit)
+    return check_arrays(images, labels, path, limit, several=several)
 
 
-def check_arrays(images: np.ndarray, labels: np.ndarray, path: Path | str, limit: int | None) -> tuple[Tensor, Tensor]:
+def check_arrays(
+    images: np.ndarray, labels: np.ndarray, path: Path | str, limit: int | None, *, several: bool = False
+) -> tuple[Tensor, Tensor]:
     """Convert arrays to images (N, C, H, W), float32 in [0, 1], and labels (N,), int64.
 
-    Error messages name `path`.
+    With `several`, the labels may also be 0 or 1 for each of L labels, shape (N, L). Error messages name `path`.
 
     Raises:
         InvalidInput: if the arrays are not images and labels.
     """
+    if several and labels.ndim == 2 and labels.shape[:1] == images.shape[:1]:
+        if labels.dtype.kind not in "biuf" or not np.isin(labels, (0, 1)).all():
+            raise InvalidInput(f"expected the labels of each image as 0 or 1 in {path}, got others")
+        return _to_inputs(images[:limit], path), torch.from_numpy(labels[:limit].astype(np.int64))
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or labels.shape != images.shape[:1]:
         wanted = f"integer labels of shape ({len(images)},)" if images.ndim else "an array of images"
         advice = f"; {SEVERAL_LABELS}" if labels.ndim == 2 else ""

@@ -17,12 +17,12 @@ from .array_files import check_arrays
 _WANTED = "images and labels (N of each), optionally with names, or a dataset of (image, label) pairs"
 
 
-def read_data_file(name: str, limit: int | None) -> tuple[Tensor, Tensor, list[str]]:
+def read_data_file(name: str, limit: int | None, *, several: bool = False) -> tuple[Tensor, Tensor, list[str]]:
     """Call the function "path/to/file.py:load" and return images (N, C, H, W) in [0, 1], labels (N,) and names.
 
     The function is called without arguments, or with `limit=` if it accepts that. It may return tensors or arrays
     (uint8, or floats in [0, 1]; NCHW or NHWC). It may also return a dataset of (image, label), from which only the
-    needed images are read.
+    needed images are read. With `several`, labels may be of shape (N, L), see `check_arrays`.
 
     Raises:
         Unavailable: if there is no such file.
@@ -38,7 +38,7 @@ def read_data_file(name: str, limit: int | None) -> tuple[Tensor, Tensor, list[s
             takes_limit = "limit" in inspect.signature(load).parameters
             returned = load(limit=limit) if takes_limit else load()
             images, labels, names = _parts(returned, name, limit)
-    inputs, labels = check_arrays(images, labels, name, limit)
+    inputs, labels = check_arrays(images, labels, name, limit, several=several)
     names = [str(place) for place in range(len(inputs))] if names is None else [str(each) for each in names][:limit]
     if len(names) != len(inputs):
         raise InvalidInput(f"expected {len(inputs)} names from {name}, got {len(names)}")

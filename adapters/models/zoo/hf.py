@@ -26,11 +26,11 @@ _OLD_WEIGHTS = "pytorch_model.bin"
 _PLAIN_NAME = "LABEL_"  # default names of unnamed classes
 
 
-def _load(name: str, rest: str) -> Classifier:
+def _load(name: str, rest: str, *, several: bool = False) -> Classifier:
     transformers = load_library()
     folder = find_folder(name, rest)
     config = read_json(folder / CONFIG)
-    _check_architecture(config, transformers, name)
+    _check_architecture(config, transformers, name, several=several)
     model: Any = load_pretrained(name, folder, config, transformers.AutoModelForImageClassification)
     settings, notes = read_processor(processor_of(folder), config.get("image_size"))
     names = [text for _, text in sorted(model.config.id2label.items())]
@@ -214,14 +214,14 @@ def _fetch(name: str, repository: str, revision: str, file: str) -> Path:
         raise Unavailable(f"could not fetch {name} from {url} ({reason}); {advice}") from error
 
 
-def _check_architecture(config: dict[str, Any], transformers: ModuleType, name: str) -> None:
+def _check_architecture(config: dict[str, Any], transformers: ModuleType, name: str, *, several: bool) -> None:
     """Raise Unsupported unless the model is an image classifier that needs no code from its repository."""
     kinds = [str(kind) for kind in config.get("architectures") or ()]
     if config.get("auto_map") and config.get("model_type") not in transformers.CONFIG_MAPPING:
         raise Unsupported(f"{name} needs its own code (trust_remote_code), which davylamp never runs")
     if not kinds or not kinds[0].endswith("ForImageClassification"):
         raise Unsupported(f"expected an image classifier as {name}, got {', '.join(kinds) or 'no architecture'}")
-    if config.get("problem_type") == "multi_label_classification":
+    if config.get("problem_type") == "multi_label_classification" and not several:
         raise Unsupported(f"{name} is a multi-label model: {SEVERAL_LABELS}")
 
 
@@ -261,4 +261,6 @@ def _quiet(transformers: ModuleType) -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-PROVIDER = Provider("hf", _load, ("hf:ORG/NAME", "hf:./FOLDER"))
+PROVIDER = Provider(
+    "hf", _load, ("hf:ORG/NAME", "hf:./FOLDER"), load_multi_label=lambda name, rest: _load(name, rest, several=True)
+)
