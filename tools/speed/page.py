@@ -145,19 +145,20 @@ def state() -> str:
     return f"{date}, davylamp {__version__}{f' at {done.stdout.strip()}' if done.returncode == 0 else ''}"
 
 
-def write_section(section: Section, figures: Sequence[SpeedFigure], error: str, seconds: float) -> str:
-    """Return a section of the page."""
+def write_section(section: Section, figures: Sequence[SpeedFigure], error: str, seconds: float, of: str) -> str:
+    """Return a section of the page. `of` is the `state` that was measured."""
     found = [f"**did not run: {error}**"] if error else figure_table(figures)
-    about = f"`{section.command}`, {seconds:.0f} s; {state()}"
+    about = f"`{section.command}`, {seconds:.0f} s; {of}"
     return "\n".join([f"## {section.title}", "", about, "", *found])
 
 
-def write_page(sections: Iterable[str], seconds: float, *, quick: bool) -> str:
+def write_page(sections: Iterable[str], seconds: float, of: str, *, quick: bool) -> str:
     """Return the page.
 
     Args:
         sections: the sections as texts.
         seconds: time that they took.
+        of: the `state` that was measured.
         quick: whether they were run with `--quick`.
     """
     lines = [
@@ -168,7 +169,7 @@ def write_page(sections: Iterable[str], seconds: float, *, quick: bool) -> str:
         "Sections that were measured again later have a later date.",
         *(["", "**Quick: this shows that everything runs, not how fast.**"] if quick else []),
         "",
-        f"- {state()}; {seconds / 60:.0f} minutes",
+        f"- {of}; {seconds / 60:.0f} minutes",
         f"- {machine()}",
         f"- {versions()}",
         *(["- on a GPU: [GPU.md](GPU.md), one point, and what it predicts"] if GPU_PAGE.is_file() else []),
@@ -198,20 +199,20 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=FOLDER / "RESULTS.md")
     options = parser.parse_args()
     chosen = options.only or options.update or (*SECTIONS, SCALE)
-    sections, failed, start = [], False, time.perf_counter()
+    sections, failed, start, of = [], False, time.perf_counter(), state()
     for name, section in SECTIONS.items():
         if name in chosen:
             print(f"== {name}", flush=True)
             figures, error, seconds = run_script(section.script, section.arguments, quick=options.quick)
-            sections.append(write_section(section, figures, error, seconds))
+            sections.append(write_section(section, figures, error, seconds, of))
             failed = failed or bool(error)
     if SCALE in chosen:
-        about = f"`python -m {__package__}.{SCALE}`; {state()}"
+        about = f"`python -m {__package__}.{SCALE}`; {of}"
         sections.append("\n\n".join(["## Scale, predicted", about, scale_page(quick=options.quick)]))
     if options.update and not options.quick:
         page = update_page(options.out.read_text(encoding="utf-8"), sections)
     else:
-        page = write_page(sections, time.perf_counter() - start, quick=options.quick)
+        page = write_page(sections, time.perf_counter() - start, of, quick=options.quick)
     print(page)
     if not (options.quick or options.only):
         options.out.write_text(page, encoding="utf-8")
