@@ -133,14 +133,11 @@ def main() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         evaluate_timed(Config((MODEL,), (AttackChoice(f"{LIBRARY}:fgsm", "linf", 4 / 255),), limit=2))  # imports
-        if options.quick:
-            figures = [measure_overhead(2, 2, 1, 1.1)]
-        else:
-            figures = [
-                measure_overhead(20, 10, options.rounds),
-                measure_overhead(20, 40, options.rounds, 1.1),
-                measure_overhead(options.many, 40, 1, 1.05),
-            ]
+        sizes = [(20, 10, options.rounds, None), (20, 40, options.rounds, 1.1), (options.many, 40, 1, 1.05)]
+        figures = []
+        for size in [(2, 2, 1, 1.1)] if options.quick else sizes:
+            figures.append(measure_overhead(*size))
+            print(figures[-1], flush=True)
     finish(figures, options.json)
 
 

@@ -32,7 +32,7 @@ FOLDER = Path(__file__).parent
 GPU_PAGE = FOLDER / "GPU.md"  # `gpu` writes it where there is one
 
 
-class Section(NamedTuple):
+class BenchmarkSection(NamedTuple):
     """A section of the page: its title, the script that measures it, and the script's arguments."""
 
     title: str
@@ -46,20 +46,20 @@ class Section(NamedTuple):
 
 
 SECTIONS = {
-    "start": Section("Starting", "start"),
-    "adapters": Section("What davylamp costs on top of a library", "adapters"),
-    "published": Section("Attacks on models as they are published", "published"),
-    "metrics": Section("The metrics", "metrics", ("--threads", "1", "--images", "16")),
-    "models": Section("Models as they are loaded", "models"),
-    "search": Section("Best effort", "search"),
-    "minimum_norm": Section("Best effort at equal passes", "minimum_norm"),
-    "worst_case": Section("Worst cases", "worst_case"),
-    "scoring": Section("Rankings", "scoring"),
-    "overhead": Section("What an evaluation costs on top of its attacks", "overhead"),
-    "engine": Section("Evaluations", "engine"),
-    "report": Section("Reports", "report"),
-    "robustbench": Section("A folder of RobustBench's size", "folders", ("--sizes", "robustbench")),
-    "canary": Section("A folder of CANARY's size", "folders", ("--sizes", "canary")),
+    "start": BenchmarkSection("Starting", "start"),
+    "adapters": BenchmarkSection("What davylamp costs on top of a library", "adapters"),
+    "published": BenchmarkSection("Attacks on models as they are published", "published"),
+    "metrics": BenchmarkSection("The metrics", "metrics", ("--threads", "1", "--images", "16")),
+    "models": BenchmarkSection("Models as they are loaded", "models"),
+    "search": BenchmarkSection("Best effort", "search"),
+    "minimum_norm": BenchmarkSection("Best effort at equal passes", "minimum_norm"),
+    "worst_case": BenchmarkSection("Worst cases", "worst_case"),
+    "scoring": BenchmarkSection("Rankings", "scoring"),
+    "overhead": BenchmarkSection("What an evaluation costs on top of its attacks", "overhead"),
+    "engine": BenchmarkSection("Evaluations", "engine"),
+    "report": BenchmarkSection("Reports", "report"),
+    "robustbench": BenchmarkSection("A folder of RobustBench's size", "folders", ("--sizes", "robustbench")),
+    "canary": BenchmarkSection("A folder of CANARY's size", "folders", ("--sizes", "canary")),
 }
 SCALE = "scale"
 PACKAGES = (
@@ -145,7 +145,9 @@ def state() -> str:
     return f"{date}, davylamp {__version__}{f' at {done.stdout.strip()}' if done.returncode == 0 else ''}"
 
 
-def write_section(section: Section, figures: Sequence[SpeedFigure], error: str, seconds: float, of: str) -> str:
+def write_section(
+    section: BenchmarkSection, figures: Sequence[SpeedFigure], error: str, seconds: float, of: str
+) -> str:
     """Return a section of the page. `of` is the `state` that was measured."""
     found = [f"**did not run: {error}**"] if error else figure_table(figures)
     about = f"`{section.command}`, {seconds:.0f} s; {of}"
