@@ -53,14 +53,26 @@ def test_the_page_says_what_was_missed_and_what_did_not_run():
         SpeedFigure("size", 6, "MB", at_most=5),
         SpeedFigure("speed", math.nan, peer="a|b", note="not installed"),
     )
-    page = results.write_page(
-        {"report": ([ours, theirs], "", 60.0), "search": ([], "no memory", 60.0)}, "", quick=False
-    )
-    assert "| size | 6 MB |  | <= 5 | missed |  |" in page
+    sections = [
+        results.write_section(results.SECTIONS["report"], [ours, theirs], "", 60.0, "now"),
+        results.write_section(results.SECTIONS["search"], [], "no memory", 60.0, "now"),
+    ]
+    page = results.write_page(sections, 120.0, "now", quick=False)
+    assert "| size |  | 6 MB |  | <= 5 | missed |  |" in page
     assert "| speed | a\\|b | not measured |  |  |  | not installed |" in page
     assert "**did not run: no memory**" in page
     assert "2 minutes" in page
     assert "Quick" not in page
+
+
+def test_a_section_that_is_measured_again_replaces_the_old_one_only():
+    sections = {name: results.write_section(each, [], "old", 1.0, "then") for name, each in results.SECTIONS.items()}
+    page = results.write_page(sections.values(), 1.0, "then", quick=False)
+    assert results.update_page(page, sections.values()) == page
+    again = results.write_section(results.SECTIONS["canary"], [SpeedFigure("size", 6, "MB")], "", 9.0, "now")
+    assert results.update_page(page, [again]) == page.replace(sections["canary"], again)
+    with pytest.raises(ValueError, match="Starting"):
+        results.update_page(page.replace("## Starting", "## Ending"), [sections["start"]])
 
 
 def test_a_script_that_fails_is_told_by_its_last_lines(monkeypatch, tmp_path):

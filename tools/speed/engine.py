@@ -1,31 +1,21 @@
-"""Measures the cost of a whole evaluation: overhead over the attacks, two workers, memory, and resuming.
+"""Measures whole evaluations: two workers, memory, and resuming. `overhead` compares them with their attacks.
 
-- overhead: wall time of planning and evaluating PGD in three libraries (clean predictions, default metrics, files),
-  divided by the sum of the same attacks called directly, alternating (goal <= 1.10 with the 20 embedded images). With
-  200 images, the same ones slightly brightened or darkened, it is measured once with one library (goal <= 1.05).
-  The rest with all metrics, in seconds of processor where 10 steps on the photos take 7.2: judging the examples, as
-  returned and in 8 bits 1.0, attention maps 0.8 (5 passes an image), other metrics 0.5, clean predictions 0.4; and once
-  for a model, however many images there are, planning and loading 0.8, probes 1.1. Attention and perceptual metrics are
-  no longer default: with one library, 20 photos and one thread, all metrics and the default ones in turns with the
-  attack (2026-11-28, seconds of processor) took 1.47 and 1.33 of the attack with 10 steps (5 rounds), and 1.09 and 1.02
-  with 40 steps (3 rounds; 1.12 and 1.06 by the fastest of each). 64 digits, 10 steps: 2.60 and 2.50 (9 rounds).
 - workers: one process against two on two models, with one torch thread each (goal >= 1.8). The two are timed with their
   start, which imports torch and the libraries, and again after it.
 - memory: the largest resident set of an evaluation of FGSM on a small CNN with every metric, at 224 x 224, for growing
   numbers of images (goal: 1000 images in less than 4 GB).
 - resume: time to check that a folder has only finished runs, and to load it.
 
-    python -m davylamp.tools.speed.engine [--quick] [--images 20] [--steps 40] [--rounds 2]
+    python -m davylamp.tools.speed.engine [--quick] [--images 8] [--steps 40]
 """
 
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import patch
 
@@ -33,21 +23,16 @@ import numpy as np
 import torch
 from torch import nn
 
-from davylamp.adapters import Classifier
-from davylamp.adapters.data.datasets import load_data
-from davylamp.adapters.models.zoo.load import load_model
-from davylamp.adapters.running.run import DEFAULT_BATCH_SIZE
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, load, make_plan
 from davylamp.engine.run.executor import Executor
 from davylamp.engine.run.processes import WorkerPoolExecutor
 from davylamp.engine.store.plan_records import list_cells
 from davylamp.memory import keep_freed_memory
-from davylamp.tools.speed.adapters import LIBRARIES, library_call
-from davylamp.tools.speed.figures import SpeedFigure, benchmark_parser, finish, ratio_of
+from davylamp.tools.speed.adapters import LIBRARIES
+from davylamp.tools.speed.figures import SpeedFigure, benchmark_parser, finish
 
 MODEL, OTHER = "demo:efficientnet-lite0", "demo:efficientnet-lite1"
 SIDE = 224
-FEW, MANY = 8, 200
 
 
 def seconds(function: Callable[[], object]) -> float:
@@ -57,10 +42,10 @@ def seconds(function: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def pgd(steps: int, libraries: Sequence[str] = (*LIBRARIES,)) -> tuple[AttackChoice, ...]:
-    """Return the attack of `library_call` as an attack choice for each library."""
+def pgd(steps: int) -> tuple[AttackChoice, ...]:
+    """Return the attack of `adapters.library_call` as an attack choice for each library."""
     parameters = {"steps": steps, "step_size": 1 / 255, "random_start": False}
-    return tuple(AttackChoice(f"{library}:pgd", "linf", 4 / 255, parameters=parameters) for library in libraries)
+    return tuple(AttackChoice(f"{library}:pgd", "linf", 4 / 255, parameters=parameters) for library in LIBRARIES)
 
 
 def run(config: Config, executor: Executor | None = None) -> None:
@@ -69,58 +54,6 @@ def run(config: Config, executor: Executor | None = None) -> None:
         summary = evaluate(make_plan(config), ResultsStore(folder), executor=executor)
     if summary.failed:
         raise RuntimeError(f"expected every cell to run, got {summary.failed}")
-
-
-def measure_overhead(images: int, steps: int, rounds: int) -> SpeedFigure:
-    """Measure the time of a whole evaluation, divided by that of its attacks."""
-    classifier = load_model(MODEL)
-    data = load_data("demo:imagenet", limit=images, resize=classifier.resize, crop=classifier.crop)
-    return _overhead(classifier, Config((MODEL,), pgd(steps), limit=images), data.inputs, data.labels, rounds, 1.1)
-
-
-def measure_overhead_of_many(images: int, steps: int) -> SpeedFigure:
-    """Measure the overhead with so many images that all shards are full, with one library and one round."""
-    classifier = load_model(MODEL)
-    data = load_data("demo:imagenet", resize=classifier.resize, crop=classifier.crop)
-    places = torch.arange(images) % len(data.labels)
-    shift = (torch.arange(images) // len(data.labels)).view(-1, 1, 1, 1) / 255
-    inputs, labels = (data.inputs[places] + shift).clamp(0, 1), data.labels[places]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "images.npz")
-        np.savez(path, inputs=inputs.numpy(), labels=labels.numpy())
-        config = Config((MODEL,), pgd(steps, ["torchattacks"]), f"npz:{path}")
-        return _overhead(classifier, config, inputs, labels, 1, 1.05)
-
-
-def _overhead(
-    classifier: Classifier, config: Config, inputs: torch.Tensor, labels: torch.Tensor, rounds: int, goal: float
-) -> SpeedFigure:
-    """Time an evaluation, and its attacks called directly on the correctly classified images, in turns.
-
-    Both call a library with the same number of images. Smaller batches cost more per image, and much larger ones exceed
-    the caches.
-    """
-    given, right = len(labels), classifier.check(inputs, labels).argmax(1) == labels
-    inputs, labels = inputs[right], labels[right]
-    libraries = [str(choice.attack).partition(":")[0] for choice in config.attacks]
-    steps = config.attacks[0].parameters["steps"]
-
-    def bare() -> None:
-        for library in libraries:
-            for images, truth in zip(*(each.split(DEFAULT_BATCH_SIZE) for each in (inputs, labels)), strict=True):
-                library_call(library, classifier, images, truth, steps)
-
-    if rounds > 1:
-        bare()
-    whole, direct = [], []
-    for turn in range(rounds):
-        for is_whole in (True, False) if turn % 2 else (False, True):
-            (whole if is_whole else direct).append(seconds(lambda: run(config)) if is_whole else seconds(bare))
-    note = f"PGD, {steps} steps, {len(labels)} of {given} images attacked, {torch.get_num_threads()} threads"
-    print(f"overhead: evaluation {statistics.median(whole):.1f} s, bare attacks {statistics.median(direct):.1f} s")
-    return ratio_of(
-        "time of an evaluation", whole, direct, peer="its attacks, called directly", at_most=goal, note=note
-    )
 
 
 def measure_workers(images: int, steps: int) -> list[SpeedFigure]:
@@ -219,11 +152,8 @@ def measure_resume(cells: int) -> SpeedFigure:
 def main() -> None:
     """Measure everything and print the figures."""
     parser = benchmark_parser(__doc__)
-    parser.add_argument(
-        "--images", type=int, default=20, help="number of images for the overhead, which is also measured with 200"
-    )
+    parser.add_argument("--images", type=int, default=8, help="number of images for the workers")
     parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--memory-of", help="(internal) run in a process of its own")
     options = parser.parse_args()
     keep_freed_memory()  # as every command and every worker does
@@ -232,11 +162,8 @@ def main() -> None:
         if options.memory_of:
             measure_memory(options.memory_of)
             return
-        images, steps, rounds = (2, 2, 1) if options.quick else (options.images, options.steps, options.rounds)
-        few = min(images, FEW)
-        figures = [measure_overhead(images, steps, rounds)]
-        figures.append(measure_overhead_of_many(4 if options.quick else MANY, steps))
-        figures += measure_workers(few, steps)
+        images, steps = (2, 2) if options.quick else (options.images, options.steps)
+        figures = measure_workers(images, steps)
         if sys.platform == "linux":
             figures.append(measure_memory_of((20, 60) if options.quick else (100, 300, 1000)))
         figures.append(measure_resume(10 if options.quick else 300))

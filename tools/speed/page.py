@@ -2,9 +2,10 @@
 
 Each script runs in a separate process and returns its figures. A script that fails is a line with the reason. Ratios to
 other programs are medians over paired rounds of the same run. `make bench` installs those programs that are packages.
-Programs that are not installed are listed as omitted.
+Programs that are not installed are listed as omitted. `--update` runs some scripts and replaces their sections. Each
+section has the date and the state of davylamp.
 
-Run: python -m davylamp.tools.speed.page [--quick] [--only scoring report] [--out tools/speed/RESULTS.md]
+Run: python -m davylamp.tools.speed.page [--quick] [--only scoring report] [--update report] [--out FILE]
 """
 
 import argparse
@@ -20,6 +21,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -28,19 +30,36 @@ from davylamp.tools.speed.figures import SpeedFigure, read_figures
 
 FOLDER = Path(__file__).parent
 GPU_PAGE = FOLDER / "GPU.md"  # `gpu` writes it where there is one
-SCRIPTS = {
-    "start": ("Starting", ()),
-    "adapters": ("What davylamp costs on top of a library", ()),
-    "published": ("Attacks on models as they are published", ()),
-    "metrics": ("The metrics", ("--threads", "1", "--images", "16")),
-    "models": ("Models as they are loaded", ()),
-    "search": ("Best effort", ()),
-    "minimum_norm": ("Best effort at equal passes", ()),
-    "worst_case": ("Worst cases", ()),
-    "scoring": ("Rankings", ()),
-    "engine": ("Evaluations", ()),
-    "report": ("Reports", ()),
-    "folders": ("Large folders", ()),
+
+
+class BenchmarkSection(NamedTuple):
+    """A section of the page: its title, the script that measures it, and the script's arguments."""
+
+    title: str
+    script: str
+    arguments: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> str:
+        """The command that measures the section."""
+        return " ".join(["python -m", f"{__package__}.{self.script}", *self.arguments])
+
+
+SECTIONS = {
+    "start": BenchmarkSection("Starting", "start"),
+    "adapters": BenchmarkSection("What davylamp costs on top of a library", "adapters"),
+    "published": BenchmarkSection("Attacks on models as they are published", "published"),
+    "metrics": BenchmarkSection("The metrics", "metrics", ("--threads", "1", "--images", "16")),
+    "models": BenchmarkSection("Models as they are loaded", "models"),
+    "search": BenchmarkSection("Best effort", "search"),
+    "minimum_norm": BenchmarkSection("Best effort at equal passes", "minimum_norm"),
+    "worst_case": BenchmarkSection("Worst cases", "worst_case"),
+    "scoring": BenchmarkSection("Rankings", "scoring"),
+    "overhead": BenchmarkSection("What an evaluation costs on top of its attacks", "overhead"),
+    "engine": BenchmarkSection("Evaluations", "engine"),
+    "report": BenchmarkSection("Reports", "report"),
+    "robustbench": BenchmarkSection("A folder of RobustBench's size", "folders", ("--sizes", "robustbench")),
+    "canary": BenchmarkSection("A folder of CANARY's size", "folders", ("--sizes", "canary")),
 }
 SCALE = "scale"
 PACKAGES = (
@@ -118,56 +137,88 @@ def figure_table(figures: Iterable[SpeedFigure]) -> list[str]:
     return ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
 
 
-def write_page(results: dict[str, tuple[list[SpeedFigure], str, float]], scale: str, *, quick: bool) -> str:
-    """Return the page."""
+def state() -> str:
+    """Return today's date, and davylamp's version with the commit."""
     date = datetime.now(timezone.utc).date().isoformat()
+    command = ["git", "-C", str(FOLDER), "describe", "--always", "--dirty", "--exclude", "*"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    return f"{date}, davylamp {__version__}{f' at {done.stdout.strip()}' if done.returncode == 0 else ''}"
+
+
+def write_section(
+    section: BenchmarkSection, figures: Sequence[SpeedFigure], error: str, seconds: float, of: str
+) -> str:
+    """Return a section of the page. `of` is the `state` that was measured."""
+    found = [f"**did not run: {error}**"] if error else figure_table(figures)
+    about = f"`{section.command}`, {seconds:.0f} s; {of}"
+    return "\n".join([f"## {section.title}", "", about, "", *found])
+
+
+def write_page(sections: Iterable[str], seconds: float, of: str, *, quick: bool) -> str:
+    """Return the page.
+
+    Args:
+        sections: the sections as texts.
+        seconds: time that they took.
+        of: the `state` that was measured.
+        quick: whether they were run with `--quick`.
+    """
     lines = [
         "# Measured",
         "",
         "Written by `make bench`; do not edit. Every ratio against a peer is the median over paired rounds of one run,",
         "the two sides in turns, with the range of its middle half. A goal is what the project set itself, met or not.",
+        "Sections that were measured again later have a later date.",
         *(["", "**Quick: this shows that everything runs, not how fast.**"] if quick else []),
         "",
-        f"- {date}; {sum(seconds for _, _, seconds in results.values()) / 60:.0f} minutes",
+        f"- {of}; {seconds / 60:.0f} minutes",
         f"- {machine()}",
         f"- {versions()}",
         *(["- on a GPU: [GPU.md](GPU.md), one point, and what it predicts"] if GPU_PAGE.is_file() else []),
-        "",
-        "## Beside the peers, in one run",
-        "",
-        *figure_table(figure for figures, _, _ in results.values() for figure in figures if figure.peer),
     ]
-    for name, (figures, error, seconds) in results.items():
-        title = SCRIPTS[name][0]
-        lines += ["", f"## {title}", "", f"`python -m davylamp.tools.speed.{name}`, {seconds:.0f} s", ""]
-        absolute = [figure for figure in figures if not figure.peer]
-        lines += (
-            [f"**did not run: {error}**"] if error else figure_table(absolute) if absolute else ["All of it is above."]
-        )
-    if scale:
-        lines += ["", "## Scale, predicted", "", f"`python -m davylamp.tools.speed.{SCALE}`", "", scale]
-    return "\n".join(lines) + "\n"
+    return "\n\n".join(["\n".join(lines), *sections]) + "\n"
+
+
+def update_page(page: str, sections: Iterable[str]) -> str:
+    """Return a page in which sections are replaced by those with the same titles.
+
+    Raises:
+        ValueError: if the page has no section with a title.
+    """
+    there = page.rstrip("\n").split("\n\n## ")
+    titles = [each.partition("\n")[0] for each in there]
+    for section in sections:
+        there[titles.index(section.partition("\n")[0].removeprefix("## "))] = section.removeprefix("## ")
+    return "\n\n## ".join(there) + "\n"
 
 
 def main() -> None:
     """Run the benchmarks and write the page. A quick run is only printed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="run minimal versions, and only print the page")
-    parser.add_argument("--only", nargs="+", choices=(*SCRIPTS, SCALE), help="these alone, printed")
+    parser.add_argument("--only", nargs="+", choices=(*SECTIONS, SCALE), help="these alone, printed")
+    parser.add_argument("--update", nargs="+", choices=(*SECTIONS, SCALE), help="these alone, replaced in the page")
     parser.add_argument("--out", type=Path, default=FOLDER / "RESULTS.md")
     options = parser.parse_args()
-    chosen = options.only or (*SCRIPTS, SCALE)
-    results = {}
-    for name in SCRIPTS:
+    chosen = options.only or options.update or (*SECTIONS, SCALE)
+    sections, failed, start, of = [], False, time.perf_counter(), state()
+    for name, section in SECTIONS.items():
         if name in chosen:
             print(f"== {name}", flush=True)
-            results[name] = run_script(name, SCRIPTS[name][1], quick=options.quick)
-    scale = scale_page(quick=options.quick) if SCALE in chosen else ""
-    page = write_page(results, scale, quick=options.quick)
+            figures, error, seconds = run_script(section.script, section.arguments, quick=options.quick)
+            sections.append(write_section(section, figures, error, seconds, of))
+            failed = failed or bool(error)
+    if SCALE in chosen:
+        about = f"`python -m {__package__}.{SCALE}`; {of}"
+        sections.append("\n\n".join(["## Scale, predicted", about, scale_page(quick=options.quick)]))
+    if options.update and not options.quick:
+        page = update_page(options.out.read_text(encoding="utf-8"), sections)
+    else:
+        page = write_page(sections, time.perf_counter() - start, of, quick=options.quick)
     print(page)
     if not (options.quick or options.only):
         options.out.write_text(page, encoding="utf-8")
-    if any(error for _, error, _ in results.values()):
+    if failed:
         sys.exit("a benchmark did not run: see above")
 
 
