@@ -97,7 +97,9 @@ def read_criterion(part: str) -> LabelCriterion:
         InvalidInput: if the part has a different form, or the file has no labels, 0 or 1, of shape (N, L).
         Unavailable: if the file cannot be read.
     """
-    given = dict(each.partition("=")[::2] for each in part.removeprefix(PART).split(","))
+    given: dict[str, str] = {}
+    for setting in part.removeprefix(PART).split(","):
+        word, _, given[word] = setting.partition("=")
     scores = _read_scores(given.pop("scores", "logits"))
     if len(given) == 1 and given.get("any"):
         return LabelCriterion(None, _sets_of(_read_labels(expand_path(given["any"]))), scores)

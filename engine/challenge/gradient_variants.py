@@ -72,5 +72,6 @@ def _with(part: str, way: str | None) -> str:
         )
     if way == ONE_STEP and defence.takes == "denoiser":
         parameters = {**parameters, "steps": 1}
-    chosen = next((each for each in defence.gradients if each == way), chosen)
+    for known in defence.gradients:
+        chosen = known if known == way else chosen
     return write_defence(NamedDefence(defence, parameters, chosen))

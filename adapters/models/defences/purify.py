@@ -128,7 +128,8 @@ def _load_diffusers(folder: Path) -> DiffusersDenoiser:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            from diffusers import DDPMScheduler, UNet2DModel
+            from diffusers.models.unets.unet_2d import UNet2DModel
+            from diffusers.schedulers.scheduling_ddpm import DDPMScheduler
     except ImportError as error:
         raise MissingLibrary(error.name or "diffusers", "hf") from error
     from safetensors import SafetensorError
@@ -138,7 +139,7 @@ def _load_diffusers(folder: Path) -> DiffusersDenoiser:
     unet, scheduler = (part if (part := folder / each).is_dir() else folder for each in ("unet", "scheduler"))
     errors = SafetensorError, ValueError, TypeError, AttributeError
     with loading(f"purify:{folder}", unet, *errors), torch.random.fork_rng(devices=[]), redirect_stdout(sys.stderr):
-        model = UNet2DModel.from_pretrained(unet, local_files_only=True, low_cpu_mem_usage=False)
+        model: Any = UNet2DModel.from_pretrained(unet, local_files_only=True, low_cpu_mem_usage=False)
         noises = DDPMScheduler.from_pretrained(scheduler, local_files_only=True)
     if model.config.class_embed_type is not None or model.config.num_class_embeds is not None:
         raise Unsupported(f"expected an unconditional diffusion model in {folder}, got one with classes")

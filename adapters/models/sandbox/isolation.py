@@ -101,11 +101,16 @@ def foreign_files(name: str) -> list[Path]:
 
 
 def read_files(name: str) -> list[Path]:
-    """Return every file that a model name refers to: Python, ONNX, weights and detector files, and class names."""
+    """Return every file that a model name refers to: Python, ONNX, weights and detector files, class names and labels.
+
+    The folder of a purifier is one of them.
+    """
+    members = list(filter(None, map(member_of, name.split("+"))))
     parts = [member_of(part) or part for part in name.split("+")]
     parts = [part.removeprefix("detector:").removeprefix("onnx:") for part in parts]
     parts += _LABELS.findall(name)
-    return [*foreign_files(name), *(path for part in parts if (path := Path(part).expanduser()).is_file())]
+    folders = (path for part in members if (path := Path(part).expanduser()).is_dir())
+    return [*foreign_files(name), *(path for part in parts if (path := Path(part).expanduser()).is_file()), *folders]
 
 
 def packages_of(name: str) -> list[str]:

@@ -74,7 +74,8 @@ def _load(name: str, rest: str) -> Classifier:
     classifier.known_as[digest_model(classifier)] = digest
     shown = prompts.templates[0].format(prompts.classes[0])
     count = len(prompts.templates)
-    notes = [*towers.notes, f"zero-shot, {len(prompts.classes)} classes, {count} templates, such as {shown!r}"]
+    templates = f"{count} template{'s' * (count > 1)}, such as {shown!r}"
+    notes = [*towers.notes, f"zero-shot, {len(prompts.classes)} classes, {templates}"]
     if module.bias is not None:
         notes.append("trained with a sigmoid for each prompt; confidences here are its softmax over the prompts")
     classifier.loading_notes = tuple(f"{name}: {note}" for note in notes)

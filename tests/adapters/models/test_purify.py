@@ -11,7 +11,7 @@ import davylamp
 from davylamp.adapters import Classifier, defend
 from davylamp.adapters.models.defences.names import is_defence, parse_defence, write_defence
 from davylamp.adapters.models.identity.digest import identify_model
-from davylamp.adapters.models.sandbox.isolation import foreign_files
+from davylamp.adapters.models.sandbox.isolation import foreign_files, read_files
 from davylamp.adapters.running.seeding import seeded
 from davylamp.errors import InvalidInput, MissingLibrary, ModelFailed, Unavailable, UnknownName, Unsupported
 
@@ -100,6 +100,7 @@ def test_its_parameters_weights_and_file_are_its_identity(file):
     (file.parent / "beside.py").write_text("def bent(x):\n    return x * 1\n")
     assert identify_model(davylamp.load_model(names[0]), names[0]).digest != identities[0].digest
     assert foreign_files(names[2]) == [file]
+    assert read_files(f"{base}{file.parent}:t=9") == [file.parent]  # shown in a sandbox
 
 
 def test_names_are_read_as_they_are_written():
@@ -129,7 +130,7 @@ def test_mistakes_in_files_and_folders_are_refused(file, images, monkeypatch):
             defend(plain, f"purify:{text}")
     with pytest.raises(ModelFailed, match="16, 16"):
         defend(plain, f"purify:{file}:wide")(images)
-    monkeypatch.setitem(sys.modules, "diffusers", None)
+    monkeypatch.setitem(sys.modules, "diffusers.models.unets.unet_2d", None)
     with pytest.raises(MissingLibrary, match=r"davylamp\[hf\]"):
         defend(plain, f"purify:{file.parent}")
 
