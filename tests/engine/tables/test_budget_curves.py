@@ -141,7 +141,7 @@ def test_grey_levels_are_255ths_and_root_mean_squares(writer, subject):
     assert steps.optimality.value == pytest.approx(1)
     assert curves.unit == {"linf": "grey levels", "l2": "grey levels, root mean square"}
     writer.cell(subject, "foolbox:pgd", CLEAN, fool(1), LABELS, norm="l1", epsilon=3.0)
-    with pytest.raises(Unsupported, match="l1 has no grey levels"):
+    with pytest.raises(Unsupported, match="no grey levels for distances in l1"):
         build_curves(writer.store.folder, against="grey-levels")
 
 
