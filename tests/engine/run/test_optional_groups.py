@@ -342,9 +342,9 @@ def test_noise_of_each_kind():
         ({"measures": ("consistency:epsilon=0",)}, "expected epsilon as a number above 0"),
         (
             {"measures": ("consistency:noise=blur+rain",)},
-            "expected noise as uniform or gaussian or blur or adversarial",
+            "expected noise to be uniform or gaussian or blur or adversarial",
         ),
-        ({"measures": ("boundary:towards=all",)}, "expected towards as any or each, got 'all'"),
+        ({"measures": ("boundary:towards=all",)}, "expected towards to be any or each, got 'all'"),
         ({"measures": ("FDL@db",)}, "discrete wavelet of PyWavelets such as db4 after FDL@, got 'db'"),
         ({"measures": ("PSD@all",)}, "PSD@product or PSD@complement"),
         ({"measures": ("ALD@x",)}, "expected p of ALD as a number"),
@@ -396,7 +396,7 @@ def test_hierarchies(tmp_path):
     for text, line in (
         ("a,b\nb,a\nc,a", "cycles"),
         ("a,b\nb,a\nc,d", "cycles in .*, got a cycle above 'a'"),
-        ("0,a\n2,a", "expected the classes 0 to 1 in .*, got no 1"),
+        ("0,a\n2,a", "expected the classes 0 to 1 in .*, but 1 is missing"),
         ("a,b\na,c", "one parent of 'a'"),
         ("a", "expected child,parent in line 1"),
     ):
