@@ -1,4 +1,4 @@
-"""Requirements on a results folder, such as "RA >= 0.5 @ linf 8/255", and decisions on them by 95 % intervals."""
+"""Requirements on a results folder, such as "RA >= 0.5 @ linf 8/255", which are decided by 95 % intervals."""
 
 import math
 import re
@@ -37,7 +37,7 @@ class Requirement:
         symbol: symbol of the metric.
         operator: ">=", ">", "<=" or "<".
         number: the bound.
-        threat_model: norm and radius at which the metric is required; None for every threat model of the folder.
+        threat_model: norm and radius for which the metric is required. None for every threat model of the folder.
     """
 
     symbol: str
@@ -51,7 +51,7 @@ class Requirement:
 
     @property
     def is_lower_bound(self) -> bool:
-        """Whether the metric must not be smaller than the number."""
+        """Whether the requirement sets a lower bound (">=" or ">")."""
         return self.operator.startswith(">")
 
     def is_met(self, value: float) -> bool:
@@ -63,7 +63,11 @@ class Requirement:
         return value <= self.number if self.operator == "<=" else value < self.number
 
     def decide(self, low: float, high: float) -> Literal["pass", "fail", "open"]:
-        """Return "pass" if every value in an interval meets the requirement, "fail" if none does, else "open"."""
+        """Decide the requirement by the interval of the metric.
+
+        Returns:
+            "pass" if every value in the interval meets the requirement, "fail" if no value does, otherwise "open".
+        """
         if math.isnan(low) or math.isnan(high):
             return "open"
         met = self.is_met(low), self.is_met(high)
@@ -79,13 +83,13 @@ class Decision:
         model: name of the model.
         threat: norm and radius; "" for a metric of clean images.
         verdict: one of `VERDICTS`.
-        value: the metric, or its difference from the baseline's.
-        low: lower bound of the 95 % interval.
-        high: upper bound of the 95 % interval.
+        value: the metric. For a requirement relative to a baseline, the metric minus the baseline's metric.
+        low: lower bound of the 95 % interval of `value`.
+        high: upper bound of the 95 % interval of `value`.
         images: number of images.
         attacks: number of attacks in the metric; 0 for a metric of clean images.
         more: for "too few images", the number of additional images that would decide the requirement with probability
-            0.5, if `value` is the true value. None if it exceeds nine times `images`.
+            0.5, if `value` is the true value. None if this number exceeds nine times `images`, and for other verdicts.
         detail: the reason, or what to do; "" for a pass.
     """
 
@@ -103,7 +107,7 @@ class Decision:
 
     @property
     def is_change(self) -> bool:
-        """Whether `value` is the difference from a baseline."""
+        """Whether `value` is the difference from a baseline's metric."""
         return ">= baseline" in self.requirement
 
     def document(self) -> dict[str, Any]:
@@ -115,11 +119,11 @@ def parse_requirement(text: str) -> Requirement:
     """Parse a requirement such as "RA >= 0.5 @ linf 8/255".
 
     Args:
-        text: a metric, an operator (>=, >, <= or <) and a number, optionally followed by a norm and a radius. The
+        text: a metric, an operator (>=, >, <= or <) and a number, optionally followed by "@", a norm and a radius. The
             metric may have any of its names in `davylamp metrics`, with its parameter: "FR@10".
 
     Raises:
-        InvalidInput: if the text has a different form, or the metric cannot have that value.
+        InvalidInput: if the text has a different form, or the metric cannot have such a value.
         UnknownName: if there is no such metric.
     """
     match = _FORM.fullmatch(text)
@@ -148,7 +152,7 @@ def parse_requirement(text: str) -> Requirement:
 
 
 def is_at(norm: str, epsilon: float | None, threat_model: ThreatModel) -> bool:
-    """Whether a norm and a radius (None: no radius) are those of a threat model."""
+    """Whether a threat model has this norm and radius. None stands for no radius."""
     if norm != threat_model.norm or epsilon is None or threat_model.epsilon is None:
         return norm == threat_model.norm and epsilon == threat_model.epsilon
     return same_radius(epsilon, threat_model.epsilon)
@@ -157,19 +161,20 @@ def is_at(norm: str, epsilon: float | None, threat_model: ThreatModel) -> bool:
 def pair_with_baseline(
     symbol: str, one: tuple[TableGroup, Results], other: tuple[TableGroup, Results]
 ) -> tuple[PairVerdict, PairVerdict, int, list[str]]:
-    """Compare a rate of a model with that of a baseline, on the images and attacks that both have.
+    """Compare a rate of a model with that of a baseline, on the images and attacks that both models have in common.
 
     Args:
         symbol: one of `PAIRED`.
-        one: row of the model in a table by models, with its folder.
-        other: row of the baseline, with its folder.
+        one: row of the model in a table by models, and the results of its folder.
+        other: row of the baseline in a table by models, and the results of its folder.
 
     Returns:
-        The comparison, whose `difference` is the model's rate minus the baseline's; the same comparison without images
-        that have an invalid result; the number of attacks; and the attacks of the baseline that the model lacks.
+        The comparison, whose `difference` is the model's rate minus the baseline's rate; the same comparison without
+        images that have an invalid result; the number of attacks; and the attacks of the baseline that the model lacks.
 
     Raises:
-        InvalidInput: if they have no image or no attack in common.
+        InvalidInput: if the model and the baseline have no image or no attack in common.
+        Unsupported: if the metric is not one of `PAIRED`.
     """
     attacks, lost = 0, list[str]()
     (group, outcomes), (base, before) = one, other
@@ -202,7 +207,7 @@ def pair_with_baseline(
 
 
 def _of_drawn(pair: PairVerdict, first: np.ndarray, second: np.ndarray, population: int | None) -> PairVerdict:
-    """Return a comparison whose interval stays valid for any number of images drawn in random order."""
+    """Replace the interval of a comparison by one that is valid for any number of images drawn in random order."""
     ends = [np.nan_to_num(first, nan=end) - np.nan_to_num(second, nan=1 - end) for end in (0, 1)]
     mean = AnytimeMean(population)
     mean.add(*((end + 1) / 2 for end in ends))
@@ -211,7 +216,10 @@ def _of_drawn(pair: PairVerdict, first: np.ndarray, second: np.ndarray, populati
 
 
 def _shared_images(subjects: list[Any], clean: list[Any], values: list[np.ndarray]) -> list[np.ndarray]:
-    """Return both values on the shared images, which have equal pixels, or equal names and labels in the same data."""
+    """Return the values of the model and of the baseline on the images that both have.
+
+    Images are the same if all pixels of the two data sets are equal, or if data, names and labels are equal.
+    """
     if subjects[0].data_digest == subjects[1].data_digest:
         return values
     named = [list(zip(each.columns["image"], each.columns["label"], strict=True)) for each in clean]

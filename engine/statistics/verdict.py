@@ -267,7 +267,7 @@ def decide_verdict(
     if verdict == "weaker":
         costs["fades"] = _fades(*((a, b) if weaker == b.name else (b, a)), paired, level if numbers.is_apart else 0.0)
     elif verdict == "undecided" and numbers.p_success < numbers.level:
-        costs["reason"] = f"because the verdict depends on {_images(left_out)} omitted as invalid"
+        costs["reason"] = f"the verdict depends on {_images(left_out)} omitted as invalid"
     if broken:
         verdict, weaker = "broken", broken
     elif images and same[paired].all() and (moved is None or moved[paired].any()):
