@@ -1,4 +1,4 @@
-"""Selects images of a plan in random order, and reuses finished runs as shards of runs on more images."""
+"""Selects the images of a plan in random order, and reuses finished runs in runs on more images."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -18,10 +18,10 @@ from ..store.store import ResultsStore
 
 
 def count_images(plan: Plan) -> int:
-    """Return the number of images of a plan, which must be the same for every model.
+    """Return the number of images of a plan.
 
     Raises:
-        InvalidInput: if they differ, or if a result on an image would depend on the number of images.
+        InvalidInput: if the number differs between models, or if an attack of the plan needs all images at once.
     """
     for cell in plan.cells:
         if cell.needs_all_images or cell.fitted_on is not None:
@@ -37,12 +37,12 @@ def count_images(plan: Plan) -> int:
 
 
 def draw_images(plan: Plan, images: Mapping[str, Data], drawn: tuple[int, int], count: int) -> Plan:
-    """Return a plan on the first images in random order.
+    """Return a plan for the first images in random order.
 
     Args:
-        plan: plan on all images.
+        plan: plan for all images.
         images: all images of each model, by key of the model on data.
-        drawn: number of all images, and seed of their order.
+        drawn: number of all images, and seed of the random order.
         count: number of images to use.
     """
     order = torch.tensor(random_order(*drawn)[:count])
@@ -72,9 +72,9 @@ def reuse_shards(store: ResultsStore, before: Sequence[AttackRun], after: Sequen
     """Store finished runs on the first images as shards of the same runs on more images.
 
     Args:
-        store: the folder.
-        before: runs on the first images, a multiple of the shard size.
-        after: the same runs on more images.
+        store: the results folder.
+        before: runs on the first images. Their number of images is a multiple of the shard size.
+        after: the same runs on more images, in the same order.
     """
     there = {*store.keys("parts")}
     for old, new in zip(before, after, strict=True):
@@ -95,7 +95,7 @@ def reuse_shards(store: ResultsStore, before: Sequence[AttackRun], after: Sequen
 
 
 def remove_results(store: ResultsStore, plan: Plan) -> None:
-    """Remove the results of a plan, because the results on more images contain them."""
+    """Remove the results of a plan from a folder, because the results on more images contain them."""
     for cell in plan.cells:
         for shard in range(cell.shards):
             store.remove("parts", f"{cell.key}-{shard}")
