@@ -106,7 +106,9 @@ def _older_rules(outcome: RunResult) -> Judged:
         if parts
         else "the current rules judge no image differently; "
     )
-    sentence += "the older rules did not detect edits of the model's code or attributes, or attacks that changed it"
+    sentence += (
+        "the older rules did not detect edits of the model's code or attributes, or attacks that changed the model"
+    )
     numbers = {"rules": outcome.cell.rules, "today": RULES, "parts": ", ".join(parts)}
     numbers |= {"doubtful": int(doubtful.sum()), "attacked": int(results.attacked.sum())}
     return judged("fail" if parts else "warn", sentence, columns["image"][doubtful], **numbers)

@@ -147,7 +147,7 @@ def parse_requirement(text: str) -> Requirement:
     except InvalidInput as error:
         raise InvalidInput(f"{error} (in {text!r})") from error
     if threat_model is not None and is_union(symbol):
-        raise InvalidInput(f"{symbol} is over all threat models of the folder: expected no @ in {text!r}")
+        raise InvalidInput(f"{symbol} covers all threat models of the folder; remove the @ part of {text!r}")
     return Requirement(symbol, operator, value, threat_model)
 
 
@@ -194,7 +194,7 @@ def pair_with_baseline(
     elif symbol == "CA":
         values = [(each.columns["predicted"] == each.columns["label"]).astype(float) for each in clean]
     else:
-        raise Unsupported(f"a baseline needs paired outcomes: expected {' or '.join(PAIRED)}, got {symbol}")
+        raise Unsupported(f"only {' or '.join(PAIRED)} can be compared with a baseline, got {symbol}")
     first, second = _shared_images(subjects, clean, values)
     known = ~np.isnan(first) & ~np.isnan(second)
     names = ("the model", "the baseline")

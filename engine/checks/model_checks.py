@@ -125,9 +125,9 @@ def _judge_normalisation(probe: Mapping[str, Any]) -> Judged:
         sentence += ": not better than guessing one of {classes} classes (p = {p:.2g})"
         return judged("warn", sentence, p=chance, **numbers)
     others = [
-        f"{each['corrected']} of {each['of']} wrong ones with {name}"
+        f"{each['corrected']} of {each['of']} errors corrected with {name}"
         if "corrected" in each
-        else f"{each['right']} with {name}"
+        else f"{each['right']} correct with {name}"
         for name, each in tried.items()
     ]
     sentence += "; {others}" if others else ": too few errors for a significant improvement"
@@ -136,7 +136,8 @@ def _judge_normalisation(probe: Mapping[str, Any]) -> Judged:
 
 def _judge_transport(probe: Mapping[str, Any]) -> Judged:
     moved = "; ".join(
-        f"{name} changes the outputs by {a:.2g}, its counterpart by {b:.2g}" for name, (a, b) in probe["moved"].items()
+        f"{name} changes the outputs by {a:.2g}, a random change of the same size by {b:.2g}"
+        for name, (a, b) in probe["moved"].items()
     )
     changes = [name for name, (by_it, by_other) in probe["moved"].items() if by_other > 0 and by_it <= MADE * by_other]
     if changes:

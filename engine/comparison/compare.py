@@ -122,7 +122,7 @@ class Comparison:
 
     @property
     def cautions(self) -> list[str]:
-        """Warnings on rates that are too low or too high to distinguish implementations, and on incomparable distances."""
+        """Warnings on rates that are too low or too high to distinguish implementations, and on distances."""
         name, bounded = self.success_metric, self.threat_model.epsilon is not None
         rates = {row.metrics[name] for row in self.rows if not math.isnan(row.metrics.get(name, math.nan))}
         lines = []

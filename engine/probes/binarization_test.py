@@ -71,7 +71,8 @@ def last_linear_layer(classifier: Classifier) -> nn.Linear:
         raise Unsupported("the last layer of the model is not a linear layer with an output for each class")
     if layers[-1].in_features < _FEWEST_FEATURES:
         raise Unsupported(
-            f"the last layer has {layers[-1].in_features} input features; the binarization test needs at least 8"
+            f"the last layer has {layers[-1].in_features} input features; "
+            f"the binarization test needs at least {_FEWEST_FEATURES}"
         )
     return layers[-1]
 

@@ -162,8 +162,8 @@ class _CellProbe:
             places["planted"].append(place)
             places["found"] += [place] if bool(result.success[0]) else []
         if not places["planted"]:
-            lost = f"{len(places['not separable'])} not separable, {len(places['easy'])} found by random noise"
-            raise Unsupported(f"no example could be planted: {lost}")
+            lost = f"{len(places['not separable'])} are not separable, {len(places['easy'])} are found by random noise"
+            raise Unsupported(f"no planted example is usable for the test: {lost}")
         return {"radius": radius, **places}
 
     def attack(self, cell: AttackRun) -> AttackResult:
@@ -184,7 +184,7 @@ class _CellProbe:
     def check_cost(self, times: int) -> None:
         if times * self.queries > MOST_QUERIES:
             raise Unsupported(
-                f"the probe needs about {times * self.queries:.0f} passes per image, more than the limit of {MOST_QUERIES}"
+                f"it needs about {times * self.queries:.0f} passes per image, more than the limit of {MOST_QUERIES}"
             )
 
 

@@ -20,20 +20,21 @@ MARGIN = 0.05  # equivalence: success rates at most 5 points apart
 DISTANCE_MARGIN = 0.05  # equivalence of minimum-norm attacks: median ratio of distances at most 5 % from 1
 
 RULE = (
-    "identical: on every compared image, success, prediction, largest change and a random projection "
-    "agree up to float32 rounding (1e-6), and at least one image was changed. "
-    "weaker: exact McNemar test on success or, for minimum-norm attacks, Wilcoxon's test on the "
-    "distances if both succeed. The probability of a false difference in one comparison (the "
-    "implementations of one attack "
-    "on one model and its images, under one threat model) is at most 5 % (Bonferroni): p-values are uncorrected, "
-    "and significant below 5 % divided by the number of pairs, and by 2 if a pair has both tests. Intervals have "
-    "the same level: an interval that excludes 0 is a difference. "
-    "equivalent: success rates at most 5 points apart (both bounds of the interval of the paired difference) and, for "
-    "minimum-norm attacks, the median ratio of distances within 5 % of 1. "
-    "no difference found: neither. undecided: too few images for any outcome to be significant. "
+    "identical: on every compared image, the examples of both implementations agree in success, prediction, largest "
+    "change and a random projection, up to float32 rounding (1e-6), and at least one image was changed. "
+    "weaker: the exact McNemar test on success is significant or, for minimum-norm attacks, Wilcoxon's test on the "
+    "distances of images that both implementations fool. A comparison consists of the implementations of one attack "
+    "on one model and its images, under one threat model. The probability of a false difference in a comparison is "
+    "at most 5 % (Bonferroni): a p-value is not corrected, but significant only below 5 % divided by the number of "
+    "pairs, and by 2 if a pair has both tests. Intervals have the same level: an interval that excludes 0 shows a "
+    "difference. "
+    "equivalent: both bounds of the interval of the difference of success rates are within 5 points of 0 and, for "
+    "minimum-norm attacks, those of the median ratio of distances within 5 % of 1. "
+    "no difference found: neither weaker nor equivalent. "
+    "undecided: there are too few images for any outcome to be significant. "
     "broken: the implementation failed, or more than a tenth of its results are invalid through its fault. "
-    "A result that is invalid through the library's fault counts as a failure of the attack. One that is invalid "
-    "through the model's fault, or for an unknown reason, is omitted and counted; the interval covers either outcome. "
+    "A result that is invalid through the library's fault counts as a failure of the attack. A result that is invalid "
+    "through the model's fault, or for an unknown reason, is omitted, and the interval covers both possible outcomes. "
 )
 
 

@@ -250,7 +250,7 @@ def build_curves(
         Unavailable: if there is no such folder, or the folder has no finished run.
     """
     if against not in get_args(Against):
-        raise InvalidInput(f"expected against as {', '.join(get_args(Against))}, got {against!r}")
+        raise InvalidInput(f"expected `against` to be one of {', '.join(get_args(Against))}, got {against!r}")
     if any(not budget >= 0 for budget in budgets or ()):
         raise InvalidInput(f"expected budgets >= 0, got {', '.join(map(str, budgets or ()))}")
     queries, grey = against == "queries", against == "grey-levels"
@@ -283,7 +283,7 @@ def build_curves(
         limits += [
             note(
                 "search-limit",
-                "{subject}: some images that were not fooled were searched only up to {limit:.4g}",
+                "{subject}: the search stopped at {limit:.4g} for some images that it did not fool",
                 subject=f"{run.labels['implementation']} on {run.labels['model']}",
                 limit=run.limit,
             )

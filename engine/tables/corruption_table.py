@@ -257,7 +257,7 @@ class _Scores:
         self.rates = [self._errors(mine, name) for name in self.corruptions]  # each (severities, R)
         references = {name: self._reference(name) for name in self.corruptions}
         self.references = {name: each for name, each in references.items() if each is not None}
-        unpaired = f"{mine.model}: its records have different images, so only errors have intervals"
+        unpaired = f"{mine.model}: the records have different images, so only error rates have intervals"
         self.findings = [
             *_find_in_scores(mine, base, models),
             *([] if paired else [note("unpaired", unpaired, subject=mine.model)]),
@@ -417,11 +417,13 @@ def _find_in_scores(
         yield note("made-in-memory", sentence, by=", ".join(made))
     if base == ALEXNET and mine.errors and mine.severities != SEVERITIES:
         sentence = (
-            "no CE/base, because AlexNet's errors are published as means over all five severities; name a --baseline"
+            "no CE/base, because AlexNet's errors are published as means over all five severities; use --baseline"
         )
         yield note("no-baseline", sentence)
     elif base == ALEXNET and mine.errors:
-        sentence = "baseline: AlexNet's published errors on ImageNet-C, 50 000 images; here {images} of {data}"
+        sentence = (
+            "baseline: AlexNet's published errors on 50 000 images of ImageNet-C, not on these {images} of {data}"
+        )
         yield note("baseline", sentence, images=mine.images, data=mine.data)
     elif isinstance(base, CorruptedModel):
         yield note("baseline", "baseline: {base} on the same images", base=base.model)
@@ -457,5 +459,8 @@ def _find_missing(mine: CorruptedModel, models: Sequence[CorruptedModel]) -> Ite
         ]
         why = f" for the same {mine.images} images (got {', '.join(alone)})" if alone else ""
         yield note(
-            "no-clean", "{subject}: no RmCE without clean images{why}; use --clean DATA", subject=mine.model, why=why
+            "no-clean",
+            "{subject}: RmCE needs predictions on clean images{why}; add --clean DATA",
+            subject=mine.model,
+            why=why,
         )

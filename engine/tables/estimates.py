@@ -29,7 +29,7 @@ from ..store.results import Results, RunResult
 from ..store.stored_columns import hold_columns
 
 GREY_HALF = "D_half@grey"  # the reading in RoBIC's unit
-EXTRAPOLATED = "D_half is extrapolated by the fit: too few images were fooled, or it is beyond the radius of the run"
+EXTRAPOLATED = "D_half is extrapolated, because too few images were fooled or D_half exceeds the radius of the run"
 NOTHING = Estimate(math.nan, math.nan, math.nan, 0)
 Values = Sequence[Sequence[np.ndarray]]  # for each part of a row the values of its repeats, (n,) each, NaN if undefined
 Counts = Callable[[int], np.ndarray]  # from the number of images to their counts in every replicate, by `resample`

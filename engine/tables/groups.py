@@ -97,10 +97,10 @@ def find_union(outcomes: Results) -> ThreatUnion:
             f"{' + '.join(texts) or 'none'} ({', '.join(names[:_NAMED])}{', ...' * (len(names) > _NAMED)})"
             for texts, names in models.items()
         )
-        lacking = f"RA_union needs the same threat models, untargeted and with a radius, for all models, got {has}"
+        lacking = f"RA_union needs the same untargeted threat models with a radius for all models, got {has}"
     elif len(next(iter(models), ())) < 2:
         has = "".join(next(iter(models), ())) or "none"
-        lacking = f"RA_union needs several threat models, untargeted and with a radius, got {has}"
+        lacking = f"RA_union needs at least two untargeted threat models with a radius, got {has}"
     return ThreatUnion(next(iter(models), ()), any(len(each) > 1 for each in norms.values()), lacking, rows)
 
 

@@ -24,11 +24,11 @@ from .table import Table, TableRow, build_table
 _REFERENCE_SYMBOLS = ("fooled", "median", "gap", "OPT", "passes", "seconds")
 READINGS: Mapping[str, str] = {
     "fooled": "rate among the images that were correct when clean",
-    "median": "median distance of these images, infinite for images that were not fooled",
-    "gap": "mean difference between the distance and the envelope's distance, over images that both fool",
-    "OPT": "local optimality against the envelope: 1 if equal, 0 if no image is fooled, above 1 if better than all "
-    "imported rows",
-    "passes": "forward plus backward passes per attacked image, as counted by the program that judged it",
+    "median": "median distance of the images that were correct when clean, infinite for images that were not fooled",
+    "gap": "mean difference between the row's distance and the envelope's, over images with a finite value of both",
+    "OPT": "local optimality against the envelope: 1 if the distances are equal, 0 if no image is fooled, above 1 if "
+    "they are smaller than those of all imported rows",
+    "passes": "forward plus backward passes per attacked image, as counted by the program that judged the row",
     "seconds": "per attacked image",
 }
 _REFERENCE_LABELS = ("model", "implementation", "judged by", "norm", "epsilon", "setting", "images", "crashed")

@@ -229,9 +229,11 @@ def build_defence_matrix(
            for symbol, cells in tries}  # fmt: skip
     frame, fewer, gone = _means_of_common({symbol: met[symbol] for symbol in symbols if symbol in met})
     if frame.empty:
-        raise Unsupported("no undefended model and attack are common to all defences")
+        raise Unsupported("expected an undefended model and attack with results for all defences, got none")
     for (count, total), few in fewer.items():
-        notes.append(f"{', '.join(few)}: over {count} of {total} pairs of model and attack common to all defences")
+        notes.append(
+            f"{', '.join(few)}: over {count} of {total} pairs of model and attack, those with a value for all defences"
+        )
     notes += (
         [f"omitted: {', '.join(gone)}: not defined for all defences with any pair of model and attack"] if gone else []
     )

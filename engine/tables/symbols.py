@@ -48,7 +48,7 @@ def choose_symbols(symbols: Sequence[str] | None, by: By) -> tuple[str, ...]:
         chosen = tuple(filter(has_outcome, default_symbols("models"))) if symbols is None else resolve_symbols(symbols)
         if others := [symbol for symbol in chosen if record_of(symbol) and not has_outcome(symbol)]:
             having = ", ".join(filter(has_outcome, METRICS))
-            raise Unsupported(f"{', '.join(others)}: a table by classes has {having}")
+            raise Unsupported(f"{', '.join(others)}: not available in a table by classes, only {having}")
         return choose_symbols(chosen, "models")
     chosen = default_symbols(by) if symbols is None else resolve_symbols(symbols)
     for symbol in chosen:

@@ -170,7 +170,7 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
         Unavailable: if there is no such folder, or the folder has no run.
     """
     if by not in get_args(By):
-        raise InvalidInput(f"expected by as one of {', '.join(get_args(By))}, got {by!r}")
+        raise InvalidInput(f"expected `by` to be one of {', '.join(get_args(By))}, got {by!r}")
     asked = choose_symbols(metrics, by)
     if all_threat_models and by != "models":
         raise InvalidInput(f"all_threat_models needs by='models', got by={by!r}")
