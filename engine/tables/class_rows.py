@@ -83,6 +83,7 @@ def simultaneous_notes(groups: Sequence[TableGroup]) -> Iterator[Finding]:
     levels = " or ".join(f"{100 * (1 - (1 - LEVEL) / count):.6g}" for count in counts)
     sentence = (
         "the interval of each class has a level of {levels} % (Bonferroni), so that for one metric of a model and "
-        "threat model the intervals of all {classes} classes hold together at 95 %, also for the class with the lowest value"
+        "threat model the intervals of all {classes} classes hold together at 95 %, also for the class with the lowest "
+        "value"
     )
     yield note("simultaneous-intervals", sentence, classes=" or ".join(map(str, counts)), levels=levels)

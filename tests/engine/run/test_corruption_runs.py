@@ -354,7 +354,8 @@ def test_clean_images_that_are_others_cost_intervals_or_the_relative_error_only(
     code, out, _ = run("corruptions", "run", "model.py:build", *options, "--clean", "imagefolder:fewer/1", "-o", "few")
     (row,), notes = json.loads(out)["rows"], json.loads(out)["notes"]
     assert (code, row["metrics"]["E@1"]["value"]) == (0, pytest.approx(1 / 3))
-    assert "model.py:build: RmCE needs predictions on clean images for the same 3 images (got 2); add --clean DATA" in notes
+    needed = "RmCE needs predictions on clean images for the same 3 images (got 2); add --clean DATA"
+    assert f"model.py:build: {needed}" in notes
     write_set(tmp_path / "renamed", ("clean",), FOLDERS, (1,))
     for path in (tmp_path / "renamed").glob("clean/1/*/0.png"):
         path.rename(path.with_name("1.png"))
