@@ -382,7 +382,7 @@ def is_iterated(cell: AttackRun) -> bool:
 def why_not_probed(cell: AttackRun) -> str:
     """Return the reason why a run cannot be repeated on a few images, which some failure indicators need.
 
-    "" if it can.
+    Empty if the run can be repeated.
     """
     if cell.surrogate:
         return "the attack ran on a surrogate; run it on the surrogate as a white-box attack, and check that run"

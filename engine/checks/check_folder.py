@@ -32,7 +32,7 @@ def check_folder(folder: str | Path | Results, *, models: Sequence[str] | None =
     Failed runs have no indicators; `status` and `table` list failed runs.
 
     Args:
-        folder: a results folder, or results that were read.
+        folder: path of a results folder, or its `Results`.
         models: names of models. None for all.
 
     Returns:

@@ -111,7 +111,7 @@ def _in_ball(distance: np.ndarray, cell: AttackRun) -> np.ndarray:
 def _wins(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Return whether the first distance is clearly smaller than the second, (n,) bool.
 
-    Searches stop within a few per cent.
+    Differences of a few per cent do not count, because searches stop that near to the smallest distance.
     """
     return (first < NEARER * second) & np.isfinite(first)
 

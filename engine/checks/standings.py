@@ -265,7 +265,7 @@ def _models_under(
 def _compare(order: Sequence[StandingRow]) -> tuple[StandingRow, ...]:
     """Test each row against the first row, and store the p-value in the row.
 
-    If rows are tied, all of them are compared.
+    If several rows are tied for the first place, the other rows are tested against all of them.
     """
     tied = [each for each in order if each.height == order[0].height]
     compared = list(order[:1])

@@ -53,7 +53,7 @@ def probe_folder(  # noqa: PLR0913 - what is probed by position, the choices by 
     processes may share a folder.
 
     Args:
-        folder: a results folder, or results that were read.
+        folder: path of a results folder, or its `Results`.
         models: classifiers by name. Models that are missing here are loaded by name.
         data: the images. None to load them by name.
         only: names of the models to probe. None for all.

@@ -273,7 +273,7 @@ def _check(
 def _run_users_attack(name: str) -> str:
     """Return the error message for a user's attack in a portfolio, which is not supported.
 
-    It names another way to run it.
+    The message names a different way to run the attack.
     """
     refused = f"{name}: best(A,B) accepts attacks from libraries, not from files"
     row = find_implementation(name)

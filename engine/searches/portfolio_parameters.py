@@ -118,7 +118,7 @@ def starts_from_best(number: int, norm: str) -> bool:
 def last_passes(max_queries: int, norm: str) -> int:
     """Return the number of passes reserved for the last run, which starts at the nearest examples.
 
-    0 for no such run.
+    0 if there is no such run.
     """
     passes = min(max_queries // _SHARE_NEAR, _MOST_NEAR)
     return passes if norm in _FEWEST_NEAR and passes >= _FEWEST_NEAR[norm] else 0

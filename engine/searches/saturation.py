@@ -298,7 +298,7 @@ def _wider_radii(threat_model: ThreatModel, upper: float, components: int) -> li
 def _narrower_radii(threat_model: ThreatModel, lower: float) -> list[float]:
     """Return the smaller radii to run while the smallest radius has the highest rate.
 
-    In l0 at least `LEAST_L0` components.
+    In l0, these radii are at least `LEAST_L0` components.
     """
     halves = [lower / 2**number for number in range(1, _HALVINGS + 1)]
     if threat_model.norm != "l0":

@@ -111,7 +111,7 @@ def bootstrap_means(counts: np.ndarray, values: np.ndarray) -> list[Replicates]:
 
 
 def draws_of(values: np.ndarray, n: int) -> Replicates:
-    """Convert the values of a statistic in every replicate, (R,), to `Replicates`, if it is not a mean over images."""
+    """Convert a statistic that is not a mean over images, given its value in each replicate, (R,), to `Replicates`."""
     return Replicates(values, np.ones(len(values)), n)
 
 

@@ -157,7 +157,7 @@ class PairVerdict:
     def costs(self) -> str:
         """Caveats of a verdict: unequal queries, or a difference that disappears after rounding to 8 bits.
 
-        "" without caveats.
+        Empty if there are no caveats, or for other verdicts than "weaker" and "equivalent".
         """
         if self.verdict not in ("weaker", "equivalent"):
             return ""

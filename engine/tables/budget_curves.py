@@ -234,7 +234,7 @@ def build_curves(
     different seeds are averaged.
 
     Args:
-        folder: a results folder, or results that were read.
+        folder: path of a results folder, or its `Results`.
         against: "epsilon", "queries", or "grey-levels". Grey levels are epsilon in RoBIC's unit: linf times 255, and l2
             as the root mean square change times 255.
         norm: norm of the curves. None for all norms.
@@ -360,9 +360,9 @@ def _split(groups: Sequence[TableGroup], *, queries: bool, grey: bool) -> tuple[
 
 
 def _fall_by_queries(group: TableGroup) -> _Steps:
-    """Return a curve against queries.
+    """Return the number of queries with which an attack fools each image.
 
-    An image that is misclassified when clean is fooled at 0, an image that is not fooled at inf.
+    The number is 0 for an image that is misclassified when clean, and inf for an image that is not fooled.
     """
     falls = []
     for columns in (outcome.columns for outcome in group.outcomes):
@@ -372,7 +372,7 @@ def _fall_by_queries(group: TableGroup) -> _Steps:
 
 
 def _fall_by_distance(group: TableGroup, *, grey: bool) -> _Steps:
-    """Return a curve against the distance at which each image is fooled.
+    """Return the distance at which an attack fools each image.
 
     A distance that exceeds the radius only because of float32 rounding is set to the radius.
     """

@@ -103,7 +103,7 @@ def build_defence(
     `targeted`, `setting`, `images` (number of images in the metrics), `violations` (invalid results of both models).
 
     Args:
-        folder: a results folder, or results that were read.
+        folder: path of a results folder, or its `Results`.
         original: name of the undefended model.
         defended: name of the defended model. A pattern with `*` selects all matching models except `original`.
         metrics: symbols of metrics of a defence; None for all that the folder has.

@@ -108,7 +108,7 @@ def build_distance_curves(
     distribution. The interval is NaN for fewer than 6 images.
 
     Args:
-        folder: a results folder, or results that were read.
+        folder: path of a results folder, or its `Results`.
         norm: norm of the curves; None for all norms.
         models: names of models; None or empty for all models.
 

@@ -1,4 +1,8 @@
-"""Estimates with 95 % intervals for every table, from the values of a metric for each image."""
+"""Estimates with 95 % intervals for every table, from the values of a metric for each image.
+
+A table row consists of parts, such as the models of an attack. A part consists of repeats, which are runs with
+different seeds.
+"""
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -193,7 +197,10 @@ def population_of(parts: Sequence[Sequence[RunResult]]) -> int | None:
 def undecided_rate(
     parts: Sequence[Sequence[RunResult]], outcomes: Results, symbol: str, *, of_model: bool = False
 ) -> float:
-    """Return how much a rate of a table row would rise if every undecided image counted as 1; 0 for other metrics."""
+    """Return how much a rate of a table row would rise if every undecided image counted as 1.
+
+    0 for metrics that are not rates.
+    """
     if facts_of(symbol).kind != "share" or not facts_of(symbol).invalid:
         return 0.0
     least, most = (

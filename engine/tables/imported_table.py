@@ -66,7 +66,7 @@ def build_references(
     `build_table`, otherwise expanded percentile bootstrap intervals over the images.
 
     Args:
-        folder: a results folder, or results that were read.
+        folder: path of a results folder, or its `Results`.
         norm: norm of the rows; None for all imported norms.
         bootstrap: number of bootstrap replicates; 0 for no intervals.
         seed: random seed of the bootstrap.

@@ -135,7 +135,7 @@ def build_matrix(
     smallest distance counts. If no example fooled the model, the first valid example counts.
 
     Args:
-        folder: a results folder, or results that were read with "OTR".
+        folder: path of a results folder, or its `Results` with transfers (`as_results(folder, ["OTR"])`).
         symbols: symbols of metrics. "QN" is half of forward plus backward passes, or the forward passes of an attack
             without backward passes. Symbols that the folder lacks are omitted.
         rows: kind of the rows: "models" or "attacks".
@@ -189,7 +189,7 @@ def build_defence_matrix(
     images, and other metrics on attacks. An attack that ran in several libraries counts once, with the mean over them.
 
     Args:
-        folder: a results folder, or results that were read with logits.
+        folder: path of a results folder, or its `Results` with logits (see `read_outcomes`).
         symbols: symbols of `build_defence`. Symbols that the folder lacks are omitted.
         original: name of the undefended model of all other models. None to pair models by their names
             "ORIGINAL+DEFENCE".

@@ -144,7 +144,7 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
       this class).
 
     Args:
-        folder: a results folder, or results that were read.
+        folder: path of a results folder, or its `Results`.
         by: subject of a row. With "classes", a row is a model and a true class. The metrics are CA, RA and other rates
             of images, and the intervals hold together for all classes.
         metrics: symbols: those of `METRICS`, "FR@10" for any K, and user metrics, "my.py:function". None for the

@@ -61,7 +61,7 @@ def build_tradeoffs(outcomes: Results) -> list[TradeOff]:
     undefended model were tested on it.
 
     Args:
-        outcomes: results of a folder, read with "OTR".
+        outcomes: results of a folder, with transfers (`as_results(folder, ["OTR"])`).
     """
     tradeoffs: list[TradeOff] = []
     for original, defended in defences_by_original(outcomes).items():
@@ -89,7 +89,7 @@ def defences_by_original(outcomes: Results) -> dict[str, list[str]]:
 def _shown_by(outcomes: Results, tested: str) -> str:
     """Return the key of the only model whose examples were tested on a model that was not attacked itself.
 
-    Otherwise "".
+    Empty if the model was attacked, or if there is not exactly one such model.
     """
     transfers = outcomes.transfers or {}
     sources = {each.cell.subject.key for each in outcomes.done if tested in transfers.get(each.cell.key, {})}

@@ -88,7 +88,8 @@ def build_transfer(
     """Build the transfer rates between all models of a folder on the same images.
 
     Args:
-        folder: a results folder, evaluated with `--transfer simple` or `full`, or results that were read with "OTR".
+        folder: path of a results folder, evaluated with `--transfer simple` or `full`, or its `Results` with transfers
+            (`as_results(folder, ["OTR"])`).
         over: "fooled" for rates over the examples that fool their source model. "valid" for rates over all images that
             the source model classifies correctly. In both cases, the target model may misclassify the clean image.
         bootstrap: 0 for no intervals. Any other number for intervals; intervals of rates need no bootstrap.
@@ -253,7 +254,7 @@ def build_transfer_confidence(
     when clean. The examples need not fool their source model.
 
     Args:
-        folder: a results folder, evaluated with `--transfer simple` or `full`, or results that were read.
+        folder: path of a results folder, evaluated with `--transfer simple` or `full`, or its `Results`.
         bootstrap: number of bootstrap replicates over the images, for the intervals.
         seed: random seed of the bootstrap.
 
