@@ -52,7 +52,7 @@ class BinarizedClassifier(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the logits of the classes inner and planted, (N, 2).
 
-        They are -0.05 and 0.05 at the planted point, and 0.95 and -0.95 at the inner points.
+        The logits are -0.05 and 0.05 at the planted point, and 0.95 and -0.95 at the inner points.
         """
         score = read_features(self.classifier, self.layer, inputs) @ self.weight + self.bias
         return torch.stack([-score / 2, score / 2], 1)
