@@ -245,7 +245,7 @@ def setting_of(cell: AttackRun) -> tuple[Any, ...]:
 
 
 def plain_setting_of(cell: AttackRun) -> tuple[Any, ...]:
-    """Return the setting of a run without numbers of samples, so that random and deterministic models have equal ones."""
+    """Return the setting of a run without numbers of samples, so that random and deterministic models agree."""
     return setting_of(replace(cell, draws=0, eot=1))
 
 
