@@ -339,7 +339,7 @@ def test_noise_of_each_kind():
         ({"measures": ("coverage:sections=0",)}, "expected sections from 1"),
         ({"measures": ("coverage:section=3",)}, "did you mean sections"),
         ({"measures": ("boundry",)}, "did you mean boundary"),
-        ({"measures": ("consistency:epsilon=0",)}, "expected epsilon as a number above 0"),
+        ({"measures": ("consistency:epsilon=0",)}, "expected epsilon to be a number above 0"),
         (
             {"measures": ("consistency:noise=blur+rain",)},
             "expected noise to be uniform or gaussian or blur or adversarial",

@@ -166,7 +166,7 @@ def test_only_one_norm_or_model(writer, subject):
     for error, named, given in (
         (UnknownName, "norm 'l3'", {"norm": "l3"}),
         (UnknownName, "model 'c'", {"models": ["c"]}),
-        (Unsupported, "the folder has l2, linf", {"norm": "l1"}),
+        (Unsupported, "in the folder: l2, linf", {"norm": "l1"}),
         (InvalidInput, "budgets >= 0", {"budgets": [-1]}),
         (InvalidInput, "epsilon, grey-levels, queries", {"against": "time"}),
     ):
@@ -178,7 +178,7 @@ def test_failed_cells_are_named_and_an_empty_folder_is_refused(writer, subject):
     with pytest.raises(Unavailable, match="it is empty"):
         build_curves(writer.store.folder)
     writer.failed(subject, "art:pgd", "AttackFailed: boom")
-    with pytest.raises(Unsupported, match="no finished run"):
+    with pytest.raises(Unsupported, match="in the folder: none"):
         build_curves(writer.store.folder)
     writer.cell(subject, "foolbox:ddn", CLEAN, fool(1), LABELS, sizes=sizes(0), **SMALLEST)
     assert build_curves(writer.store.folder).notes == ("failed: art:pgd on a: AttackFailed: boom",)

@@ -207,7 +207,7 @@ def test_a_table_as_a_file(tmp_path):
         ("model,MR\na,1\nb,two\n", "MR of b.*'two'"),
         ("model,MR\na,1\nb,inf\n", "MR of b.*'inf'"),
         ("model,MR\na,1\nb,1,2,3\n", "2 fields"),
-        ("model,MR\na,1\n", "at least 2 subjects in .*: a"),
+        ("model,MR\na,1\n", "at least 2 rows in .*: a"),
         ("model,MR\n", "only headings"),
         ("MR,CA\n0.5,1\n0.2,1\n", "first column.*MR"),
         ("model,MR\na,1\n,0.5\n", "row 3"),
