@@ -122,7 +122,11 @@ class Comparison:
 
     @property
     def cautions(self) -> list[str]:
-        """Warnings on rates that are too low or too high to distinguish implementations, and on distances."""
+        """Warnings about rates and distances that should not be compared directly.
+
+        Rates that are too low or too high hardly distinguish implementations. Median distances are over different
+        images if the implementations fool different images.
+        """
         name, bounded = self.success_metric, self.threat_model.epsilon is not None
         rates = {row.metrics[name] for row in self.rows if not math.isnan(row.metrics.get(name, math.nan))}
         lines = []

@@ -70,9 +70,8 @@ def search_rows(
         fixed: whether to include fixed variants.
 
     Raises:
-        UnknownName, InvalidInput, Unsupported: the errors of `rows_of`. Unsupported also for a minimum-norm attack,
-        which
-            has no radius to search.
+        UnknownName, InvalidInput: the errors of `rows_of`.
+        Unsupported: the errors of `rows_of`, and for a minimum-norm attack, which has no radius to search.
     """
     choice = AttackChoice(attack, norm)
     search = parse_search(choice.attack)

@@ -142,11 +142,9 @@ def plant_adversarial_example(
 
 
 def _interpolate(features: Tensor) -> tuple[Tensor, float]:
-    """Return weight and bias of the binary layer, which classifies rows of features (n, D).
+    """Return weight and bias of the binary layer for rows of features (n, D), of which the last is the planted point.
 
-    The last row is the planted point.
-
-    The function is the linear one of minimum norm that is -1 at all rows except the last and 1 at the last row, shifted
+    The linear function of minimum norm is -1 at all rows except the last, and 1 at the last row. It is then shifted
     down by CLOSENESS.
     """
     points = features.double().cpu()
