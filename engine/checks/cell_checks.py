@@ -33,9 +33,7 @@ def describe(cell: AttackRun) -> str:
 def indicators_from_record(outcome: RunResult, clean: CleanResult | None) -> Iterator[Finding]:
     """Yield the findings of the failure indicators that need only the record of a run.
 
-    Args:
-        outcome: the run.
-        clean: clean predictions of the run's model. None if the folder has none.
+    `clean` are the clean predictions of the run's model. None if the folder has none.
     """
     kinds = _Kinds(outcome)
     yield find_in_cell("older-rules", outcome.cell, _older_rules(outcome))
@@ -117,11 +115,7 @@ def _older_rules(outcome: RunResult) -> Judged:
 def _broken(outcome: RunResult, broken: np.ndarray, sentence: str, **numbers: Any) -> Judged:
     """Judge a number of invalid images: "warn" from one image on, "fail" above a tenth of the attacked images.
 
-    Args:
-        outcome: the run.
-        broken: whether each image is invalid, (n,) bool.
-        sentence: format string with the fields `broken`, `attacked` and the names of `numbers`.
-        **numbers: further numbers of the sentence.
+    `sentence` is a format string with the fields `broken`, `attacked` and the names of `numbers`.
     """
     attacked = int(outcome.results.attacked.sum())
     state = state_of(broken.sum() > TOO_MANY_VIOLATIONS * max(1, attacked), broken.any())

@@ -114,11 +114,7 @@ def check_completeness(outcomes: Results) -> list[Finding]:
 
 
 def describe_folder(outcomes: Results) -> dict[str, Any]:
-    """Return the fields of `check --json` other than the indicators: warnings, comparisons and rankings.
-
-    Args:
-        outcomes: results of the folder.
-    """
+    """Return the fields of `check --json` other than the indicators: warnings, comparisons and rankings."""
     known = {each.name for each in outcomes.findings}
     more = [each for each in check_completeness(outcomes) if each.name not in known]
     standings = {"models": rank_models(outcomes, models_at_chance(outcomes)), "attacks": rank_attacks(outcomes)}

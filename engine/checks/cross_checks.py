@@ -58,9 +58,7 @@ def _beaten_checks(outcomes: Results) -> Iterator[Finding]:
 def _beaten(outcome: RunResult, rivals: list[tuple[str, np.ndarray]]) -> Judged | None:
     """Judge a run by the images that it fools and those that any of its rivals fools; None without rivals.
 
-    Args:
-        outcome: the run.
-        rivals: name of each rival, and the distance at which it fooled each image (`_reach`).
+    `rivals` are names with the distances of `_reach`.
     """
     if not rivals:
         return None

@@ -115,11 +115,9 @@ def check_searches(
 ) -> None:
     """Raise an error if no search in a comparison can run, before anything is computed.
 
-    Args:
-        rows: implementations of the comparison. Only searches are checked.
-        threat_model: threat model of the comparison.
-        given: canonical parameters that the user chose.
-        defaults: whether the attacks keep the default parameters of their libraries.
+    Other implementations are ignored.
+
+    `given` and `defaults` have the same meaning as for `parameters_of_search`.
 
     Raises:
         Unsupported: if no search supports the settings, for example because its attack is a minimum-norm attack.

@@ -135,12 +135,11 @@ def probe_outputs(logits: Tensor) -> dict[str, Any]:
 
 
 def probe_gradients(classifier: Classifier, inputs: Tensor, labels: Tensor) -> dict[str, Any]:
-    """Compute the gradient of the cross-entropy with respect to each image, and describe which gradients are unusable.
+    """Compute the gradient of the cross-entropy for each image, and describe which gradients are unusable.
 
     Returns:
-        JSON types: indices of images with a gradient of zero ("zero") or a non-finite one ("not_finite"), whether the
-        gradient is the same for different images ("constant"), and the reason if there are no gradients ("unavailable",
-        "none").
+        JSON types: indices of images with a zero ("zero") or non-finite gradient ("not_finite"), whether the gradient
+        is equal for different images ("constant"), and the reason if there are no gradients ("unavailable", "none").
     """
     answer: dict[str, Any] = {"images": len(inputs), "unavailable": "", "zero": [], "not_finite": [], "constant": False}
     if not has_gradients(classifier, inputs):

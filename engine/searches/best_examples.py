@@ -38,10 +38,7 @@ def copy_examples(total: AttackResult, rows: Tensor, result: AttackResult, bette
 def add_costs(total: AttackResult, rows: Tensor, result: AttackResult) -> None:
     """Add the queries and seconds of a result on some images to a result with more images, in place.
 
-    Args:
-        total: result that is changed.
-        rows: indices in `total` of the images of `result`, shape (n,).
-        result: result on these n images.
+    `rows` are the indices of these images in `total`, shape (n,).
     """
     for name in _QUERIES:
         if (spent := getattr(total, name)) is not None:

@@ -132,8 +132,8 @@ class Search:
         Args:
             row: the implementation, or the one that represents several.
             given: canonical parameters that the user chose.
-            epsilon: radius of the threat model, at which a single attack resolves a relative step size. Searches ignore
-                this argument, because they resolve a relative step size at each of their radii.
+            epsilon: radius at which a single attack resolves a relative step size. Searches ignore it, because they
+                resolve the step size at each of their radii.
             defaults: whether to use the defaults of the library instead of the matched values.
         """
         del epsilon
@@ -247,11 +247,7 @@ def check_learns_nothing(row: Implementation, *, apart: bool = False) -> None:
 def joint_row(joined: str, rows: Sequence[Implementation], what: str, kind: Kind) -> Implementation:
     """Build one implementation that represents several implementations, with their common norms and capabilities.
 
-    Args:
-        joined: name of the new implementation.
-        rows: the implementations.
-        what: first word of the title, such as "Best".
-        kind: kind of attack of the new implementation.
+    `joined` is its name, and `what` the first word of its title, such as "Best".
     """
     known = [canonical_attack(row) for row in rows]
     title = f"{what} of {', '.join(dict.fromkeys(attack.title for attack in known))}"

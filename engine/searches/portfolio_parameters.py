@@ -127,11 +127,7 @@ def last_passes(max_queries: int, norm: str) -> int:
 def min_useful_queries(row: Implementation, classes: int, *, one_step: bool, cost: int) -> int:
     """Return the smallest number of passes with which a round of an attack is useful.
 
-    Args:
-        row: the attack.
-        classes: number of classes.
-        one_step: whether the attack makes only one step (`is_one_step`).
-        cost: see `early_passes`.
+    `one_step` and `cost` have the same meaning as for `early_passes`.
     """
     if one_step:
         return _passes_of_step(classes, cost)

@@ -40,7 +40,7 @@ class Limits(NamedTuple):
         max_queries: query budget per image.
         first_radius: first radius of fixed-budget attacks for images that are not fooled. None without such an attack.
         widest: largest radius of fixed-budget attacks.
-        eight_bit: whether success and distance are measured on 8-bit examples.
+        eight_bit: whether examples are 8-bit.
     """
 
     max_queries: int
@@ -334,7 +334,6 @@ class PortfolioSchedule:
         return self._classifier, self._inputs[rows], best.labels[rows], best.threat_model
 
     def _options_of(self, rows: Tensor) -> dict[str, Any]:
-        """Return the keyword arguments of `run_attack` that are common to all runs, for some images."""
         best = self.state.best
         targets = None if best.targets is None else best.targets[rows]
         return {"targets": targets, "first": self._places[rows.to(self._places.device)], "logits": best.logits[rows]}

@@ -52,10 +52,7 @@ class WorstCase(Search):
     def check_member(search: Search, row: Implementation, threat_model: ThreatModel) -> None:
         """Raise an error for an attack that cannot be part of a worst case.
 
-        Args:
-            search: search of the attack; `Single` for an attack without a search.
-            row: the implementation.
-            threat_model: threat model of the worst case.
+        `search` is the search of the attack, which is `Single` for an attack without a search.
 
         Raises:
             InvalidInput: if the attack is inside a search, or is a minimum-norm attack and the threat model has no
@@ -169,13 +166,10 @@ def run_worst_case(  # noqa: PLR0913 - the nouns of run_attack by position, the 
 
 
 class _Passes:
-    """Progress callback for one attack of a worst case.
+    """Progress callback for one attack of a worst case, which forwards the number of queries.
 
-    The callback forwards the number of queries to `progress`. It does not forward the number of images that the attack
-    has finished, because later attacks may run on these images. The worst case calls `report` for finished images.
-
-    Args:
-        progress: callback of the worst case.
+    It does not forward the number of images that the attack has finished, because later attacks may run on these
+    images. The worst case calls `report` for finished images.
     """
 
     def __init__(self, progress: Callable[[int], object] | None):
@@ -200,14 +194,7 @@ def _begin(result: AttackResult) -> WorstCaseResult:
 
 
 def _take(total: WorstCaseResult, rows: Tensor, result: AttackResult, place: int) -> WorstCaseResult:
-    """Add the cost of an attack on some images to a worst case, and keep those of its examples that are better.
-
-    Args:
-        total: result of the worst case so far.
-        rows: indices of the images on which the attack ran.
-        result: result of the attack on these images.
-        place: index of the attack.
-    """
+    """Add the cost of an attack on the images `rows` to a worst case, and keep those of its examples that are better."""
     add_costs(total, rows, result)
     total.tried[rows] += 1
     fooled, before, after = total.success[rows], total.fooled_rate[rows], result.fooled_rate

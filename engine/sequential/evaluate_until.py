@@ -107,14 +107,7 @@ def _images_there(store: ResultsStore, drawn: tuple[int, int]) -> int:
 
 
 def next_block(images: int, shard_size: int, workers: int, population: int) -> int:
-    """Return the number of images at the end of the next block.
-
-    Args:
-        images: number of images at the beginning of the block.
-        shard_size: number of images of a shard.
-        workers: number of simultaneous tasks.
-        population: number of all images.
-    """
+    """Return the number of images at the end of the next block. `images` is the number at its beginning."""
     shards = max(workers, 1, math.ceil(_GROWTH * images / shard_size))
     return min(images + shards * shard_size, population)
 

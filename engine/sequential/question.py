@@ -76,7 +76,7 @@ class Question:
         """Check that runs can answer the question.
 
         Raises:
-            InvalidInput: if they cannot, for example because a named model is missing.
+            InvalidInput: if the runs cannot answer it, for example because a named model is missing.
         """
         cells = [*cells]
         fitting = [cell for cell in cells if self._is_about(cell)]

@@ -21,11 +21,7 @@ def min_images_for_significance(level: float) -> int:
 def min_images_for_equivalence(margin: float, level: float = 0.9) -> int:
     """Return the smallest number of images with which two attacks can be equivalent.
 
-    With this number of images, `difference_interval` lies inside the margin if both attacks fool the same images.
-
-    Args:
-        margin: largest difference of success rates.
-        level: confidence level of the interval.
+    With this number, `difference_interval` lies inside the margin if both attacks fool the same images.
     """
     return math.floor(math.log((1 - level) / 2) / math.log1p(-margin)) + 1
 

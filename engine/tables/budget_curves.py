@@ -459,13 +459,7 @@ def _curve_of_steps(
 ) -> Curve:
     """Return the step curve of an attack at the budgets of a grid.
 
-    Args:
-        run: runs of the attack.
-        grid: budgets.
-        counts: replicates of the images.
-        nearest: smallest distances over all attacks. None against queries: the curve then has no `half_distortion`,
-            `optimality` and `reference_optimality`.
-        envelopes: smallest distances over the imported attacks.
+    Without `nearest` (against queries), the curve has no half distortion and no optimality.
     """
     grid = np.union1d(grid[grid <= run.limit], [] if math.isinf(run.limit) else [run.limit])
     weights = counts(len(run.falls[0]))

@@ -265,7 +265,6 @@ class _Scores:
         ]
 
     def by_model(self) -> TableRow:
-        """Return the table row of the model, with means over the corruptions."""
         mine, clean = self.mine, self.mine.clean
         labels = {"model": mine.model, "data": mine.data, "corruptions": len(self.corruptions)}
         labels |= {"severities": " ".join(map(str, self.levels)), "sequences": len(mine.sequences), "images": self.n}
@@ -301,7 +300,6 @@ class _Scores:
         return rows
 
     def mean_curve(self) -> ErrorCurve:
-        """Return the error curve with means over the corruptions."""
         means = np.mean(self.rates, axis=0)
         return self._curve("", self.levels, [self._estimate(float(drawn[0]), drawn) for drawn in means])
 

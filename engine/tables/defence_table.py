@@ -62,14 +62,7 @@ class _Pair(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """Data of a table row.
-
-    Args:
-        labels: labels of the row.
-        repeats: results of the two models, for each repeat of the attack.
-        truth: true classes, (n,).
-        meaningless: symbols of metrics that are undefined for the row.
-    """
+    """Data of a table row. `meaningless` are the symbols of metrics that are undefined for the row."""
 
     labels: dict[str, Any]
     repeats: list[_Pair]

@@ -36,14 +36,14 @@ _PUBLISHED_LABELS = ("model", "judged by", "data", "norm", "epsilon", "attacks",
 
 
 class _Distances(NamedTuple):
-    """Results of a run on n images.
+    """Results of a run on n images, (n,) each.
 
     Args:
-        attacked: whether the image was attacked, (n,) bool.
-        known: whether the result is valid, (n,) bool.
-        distance: distance of the example, (n,).
-        passes: forward plus backward passes, (n,); NaN if unknown.
-        seconds: seconds, (n,); NaN if unknown.
+        attacked: whether the image was attacked, bool.
+        known: whether the result is valid, bool.
+        distance: distance of the example.
+        passes: forward plus backward passes; NaN if unknown.
+        seconds: NaN if unknown.
     """
 
     attacked: np.ndarray

@@ -215,7 +215,6 @@ def _class_lines(
     union: ThreatUnion | None,
     drawn: RunReplicates,
 ) -> tuple[TableRow, ...]:
-    """Return the rows of a table by classes."""
     has_intervals = drawn.bootstrap > 0
     rows = [build_class_rows(group, outcomes, symbols, union, has_intervals=has_intervals) for group in groups]
     if not any(rows):
@@ -233,7 +232,6 @@ def _lines(
     pooled: bool,
     of_model: bool,
 ) -> tuple[TableRow, ...]:
-    """Return the rows of a table by attacks, models or pairs."""
     has_levels = "CTC" in symbols  # it ranks the seconds of several rows
     over_union = [symbol for symbol in symbols if is_union(symbol)]
     inner = tuple(symbol for symbol in symbols if symbol not in over_union)

@@ -98,7 +98,6 @@ def _shown_by(outcomes: Results, tested: str) -> str:
 
 
 def _tradeoffs(outcomes: Results, original: str, defended: Sequence[str], made_on: MadeOn) -> list[TradeOff]:
-    """Return the trade-offs of an undefended model and its defences: one for each threat model."""
     names, transfers = model_names(outcomes), outcomes.transfers or {}
     if original not in outcomes.clean:
         return []
@@ -135,7 +134,6 @@ def _tradeoffs(outcomes: Results, original: str, defended: Sequence[str], made_o
 
 
 def _point(name: str, clean: CleanResult, met: Sequence[Sequence[_Robust]]) -> Point:
-    """Build a point from a model's clean predictions and its robustness to all attacks."""
     repeats = [robust for each in met for robust in each]
     least, most = (np.minimum.reduce([robust[end] for robust in repeats]) for end in (0, 1))
     right, population = clean.columns["CA"].astype(float), clean.subject.population

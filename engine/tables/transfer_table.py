@@ -207,8 +207,7 @@ def transfer_long_format(transfer: Transfer) -> Table:
     """Convert transfer tables to one table with a row for each rate and each mean.
 
     Columns: the labels of the attack, `attacks` (number of attacks in a mean), `made_on` (source model), `tested_on`
-    (target model) and `rate`. In a row with a mean over models, the source or target model is "mean". In a row with a
-    mean over attacks, `implementation` is "mean".
+    (target model) and `rate`. In the row of a mean, the attack or model over which it is taken is "mean".
     """
     rows: list[TableRow] = []
 
