@@ -58,14 +58,7 @@ def judged(state: State, sentence: str, images: Iterable[Any] = (), *, advice: s
 
 
 def find(name: str, judgement: Judged, subject: str, cell: str = "") -> Finding:
-    """Build the finding of a failure indicator about a model or a run.
-
-    Args:
-        name: id of the indicator.
-        judgement: result of the indicator.
-        subject: name of the model, or title of the run.
-        cell: key of the run; "" for a model.
-    """
+    """Build the finding of a failure indicator (by its id) about a model or a run, whose name or title is `subject`."""
     state, sentence, images, numbers, advice = judgement
     row = INDICATORS.get(name, FailureIndicator(name, "", "", "davylamp"))
     advice = "" if state == "pass" else advice or (row.advice if state in ("warn", "fail") else "")

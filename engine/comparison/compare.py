@@ -78,14 +78,14 @@ class Comparison:
     Args:
         attack: name of the attack or search.
         threat_model: norm, epsilon, targeted.
-        parameters: canonical parameters that every library got, as far as it supports them.
+        parameters: canonical parameters for every library.
         seed: random seed.
         rows: results of the implementations.
         pairs: comparison of every two implementations.
-        notes: sentences on automatic choices, on roundings and on the images.
+        notes: sentences on automatic choices, roundings and images.
         model: name of the model.
         data: name of the data.
-        chosen: values that davylamp chose because the user did not: norm, epsilon, parameters.
+        chosen: norm, epsilon and parameters that davylamp chose.
         defaults: whether every library ran with its own default parameters.
     """
 
@@ -122,11 +122,7 @@ class Comparison:
 
     @property
     def cautions(self) -> list[str]:
-        """Warnings about rates and distances that should not be compared directly.
-
-        Rates that are too low or too high hardly distinguish implementations. Median distances are over different
-        images if the implementations fool different images.
-        """
+        """Warnings about rates that hardly distinguish implementations, and about distances over different images."""
         name, bounded = self.success_metric, self.threat_model.epsilon is not None
         rates = {row.metrics[name] for row in self.rows if not math.isnan(row.metrics.get(name, math.nan))}
         lines = []

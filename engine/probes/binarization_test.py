@@ -144,8 +144,7 @@ def plant_adversarial_example(
 def _interpolate(features: Tensor) -> tuple[Tensor, float]:
     """Return weight and bias of the binary layer for rows of features (n, D), of which the last is the planted point.
 
-    The linear function of minimum norm is -1 at all rows except the last, and 1 at the last row. It is then shifted
-    down by CLOSENESS.
+    The linear function of minimum norm that is -1 at the other rows and 1 at the last row is shifted down by CLOSENESS.
     """
     points = features.double().cpu()
     centre = points[:-1].mean(0)

@@ -189,14 +189,8 @@ class PortfolioSchedule:
     def _take(self, place: int, share: int, *, slack: int, least: int, begun: bool = False) -> None:
         """Run one round of an attack on every image for which at least `least` passes are available.
 
-        Args:
-            place: index of the attack.
-            share: number of passes of an image in the round.
-            slack: if fewer than `slack` passes would be left after the round, the image gets all of its remaining
-                passes.
-            least: smallest number of passes with which a round is useful.
-            begun: True to start at the nearest example of each image that has one. False to decide by the round's
-                number.
+        An image gets `share` passes in the round. If fewer than `slack` passes would then be left, it gets all of its
+        remaining passes. If `begun`, the round starts at the nearest example of each image that has one.
         """
         rows = self._images
         left = self._end - self.state.queries_used[rows]

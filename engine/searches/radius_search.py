@@ -224,11 +224,11 @@ def _check(
 
 
 def radius_grid(row: Implementation, threat_model: ThreatModel, components: int, rounds: int = ROUNDS) -> RadiusGrid:
-    """Return the radii of a search.
+    """Return the radii of a search. Without epsilon, the largest radius is 16 times the customary radius.
 
     Args:
         row: the implementation.
-        threat_model: norm, and the largest radius. Without epsilon, 16 times the customary radius is the largest.
+        threat_model: norm, and the largest radius.
         components: C x H x W of an image.
         rounds: number of halvings.
 
@@ -318,16 +318,8 @@ class Bisection:
     """Bisection over a grid of radii, which finds the smallest radius at which each image is fooled.
 
     All images are searched in parallel. A node is the index of a radius in the grid. A round of the bisection is one
-    run of the attack if the library accepts a radius for each image; otherwise a round is one run for each node.
-
-    Args:
-        start: result of the first settings at the largest radius, on all images.
-        attack: function that runs the attack.
-        inputs: clean images, float32, shape (N, C, H, W).
-        radii: the grid.
-        mixed: for each set of settings, whether the library accepts a radius for each image.
-        eight_bit: whether success and distance are measured on 8-bit examples.
-        progress: called with the increase in progress since the last call, as a number of images. None for no reports.
+    run of the attack if the library accepts a radius for each image (`mixed`, for each set of settings); otherwise a
+    round is one run for each node. `start` is the result of the first settings at the largest radius, on all images.
 
     Attributes:
         state: best examples and costs so far.
@@ -371,14 +363,10 @@ class Bisection:
         return bool(left.any())
 
     def search_below(self, number: int, max_queries: int | None) -> None:
-        """Search with one set of settings below the best node of each image.
+        """Search with one set of settings (`number`) below the best node of each image.
 
         The first set of settings has already run at the largest radius. Other sets (and the first set after `extend`)
         first run one node below the best node, and are bisected only if this run succeeds.
-
-        Args:
-            number: index of the set of settings.
-            max_queries: query budget of the whole search of an image. None for no limit.
         """
         low, high = torch.full_like(self._node, self._failed_at), self._node.clone()
         started = number == 0 and not self._failed_at

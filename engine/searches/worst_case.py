@@ -194,7 +194,7 @@ def _begin(result: AttackResult) -> WorstCaseResult:
 
 
 def _take(total: WorstCaseResult, rows: Tensor, result: AttackResult, place: int) -> WorstCaseResult:
-    """Add the cost of an attack on the images `rows` to a worst case, and keep those of its examples that are better."""
+    """Add the cost of an attack on the images `rows` to a worst case, and keep its examples that are better."""
     add_costs(total, rows, result)
     total.tried[rows] += 1
     fooled, before, after = total.success[rows], total.fooled_rate[rows], result.fooled_rate

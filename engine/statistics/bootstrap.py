@@ -22,14 +22,7 @@ FEWEST = 5  # images; with fewer the bootstrap underestimates the spread
 
 
 class Estimate(NamedTuple):
-    """An estimate with its 95 % interval.
-
-    Args:
-        value: the estimate; NaN if undefined.
-        low: lower bound of the interval; NaN without an interval.
-        high: upper bound of the interval; NaN without an interval.
-        n: number of images.
-    """
+    """An estimate with its 95 % interval and the number n of images. NaN if undefined or without an interval."""
 
     value: float
     low: float
@@ -173,13 +166,7 @@ def draw_macro_f1(counts: np.ndarray, labels: np.ndarray, predicted: np.ndarray)
 
 
 def _sums_by_class(drawn: np.ndarray, of_images: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Return the number of drawn images of each class, (R, C).
-
-    Args:
-        drawn: counts, shape (R, n).
-        of_images: class of each image, shape (n,).
-        classes: all classes, ascending, shape (C,).
-    """
+    """Return the number of drawn images of each class, (R, C), from counts (R, n) and the class of each image, (n,)."""
     order = np.argsort(of_images, kind="stable")
     met, begins = np.unique(of_images[order], return_index=True)
     sums = np.zeros((len(drawn), len(classes)))

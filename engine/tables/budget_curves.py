@@ -188,13 +188,10 @@ class Curves(Displayed):
 
 
 class _Steps(NamedTuple):
-    """Runs of one attack on one model, with the budget at which the attack fools each image.
+    """Runs of one attack on one model (one for each seed), with the budget at which the attack fools each image.
 
-    Args:
-        labels: labels of the curve.
-        repeats: the runs, one for each seed.
-        falls: budgets at which the images are fooled, an array (n,) for each repeat.
-        limit: largest budget of the search. Beyond it, the result of an image that is not fooled is unknown.
+    `falls` has an array (n,) for each run. The search ended at `limit`: at larger budgets, the result of an image that
+    is not fooled is unknown.
     """
 
     labels: dict[str, Any]

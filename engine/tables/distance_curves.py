@@ -77,8 +77,7 @@ class DistanceCurves(Displayed):
     def to_frame(self) -> pd.DataFrame:
         """Return a data frame with a row for each point of each curve.
 
-        Columns: the labels of the curve, `passes`, `median`, `low`, `high`, `fooled`, `n` and `repeats` (see
-        `DistanceCurve`).
+        Columns: the labels and fields of `DistanceCurve`.
         """
         lines = [
             {

@@ -38,12 +38,7 @@ _PUBLISHED_LABELS = ("model", "judged by", "data", "norm", "epsilon", "attacks",
 class _Distances(NamedTuple):
     """Results of a run on n images, (n,) each.
 
-    Args:
-        attacked: whether the image was attacked, bool.
-        known: whether the result is valid, bool.
-        distance: distance of the example.
-        passes: forward plus backward passes; NaN if unknown.
-        seconds: NaN if unknown.
+    `attacked` and `known` (whether the result is valid) are bool. Numbers that are unknown are NaN.
     """
 
     attacked: np.ndarray

@@ -65,18 +65,18 @@ def build_layers(  # noqa: PLR0913 - the data by position, the choices by keywor
         symbols: symbols of metrics.
         per: see `build_matrix`.
         norm: see `build_matrix`.
-        knowledge: kind of attacks to include. None for white-box and black-box attacks, as far as the folder has them.
+        knowledge: kind of attacks to include. None for both, as far as the folder has them.
         original: see `build_defence_matrix`.
         examples: see `build_defence_matrix`.
         least: smallest number of rows of a CSV table.
 
     Returns:
-        The matrices by kind of attacks, white-box first. If only one of them can be built, its notes give the reason
-        why the other is missing. The matrix of a CSV table is returned as "white-box".
+        The matrices by kind of attacks, white-box first. If only one can be built, its notes give the reason why the
+        other is missing. The matrix of a CSV table is returned as "white-box".
 
     Raises:
-        DavylampError: if no matrix can be built. The errors are those of `build_matrix`, `build_defence_matrix` and
-            `read_matrix`.
+        DavylampError: the errors of `build_matrix`, `build_defence_matrix` and `read_matrix`, if no matrix can be
+            built.
     """
     if Path(folder).suffix == ".csv":
         return {LAYERS[0]: read_matrix(Path(folder), least)}
